@@ -1,0 +1,33 @@
+# Everything a person types, each with one line. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet -e '.[dev]'
+	touch $(STAMP)
+
+.PHONY: help setup run test lint golden bench
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## make .venv and install everything
+
+run: $(STAMP) ## set up and run the main job: ACE on handwritten digits
+	$(BIN)/afl-run algorithm=ace delay=exp_beta30
+
+test: $(STAMP) ## set up and pass the tests
+	$(BIN)/python -m pytest
+
+lint: $(STAMP) ## style and common mistakes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+golden: $(STAMP) ## renew the golden trajectories (say why in the commit)
+	$(BIN)/python tests/algorithms/golden.py

@@ -1,0 +1,34 @@
+"""asyncfl_bench: asynchronous federated learning, simulated exactly and compared honestly.
+
+    from asyncfl_bench import run
+    result = run(["algorithm=ace", "delay=exp_beta30"])
+    result.summary["final"]["test/accuracy"], result.metrics, result.directory
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import BenchError, ConfigError
+
+if TYPE_CHECKING:
+    from .experiment import RunResult
+
+__version__ = "0.1.0"
+__all__ = ["BenchError", "ConfigError", "__version__", "run"]
+
+
+def run(overrides: list[str] | tuple[str, ...] = (), *, group: str | None = None) -> RunResult:
+    """One run from the same words the command line takes.
+
+    overrides  ``["algorithm=ace", "seed=3"]``; ``progress=false`` keeps it quiet
+    group      name under which a tracker groups several runs
+    Raises ConfigError for settings that cannot work and BenchError for data that cannot be had; a run that fails
+    later returns with ``result.ok`` False and the reason in ``result.summary["error"]``.
+    """
+    from .composing import compose
+
+    settings = compose(list(overrides))
+    from .experiment import execute
+
+    return execute(settings, group)

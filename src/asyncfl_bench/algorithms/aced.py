@@ -1,0 +1,141 @@
+"""ACED: ACE restricted to clients heard from recently."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import check, check_choice
+from .base import STEP_ON, CompensatedSum, RuleConfig, ServerRule, VectorCache
+
+
+@dataclass
+class AcedConfig(RuleConfig):
+    """tau_algo: a client counts as active while t - tstart <= tau_algo (iterations).
+    tstart: what tstart means, see Aced.  step_on: as in Ace."""
+
+    tau_algo: int = 10
+    tstart: str = "dispatch"
+    step_on: str = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.tau_algo >= 0, "tau_algo", self.tau_algo, "a whole number >= 0")
+        check_choice("tstart", self.tstart, ("dispatch", "gradient"))
+        check_choice("step_on", self.step_on, STEP_ON)
+
+
+class Aced(ServerRule):
+    """ACED (arXiv:2511.19066, Algorithm a.1).
+
+    Rule     start: U_i = g_i(w_0), tstart_i = 1 for every i, w_1 = w_0 - eta * mean_i U_i            (line 2)
+             t = 1, 2, ...  one arrival (or one tick's arrivals) each:
+               U_j <- g_j                                                                            (lines 4-5)
+               A(t) = {i : t - tstart_i <= tau_algo}, with tstart_j still the old one                (line 6)
+               w <- w - eta * (1/|A(t)|) * sum over A(t) of U_i, or w stays if A(t) is empty         (lines 7-9)
+               tstart_j <- t + 1                                                                     (line 10)
+    tstart   `dispatch` (as printed): reset to t + 1, when j is sent the new model; a stale gradient counts as fresh
+             right after it arrived, and at most tau_algo + 1 clients are active with one arrival per iteration.
+             `gradient` (as the paper's notation and proof define it): the t at which the cached gradient's work was
+             handed out, so A(t) holds only gradients at most tau_algo old and may be empty: t then advances, the
+             model does not move, and that is no server iteration.
+    Upload   gradient, shape (d,)
+    State    cache_nd, running sum over the active set, tstart_n, handed_out_n, active_n, t, arrived
+    Memory   n d + 4 d floats; O(d) work per arrival: clients enter and leave the running sum
+    Limits   tau_algo >= T is Ace, bit for bit.  tau_algo = 0 steps with the gradient that arrived one iteration earlier
+    """
+
+    Config = AcedConfig
+    accepts = ("gradient", "difference")
+    first_round = True
+    state_names = ("unheard", "t", "tstart_n", "handed_out_n", "active_n", "arrived")
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.cache = VectorCache(self.n, model_d)
+        self.total = CompensatedSum(model_d)  # over the active set
+        self.unheard = self.n
+        self.t = 0
+        self.tstart_n = [1] * self.n
+        self.handed_out_n = [0] * self.n
+        self.active_n = [True] * self.n
+        self.arrived: list[int] = []  # clients heard since the last turn
+        self._schedule_expiries()
+
+    def vectors(self, n: int) -> int:
+        return n + 4
+
+    def parts(self) -> dict:
+        return {"total": self.total, "cache": self.cache}
+
+    def load_state_dict(self, state: dict) -> None:
+        super().load_state_dict(state)
+        self._schedule_expiries()
+
+    def work_for(self, client: int) -> None:
+        self.handed_out_n[client] = self.t
+
+    def receive(self, upload) -> bool:
+        client = upload.client
+        if self.active_n[client]:
+            self.total.add(upload.vector_d)
+            self.total.subtract(self.cache[client])
+        self.cache.put(client, upload.vector_d)
+        self.arrived.append(client)
+        if self.unheard:
+            self.unheard -= 1
+        if self.unheard or self.moves_each_tick:
+            return False
+        return self._turn()
+
+    def tick(self) -> bool:
+        if self.unheard or not self.moves_each_tick:
+            return False
+        return self._turn()
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/active_clients": float(self._active)}
+
+    def _turn(self) -> bool:
+        if self.t == 0:  # the first round: tstart stays 1 for all
+            self._active = self.n
+        else:
+            for client in self._expiries.pop(self.t, ()):
+                if self.active_n[client] and self.t - self.tstart_n[client] > self.config.tau_algo:
+                    self._leave(client)
+            self._active = self._active_count
+        if moved := self._active > 0:
+            self.model_d.add_(self.total.sum_d, alpha=self.step_size / self._active)
+        if self.t > 0:
+            for client in self.arrived:
+                self._restart(client)
+        self.arrived = []
+        self.t += 1
+        return moved
+
+    def _restart(self, client: int) -> None:
+        fresh = self.config.tstart == "dispatch"
+        self.tstart_n[client] = self.t + 1 if fresh else self.handed_out_n[client]
+        expiry = self.tstart_n[client] + self.config.tau_algo + 1
+        if expiry > self.t + 1:
+            self._expiries.setdefault(expiry, []).append(client)
+            if not self.active_n[client]:
+                self.active_n[client] = True
+                self._active_count += 1
+                self.total.add(self.cache[client])
+        elif self.active_n[client]:
+            self._leave(client)
+
+    def _leave(self, client: int) -> None:
+        self.active_n[client] = False
+        self._active_count -= 1
+        self.total.subtract(self.cache[client])
+        if self._active_count == 0:
+            self.total.zero()
+
+    def _schedule_expiries(self) -> None:
+        """Which clients to look at when turn t comes: O(1) per turn instead of a scan over all n."""
+        self._expiries: dict[int, list[int]] = {}
+        self._active_count = self._active = sum(self.active_n)
+        for client, active in enumerate(self.active_n):
+            if active:
+                self._expiries.setdefault(self.tstart_n[client] + self.config.tau_algo + 1, []).append(client)

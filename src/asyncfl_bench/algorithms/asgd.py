@@ -1,0 +1,22 @@
+"""Asynchronous SGD, vanilla and delay-adaptive."""
+
+from __future__ import annotations
+
+from .base import RuleConfig, ServerRule
+
+
+class Asgd(ServerRule):
+    """Vanilla asynchronous SGD.
+
+    Rule     w <- w - eta g_j at every arrival      (Mishchenko et al. 2022, arXiv:2206.07638; ACE paper, section 2)
+    Upload   gradient, shape (d,); with client.upload=difference: w <- w + eta D_j (asynchronous local SGD)
+    State    none      Memory 0
+    Limits   one client, no delay: SGD.  FedBuff with M = 1 and K = 1 is this rule with step eta * eta_l
+    """
+
+    Config = RuleConfig
+    accepts = ("gradient", "difference")
+
+    def receive(self, upload) -> bool:
+        self.model_d.add_(upload.vector_d, alpha=self.step_size)
+        return True

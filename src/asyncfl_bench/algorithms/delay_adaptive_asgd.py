@@ -1,0 +1,79 @@
+"""Asynchronous SGD whose step shrinks with the staleness of the gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ConfigError, check, check_choice
+from .base import RuleConfig, ServerRule
+
+
+@dataclass
+class DelayAdaptiveAsgdConfig(RuleConfig):
+    """variant: what happens beyond the threshold, see DelayAdaptiveAsgd.  tau_c: the threshold in iterations; null
+    means the concurrency.  smoothness: L of the `koloskova` variant; null means 1 / (4 L) = eta."""
+
+    variant: str = "mishchenko"
+    tau_c: int | None = None
+    smoothness: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("variant", self.variant, ("mishchenko", "koloskova", "drop"))
+        check(self.tau_c is None or self.tau_c >= 1, "tau_c", self.tau_c, "a whole number >= 1, or null")
+        ok = self.smoothness is None or self.smoothness > 0
+        check(ok, "smoothness", self.smoothness, "a number > 0, or null")
+
+
+class DelayAdaptiveAsgd(ServerRule):
+    """Delay-adaptive asynchronous SGD.
+
+    Rule     w <- w - eta_t g_j at every arrival                                     (ACE paper, Algorithm a.4)
+             eta_t = eta while tau <= tau_c, beyond it
+               mishchenko  eta tau_c / tau                    (Mishchenko et al. 2022, arXiv:2206.07638, their code)
+               koloskova   min(eta, 1 / (4 L tau)); with L not given eta / tau
+                                                              (Koloskova et al. 2022, arXiv:2206.08307, Theorem 8)
+               drop        0: the upload is used up, the model stays and no server iteration is counted
+    Upload   gradient, shape (d,)
+    State    dropped      Memory 0
+    Limits   tau_c >= T is Asgd, bit for bit
+    Differs  beyond the threshold `mishchenko` and `koloskova` differ by the factor tau_c
+    """
+
+    Config = DelayAdaptiveAsgdConfig
+    accepts = ("gradient", "difference")
+    state_names = ("dropped", "last_scale")
+
+    def __init__(self, config: DelayAdaptiveAsgdConfig):
+        super().__init__(config)
+        if config.tau_c is None:
+            raise ConfigError("tau_c", None, "must be resolved to a number before the rule is built")
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.dropped = 0
+        self.last_scale = 1.0
+
+    def receive(self, upload) -> bool:
+        self.last_scale = self.scale(upload.staleness)
+        if self.last_scale == 0:
+            self.dropped += 1
+            return False
+        self.model_d.add_(upload.vector_d, alpha=self.step_size * self.last_scale)
+        return True
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/dropped_uploads": float(self.dropped), "rule/step_scale": self.last_scale}
+
+    def scale(self, staleness: int) -> float:
+        """eta_t / eta for an upload of this staleness."""
+        config = self.config
+        if staleness <= config.tau_c:
+            return 1.0
+        if config.variant == "mishchenko":
+            return config.tau_c / staleness
+        if config.variant == "koloskova":
+            if config.smoothness is None:
+                return 1.0 / staleness
+            return min(1.0, 1 / (4 * config.smoothness * staleness * config.eta))
+        return 0.0

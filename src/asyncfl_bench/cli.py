@@ -1,0 +1,184 @@
+"""The command ``afl-run``: argument handling only. torch is imported after the settings are known to be valid."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from . import __version__
+from .composing import check_all, compose, config_directory, groups, is_multirun, options
+from .errors import BenchError
+
+HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help", "--resolve", "--package", "-p")
+
+
+def main() -> None:
+    """Entry point of ``afl-run``. Exit codes: 0 done, 1 a run failed, 2 usage, 75 interrupted (can be resumed)."""
+    sys.exit(_main(sys.argv[1:]))
+
+
+def _main(arguments: list[str]) -> int:
+    if any(a in ("-h", "--help") for a in arguments):
+        print(help_text())
+        return 0
+    if "--version" in arguments:
+        print(f"afl-run {__version__}")
+        return 0
+    if any(a in HYDRA_FLAGS for a in arguments):
+        return _hydra(arguments)
+    try:
+        multirun, overrides = _split(arguments)
+        if multirun or is_multirun(overrides):
+            return _multirun(overrides)
+        return _single(overrides)
+    except BenchError as error:
+        print(f"afl-run: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("afl-run: stopped", file=sys.stderr)
+        return 130
+
+
+def _split(arguments: list[str]) -> tuple[bool, list[str]]:
+    """(-m given, overrides). ``--resume DIR`` is another way to write ``resume=DIR``."""
+    from .errors import ConfigError
+
+    multirun, overrides = False, []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-m", "--multirun"):
+            multirun = True
+        elif word == "--resume" or word.startswith("--resume="):
+            value = word.partition("=")[2] or (rest.pop(0) if rest else "")
+            overrides.append(f"resume={value}")
+        elif word.startswith("-"):
+            raise ConfigError(word, "", "no such option; afl-run --help shows what there is")
+        elif "=" not in word and not word.startswith("~"):
+            raise ConfigError(word, "", "must be written key=value, for example algorithm=ace")
+        else:
+            overrides.append(word)
+    return multirun, overrides
+
+
+def _single(overrides: list[str]) -> int:
+    settings = compose(overrides)
+    from .experiment import execute  # torch comes in here, the settings are known to be valid
+
+    result = execute(settings)
+    print(closing_line(result))
+    return result.exit_code
+
+
+def closing_line(result) -> str:
+    """What came out and where it lies, in one line."""
+    summary, status = result.summary, result.summary["exit_status"]
+    used = summary["used"]
+    if status == "ok":
+        said = "already complete (rerun=true runs it again)" if summary.get("already_complete") else "done"
+        return (
+            f"{summary['name']}: {said}, test accuracy {100 * summary['final']['test/accuracy']:.1f} % "
+            f"(best {100 * summary['best']['test/accuracy']:.1f} %) after {used['server_iterations']} server iterations, "
+            f"{used['uploads']} uploads, virtual time {used['virtual_time']:g}, {summary['wall_seconds']:.1f} s; "
+            f"stopped by {summary['stopped_by']}; in {result.directory}"
+        )
+    if status == "interrupted":
+        return (
+            f"{summary['name']}: interrupted after {used['server_iterations']} server iterations; "
+            f"go on with: afl-run --resume {result.directory}"
+        )
+    return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
+
+
+def _multirun(overrides: list[str]) -> int:
+    from .errors import ConfigError
+
+    if any(o.startswith("resume=") and o != "resume=null" for o in overrides):
+        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
+    jobs = check_all(overrides)
+    print(f"{jobs} runs", file=sys.stderr)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return _hydra(["-m", *overrides, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP=multirun-{stamp}"])
+
+
+def _hydra(arguments: list[str]) -> int:
+    """Hands over to Hydra: its launchers for a multirun, its own flags."""
+    import os
+
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+
+    outcomes = []
+
+    def job(config) -> dict:
+        """One job of a multirun. Returns its outcome instead of raising, so that the others go on."""
+        from .config import check_settings
+
+        place = HydraConfig.get()
+        words = list(place.overrides.task)
+        try:
+            settings = check_settings(config, dict(place.runtime.choices))
+            from .experiment import execute
+
+            result = execute(settings, os.environ.get("ASYNCFL_BENCH_GROUP"))
+            line, code, directory = closing_line(result), result.exit_code, str(result.directory)
+        except BenchError as error:
+            line, code, directory = f"failed: {error}", error.exit_code, None
+        print(line, flush=True)
+        outcome = {"code": code, "line": line, "overrides": words, "directory": directory}
+        outcomes.append(outcome)
+        if code == 75:
+            raise KeyboardInterrupt  # the person who stopped one job wants the rest stopped too
+        return outcome
+
+    sys.argv = ["afl-run", *arguments]
+    hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(job)()
+    failed = [outcome for outcome in outcomes if outcome["code"]]
+    if failed:
+        print(f"\n{len(failed)} of {len(outcomes)} runs did not finish; run one again with:", file=sys.stderr)
+        for outcome in failed:
+            print(f"  afl-run {' '.join(outcome['overrides'])}    # {outcome['line']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def help_text() -> str:
+    """The groups with one line each; read from the yaml files, so it is never out of date."""
+    lines = [
+        "afl-run: simulate asynchronous federated learning.",
+        "",
+        "  afl-run algorithm=ace delay=exp_beta30             one run",
+        "  afl-run -m algorithm=ace,fedbuff seed=0,1,2        a grid of runs",
+        "  afl-run --resume DIR                               go on with an interrupted run",
+        "  afl-run algorithm=ace --cfg job                    show the composed settings, run nothing",
+        "",
+        "Groups (group=choice), then any setting in them (delay.beta=10):",
+    ]
+    shown = groups()
+    width = max(len(name) for name in shown)
+    for name, description in shown.items():
+        choices = " ".join(options(name)) or "(none)"
+        lines.append(f"  {name:<{width}}  {description}: {choices}")
+    lines += ["", "Settings outside the groups:"]
+    lines += [f"  {line}" for line in _root_settings()]
+    lines += [
+        "",
+        "afl-report DIR makes tables and curves of run directories. Hydra's own options: afl-run --hydra-help.",
+        f"The yaml files are in {_short(config_directory())}.",
+    ]
+    return "\n".join(lines)
+
+
+def _root_settings() -> list[str]:
+    """The lines of config.yaml between the defaults list and hydra's own section."""
+    text = (config_directory() / "config.yaml").read_text()
+    body = text.split("\n\n", 1)[1].split("\nhydra:", 1)[0]
+    return [line for line in body.splitlines() if line.strip()]
+
+
+def _short(path: Path) -> str:
+    return str(path)
+
+
+if __name__ == "__main__":
+    main()

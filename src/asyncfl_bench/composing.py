@@ -1,0 +1,204 @@
+"""Composing yaml groups and overrides with Hydra, with mistakes answered in one line.
+
+``compose(overrides)`` is what a single run uses; ``check_all(overrides)`` looks at every value of a multirun before its
+first job starts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .config import NOT_IDENTITY, PARTS, Settings, check_settings
+from .errors import ConfigError, did_you_mean
+
+
+def config_directory() -> Path:
+    """The folder of yaml groups: package data of an installed wheel, or the repository's own ``conf/``."""
+    packaged = Path(__file__).parent / "conf"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "conf"
+
+
+def options(group: str) -> list[str]:
+    """The choices of a group, in alphabetical order (``ace/figure2`` for a yaml in a subfolder)."""
+    folder = config_directory() / group
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+
+
+def groups() -> dict[str, str]:
+    """Config groups in the order of conf/config.yaml, each with the one-line description beside it there."""
+    found = {}
+    for line in (config_directory() / "config.yaml").read_text().splitlines():
+        entry, _, comment = line.partition("#")
+        name, colon, _ = entry.strip().removeprefix("- ").removeprefix("optional ").partition(":")
+        if entry.strip().startswith("- ") and colon and "/" not in name:
+            found[name.strip()] = comment.strip()
+    return found
+
+
+def compose(overrides: list[str]) -> Settings:
+    """Composes and checks one run. Raises ConfigError."""
+    resume = [o for o in overrides if _key_of(o) == "resume" and o.partition("=")[2] not in ("", "null")]
+    if resume:
+        return _resumed(resume[-1].partition("=")[2], [o for o in overrides if _key_of(o) != "resume"])
+    _check_overrides(overrides)
+    return _compose(overrides)
+
+
+def _resumed(directory: str, overrides: list[str]) -> Settings:
+    """The settings a run directory was made with; only what leaves a run's identity alone may be changed."""
+    from omegaconf import OmegaConf
+
+    path = Path(directory).expanduser()
+    if not (path / "config.yaml").is_file():
+        raise ConfigError("resume", directory, "must be a run directory: there is no config.yaml in it")
+    config = OmegaConf.load(path / "config.yaml")
+    choices = OmegaConf.to_container(config.get("choices") or {})
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if key.partition(".")[0] not in NOT_IDENTITY or key in PARTS:
+            raise ConfigError(key, value, f"cannot be changed by a resumed run; only {', '.join(NOT_IDENTITY)} can")
+        _check_key(key, value, config, {})
+    config = OmegaConf.merge(config, OmegaConf.from_dotlist(overrides))
+    config.resume = str(path)
+    settings = check_settings(config, choices)
+    settings.place = path
+    return settings
+
+
+def check_all(overrides: list[str]) -> int:
+    """Checks every value of every swept key once, the others at their first value. Returns the number of jobs."""
+    _check_overrides(overrides)
+    swept, plain = _swept(overrides)
+    named = {key for key, _ in swept} | {_key_of(o) for o in plain}
+    # a sweep file may bring lists of its own; what the command line says wins
+    for key, values in _sweep_file_params(plain + [f"{key}={values[0]}" for key, values in swept]).items():
+        if key not in named:
+            swept.append((key, values))
+    first = [f"{key}={values[0]}" for key, values in swept]
+    _check_overrides(plain + first)
+    _compose(plain + first)
+    jobs = 1
+    for place, (key, values) in enumerate(swept):
+        jobs *= len(values)
+        for value in values[1:]:
+            one = [*first[:place], f"{key}={value}", *first[place + 1 :]]
+            _check_overrides([f"{key}={value}"])
+            _compose(plain + one)
+    return jobs
+
+
+def is_multirun(overrides: list[str]) -> bool:
+    """True when the overrides name a sweep file that asks for a multirun by itself."""
+    if not any(o.startswith("sweep=") and o != "sweep=null" for o in overrides):
+        return False
+    _check_overrides(overrides)
+    return str(_hydra_config(overrides).hydra.mode).endswith("MULTIRUN")
+
+
+def _compose(overrides: list[str]) -> Settings:
+    config = _hydra_config(overrides)
+    return check_settings(config, dict(config.hydra.runtime.choices))
+
+
+def _hydra_config(overrides: list[str]):
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+
+    before = GlobalHydra.instance().hydra  # a job of a multirun composes inside Hydra's own main
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(config_directory()), version_base="1.3"):
+            return hydra_compose("config", overrides=overrides, return_hydra_config=True)
+    except HydraException as error:
+        raise _explained(error, overrides) from None
+    finally:
+        GlobalHydra.instance().clear()
+        if before is not None:
+            GlobalHydra.instance().initialize(before)
+
+
+def _explained(error: Exception, overrides: list[str]) -> ConfigError:
+    """Hydra's exception as one line. Mistyped groups and keys are caught earlier; this is for all the rest."""
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    culprit = next((o for o in overrides if _key_of(o) and _key_of(o) in text), overrides[-1] if overrides else "")
+    key, _, value = culprit.lstrip("+~").partition("=")
+    return ConfigError(key or "config", value, text)
+
+
+def _check_overrides(overrides: list[str]) -> None:
+    """Names of groups, their choices and keys, before Hydra sees them."""
+    known_groups = groups()
+    tree = None
+    for text in overrides:
+        override = _parsed(text)
+        key = override.key_or_group
+        values = _values(override)
+        if key in known_groups:
+            available = options(key)
+            for value in values:
+                if value not in (*available, "null"):
+                    near = did_you_mean(value, available)
+                    raise ConfigError(key, value, f"must be one of {', '.join(available)}{near}")
+        elif not override.is_add() and not override.is_force_add() and not key.startswith("hydra"):
+            if tree is None:
+                chosen = [o for o in overrides if _key_of(o) in known_groups]
+                tree = _hydra_config([f"{_key_of(o)}={_values(_parsed(o))[0]}" for o in chosen])
+            _check_key(key, values[0] if values else "", tree, known_groups)
+
+
+def _check_key(key: str, value: str, tree, known_groups: dict[str, str]) -> None:
+    from omegaconf import DictConfig
+
+    node = tree
+    walked: list[str] = []
+    for word in key.split("."):
+        if not isinstance(node, DictConfig) or word not in node:
+            names = [str(k) for k in node if k != "hydra"] if isinstance(node, DictConfig) else []
+            if not walked:
+                names = sorted({*names, *known_groups})
+            inside = f" of {'.'.join(walked)}" if walked else ""
+            shown = [name for name in names if name != "_target_"]
+            raise ConfigError(key, value, f"no such setting{inside}{did_you_mean(word, shown)}; known: {', '.join(shown)}")
+        walked.append(word)
+        node = node._get_node(word)
+
+
+def _parsed(text: str):
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException:
+        key, _, value = text.partition("=")
+        raise ConfigError(key, value, "must be written key=value; quote text with spaces or special signs") from None
+
+
+def _values(override) -> list[str]:
+    if override.is_delete():
+        return []
+    if override.is_sweep_override():
+        return [str(value) for value in override.sweep_string_iterator()]
+    return [str(override.get_value_element_as_str())]
+
+
+def _key_of(text: str) -> str:
+    return text.lstrip("+~").partition("=")[0].partition("@")[0]
+
+
+def _swept(overrides: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
+    swept, plain = [], []
+    for text in overrides:
+        override = _parsed(text)
+        if override.is_sweep_override():
+            swept.append((text.partition("=")[0], _values(override)))
+        else:
+            plain.append(text)
+    return swept, plain
+
+
+def _sweep_file_params(overrides: list[str]) -> dict[str, list[str]]:
+    params = _hydra_config(overrides).hydra.sweeper.get("params") or {}
+    return {str(key): _values(_parsed(f"{key}={value}")) for key, value in params.items()}

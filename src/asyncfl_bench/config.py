@@ -1,0 +1,313 @@
+"""From overrides on a command line to settings that are known to work.
+
+Every part keeps its own dataclass of settings beside its code; a yaml names the class and its numbers. Here the yaml is
+held against that dataclass (unknown keys, types, ranges), then the few checks that concern several groups are made.
+Nothing here imports torch or data, so a mistake is answered before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from .errors import ConfigError, check, check_choice, did_you_mean
+
+DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
+PARTS = (
+    "dataset",
+    "heterogeneity",
+    "model",
+    "client",
+    "delay",
+    "availability",
+    "schedule",
+    "algorithm",
+    "tracking",
+)
+# settings that say where and how to compute, not what: they leave a run's identity alone
+NOT_IDENTITY = (
+    "tracking",
+    "device",
+    "threads",
+    "executor",
+    "output_dir",
+    "data_dir",
+    "checkpoint",
+    "trace",
+    "rerun",
+    "resume",
+    "progress",
+)
+
+
+@dataclass
+class EvaluationConfig:
+    """every: server iterations between evaluations (>= 1); every_time: units of virtual time, instead of iterations."""
+
+    every: int = 10
+    every_time: float | None = None
+
+    def __post_init__(self) -> None:
+        check(self.every >= 1, "every", self.every, "a whole number >= 1")
+        ok = self.every_time is None or self.every_time > 0
+        check(ok, "every_time", self.every_time, "a number > 0, or null to count server iterations")
+
+
+@dataclass
+class CheckpointConfig:
+    """every: server iterations between checkpoints; every_minutes: wall-clock minutes; null: none.
+    at_end_mib: a finished run leaves a checkpoint (to go on with a larger budget) if its state is at most this big."""
+
+    every: int | None = None
+    every_minutes: float | None = 10.0
+    at_end_mib: float = 64.0
+
+    def __post_init__(self) -> None:
+        check(self.every is None or self.every >= 1, "every", self.every, "a whole number >= 1, or null")
+        ok = self.every_minutes is None or self.every_minutes > 0
+        check(ok, "every_minutes", self.every_minutes, "a number > 0, or null")
+        check(self.at_end_mib >= 0, "at_end_mib", self.at_end_mib, "a number >= 0")
+
+
+@dataclass
+class RootConfig:
+    """The settings that belong to no group; conf/config.yaml says what each means."""
+
+    seed: int = 0
+    n_clients: int = 100
+    clock: str = "auto"
+    device: str = "auto"
+    threads: int | None = None
+    executor: str = "auto"
+    trace: bool = False
+    progress: bool = True
+    rerun: bool = False
+    resume: str | None = None
+    output_dir: str = "runs"
+    data_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        check(self.seed >= 0, "seed", self.seed, "a whole number >= 0")
+        check(self.n_clients >= 1, "n_clients", self.n_clients, "a whole number >= 1")
+        check_choice("clock", self.clock, ("auto", "time", "ticks"))
+        check(self.threads is None or self.threads >= 1, "threads", self.threads, "a whole number >= 1, or null")
+        ok = self.device in ("auto", "cpu") or self.device.split(":")[0] == "cuda"
+        check(ok, "device", self.device, "auto, cpu, cuda or cuda:N")
+        check_choice("executor", self.executor, ("auto", "sequential"))
+
+
+@dataclass
+class Part:
+    """A class named by a yaml and its checked settings."""
+
+    target: type
+    config: Any
+
+    def build(self, *args, **kwargs):
+        return self.target(self.config, *args, **kwargs)
+
+
+@dataclass
+class Settings:
+    """A run's settings, checked and with every `auto` and null resolved."""
+
+    root: RootConfig
+    budget: Any
+    evaluation: EvaluationConfig
+    checkpoint: CheckpointConfig
+    parts: dict[str, Part]
+    choices: dict[str, str]
+    concurrency: int = 0
+    tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
+    place: Path | None = None  # a run directory to go on in, whatever its name
+
+    @property
+    def identity(self) -> str:
+        """8 hex digits of a hash over everything that decides the run's numbers."""
+        kept = {key: value for key, value in self.tree.items() if key not in (*NOT_IDENTITY, "choices")}
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+
+    @property
+    def name(self) -> str:
+        choice = self.choices.get
+        words = [choice("algorithm"), choice("dataset"), choice("delay"), f"seed{self.root.seed}", self.identity]
+        return "-".join(str(word) for word in words)
+
+    @property
+    def directory(self) -> Path:
+        return self.place or Path(self.root.output_dir).expanduser() / self.name
+
+    @property
+    def data_dir(self) -> Path:
+        given = self.root.data_dir or os.environ.get(DATA_VARIABLE)
+        return Path(given).expanduser() if given else Path.home() / ".cache" / "asyncfl_bench" / "data"
+
+
+def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
+    """Checks a composed config. Raises ConfigError; touches neither data nor disk except to see that paths exist."""
+    from .simulation.engine import BudgetConfig
+
+    try:
+        tree = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
+    tree.pop("hydra", None)
+    tree.pop("choices", None)
+    for group in ("scale", "sweep"):
+        tree.pop(group, None)
+    sections = {"budget": BudgetConfig, "evaluation": EvaluationConfig, "checkpoint": CheckpointConfig}
+    root_names = [f.name for f in dataclasses.fields(RootConfig)]
+    for key, value in tree.items():
+        if key not in root_names and key not in PARTS and key not in sections:
+            near = did_you_mean(key, (*root_names, *PARTS, *sections))
+            raise ConfigError(key, value, f"is not a setting{near}")
+    settings = Settings(
+        root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
+        parts={name: _part(tree.get(name), name) for name in PARTS},
+        choices={name: choices[name] for name in PARTS if name in choices},
+        **{name: _typed(cls, tree.get(name) or {}, name) for name, cls in sections.items()},
+    )
+    _check_paths(settings)
+    _resolve_across(settings)
+    settings.tree = _resolved_tree(settings, sections)
+    return settings
+
+
+def _part(node: Any, group: str) -> Part:
+    if not isinstance(node, dict) or "_target_" not in node:
+        raise ConfigError(group, node, "must choose one of the group's options")
+    target_name = node["_target_"]
+    try:
+        module, _, name = target_name.rpartition(".")
+        target = getattr(importlib.import_module(module), name)
+        schema = target.Config
+    except (ImportError, AttributeError, ValueError):
+        raise ConfigError(f"{group}._target_", target_name, "must name an importable class with a Config") from None
+    return Part(target, _typed(schema, {k: v for k, v in node.items() if k != "_target_"}, group))
+
+
+def _typed(schema: type, values: dict, prefix: str):
+    """``values`` as an instance of the dataclass ``schema``: unknown keys, types and ranges are errors."""
+    known = {f.name: f for f in dataclasses.fields(schema)}
+    dotted = f"{prefix}." if prefix else ""
+    for key, value in values.items():
+        if key not in known:
+            raise ConfigError(f"{dotted}{key}", value, f"is not a setting{did_you_mean(key, known)}{_listed(known)}")
+        if value == "???":
+            raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
+        _check_finite(f"{dotted}{key}", value)
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(schema), values)
+        converted = OmegaConf.to_container(merged)
+    except OmegaConfBaseException as error:
+        key = str(error.full_key or error.key)
+        kind = str(known[key.split("[")[0]].type) if key.split("[")[0] in known else "value of the right type"
+        raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {_kind(kind)}") from None
+    for key, value in converted.items():
+        if value == "???":
+            raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
+    try:
+        return schema(**converted)
+    except ConfigError as error:
+        raise (error.under(prefix) if prefix else error) from None
+
+
+def _listed(known: dict) -> str:
+    return f"; known: {', '.join(known)}" if known else "; it has none"
+
+
+def _kind(annotation: str) -> str:
+    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "None": "null"}
+    words = [word.strip() for word in annotation.split("|")]
+    return " or ".join(names.get(word, word) for word in words)
+
+
+def _check_finite(key: str, value: Any) -> None:
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        raise ConfigError(key, value, "must be finite")
+
+
+def _check_paths(settings: Settings) -> None:
+    for key, given in (("data_dir", settings.root.data_dir), (DATA_VARIABLE, os.environ.get(DATA_VARIABLE))):
+        if given and not Path(given).expanduser().is_dir():
+            raise ConfigError(key, given, "must be an existing directory: create it, or leave the setting out")
+        if given:
+            return
+
+
+def _resolve_across(settings: Settings) -> None:
+    """Checks that concern several groups, and what `auto` and null mean in this combination."""
+    root, budget, parts = settings.root, settings.budget, settings.parts
+    rule, client = parts["algorithm"].config, parts["client"].config
+    schedule, delay = parts["schedule"].config, parts["delay"].config
+    if root.clock == "auto":
+        root.clock = "ticks" if delay.unit == "ticks" else "time"
+    n = root.n_clients
+    check(
+        schedule.concurrency is None or schedule.concurrency <= n,
+        "schedule.concurrency",
+        schedule.concurrency,
+        f"at most the number of clients (n_clients={n})",
+    )
+    settings.concurrency = n if schedule.concurrency is None else schedule.concurrency
+    schedule.concurrency = settings.concurrency
+
+    if rule.eta is None:
+        if budget.server_iterations is None:
+            raise ConfigError("algorithm.eta", None, "c * sqrt(n / T) needs budget.server_iterations; or set a number")
+        rule.eta = rule.c * (n / budget.server_iterations) ** 0.5
+    if hasattr(rule, "step_on"):
+        if rule.step_on == "auto":
+            rule.step_on = "tick" if root.clock == "ticks" else "arrival"
+        ok = rule.step_on != "tick" or root.clock == "ticks"
+        check(ok, "algorithm.step_on", rule.step_on, f"arrival or auto: there are no ticks under clock={root.clock}")
+    if hasattr(rule, "tau_c") and rule.tau_c is None:
+        rule.tau_c = settings.concurrency
+    size = getattr(rule, "buffer_size", 1)
+    check(
+        schedule.hand_out == "immediate" or size <= settings.concurrency,
+        "algorithm.buffer_size",
+        size,
+        f"at most the clients in flight ({settings.concurrency}) with schedule.hand_out=at_flush: the buffer never fills",
+    )
+
+    accepts = parts["algorithm"].target.accepts
+    if client.upload == "auto":
+        client.upload = accepts[0]
+    algorithm = settings.choices.get("algorithm", "this algorithm")
+    ok = client.upload in accepts
+    check(ok, "client.upload", client.upload, f"one of {', '.join(accepts)} for {algorithm}")
+    check(
+        client.upload == "difference" or client.K == 1,
+        "client.K",
+        client.K,
+        f"1 for uploads that are gradients ({algorithm}); client.upload=difference allows more local steps",
+    )
+    only_time = all(v is None for k, v in dataclasses.asdict(budget).items() if k != "virtual_time")
+    takes_time = root.clock == "ticks" or delay.takes_time
+    check(
+        takes_time or not only_time,
+        "budget.virtual_time",
+        budget.virtual_time,
+        f"joined by another budget: under delay={settings.choices.get('delay')} virtual time stands still",
+    )
+
+
+def _resolved_tree(settings: Settings, sections: dict) -> dict:
+    tree = dataclasses.asdict(settings.root)
+    for name, part in settings.parts.items():
+        target = f"{part.target.__module__}.{part.target.__qualname__}"
+        tree[name] = {"_target_": target} | dataclasses.asdict(part.config)
+    for name in sections:
+        tree[name] = dataclasses.asdict(getattr(settings, name))
+    tree["choices"] = dict(settings.choices)
+    return tree

@@ -1,0 +1,98 @@
+"""Facts about the machine a run is on: device, threads, memory, versions, revision."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from .errors import ConfigError
+
+SMALL_MODEL = 200_000  # parameters; below, a second thread costs more than it gives (scripts/benchmark.py)
+
+
+def device(wanted: str) -> str:
+    """The torch device for ``auto | cpu | cuda | cuda:N``. Raises ConfigError when it is not there."""
+    import torch
+
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise ConfigError("device", wanted, "no usable GPU was found; cpu and auto work here")
+        number = wanted.partition(":")[2]
+        count = torch.cuda.device_count()
+        if number and not (number.isdigit() and int(number) < count):
+            raise ConfigError("device", wanted, f"this machine has cuda:0 to cuda:{count - 1}")
+    return wanted
+
+
+def device_name(name: str) -> str:
+    """For humans: ``cuda (NVIDIA ...)`` or ``cpu (...)``."""
+    if name.startswith("cuda"):
+        import torch
+
+        return f"{name} ({torch.cuda.get_device_name(name)})"
+    return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
+
+
+def set_threads(wanted: int | None, device_name: str, parameters: int) -> int:
+    """Sets torch's CPU threads and returns the number; None chooses one for small models, else all cores."""
+    import torch
+
+    if wanted is None:
+        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        wanted = 1 if parameters < SMALL_MODEL or device_name.startswith("cuda") else usable
+    torch.set_num_threads(wanted)
+    return wanted
+
+
+def reset_peak_memory(device_name: str) -> None:
+    if device_name.startswith("cuda"):
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device_name)
+
+
+def peak_memory(device_name: str) -> int:
+    """Bytes: of the GPU's allocator since the last reset, or of the whole process on a CPU."""
+    if device_name.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(device_name))
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(kilobytes * (1 if platform.system() == "Darwin" else 1024))
+
+
+@cache
+def versions() -> dict[str, str]:
+    names = ("asyncfl_bench", "torch", "torchvision", "numpy", "hydra-core", "omegaconf", "wandb")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def git_revision() -> str | None:
+    """The revision of the code, with ``+`` if it has changes; None outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        revision = _git(here, "rev-parse", "HEAD")
+        tracked = _git(here, "ls-files", "--error-unmatch", Path(__file__).name)
+        return revision + ("+" if tracked and _git(here, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10
+    ).stdout.strip()

@@ -1,0 +1,59 @@
+"""Errors a user can act on. Each prints as one message; none needs a stack trace to be understood."""
+
+from __future__ import annotations
+
+
+class BenchError(Exception):
+    """A failure with a message written for the user. Ends a command with exit code 1."""
+
+    exit_code = 1
+
+
+class ConfigError(BenchError):
+    """A setting that cannot work. Ends a command with exit code 2, before any work is done.
+
+    key      dotted path of the setting (``heterogeneity.alpha``)
+    value    what was given
+    allowed  what would have been accepted, as a short phrase
+    """
+
+    exit_code = 2
+
+    def __init__(self, key: str, value: object, allowed: str):
+        self.key, self.value, self.allowed = key, value, allowed
+        super().__init__(key, value, allowed)  # all three: errors travel between processes by pickle
+
+    def __str__(self) -> str:
+        return f"{self.key}={_shown(self.value)}: {self.allowed}"
+
+    def under(self, prefix: str) -> ConfigError:
+        """The same error with ``prefix.`` before its key: a part knows its field, the caller its place."""
+        return ConfigError(f"{prefix}.{self.key}" if self.key else prefix, self.value, self.allowed)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def check(ok: bool, key: str, value: object, allowed: str) -> None:
+    """Raises ConfigError(key, value, "must be <allowed>") unless ``ok``."""
+    if not ok:
+        raise ConfigError(key, value, f"must be {allowed}")
+
+
+def check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raises ConfigError unless ``value`` is one of ``choices``; names the nearest one."""
+    if value not in choices:
+        raise ConfigError(key, value, f"must be one of {', '.join(choices)}{did_you_mean(value, choices)}")
+
+
+def did_you_mean(word: object, known) -> str:
+    """`` (did you mean 'ace'?)`` or an empty string."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.5)
+    return f" (did you mean '{near[0]}'?)" if near else ""

@@ -1,0 +1,93 @@
+"""afl-report: run directories in, one table and one figure out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import BenchError, ConfigError
+
+if TYPE_CHECKING:
+    from .table import Report
+
+_DESCRIPTION = (
+    "Compares runs. Reads every run directory at or below DIR, prints one table (mean ± sample standard deviation over "
+    "seeds) and writes table.csv, table.md, table.tex and curve.png. Runs with different settings are never averaged: "
+    "a setting that differs between runs of one algorithm becomes a column."
+)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command. 0: done, 1: nothing to compare or not writable, 2: wrong arguments or no runs found."""
+    parser = argparse.ArgumentParser("afl-report", description=_DESCRIPTION)
+    parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="a run directory or a folder of them")
+    axes = ("iteration", "uploads", "virtual_time")
+    parser.add_argument("--x", choices=axes, default="iteration", help="what the figure's x axis counts")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (default: report/ in the first DIR)")
+    parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="config keys that shall be columns anyway")
+    given = parser.parse_args(argv)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without ± still gets its table
+    try:
+        return _report(given.directories, given.x, given.out or given.directories[0] / "report", given.by)
+    except BenchError as error:
+        print(f"afl-report: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _report(directories: list[Path], x: str, out: Path, by: list[str]) -> int:
+    from .load import load_runs  # these bring pandas and matplotlib: not for --help
+
+    try:
+        runs = load_runs(directories)
+    except BenchError as error:
+        raise _UsageError(str(error)) from error
+
+    from .curves import draw_curves
+    from .render import latex, markdown
+    from .table import make_report, numeric_table, text_table
+
+    report = make_report(runs, by)
+    if not report.rows:
+        print(f"no run ended well, so there is no table\n\n{_left_out_text(report)}")
+        return 1
+    headers, cells = text_table(report)
+    words = 1 + len(report.keys)
+    notes = _left_out_text(report)
+    print(f"{markdown(headers, cells, words)}\n{notes}", end="")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        numeric_table(report).to_csv(out / "table.csv", index=False)
+        table = markdown(headers, cells, words)
+        (out / "table.md").write_text(f"{table}\n{notes}" if notes else table, encoding="utf-8")
+        (out / "table.tex").write_text(latex(headers, cells, words), encoding="utf-8")
+        written = ["table.csv", "table.md", "table.tex"]
+        if draw_curves(report, x, out / "curve.png"):
+            written.append("curve.png")
+        else:
+            print("no figure: no run has test/accuracy in its metrics.jsonl")
+    except OSError as error:
+        raise BenchError(f"cannot write to {out}: {error.strerror}; choose another place with --out") from error
+    print(f"written to {out}: {', '.join(written)}")
+    return 0
+
+
+class _UsageError(BenchError):
+    exit_code = ConfigError.exit_code
+
+
+def _left_out_text(report: Report) -> str:
+    """What the table does not show, ready to print: empty, or lines that end with an empty one."""
+    lines = []
+    if report.unshown:
+        lines += [f"algorithms also differ from each other in: {', '.join(report.unshown)} (columns with --by)", ""]
+    if report.left_out:
+        counts = Counter(reason for _, reason in report.left_out)
+        lines.append("not averaged: " + ", ".join(f"{count} {reason}" for reason, count in counts.items()))
+        for run, reason in report.left_out:
+            lines.append(f"- {reason}: {run.path}" + (f" ({run.note})" if run.note else ""))
+        lines.append("")
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,63 @@
+"""A run's whole state in one file, replaced atomically, with the previous one kept until the new one is complete."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..errors import BenchError
+
+FORMAT = "asyncfl_bench checkpoint 1"
+
+
+def save(path: Path, identity: str, state: dict) -> None:
+    """Writes ``state`` (plain containers and tensors). The file before it stays as ``<name>.previous``."""
+    import torch
+
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with open(temporary, "wb") as file:
+            torch.save({"format": FORMAT, "identity": identity, "state": state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise BenchError(f"{path}: the checkpoint could not be written: {error.strerror or error}") from error
+    if path.exists():
+        os.replace(path, previous_of(path))
+    os.replace(temporary, path)
+
+
+def previous_of(path: Path) -> Path:
+    return path.with_name(path.name + ".previous")
+
+
+def load(path: Path, identity: str) -> tuple[dict, list[str]]:
+    """(state, remarks) from ``path``, or from the previous file when it is unusable; the remarks say what was wrong.
+
+    Raises BenchError when neither can be used.
+    """
+    remarks = []
+    for candidate in (path, previous_of(path)):
+        if not candidate.exists():
+            continue
+        try:
+            return _read(candidate, identity), remarks
+        except BenchError as error:
+            remarks.append(str(error))
+    raise BenchError("; ".join(remarks) or f"{path}: there is no checkpoint to go on from")
+
+
+def _read(path: Path, identity: str) -> dict:
+    import torch
+
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for truncated, foreign and unreadable files
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BenchError(f"{path}: not a readable checkpoint ({reason[:100]})") from None
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise BenchError(f"{path}: not a checkpoint of this program and version")
+    if saved["identity"] != identity:
+        raise BenchError(f"{path}: belongs to run {saved['identity']}, not to {identity}: its settings differ")
+    return saved["state"]

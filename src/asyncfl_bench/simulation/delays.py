@@ -1,0 +1,246 @@
+"""How long a piece of work takes: the time from its dispatch to the arrival of its upload.
+
+Every law gives a number in the unit its yaml names (`unit: ticks | seconds`); the clock turns it into an arrival.
+A persistent fact about a client (its speed) comes from the stream `speed`, a fresh draw per piece of work from the
+stream `delay` under the client's own count, so every algorithm meets the same durations under one seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..errors import check, check_choice
+from ..randomness import Streams
+
+UNITS = ("seconds", "ticks")
+
+
+@dataclass
+class DelayConfig:
+    """unit: what one unit of delay means. Under `clock=auto` it also chooses the clock."""
+
+    unit: str = "seconds"
+
+    def __post_init__(self) -> None:
+        check_choice("unit", self.unit, UNITS)
+
+    @property
+    def takes_time(self) -> bool:
+        """False when every piece of work takes zero time, so that virtual time stands still."""
+        return True
+
+
+class Delay:
+    """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key."""
+
+    Config = DelayConfig
+
+    def __init__(self, config: DelayConfig):
+        self.config = config
+
+    def start(self, n: int, streams: Streams) -> None:
+        self._stream = streams.delay
+        self.speed_n = self._speeds(n, streams)
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        """(n,) persistent number per client; its meaning belongs to the law."""
+        return np.ones(n)
+
+    def duration(self, client: int, count: int) -> float:
+        """Units of time the client's piece of work number ``count`` takes, >= 0."""
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+
+@dataclass
+class NoDelayConfig(DelayConfig):
+    @property
+    def takes_time(self) -> bool:
+        return False
+
+
+class NoDelay(Delay):
+    """Every upload arrives the moment it is dispatched; at equal times in order of dispatch."""
+
+    Config = NoDelayConfig
+
+    def duration(self, client: int, count: int) -> float:
+        return 0.0
+
+
+@dataclass
+class ConstantConfig(DelayConfig):
+    mean: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.mean >= 0, "mean", self.mean, "a number >= 0")
+
+    @property
+    def takes_time(self) -> bool:
+        return self.mean > 0
+
+
+class Constant(Delay):
+    """Every piece of work takes ``mean``."""
+
+    Config = ConstantConfig
+
+    def duration(self, client: int, count: int) -> float:
+        return self.config.mean
+
+
+@dataclass
+class UniformConfig(DelayConfig):
+    low: float = 0.5
+    high: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.low >= 0, "low", self.low, "a number >= 0")
+        check(self.high >= self.low, "high", self.high, f"a number >= low (low={self.low})")
+
+    @property
+    def takes_time(self) -> bool:
+        return self.high > 0
+
+
+class Uniform(Delay):
+    """U(low, high), fresh for every piece of work."""
+
+    Config = UniformConfig
+
+    def duration(self, client: int, count: int) -> float:
+        return float(self._stream(client, count).uniform(self.config.low, self.config.high))
+
+
+@dataclass
+class ExponentialConfig(DelayConfig):
+    beta: float = 5.0
+    compute: float = 0.0
+    clients: str = "equal"
+    redraw: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.beta >= 0, "beta", self.beta, "a number >= 0")
+        check(self.compute >= 0, "compute", self.compute, "a number >= 0")
+        check_choice("clients", self.clients, ("equal", "exponential"))
+
+    @property
+    def takes_time(self) -> bool:
+        return self.beta > 0 or self.compute > 0
+
+
+class Exponential(Delay):
+    """compute + Exp(beta z_i): the delay laws of the ACE paper and its plain readings.
+
+    z_i = 1 (`clients=equal`) or z_i ~ Exp(1), drawn once per client (`clients=exponential`);
+    `redraw=false` puts the mean in place of the draw, so a client's work always takes compute + beta z_i.
+    Source: arXiv:2511.19066 section 5 says only "exponential with mean beta"; the default presets `exp_beta*` take
+    persistent client means with a compute time of one tick, the one reading under which beta matters and learning
+    within the published 500 iterations is possible.
+    """
+
+    Config = ExponentialConfig
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        if self.config.clients == "equal":
+            return np.ones(n)
+        return np.array([streams.speed(client).exponential() for client in range(n)])
+
+    def duration(self, client: int, count: int) -> float:
+        mean = self.config.beta * self.speed_n[client]
+        extra = self._stream(client, count).exponential() * mean if self.config.redraw else mean
+        return float(self.config.compute + extra)
+
+
+@dataclass
+class MixedExponentialConfig(DelayConfig):
+    slow_share: float = 0.2
+    slow_mean: float = 5.0
+    fast_mean: float = 0.5
+    compute: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(0 <= self.slow_share <= 1, "slow_share", self.slow_share, "a share between 0 and 1")
+        for name in ("slow_mean", "fast_mean", "compute"):
+            check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
+
+
+class MixedExponential(Delay):
+    """compute + Exp(slow_mean) for a fixed random share of slow clients, compute + Exp(fast_mean) for the others.
+
+    The two-group law of the ACE authors' earlier public code (20 % slow, means 5 and 0.5).
+    """
+
+    Config = MixedExponentialConfig
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        slow = streams.speed().permutation(n)[: round(self.config.slow_share * n)]
+        mean_n = np.full(n, self.config.fast_mean)
+        mean_n[slow] = self.config.slow_mean
+        return mean_n
+
+    def duration(self, client: int, count: int) -> float:
+        return float(self.config.compute + self._stream(client, count).exponential() * self.speed_n[client])
+
+
+@dataclass
+class LogNormalConfig(DelayConfig):
+    median: float = 1.0
+    sigma: float = 0.5
+    clients_sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.median > 0, "median", self.median, "a number > 0")
+        for name in ("sigma", "clients_sigma"):
+            check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
+
+
+class LogNormal(Delay):
+    """median * exp(clients_sigma * a_i + sigma * b): a_i ~ N(0,1) once per client, b ~ N(0,1) per piece of work."""
+
+    Config = LogNormalConfig
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        factor = [np.exp(self.config.clients_sigma * streams.speed(client).standard_normal()) for client in range(n)]
+        return np.array(factor)
+
+    def duration(self, client: int, count: int) -> float:
+        spread = np.exp(self.config.sigma * self._stream(client, count).standard_normal())
+        return float(self.config.median * self.speed_n[client] * spread)
+
+
+@dataclass
+class ClassesConfig(DelayConfig):
+    shares: list[float] = field(default_factory=lambda: [3.0, 2.0, 1.0])
+    ranges: list[float] = field(default_factory=lambda: [1.0, 2.0, 3.0, 5.0, 5.0, 8.0])
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(len(self.shares) > 0 and min(self.shares, default=0) > 0, "shares", self.shares, "a list of numbers > 0")
+        wanted = f"{2 * len(self.shares)} numbers >= 0: low, high of every class"
+        check(len(self.ranges) == 2 * len(self.shares) and min(self.ranges) >= 0, "ranges", self.ranges, wanted)
+        for low, high in zip(self.ranges[::2], self.ranges[1::2], strict=True):
+            check(low <= high, "ranges", self.ranges, "pairs with low <= high")
+
+
+class Classes(Delay):
+    """U(low, high) of the client's speed class, fresh for every piece of work.
+
+    A client draws a Dirichlet(shares) vector once and belongs to its largest component.
+    Source: the simulation in the FADAS authors' code (Wang et al., ICML 2024), presets `fadas_mild`, `fadas_large`.
+    """
+
+    Config = ClassesConfig
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        return np.array([int(np.argmax(streams.speed(client).dirichlet(self.config.shares))) for client in range(n)])
+
+    def duration(self, client: int, count: int) -> float:
+        low, high = self.config.ranges[2 * self.speed_n[client] :][:2]
+        return float(self._stream(client, count).uniform(low, high))

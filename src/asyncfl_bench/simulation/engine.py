@@ -1,0 +1,324 @@
+"""The event loop: a virtual clock decides which upload arrives next, a server rule says what it does to the model.
+
+The engine knows no model, no data and no algorithm. It alone counts server iterations and uploads, computes
+staleness, and decides who is in flight. What a piece of work computes is the executor's business; arrival order
+never depends on how, where or when it is computed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+from ..errors import BenchError, check
+from ..randomness import Streams
+from ..types import ClientTable, Counters, Upload, Work
+
+CLOCKS = ("ticks", "time")
+
+
+@dataclass
+class BudgetConfig:
+    """When a run ends: whichever limit is reached first. null means no such limit.
+
+    server_iterations  changes of the global model (ACE's first full round is one)
+    uploads            uploads that reached the server (ACE's first full round is n)
+    client_steps       mini-batch steps in delivered work
+    virtual_time       seconds or ticks of the virtual clock
+    """
+
+    server_iterations: int | None = 500
+    uploads: int | None = None
+    client_steps: int | None = None
+    virtual_time: float | None = None
+
+    def __post_init__(self) -> None:
+        limits = asdict(self)
+        for name, value in limits.items():
+            kind = "a number" if name == "virtual_time" else "a whole number"
+            check(value is None or value > 0, name, value, f"{kind} > 0, or null for no limit")
+        check(any(v is not None for v in limits.values()), "server_iterations", None, "set, or another budget key be")
+
+
+class Executor(Protocol):
+    """Computes work. The engine hands it every dispatch and later asks once for (vector_d, loss), or discards it."""
+
+    def dispatch(self, work: Work, model_d) -> None: ...
+
+    def deliver(self, work: Work) -> tuple: ...
+
+    def discard(self, work: Work) -> None: ...
+
+
+class Observer:
+    """Told what happened; must not change it."""
+
+    def arrived(self, upload: Upload, changed: bool, time: float) -> None:
+        """An upload reached the server at ``time``; ``changed`` says whether the model moved because of it."""
+
+    def iterated(self, counters: Counters) -> None:
+        """A server iteration is complete."""
+
+
+class Simulation:
+    """One run's simulated world.
+
+    rule          server rule, already constructed; ``start`` is called here
+    model_d       (d,) global model, changed in place by the rule
+    clients       ClientTable
+    upload_kind   "gradient" or "difference", what the executor returns
+    clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are handed to the rule in order
+                  of dispatch, then ``rule.tick()`` is called once, then free places are handed out again
+    """
+
+    def __init__(
+        self,
+        *,
+        rule,
+        model_d,
+        clients: ClientTable,
+        upload_kind: str,
+        local_steps: int,
+        executor: Executor,
+        delay,
+        availability,
+        schedule,
+        clock: str,
+        concurrency: int,
+        budget: BudgetConfig,
+        streams: Streams,
+        observers: list[Observer] | None = None,
+    ):
+        self.rule, self.model_d, self.clients = rule, model_d, clients
+        self.executor, self.delay, self.availability, self.schedule = executor, delay, availability, schedule
+        self.clock, self.budget, self.observers = clock, budget, list(observers or [])
+        self.local_steps = local_steps
+        self.counters = Counters()
+        self.in_flight: dict[int, Work] = {}  # by sequence number
+        self.dispatches = 0
+        self.free_places = concurrency
+        self._due: list[tuple[float, int]] = []  # heap of (time of arrival, sequence number)
+        self._count_n = [0] * clients.n  # dispatches per client
+        self._samples_n = [int(s) for s in clients.samples_n]
+        self._at_flush = schedule.config.hand_out == "at_flush"
+        self._started = False
+        delay.start(clients.n, streams)
+        availability.start(clients.n, streams)
+        schedule.start(clients.n, concurrency, streams.schedule)
+        rule.start(model_d, clients, upload_kind)
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> str:
+        """Runs until the budget is used up; returns the budget key that ended it, or "no_clients"."""
+        while (ended_by := self.advance()) is None:
+            pass
+        return ended_by
+
+    def advance(self) -> str | None:
+        """One arrival (time clock) or one tick (tick clock). Returns why the run is over, or None."""
+        if not self._started:
+            self._started = True
+            if self.rule.first_round:
+                self._first_round()
+            self._hand_out()
+            return self.spent()
+        if self._due:
+            return self._advance_tick() if self.clock == "ticks" else self._advance_arrival()
+        if not self._moves_alone():
+            return "no_clients"
+        before = self.counters.iteration
+        ended_by = self._advance_tick()
+        # with nobody left to report, a rule that stands still now stands still for ever
+        return "no_clients" if ended_by is None and self.counters.iteration == before else ended_by
+
+    @property
+    def next_time(self) -> float:
+        """Virtual time of the next arrival or tick; infinite when nothing is to come."""
+        if self.clock == "ticks" and self.rule.moves_each_tick:
+            return self.counters.virtual_time + 1
+        return self._due[0][0] if self._due else math.inf
+
+    def spent(self) -> str | None:
+        """The budget key that is used up, or None."""
+        used, limit = self.counters, self.budget
+        if limit.server_iterations is not None and used.iteration >= limit.server_iterations:
+            return "server_iterations"
+        if limit.uploads is not None and used.uploads >= limit.uploads:
+            return "uploads"
+        if limit.client_steps is not None and used.client_steps >= limit.client_steps:
+            return "client_steps"
+        if limit.virtual_time is not None and used.virtual_time >= limit.virtual_time:
+            return "virtual_time"
+        return None
+
+    def _moves_alone(self) -> bool:
+        """With nobody in flight, do the rule's own steps at each tick still bring the end nearer?"""
+        bounded = self.budget.server_iterations is not None or self.budget.virtual_time is not None
+        return self.clock == "ticks" and self.rule.moves_each_tick and bounded
+
+    def _advance_arrival(self) -> str | None:
+        time = self._due[0][0]
+        if self._beyond(time):
+            return "virtual_time"
+        self.counters.virtual_time = time
+        work = self._pop()
+        changed = self._receive(work)
+        if not self._at_flush or changed:
+            self._hand_out()
+        return self.spent()
+
+    def _advance_tick(self) -> str | None:
+        # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
+        tick = self.next_time
+        if self._beyond(tick):
+            return "virtual_time"
+        self.counters.virtual_time = tick
+        moved = False
+        due = []
+        while self._due and self._due[0][0] <= tick:
+            due.append(heapq.heappop(self._due))
+        # the tick's own step follows its last arrival that counts, so the trace shows it on that row
+        arriving = [s for _, s in due if not self.availability.gone(self.in_flight[s].client, self.counters.iteration)]
+        last = arriving[-1] if arriving else None
+        for place, (_, sequence) in enumerate(due):
+            moved |= self._receive(self.in_flight.pop(sequence), tick_after=sequence == last)
+            if (ended_by := self.spent()) is not None:
+                for event in due[place + 1 :]:  # they stay in flight
+                    heapq.heappush(self._due, event)
+                return ended_by
+        if last is None:
+            moved |= self._tick()
+        if not self._at_flush or moved:
+            self._hand_out()
+        return self.spent()
+
+    def _beyond(self, time: float) -> bool:
+        limit = self.budget.virtual_time
+        if limit is not None and time > limit:
+            self.counters.virtual_time = float(limit)
+            return True
+        return False
+
+    def _first_round(self) -> None:
+        """Every client computes once at w0; takes no virtual time, counts n uploads (ACE, Algorithm 1, lines 1-6)."""
+        works = []
+        for client in range(self.clients.n):
+            works.append(self._new_work(client))
+            self.executor.dispatch(works[-1], self.model_d)
+        for place, work in enumerate(works):
+            self._receive(work, tick_after=self.clock == "ticks" and place + 1 == len(works), place_freed=False)
+
+    # -- one arrival -----------------------------------------------------------------------------------------------
+
+    def _pop(self) -> Work:
+        return self.in_flight.pop(heapq.heappop(self._due)[1])
+
+    def _receive(self, work: Work, tick_after: bool = False, place_freed: bool = True) -> bool:
+        """Hands one finished piece of work to the rule. True when the global model changed.
+
+        tick_after  this is the tick's last arrival: the tick's own step belongs to it in the trace
+        """
+        counters = self.counters
+        if self.availability.gone(work.client, counters.iteration):
+            self.executor.discard(work)
+            counters.discarded += 1
+            self.free_places += place_freed
+            return False
+        vector_d, loss = self.executor.deliver(work)
+        upload = Upload(
+            client=work.client,
+            vector_d=vector_d,
+            base_iteration=work.iteration,
+            staleness=counters.iteration - work.iteration,
+            samples=self._samples_n[work.client],
+            local_steps=work.local_steps,
+            loss=loss,
+        )
+        changed = self._moved(self.rule.receive(upload))
+        counters.uploads += 1
+        counters.client_steps += work.local_steps
+        if changed:
+            counters.iteration += 1
+        if place_freed:
+            self.free_places += 1
+            self.schedule.report(work.client)
+        ticked = tick_after and self._moved(self.rule.tick())
+        for observer in self.observers:
+            observer.arrived(upload, changed or ticked, counters.virtual_time)
+        if changed:
+            self._iterated()
+        if ticked:
+            counters.iteration += 1
+            self._iterated()
+        return changed or ticked
+
+    def _tick(self) -> bool:
+        if not self._moved(self.rule.tick()):
+            return False
+        self.counters.iteration += 1
+        self._iterated()
+        return True
+
+    def _moved(self, answer: bool) -> bool:
+        if answer is not True and answer is not False:
+            raise BenchError(f"{type(self.rule).__name__} answered {answer!r}: a rule says exactly True or False")
+        return answer
+
+    def _iterated(self) -> None:
+        for observer in self.observers:
+            observer.iterated(self.counters)
+
+    # -- dispatch --------------------------------------------------------------------------------------------------
+
+    def _new_work(self, client: int) -> Work:
+        count = self._count_n[client]
+        self._count_n[client] += 1
+        steps = self.rule.work_for(client)
+        sequence = self.dispatches
+        self.dispatches += 1
+        return Work(client, sequence, count, self.counters.iteration, self.local_steps if steps is None else steps)
+
+    def _hand_out(self) -> None:
+        """Fills every free place for which the schedule has a client that still takes part."""
+        while self.free_places:
+            client = self.schedule.next()
+            if client is None:
+                return
+            if self.availability.gone(client, self.counters.iteration):
+                continue  # leaves for good: not idle any more
+            self.free_places -= 1
+            work = self._new_work(client)
+            duration = self.delay.duration(client, work.count)
+            if self.clock == "ticks":
+                duration = max(1, math.floor(duration))
+            heapq.heappush(self._due, (self.counters.virtual_time + duration, work.sequence))
+            self.in_flight[work.sequence] = work
+            self.executor.dispatch(work, self.model_d)
+
+    # -- state -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict:
+        """Plain containers; the rule's and the executor's states are theirs to save."""
+        return {
+            "counters": asdict(self.counters),
+            "in_flight": [asdict(work) for work in self.in_flight.values()],
+            "due": list(self._due),
+            "dispatches": self.dispatches,
+            "free_places": self.free_places,
+            "count_n": list(self._count_n),
+            "started": self._started,
+            "schedule": self.schedule.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        for name, value in state["counters"].items():
+            setattr(self.counters, name, value)
+        self.in_flight = {work["sequence"]: Work(**work) for work in state["in_flight"]}
+        self._due = [(time, sequence) for time, sequence in state["due"]]
+        self.dispatches, self.free_places = state["dispatches"], state["free_places"]
+        self._count_n = list(state["count_n"])
+        self._started = state["started"]
+        self.schedule.load_state_dict(state["schedule"])

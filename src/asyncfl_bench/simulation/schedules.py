@@ -1,0 +1,90 @@
+"""Which client gets the next piece of work, and when it is handed out."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from ..errors import check, check_choice
+from ..randomness import Stream
+
+HAND_OUT = ("immediate", "at_flush")
+
+
+@dataclass
+class ScheduleConfig:
+    """Fields shared by all schedules.
+
+    concurrency  how many clients are in flight at once; null means all
+    hand_out     `immediate`: a free place is handed on right after the arrival that freed it (and after the server
+                 iteration this arrival may have caused); `at_flush`: only once the global model has changed
+    """
+
+    concurrency: int | None = None
+    hand_out: str = "immediate"
+
+    def __post_init__(self) -> None:
+        ok = self.concurrency is None or self.concurrency >= 1
+        check(ok, "concurrency", self.concurrency, "a whole number >= 1, or null for all clients")
+        check_choice("hand_out", self.hand_out, HAND_OUT)
+
+
+class SameClient:
+    """A client that reports gets the next piece of work itself, so it contributes in proportion to its speed.
+
+    With a concurrency below n, a random set of clients (fixed by the seed) takes part and the others never do.
+    """
+
+    Config = ScheduleConfig
+
+    def __init__(self, config: ScheduleConfig):
+        self.config = config
+
+    def start(self, n: int, concurrency: int, stream: Stream) -> None:
+        self._stream = stream
+        order = range(n) if concurrency == n else stream().permutation(n)[:concurrency]
+        self._waiting = deque(int(client) for client in order)
+
+    def report(self, client: int) -> None:
+        """The client has delivered and is idle."""
+        self._waiting.append(client)
+
+    def next(self) -> int | None:
+        """Who takes a free place; None when nobody can."""
+        return self._waiting.popleft() if self._waiting else None
+
+    def state_dict(self) -> dict:
+        return {"waiting": list(self._waiting)}
+
+    def load_state_dict(self, state: dict) -> None:
+        self._waiting = deque(state["waiting"])
+
+
+class RandomIdle(SameClient):
+    """A free place goes to a client drawn uniformly among the idle ones, the reporter included.
+
+    Source: FedBuff (Nguyen et al. 2022) and CA2FL as the ACE paper runs them, Algorithms a.2 and a.3.
+    """
+
+    def start(self, n: int, concurrency: int, stream: Stream) -> None:
+        self._stream = stream
+        self._idle = list(range(n))
+        self._draws = 0
+
+    def report(self, client: int) -> None:
+        self._idle.append(client)
+
+    def next(self) -> int | None:
+        if not self._idle:
+            return None
+        place = int(self._stream(1, self._draws).integers(len(self._idle)))
+        self._draws += 1
+        # O(1) removal; the list's order is part of the state, so a resumed run draws the same clients
+        self._idle[place], self._idle[-1] = self._idle[-1], self._idle[place]
+        return self._idle.pop()
+
+    def state_dict(self) -> dict:
+        return {"idle": list(self._idle), "draws": self._draws}
+
+    def load_state_dict(self, state: dict) -> None:
+        self._idle, self._draws = list(state["idle"]), state["draws"]

@@ -1,0 +1,41 @@
+"""Reading and writing .npz files so that a broken one is named and a half-written one never appears."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from .data import DataError
+
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def read_npz(path: Path, optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """The four arrays of a data set, and those of ``optional`` that are there. DataError names file and problem."""
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{path}: a single array, not an .npz archive")
+        with archive:
+            missing = [name for name in ARRAYS if name not in archive]
+            if missing:
+                found = ", ".join(archive.files) or "nothing"
+                raise DataError(f"{path}: no array {', '.join(missing)} in it (found {found})")
+            return {name: archive[name] for name in (*ARRAYS, *optional) if name in archive}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: not a readable .npz file ({error}); delete it or put a good one there") from error
+
+
+def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes the archive beside ``path`` and moves it there, so other processes see all of it or nothing."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

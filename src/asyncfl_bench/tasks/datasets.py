@@ -1,0 +1,214 @@
+"""Data sets with real samples: digits, the four classic image sets, and a user's own arrays.
+
+A class takes its config; ``load(data_dir, streams, n_clients)`` gives a ``Data``. Nothing is read before that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import ConfigError, check, check_choice
+from ..randomness import Streams
+from .archive import read_npz
+from .data import Data, DataError, Scale, channels_first, checked_labels
+
+
+@dataclass
+class DigitsConfig:
+    """split_seed: chooses the test set, apart from the run's seed."""
+
+    split_seed: int = 0
+
+    def __post_init__(self) -> None:
+        check(0 <= self.split_seed < 2**32, "split_seed", self.split_seed, "an integer from 0 to 4294967295")
+
+
+class Digits:
+    """scikit-learn's 1797 handwritten digits of 8x8 pixels, 10 classes: 1437 to train, 360 to test.
+
+    Stratified split, the same for every run seed. Pixels 0 .. 16 become float32 0 .. 1, shape (1, 8, 8).
+    Source: UCI "Optical Recognition of Handwritten Digits", test part, as shipped with scikit-learn. Needs no network.
+    """
+
+    Config = DigitsConfig
+
+    def __init__(self, config: DigitsConfig):
+        self.config = config
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
+        x, y = load_digits(return_X_y=True)
+        x = (x / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+        split = train_test_split(x, y.astype(np.int64), test_size=0.2, stratify=y, random_state=self.config.split_seed)
+        x_train, x_test, y_train, y_test = split
+        return Data(x_train, y_train, x_test, y_test, classes=10)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Facts about an image set; mean and std are its training pixels', as in common use."""
+
+    label: str  # torchvision's name
+    image: tuple[int, ...]
+    classes: int
+    scale: Scale
+    files: tuple[str, ...]
+    photographs: bool = False
+
+
+KNOWN = {
+    "mnist": _Known("MNIST", (28, 28), 10, Scale((0.1307,), (0.3081,)), ("mnist.npz",)),
+    "fashion_mnist": _Known(
+        "FashionMNIST", (28, 28), 10, Scale((0.2860,), (0.3530,)), ("fashion-mnist.npz", "fashion_mnist.npz")
+    ),
+    "cifar10": _Known(
+        "CIFAR10", (32, 32, 3), 10, Scale((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), ("cifar10.npz",), True
+    ),
+    "cifar100": _Known(
+        "CIFAR100", (32, 32, 3), 100, Scale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)), ("cifar100.npz",), True
+    ),
+}
+
+
+@dataclass
+class TorchvisionImagesConfig:
+    """
+    name           mnist | fashion_mnist | cifar10 | cifar100
+    train_samples  only the first so many training images, for quick runs; null takes all
+    test_samples   the same for the test images
+    """
+
+    name: str = "cifar10"
+    train_samples: int | None = None
+    test_samples: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("name", self.name, tuple(KNOWN))
+        for field in ("train_samples", "test_samples"):
+            count = getattr(self, field)
+            check(count is None or count >= 1, field, count, "an integer >= 1, or null for all")
+
+
+class TorchvisionImages:
+    """MNIST, Fashion-MNIST, CIFAR-10 or CIFAR-100 as (N, C, H, W) uint8.
+
+    ``<data_dir>/<name>.npz`` (x_train, y_train, x_test, y_test; images (N, 28, 28) or (N, 32, 32, 3) uint8) is used
+    when it is there. Otherwise torchvision downloads the set into ``data_dir`` and that file is written, once, however
+    many jobs ask for it. Raises DataError when neither works.
+    """
+
+    Config = TorchvisionImagesConfig
+
+    def __init__(self, config: TorchvisionImagesConfig):
+        self.config = config
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        known = KNOWN[self.config.name]
+        path = self._file(Path(data_dir), known)
+        arrays = read_npz(path)
+        x, y = {}, {}
+        for split, count in (("train", self.config.train_samples), ("test", self.config.test_samples)):
+            images = arrays[f"x_{split}"]
+            if images.dtype != np.uint8 or images.shape[1:] != known.image:
+                wanted = ", ".join(map(str, known.image))
+                found = f"found {images.dtype} of shape {images.shape}"
+                raise DataError(f"{path}: x_{split} must be uint8 of shape (N, {wanted}), {found}")
+            labels = checked_labels(path, arrays, split, known.classes)
+            if count is not None and count > len(labels):
+                allowed = f"must be null or an integer from 1 to {len(labels)}, the {split} images in {path}"
+                raise ConfigError(f"{split}_samples", count, allowed)
+            x[split], y[split] = channels_first(images[:count]), labels[:count]
+        return Data(
+            x["train"], y["train"], x["test"], y["test"], known.classes, known.scale, augmentable=known.photographs
+        )
+
+    def _file(self, data_dir: Path, known: _Known) -> Path:
+        paths = [data_dir / file for file in known.files]
+        for path in paths:
+            if path.exists():
+                return path
+        from .download import fetch  # here only: a machine with the file needs no torchvision
+
+        return fetch(known.label, data_dir, paths)
+
+
+@dataclass
+class ArraysConfig:
+    """path: the user's .npz file, absolute or relative to where the command is started; required."""
+
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        wanted = "an existing .npz file with the arrays x_train, y_train, x_test, y_test"
+        check(self.path is not None and Path(self.path).expanduser().is_file(), "path", self.path, wanted)
+
+
+class Arrays:
+    """A user's own data from one .npz file.
+
+    x_train, x_test  floats (N, F) or (N, C, H, W), used as they are; or uint8 images (N, H, W) or (N, H, W, C), scaled
+                     to 0 .. 1 and normalised by the training set's own mean and standard deviation per channel
+    y_train, y_test  integers 0 .. classes - 1; the largest label says how many classes there are
+    client_train     optional (N,) integers, one client id per training sample: the natural partition, by rising id
+    Raises DataError naming the array when it is of another kind, has NaN or infinite values, or lengths differ.
+    """
+
+    Config = ArraysConfig
+
+    def __init__(self, config: ArraysConfig):
+        self.config = config
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        path = Path(self.config.path).expanduser()
+        arrays = read_npz(path, optional=("client_train",))
+        y_train, y_test = (checked_labels(path, arrays, split, None) for split in ("train", "test"))
+        x_train, x_test = (_checked_samples(path, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
+        if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
+            found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
+            raise DataError(f"{path}: samples of x_train and x_test must be of one kind and shape, {found}")
+        classes = 1 + int(max(y_train.max(), y_test.max()))
+        scale = _own_scale(x_train) if x_train.dtype == np.uint8 else None
+        natural = _natural(path, arrays.get("client_train"), len(y_train))
+        return Data(x_train, y_train, x_test, y_test, classes, scale, natural)
+
+
+def _checked_samples(path: Path, name: str, x: np.ndarray) -> np.ndarray:
+    if x.dtype == np.uint8 and x.ndim in (3, 4) and x.size:
+        return channels_first(x)
+    if np.issubdtype(x.dtype, np.floating) and x.ndim in (2, 4) and x.size:
+        with np.errstate(over="ignore"):  # a float64 too large for float32 is reported as infinite, below
+            x = np.ascontiguousarray(x, np.float32)
+        if not np.isfinite(x).all():
+            raise DataError(f"{path}: {name} has NaN or infinite values (as float32)")
+        return x
+    wanted = "floats (N, F) or (N, C, H, W), or uint8 images (N, H, W) or (N, H, W, C)"
+    raise DataError(f"{path}: {name} must be {wanted}, found {x.dtype} of shape {x.shape}")
+
+
+def _own_scale(x: np.ndarray) -> Scale:
+    """Mean and standard deviation per channel of (N, C, H, W) uint8 images, exact, from pixel counts."""
+    count_cv = np.zeros((x.shape[1], 256), np.int64)
+    for start in range(0, len(x), 4096):  # bincount makes int64 copies: a block at a time keeps them small
+        for channel, counts in enumerate(count_cv):
+            counts += np.bincount(x[start : start + 4096, channel].ravel(), minlength=256)
+    value = np.arange(256) / 255
+    share_cv = count_cv / count_cv.sum(axis=1, keepdims=True)
+    mean = share_cv @ value
+    std = np.sqrt((share_cv * (value - mean[:, None]) ** 2).sum(axis=1))
+    std[std == 0] = 1.0  # a constant channel becomes 0, not NaN
+    return Scale(tuple(mean.tolist()), tuple(std.tolist()))
+
+
+def _natural(path: Path, client: np.ndarray | None, samples: int) -> list[np.ndarray] | None:
+    if client is None:
+        return None
+    if not np.issubdtype(client.dtype, np.integer) or client.shape != (samples,):
+        found = f"found {client.dtype} of shape {client.shape}"
+        raise DataError(f"{path}: client_train must be {samples} integers, one per training sample, {found}")
+    _, first = np.unique(np.sort(client), return_index=True)
+    return np.split(np.argsort(client, kind="stable").astype(np.int64), first[1:])

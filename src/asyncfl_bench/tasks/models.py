@@ -1,0 +1,159 @@
+"""The models a config can name. Nothing here imports torch before ``build``; the modules are in ``networks``.
+
+Legend: C channels, H height, W width, F features.
+Every ``build(data_shape, classes, seed)`` gives a float32 torch module on the CPU whose initial weights depend on
+``seed`` alone; torch's own random state is left as it was. ConfigError when the model cannot take such samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError, check, check_choice
+
+if TYPE_CHECKING:
+    import torch
+
+RESNET_FIRST_WIDTH = 64  # its widths are 64, 128, 256, 512: what divides 64 divides all
+
+
+def _need_images(name: str, data_shape: tuple[int, ...], least: int) -> None:
+    """ConfigError unless samples are (C, H, W) with H and W of at least ``least`` pixels."""
+    if len(data_shape) != 3:
+        allowed = f"needs images, the data set has {data_shape[0]} features; model=mlp or model=softmax takes them"
+        raise ConfigError("", name, allowed)
+    height, width = data_shape[1:]
+    if min(height, width) < least:
+        allowed = f"needs images of at least {least}x{least} pixels, the data set has {height}x{width}"
+        raise ConfigError("", name, f"{allowed}; model=mlp takes them")
+
+
+@dataclass
+class SoftmaxConfig:
+    """No settings."""
+
+
+class Softmax:
+    """Multinomial logistic regression: one linear layer with bias, all zero at the start. A convex problem."""
+
+    Config = SoftmaxConfig
+
+    def __init__(self, config: SoftmaxConfig):
+        self.config = config
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        from . import networks
+
+        return networks.seeded(seed, lambda: networks.softmax(data_shape, classes))
+
+
+@dataclass
+class MlpConfig:
+    """hidden: widths of the hidden layers, each >= 1."""
+
+    hidden: list[int] = field(default_factory=lambda: [200])
+
+    def __post_init__(self) -> None:
+        check(len(self.hidden) > 0 and min(self.hidden) >= 1, "hidden", self.hidden, "a list of integers >= 1")
+
+
+class Mlp:
+    """Fully connected layers with ReLU in between, on the flattened sample."""
+
+    Config = MlpConfig
+
+    def __init__(self, config: MlpConfig):
+        self.config = config
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        from . import networks
+
+        return networks.seeded(seed, lambda: networks.mlp(data_shape, list(self.config.hidden), classes))
+
+
+@dataclass
+class LeNet5Config:
+    """No settings."""
+
+
+class LeNet5:
+    """LeCun et al. 1998 with ReLU and max-pooling: conv 5x5 to 6, pool, conv 5x5 to 16, pool, linear 120, 84, classes.
+
+    Images below 32 pixels are padded by 2 at the first convolution, so 28x28 is the original's 32x32.
+    Parameters: 61 706 on MNIST, 62 006 on CIFAR-10, 69 656 on CIFAR-100. Images of at least 12x12.
+    """
+
+    Config = LeNet5Config
+
+    def __init__(self, config: LeNet5Config):
+        self.config = config
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        _need_images("lenet5", data_shape, least=12)
+        from . import networks
+
+        return networks.seeded(seed, lambda: networks.lenet5(data_shape, classes))
+
+
+@dataclass
+class CnnConfig:
+    """hidden: width of the fully connected layer, >= 1."""
+
+    hidden: int = 128
+
+    def __post_init__(self) -> None:
+        check(self.hidden >= 1, "hidden", self.hidden, "an integer >= 1")
+
+
+class Cnn:
+    """Conv 3x3 to 32, pool, conv 3x3 to 64, pool, linear hidden, classes; ReLU, padding 1. Images of at least 4x4."""
+
+    Config = CnnConfig
+
+    def __init__(self, config: CnnConfig):
+        self.config = config
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        _need_images("cnn", data_shape, least=4)
+        from . import networks
+
+        return networks.seeded(seed, lambda: networks.cnn(data_shape, self.config.hidden, classes))
+
+
+@dataclass
+class ResNet18Config:
+    """
+    norm    group | batch
+    groups  of group normalisation: 1, 2, 4, 8, 16, 32 or 64; not used by batch
+    """
+
+    norm: str = "group"
+    groups: int = 32
+
+    def __post_init__(self) -> None:
+        check_choice("norm", self.norm, ("group", "batch"))
+        divides = 1 <= self.groups <= RESNET_FIRST_WIDTH and RESNET_FIRST_WIDTH % self.groups == 0
+        check(divides, "groups", self.groups, "a divisor of 64, the narrowest layer: 1, 2, 4, 8, 16, 32 or 64")
+
+
+class ResNet18:
+    """torchvision's ResNet-18 with the stem for small images: 3x3 convolution of stride 1, no max-pooling.
+
+    Group normalisation (Wu, He 2018, arXiv:1803.08494: 32 groups) has no statistics of the clients' data; batch
+    normalisation keeps running means and variances, for which the run needs a policy. 11.17 M parameters with 3
+    channels and 10 classes. Images of at least 8x8; 16x16 with batch, which cannot normalise one sample of one pixel.
+    Source: He et al. 2016, arXiv:1512.03385.
+    """
+
+    Config = ResNet18Config
+
+    def __init__(self, config: ResNet18Config):
+        self.config = config
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        _need_images("resnet18", data_shape, least=16 if self.config.norm == "batch" else 8)
+        from . import networks
+
+        groups = self.config.groups if self.config.norm == "group" else None
+        return networks.seeded(seed, lambda: networks.resnet18(data_shape, classes, groups))

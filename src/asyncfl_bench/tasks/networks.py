@@ -1,0 +1,84 @@
+"""The torch modules behind ``models``. Samples come as (B, C, H, W) or (B, F) float32, logits leave as (B, classes)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import nn
+
+from .vision import torchvision
+
+
+def seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
+    """The module with initial weights drawn on the CPU from ``seed``, whatever the device of the run."""
+    before = torch.get_rng_state()
+    try:
+        torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would also seed every GPU
+        return make()
+    finally:
+        torch.set_rng_state(before)
+
+
+def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
+    linear = nn.Linear(prod(shape), classes)
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(nn.Flatten(), linear)
+
+
+def mlp(shape: tuple[int, ...], hidden: list[int], classes: int) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()]
+    width = prod(shape)
+    for next_width in hidden:
+        layers += [nn.Linear(width, next_width), nn.ReLU()]
+        width = next_width
+    return nn.Sequential(*layers, nn.Linear(width, classes))
+
+
+def lenet5(shape: tuple[int, ...], classes: int) -> nn.Module:
+    channels, height, width = shape
+    padding = 2 if min(height, width) < 32 else 0
+    left = prod(((side + 2 * padding - 4) // 2 - 4) // 2 for side in (height, width))
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * left, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
+def cnn(shape: tuple[int, ...], hidden: int, classes: int) -> nn.Module:
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * (height // 4) * (width // 4), hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )
+
+
+def resnet18(shape: tuple[int, ...], classes: int, groups: int | None) -> nn.Module:
+    """``groups`` of group normalisation, or None for batch normalisation."""
+    models = torchvision("model=resnet18").models
+    norm = nn.BatchNorm2d if groups is None else lambda width: nn.GroupNorm(groups, width)
+    module = models.resnet18(num_classes=classes, norm_layer=norm)
+    module.conv1 = nn.Conv2d(shape[0], module.conv1.out_channels, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(module.conv1.weight, mode="fan_out", nonlinearity="relu")  # as its other convolutions
+    module.maxpool = nn.Identity()
+    return module

@@ -1,0 +1,20 @@
+"""The one place that imports torchvision, which is needed for downloads and ResNet-18 only."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from ..errors import BenchError
+
+
+def torchvision(purpose: str) -> ModuleType:
+    """The module; BenchError saying what to install when it is missing or does not fit the installed torch."""
+    try:
+        import torchvision as module
+    except (ImportError, RuntimeError) as error:  # RuntimeError: its operators were built for another torch
+        raise BenchError(
+            f"{purpose} needs torchvision, which cannot be imported ({str(error).splitlines()[0]}). Install torch and "
+            "torchvision together from one index so that the two builds match (pip install torch torchvision); "
+            "`dataset=digits model=mlp` runs without it."
+        ) from error
+    return module

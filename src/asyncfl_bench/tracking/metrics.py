@@ -1,0 +1,90 @@
+"""metrics.jsonl: one JSON object per logged point, appended and flushed, so a killed run keeps what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from ..errors import BenchError
+from .files import plain
+
+COUNTERS = ("iteration", "uploads", "client_steps", "virtual_time", "wall_time")
+
+
+class MetricsFile:
+    """Appends points to ``path``; the file appears with the first point.
+
+    A number that is NaN or infinite is written as ``null``, which is valid JSON and which
+    ``pandas.read_json(path, lines=True)`` reads back as NaN. That a run diverged is said by summary.json.
+    """
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        self._file = None
+
+    def write(self, row: dict[str, object]) -> None:
+        """Appends one point: the five COUNTERS first, then the metrics in the order given.
+
+        Raises ValueError when a counter is missing.
+        """
+        missing = [name for name in COUNTERS if name not in row]
+        if missing:
+            raise ValueError(f"a logged point lacks {', '.join(missing)}: every line of {self.path.name} carries these")
+        ordered = {name: row[name] for name in COUNTERS} | row
+        line = json.dumps(plain(ordered), allow_nan=False) + "\n"
+        if self._file is None:
+            self._drop_half_line()
+            self._file = open(self.path, "ab", buffering=0)  # one write per line: nothing waits in a buffer
+        self._file.write(line.encode())
+
+    def truncate(self, lines: int) -> None:
+        """Keeps the first ``lines`` complete lines: what a resumed run had logged at its checkpoint.
+
+        Raises BenchError when there are fewer, since the run could not be continued without a gap.
+        """
+        self.close()
+        content = self.path.read_bytes() if self.path.exists() else b""
+        end = 0
+        for found in range(lines):
+            newline = content.find(b"\n", end)
+            if newline < 0:
+                raise BenchError(
+                    f"{self.path} holds {found} complete lines but the checkpoint was written after {lines}: "
+                    "the run cannot be resumed; delete its directory to start it again"
+                )
+            end = newline + 1
+        if content:
+            os.truncate(self.path, end)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _drop_half_line(self) -> None:
+        """Removes what a killed run left of its last line, so that the next line is not glued to it."""
+        if self.path.exists():
+            content = self.path.read_bytes()
+            os.truncate(self.path, content.rfind(b"\n") + 1)
+
+
+def read_metrics(path: Path) -> list[dict[str, object]]:
+    """All points of a metrics.jsonl, oldest first; a half-written last line is left out, a missing file is empty.
+
+    Raises BenchError naming the line when a complete line is not a JSON object.
+    """
+    path = Path(path)
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    rows = []
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise BenchError(f"{path}, line {number}: not a JSON object")
+        rows.append(row)
+    return rows

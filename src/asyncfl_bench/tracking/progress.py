@@ -1,0 +1,120 @@
+"""What a person sees while a run goes: a bar on a terminal, now and then a plain line in a log file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+_SECONDS_BETWEEN_REDRAWS = 0.1
+
+
+class Progress:
+    """Shows how far a run is. ``update`` costs about a microsecond except when it draws.
+
+    total          the budget in its own unit (iterations, uploads, virtual time ...), or None when it has no end
+    label          the run's short name
+    stream         where to write; None means stderr
+    quiet_seconds  off a terminal: at most one line in this time, so nothing for a run that is shorter
+    done           how much of the budget was used before this process began (a resumed run)
+    clock          seconds, only differences matter
+    """
+
+    def __init__(
+        self,
+        total: int | float | None,
+        label: str,
+        stream: TextIO | None = None,
+        quiet_seconds: float = 10.0,
+        done: int | float = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.total, self.label = total, label
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._started, self._done_before = clock(), done
+        self._bar = self._task = None
+        self._unshown: tuple | None = None
+        self._lines_written = 0
+        if self._stream.isatty() and os.environ.get("TERM") != "dumb":
+            self._wait = _SECONDS_BETWEEN_REDRAWS
+            self._next = self._started  # the first update is drawn at once
+            self._open_bar()
+        else:
+            self._wait = quiet_seconds
+            self._next = self._started + quiet_seconds
+
+    def update(
+        self,
+        done: int | float,
+        iteration: int,
+        accuracy: float | None,
+        virtual_time: float,
+        updates_per_second: float,
+    ) -> None:
+        """``done`` in the unit of ``total``, ``accuracy`` a share in 0 .. 1 (None: not measured yet)."""
+        self._unshown = (done, iteration, accuracy, virtual_time, updates_per_second)
+        now = self._clock()
+        if now >= self._next:
+            self._next = now + self._wait
+            self._show(now)
+
+    def close(self) -> None:
+        """Shows the last state, if anything was shown before, and gives the terminal back. May be called twice."""
+        if self._unshown is not None and (self._bar is not None or self._lines_written):
+            self._show(self._clock())
+        self._unshown = None
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _show(self, now: float) -> None:
+        done, iteration, accuracy, virtual_time, rate = self._unshown
+        self._unshown = None
+        accuracy_text = "-" if accuracy is None else f"{100 * accuracy:.1f} %"
+        left = _clock_text(self._seconds_left(done, now))
+        if self._bar is not None:
+            facts = f"iteration {iteration}  accuracy {accuracy_text}  time {virtual_time:.4g}  {rate:.0f}/s  {left}"
+            self._bar.update(self._task, completed=done, facts=facts)
+            self._bar.refresh()
+            return
+        share = f"{100 * done / self.total:.0f} %, " if self.total else ""
+        self._stream.write(
+            f"{self.label}: {share}iteration {iteration}, accuracy {accuracy_text}, "
+            f"virtual time {virtual_time:.6g}, {rate:.0f} updates/s, {left} left\n"
+        )
+        self._stream.flush()
+        self._lines_written += 1
+
+    def _seconds_left(self, done: int | float, now: float) -> float | None:
+        """From this process's own rate: a resumed run's earlier part took no time here."""
+        progress = done - self._done_before
+        if self.total is None or progress <= 0:
+            return None
+        return max(0.0, (self.total - done) * (now - self._started) / progress)
+
+    def _open_bar(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=12),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[facts]}", markup=False),
+            console=Console(file=self._stream, force_terminal=True),
+            auto_refresh=False,  # no thread beside the simulation: it is drawn when told
+        )
+        self._bar.start()
+        self._task = self._bar.add_task(self.label, total=self.total, completed=self._done_before, facts="")
+
+
+def _clock_text(seconds: float | None) -> str:
+    if seconds is None:
+        return "-:--:--"
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02d}:{second:02d}"
