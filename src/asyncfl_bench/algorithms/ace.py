@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import check_choice
-from .base import STEP_ON, CompensatedSum, RuleConfig, ServerRule, VectorCache
+from .base import RuleConfig, RunningSum, STEP_ON, ServerRule, VectorCache
 
 
 @dataclass
@@ -31,9 +31,9 @@ class Ace(ServerRule):
              step_on=tick: every arrival of a tick enters the cache, then one step is taken
     Upload   gradient, shape (d,); incremental: change of the gradient
     State    cache_nd (direct only), running sum, number of clients not heard yet
-    Memory   direct n d + 4 d floats; incremental 4 d on the server and d on each client
+    Memory   direct n d + 5 d floats; incremental 5 d on the server and d on each client
     Limits   n = 1 without delay: SGD.  Aced with tau_algo >= T is this rule
-    Differs  the mean is a running sum with compensated rounding instead of a sum over n cached vectors
+    Differs  the mean is a running sum in double precision instead of a sum over n cached vectors
     """
 
     Config = AceConfig
@@ -48,11 +48,11 @@ class Ace(ServerRule):
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.cache = None if self.sends_changes else VectorCache(self.n, model_d)
-        self.total = CompensatedSum(model_d)
+        self.total = RunningSum(model_d)
         self.unheard = self.n
 
     def vectors(self, n: int) -> int:
-        return 4 if self.sends_changes else n + 4
+        return 5 if self.sends_changes else n + 5
 
     def parts(self) -> dict:
         return {"total": self.total} if self.cache is None else {"total": self.total, "cache": self.cache}
@@ -74,5 +74,5 @@ class Ace(ServerRule):
         return self._step()
 
     def _step(self) -> bool:
-        self.model_d.add_(self.total.sum_d, alpha=self.step_size / self.n)
+        self.total.add_to(self.model_d, self.step_size / self.n)
         return True

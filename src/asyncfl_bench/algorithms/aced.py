@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import check, check_choice
-from .base import STEP_ON, CompensatedSum, RuleConfig, ServerRule, VectorCache
+from .base import RuleConfig, RunningSum, STEP_ON, ServerRule, VectorCache
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Aced(ServerRule):
              model does not move, and that is no server iteration.
     Upload   gradient, shape (d,)
     State    cache_nd, running sum over the active set, tstart_n, handed_out_n, active_n, t, arrived
-    Memory   n d + 4 d floats; O(d) work per arrival: clients enter and leave the running sum
+    Memory   n d + 5 d floats; O(d) work per arrival: clients enter and leave the running sum
     Limits   tau_algo >= T is Ace, bit for bit.  tau_algo = 0 steps with the gradient that arrived one iteration earlier
     """
 
@@ -52,7 +52,7 @@ class Aced(ServerRule):
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.cache = VectorCache(self.n, model_d)
-        self.total = CompensatedSum(model_d)  # over the active set
+        self.total = RunningSum(model_d)  # over the active set
         self.unheard = self.n
         self.t = 0
         self.tstart_n = [1] * self.n
@@ -62,7 +62,7 @@ class Aced(ServerRule):
         self._schedule_expiries()
 
     def vectors(self, n: int) -> int:
-        return n + 4
+        return n + 5
 
     def parts(self) -> dict:
         return {"total": self.total, "cache": self.cache}
@@ -104,7 +104,7 @@ class Aced(ServerRule):
                     self._leave(client)
             self._active = self._active_count
         if moved := self._active > 0:
-            self.model_d.add_(self.total.sum_d, alpha=self.step_size / self._active)
+            self.total.add_to(self.model_d, self.step_size / self._active)
         if self.t > 0:
             for client in self.arrived:
                 self._restart(client)

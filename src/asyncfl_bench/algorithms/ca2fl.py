@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import check
-from .base import CompensatedSum, RuleConfig, ServerRule, VectorCache
+from .base import RuleConfig, RunningSum, ServerRule, VectorCache
 
 
 @dataclass
@@ -27,11 +27,11 @@ class Ca2fl(ServerRule):
              arrival of D_i = local - received:  S <- S + (D_i - h_i);  h_i <- D_i;  m <- m + 1      (lines 6-9)
              m = M:  w <- w + eta (h + S / M);  h <- mean_i h_i;  S <- 0, m <- 0                     (lines 14-21)
     Upload   difference, shape (d,)
-    State    cache_nd (h_i), their running sum, mean_d (h), sum_d (S), count (m), repeats      Memory n d + 6 d floats
+    State    cache_nd (h_i), their running sum, mean_d (h), sum_d (S), count (m), repeats      Memory n d + 7 d floats
     Limits   the first buffer is FedBuff's; each client exactly once in a buffer of n: v = mean_i D_i
     Differs  a client that appears twice in one buffer is calibrated against its newest cached value and the divisor
              stays M (the paper's sets leave this open; `rule/repeated_clients` counts it). The sum behind h is kept
-             running with compensated rounding instead of summed anew over n vectors at each flush.
+             running in double precision instead of summed anew over n vectors at each flush.
     """
 
     Config = Ca2flConfig
@@ -40,7 +40,7 @@ class Ca2fl(ServerRule):
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.cache = VectorCache(self.n, model_d)
-        self.total = CompensatedSum(model_d)  # of all h_i, this buffer's arrivals included
+        self.total = RunningSum(model_d)  # of all h_i, this buffer's arrivals included
         self.mean_d = model_d.new_zeros(model_d.shape)  # h, as it was before this buffer
         self.sum_d = model_d.new_zeros(model_d.shape)
         self.count = 0
@@ -48,7 +48,7 @@ class Ca2fl(ServerRule):
         self.repeats = 0
 
     def vectors(self, n: int) -> int:
-        return n + 6
+        return n + 7
 
     def parts(self) -> dict:
         return {"cache": self.cache, "total": self.total}

@@ -24,7 +24,7 @@ class BudgetConfig:
     """When a run ends: whichever limit is reached first. null means no such limit.
 
     server_iterations  changes of the global model (ACE's first full round is one)
-    uploads            uploads that reached the server (ACE's first full round is n)
+    uploads            uploads that reached the server (ACE's first full round is n, and is never cut short)
     client_steps       mini-batch steps in delivered work
     virtual_time       seconds or ticks of the virtual clock
     """

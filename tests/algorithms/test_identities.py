@@ -1,0 +1,155 @@
+"""Limits and equivalences between the algorithms, on real numbers, over whole simulated runs."""
+
+import numpy as np
+import pytest
+import torch
+from toy import Scripted, simulate
+
+from asyncfl_bench.algorithms.ace import Ace, AceConfig
+from asyncfl_bench.algorithms.aced import Aced, AcedConfig
+from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.algorithms.base import RuleConfig
+from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
+from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd, DelayAdaptiveAsgdConfig
+from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
+from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
+
+N = 8
+DELAY = Scripted(np.random.default_rng(2).exponential(size=(N, 100)).tolist())
+TARGETS = np.random.default_rng(1).normal(size=(N, 3))
+
+
+def models(rule, iterations=60, **world):
+    """(iterations, 3) global model after every server iteration."""
+    world = {"n": N, "delay": DELAY, "targets": TARGETS, "kind": rule.accepts[0]} | world
+    _, recorder, _ = simulate(rule, server_iterations=iterations, **world)
+    return np.array(recorder.models)
+
+
+def ace(eta=0.1, step_on="arrival"):
+    return Ace(AceConfig(eta=eta, step_on=step_on))
+
+
+def aced(tau_algo, eta=0.1, step_on="arrival", tstart="dispatch"):
+    return Aced(AcedConfig(eta=eta, tau_algo=tau_algo, step_on=step_on, tstart=tstart))
+
+
+def asgd(eta=0.1):
+    return Asgd(RuleConfig(eta=eta))
+
+
+def fedbuff(**config):
+    return FedBuff(FedBuffConfig(**{"eta": 1.0, "buffer_size": 3} | config))
+
+
+@pytest.mark.parametrize("clock", ["time", "ticks"])
+def test_aced_with_a_threshold_beyond_the_horizon_is_ace_bit_for_bit(clock):
+    step_on = "tick" if clock == "ticks" else "arrival"
+    one = models(ace(step_on=step_on), clock=clock)
+    np.testing.assert_array_equal(one, models(aced(60, step_on=step_on), clock=clock))
+    assert not np.array_equal(one, models(aced(2, step_on=step_on), clock=clock))
+
+
+def test_ace_with_one_client_and_no_delay_is_sgd():
+    one = models(ace(), n=1, delay=Scripted([[0]]), targets=[[1.0, 2.0, 3.0]])
+    expected = [(1 - 0.9**t) * np.array([1.0, 2.0, 3.0]) for t in range(1, 61)]
+    np.testing.assert_allclose(one, expected, rtol=1e-12)
+
+
+def test_ace_on_ticks_without_delay_is_full_participation_sgd():
+    one = models(ace(step_on="tick"), delay=Scripted([[1]] * N), clock="ticks")
+    expected = [(1 - 0.9**t) * TARGETS.mean(axis=0) for t in range(1, 61)]
+    np.testing.assert_allclose(one, expected, rtol=1e-9)
+
+
+def test_fedbuff_with_a_buffer_of_one_is_vanilla_asgd_with_step_eta_times_eta_l():
+    one = models(fedbuff(buffer_size=1, eta=0.5), lr=0.2)
+    np.testing.assert_allclose(one, models(asgd(0.1)), rtol=1e-12)
+
+
+def test_fedbuff_of_all_clients_handed_out_at_the_flush_is_fedavg():
+    schedule = SameClient(ScheduleConfig(hand_out="at_flush"))
+    one = models(fedbuff(buffer_size=N), lr=0.3, schedule=schedule)
+    expected = [(1 - 0.7**t) * TARGETS.mean(axis=0) for t in range(1, 61)]  # every round moves 0.3 of the way
+    np.testing.assert_allclose(one, expected, rtol=1e-9)
+
+
+def test_fedbuff_with_a_polynomial_weight_of_exponent_zero_has_no_weight():
+    weighted = fedbuff(staleness_weight="polynomial", staleness_exponent=0.0)
+    np.testing.assert_array_equal(models(weighted, lr=0.2), models(fedbuff(), lr=0.2))
+
+
+def test_the_first_buffer_of_ca2fl_is_that_of_fedbuff_and_the_second_is_not():
+    delay = Scripted([[1 + c / 10] for c in range(N)])  # no client twice in the first buffer
+    one = models(Ca2fl(Ca2flConfig(eta=1.0, buffer_size=6)), lr=0.2, iterations=2, delay=delay)
+    other = models(fedbuff(buffer_size=6), lr=0.2, iterations=2, delay=delay)
+    np.testing.assert_allclose(one[0], other[0], rtol=1e-12)
+    assert np.abs(one[1] - other[1]).max() > 1e-3
+
+
+def test_ca2fl_with_every_client_once_in_each_buffer_steps_with_the_mean_difference():
+    schedule = SameClient(ScheduleConfig(hand_out="at_flush"))
+    one = models(Ca2fl(Ca2flConfig(eta=1.0, buffer_size=N)), lr=0.3, schedule=schedule)
+    np.testing.assert_allclose(one, models(fedbuff(buffer_size=N), lr=0.3, schedule=schedule), rtol=1e-9)
+
+
+def test_ca2fl_with_constant_differences_ends_in_their_mean_for_any_buffer():
+    rule = Ca2fl(Ca2flConfig(eta=1.0, buffer_size=3))
+    model = torch.zeros(3, dtype=torch.float64)
+    from asyncfl_bench.types import ClientTable, Upload
+
+    rule.start(model, ClientTable(np.ones(N, int)), "difference")
+    rng = np.random.default_rng(0)
+    for client in [*range(N), 0, *rng.integers(0, N, 90)]:  # 9 arrivals fill all caches and end at a flush
+        before = model.clone()
+        if rule.receive(Upload(int(client), torch.tensor(TARGETS[client]), 0, 0, 1, 1)):
+            moved = (model - before).numpy()
+    np.testing.assert_allclose(moved, TARGETS.mean(axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("variant", ["mishchenko", "koloskova", "drop"])
+def test_delay_adaptive_with_an_infinite_threshold_is_vanilla_asgd_bit_for_bit(variant):
+    rule = DelayAdaptiveAsgd(DelayAdaptiveAsgdConfig(eta=0.1, tau_c=10**9, variant=variant))
+    np.testing.assert_array_equal(models(rule), models(asgd()))
+
+
+def test_equal_durations_make_the_adaptive_rules_equal_to_vanilla():
+    equal = Scripted([[1.0]] * N)
+    rule = DelayAdaptiveAsgd(DelayAdaptiveAsgdConfig(eta=0.1, tau_c=N))
+    np.testing.assert_array_equal(models(rule, delay=equal), models(asgd(), delay=equal))
+
+
+def test_rules_with_one_update_per_arrival_meet_the_same_arrivals():
+    orders = []
+    for rule in (asgd(), aced(3), ace()):
+        _, recorder, _ = simulate(
+            rule, n=N, delay=DELAY, targets=TARGETS, uploads=100 + (N if rule.first_round else 0), server_iterations=999
+        )
+        orders.append([a.client for a in recorder.arrivals][-100:])
+    # the caching rules were dispatched once more, in their first round, so their draws are one further
+    assert orders[1] == orders[2]
+    assert sorted(set(orders[0])) == list(range(N))
+
+
+def test_a_gradient_and_its_negative_as_a_difference_move_every_rule_alike():
+    for make in (asgd, ace, lambda: aced(4)):
+        as_difference = models(make(), kind="difference", lr=1.0)
+        np.testing.assert_allclose(models(make(), kind="gradient"), as_difference, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ace(),
+        lambda: aced(3),
+        asgd,
+        lambda: fedbuff(momentum=0.5),
+        lambda: Ca2fl(Ca2flConfig()),
+        lambda: DelayAdaptiveAsgd(DelayAdaptiveAsgdConfig(eta=0.1, tau_c=2)),
+    ],
+)
+def test_uploads_of_zero_leave_the_model_where_it_is(make):
+    rule = make()
+    at_target = np.ones((N, 3))
+    moved = models(rule, targets=at_target, start=[1.0, 1.0, 1.0])
+    np.testing.assert_array_equal(moved, np.ones_like(moved))

@@ -1,0 +1,122 @@
+"""Delays have the distributions they claim."""
+
+import numpy as np
+import pytest
+
+from asyncfl_bench.composing import compose, options
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.simulation.delays import (
+    Classes,
+    ClassesConfig,
+    Exponential,
+    ExponentialConfig,
+    LogNormal,
+    LogNormalConfig,
+    MixedExponential,
+    MixedExponentialConfig,
+    Uniform,
+    UniformConfig,
+)
+
+
+def drawn(delay, n=200, count=100, seed=0):
+    """(n, count) durations."""
+    delay.start(n, Streams(seed))
+    return np.array([[delay.duration(client, k) for k in range(count)] for client in range(n)])
+
+
+def test_uniform_fills_its_interval():
+    values = drawn(Uniform(UniformConfig(low=2.0, high=5.0)))
+    assert values.min() >= 2 and values.max() <= 5
+    assert values.mean() == pytest.approx(3.5, rel=0.01)
+    assert values.std() == pytest.approx(3 / np.sqrt(12), rel=0.02)
+
+
+def test_exponential_with_equal_clients_is_the_same_law_for_everyone():
+    values = drawn(Exponential(ExponentialConfig(beta=5.0)))
+    assert values.mean() == pytest.approx(5, rel=0.02)
+    assert values.std() == pytest.approx(5, rel=0.03)
+    assert values.mean(axis=1).std() == pytest.approx(5 / np.sqrt(100), rel=0.15)  # nothing but sampling noise
+
+
+def test_exponential_with_persistent_clients_keeps_slow_clients_slow():
+    delay = Exponential(ExponentialConfig(beta=5.0, compute=1.0, clients="exponential"))
+    values = drawn(delay, n=400)
+    assert values.min() >= 1
+    assert delay.speed_n.mean() == pytest.approx(1, rel=0.1)  # z_i ~ Exp(1)
+    first, second = values[:, :50].mean(axis=1), values[:, 50:].mean(axis=1)
+    assert np.corrcoef(first, second)[0, 1] > 0.95
+    np.testing.assert_allclose(values.mean(axis=1), 1 + 5 * delay.speed_n, rtol=0.6, atol=0.05)
+
+
+def test_redraw_false_puts_the_mean_in_place_of_the_draw():
+    delay = Exponential(ExponentialConfig(beta=5.0, compute=1.0, clients="exponential", redraw=False))
+    values = drawn(delay, n=50, count=4)
+    np.testing.assert_allclose(values, np.tile(1 + 5 * delay.speed_n[:, None], 4))
+
+
+def test_mixed_exponential_has_exactly_its_share_of_slow_clients():
+    delay = MixedExponential(MixedExponentialConfig(slow_share=0.2, slow_mean=5.0, fast_mean=0.5))
+    values = drawn(delay)
+    slow = delay.speed_n == 5.0
+    assert slow.sum() == 40
+    assert values[slow].mean() == pytest.approx(5, rel=0.05)
+    assert values[~slow].mean() == pytest.approx(0.5, rel=0.05)
+
+
+def test_lognormal_has_its_median_and_spread():
+    values = np.log(drawn(LogNormal(LogNormalConfig(median=2.0, sigma=0.3, clients_sigma=0.8)), n=1000, count=20))
+    assert np.median(values) == pytest.approx(np.log(2), abs=0.06)
+    assert values.mean(axis=1).std() == pytest.approx(0.8, rel=0.06)
+    assert (values - values.mean(axis=1, keepdims=True)).std() == pytest.approx(0.3, rel=0.05)
+
+
+def test_classes_draw_from_the_range_of_the_clients_own_class():
+    delay = Classes(ClassesConfig())
+    values = drawn(delay, n=2000, count=5)
+    shares = np.bincount(delay.speed_n, minlength=3) / 2000
+    assert shares[0] > shares[1] > shares[2] > 0.02
+    for kind, (low, high) in enumerate([(1, 2), (3, 5), (5, 8)]):
+        own = values[delay.speed_n == kind]
+        assert own.min() >= low and own.max() <= high
+        assert own.mean() == pytest.approx((low + high) / 2, rel=0.02)
+
+
+@pytest.mark.parametrize("name", options("delay"))
+def test_a_duration_depends_on_client_and_count_alone(name):
+    part = compose([f"delay={name}"]).parts["delay"]
+    one, other = part.build(), part.build()
+    one.start(10, Streams(4))
+    other.start(10, Streams(4))
+    forward = [one.duration(c, k) for c in range(10) for k in range(5)]
+    backward = [other.duration(c, k) for c in reversed(range(10)) for k in reversed(range(5))]
+    assert forward == backward[::-1]
+    assert min(forward) >= 0
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("delay.beta=-1", "delay.beta"),
+        ("delay.compute=-0.5", "delay.compute"),
+        ("delay.clients=some", "delay.clients"),
+        ("delay.unit=days", "delay.unit"),
+        ("delay.beta=.nan", "delay.beta"),
+    ],
+)
+def test_impossible_delays_are_refused_with_their_key(override, key):
+    with pytest.raises(ConfigError) as caught:
+        compose([override])
+    assert caught.value.key == key
+
+
+def test_the_tick_clock_of_the_papers_preset_delivers_as_many_uploads_as_its_law_says():
+    # one tick at least, whole ticks: a client with mean beta z reports with rate 1 - exp(-1 / (beta z)) per tick
+    part = compose(["delay=exp_beta5"]).parts["delay"]
+    delay = part.build()
+    delay.start(2000, Streams(1))
+    expected = (1 - np.exp(-1 / (5 * delay.speed_n))).mean()
+    ticks = np.array([[max(1, int(delay.duration(c, k))) for k in range(60)] for c in range(2000)])
+    assert (1 / ticks.mean(axis=1)).mean() == pytest.approx(expected, rel=0.03)
+    assert expected == pytest.approx(0.354, rel=0.05)  # the integral over z ~ Exp(1)

@@ -1,0 +1,122 @@
+"""A world small enough to work out by hand: quadratic clients, scripted delays, no data.
+
+Client i's gradient at w is w - target_i, so everything can be followed in plain NumPy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from asyncfl_bench.clients.executors import ModelVersions
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.simulation.availability import Always, AlwaysConfig
+from asyncfl_bench.simulation.delays import Delay, DelayConfig
+from asyncfl_bench.simulation.engine import BudgetConfig, Observer, Simulation
+from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
+from asyncfl_bench.types import ClientTable
+
+
+class QuadraticExecutor:
+    """Uploads w - target_i (gradient) or -lr (w - target_i) (difference), at the version the work started from."""
+
+    def __init__(self, targets_nd, kind="gradient", lr=1.0):
+        self.targets_nd = torch.as_tensor(targets_nd, dtype=torch.float64)
+        self.scale = 1.0 if kind == "gradient" else -lr
+        self.versions = ModelVersions()
+        self.delivered, self.discarded = [], []
+
+    def dispatch(self, work, model_d):
+        self.versions.hold(work.iteration, model_d)
+
+    def deliver(self, work):
+        vector_d = self.scale * (self.versions[work.iteration] - self.targets_nd[work.client])
+        self.versions.release(work.iteration)
+        self.delivered.append(work)
+        return vector_d, torch.zeros(())
+
+    def discard(self, work):
+        self.versions.release(work.iteration)
+        self.discarded.append(work)
+
+
+class Scripted(Delay):
+    """Durations read from a table: durations[client][count], the last one repeated."""
+
+    def __init__(self, durations):
+        super().__init__(DelayConfig())
+        self.durations = durations
+
+    def duration(self, client, count):
+        row = self.durations[client]
+        return float(row[min(count, len(row) - 1)])
+
+
+@dataclass
+class Arrival:
+    client: int
+    base_iteration: int
+    staleness: int
+    changed: bool
+    time: float
+    vector: np.ndarray
+
+
+class Recorder(Observer):
+    """Everything that arrived, and the model after every server iteration."""
+
+    def __init__(self):
+        self.arrivals: list[Arrival] = []
+        self.models: list[np.ndarray] = []
+        self.simulation = None
+
+    def arrived(self, upload, changed, time):
+        vector = upload.vector_d.clone().numpy()
+        self.arrivals.append(
+            Arrival(upload.client, upload.base_iteration, upload.staleness, changed, time, vector)
+        )
+
+    def iterated(self, counters):
+        self.models.append(self.simulation.model_d.clone().numpy())
+
+
+def simulate(
+    rule,
+    *,
+    n,
+    delay,
+    targets=None,
+    kind="gradient",
+    lr=1.0,
+    clock="time",
+    schedule=None,
+    availability=None,
+    concurrency=None,
+    seed=0,
+    start=None,
+    **budget,
+):
+    """Runs a toy world to the end of its budget. Returns (simulation, recorder, ended_by)."""
+    targets = np.random.default_rng(7).normal(size=(n, 3)) if targets is None else np.asarray(targets, dtype=float)
+    budget.setdefault("server_iterations", None)
+    recorder = Recorder()
+    simulation = Simulation(
+        rule=rule,
+        model_d=torch.zeros(targets.shape[1], dtype=torch.float64) if start is None else torch.tensor(start),
+        clients=ClientTable(np.ones(n, dtype=int)),
+        upload_kind=kind,
+        local_steps=1,
+        executor=QuadraticExecutor(targets, kind, lr),
+        delay=delay,
+        availability=availability or Always(AlwaysConfig()),
+        schedule=schedule or SameClient(ScheduleConfig()),
+        clock=clock,
+        concurrency=concurrency or n,
+        budget=BudgetConfig(**budget),
+        streams=Streams(seed),
+        observers=[recorder],
+    )
+    recorder.simulation = simulation
+    return simulation, recorder, simulation.run()
