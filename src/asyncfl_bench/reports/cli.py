@@ -22,6 +22,8 @@ _DESCRIPTION = (
 
 def main(argv: list[str] | None = None) -> int:
     """The command. 0: done, 1: nothing to compare or not writable, 2: wrong arguments or no runs found."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without ± still gets its table
     parser = argparse.ArgumentParser("afl-report", description=_DESCRIPTION)
     parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="a run directory or a folder of them")
     axes = ("iteration", "uploads", "virtual_time")
@@ -29,8 +31,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (default: report/ in the first DIR)")
     parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="config keys that shall be columns anyway")
     given = parser.parse_args(argv)
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without ± still gets its table
     try:
         return _report(given.directories, given.x, given.out or given.directories[0] / "report", given.by)
     except BenchError as error:
@@ -73,6 +73,11 @@ def _report(directories: list[Path], x: str, out: Path, by: list[str]) -> int:
         raise BenchError(f"cannot write to {out}: {error.strerror}; choose another place with --out") from error
     print(f"written to {out}: {', '.join(written)}")
     return 0
+
+
+def entry() -> None:
+    """The installed command."""
+    raise SystemExit(main())
 
 
 class _UsageError(BenchError):

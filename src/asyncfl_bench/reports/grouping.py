@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..config import NOT_IDENTITY
 from ..errors import ConfigError, did_you_mean
 from .load import Run, shown
 
-# Top-level keys that do not change what a run computes, or that only name it.
-_NOT_SETTINGS = frozenset(
-    "seed device tracking name identity group sweep trace progress resume checkpoint hydra".split()
-)
+_NOT_SETTINGS = frozenset(("seed", *NOT_IDENTITY))  # runs that differ in these only may share a row
 
 
 def differing_keys(runs: list[Run], by: Iterable[str] = ()) -> list[str]:
@@ -31,7 +29,7 @@ def differing_keys(runs: list[Run], by: Iterable[str] = ()) -> list[str]:
 
 
 def differing_between_algorithms(runs: list[Run], columns: Iterable[str]) -> list[str]:
-    """Groups or keys outside the algorithm that differ between algorithms, yet never within one: no column shows them."""
+    """Groups or keys outside the algorithm that differ between algorithms and that no column shows."""
     apart = _keys_apart(runs) - set(columns)
     return [key for key in _all_keys(runs) if key in apart and key.partition(".")[0] != "algorithm"]
 
@@ -39,14 +37,15 @@ def differing_between_algorithms(runs: list[Run], columns: Iterable[str]) -> lis
 def _keys_apart(runs: list[Run]) -> set[str]:
     """Keys (or names of exchanged groups) whose values tell ``runs`` apart."""
     keys = set()
+    within: dict[str, set[str]] = {}  # group: settings that differ although the choice is the same
     for key in _varying(runs):
         group = key.partition(".")[0]
-        by_choice = _split(runs, lambda run, group=group: run.choices.get(group))
-        if "." not in key or len(by_choice) == 1:
-            keys.add(key)
-            continue
-        keys.add(group)
-        if any(key in _varying(same) for same in by_choice):
+        if group not in within:
+            by_choice = _split(runs, lambda run, group=group: run.choices.get(group))
+            within[group] = {varying for same in by_choice for varying in _varying(same)}
+            if len(by_choice) > 1:
+                keys.add(group)
+        if key in within[group]:
             keys.add(key)
     return keys
 
@@ -63,8 +62,7 @@ def _comparable(value: object) -> object:
 
 
 def _is_setting(key: str) -> bool:
-    top = key.partition(".")[0]
-    return top not in _NOT_SETTINGS and not top.endswith(("_dir", "_path"))
+    return key.partition(".")[0] not in _NOT_SETTINGS
 
 
 def _all_keys(runs: list[Run]) -> list[str]:

@@ -14,8 +14,6 @@ from ..errors import BenchError
 from ..tracking.metrics import read_metrics
 from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
-X_AXES = ("iteration", "uploads", "virtual_time")
-
 
 @dataclass
 class Run:
@@ -46,7 +44,11 @@ class Run:
         return shown(self.settings[key]) if key in self.settings else "-"
 
     def curve(self, x: str) -> tuple[np.ndarray, np.ndarray]:
-        """Counter ``x`` and test accuracy (a share in 0 .. 1) of every point at which the accuracy was measured."""
+        """x and test accuracy of every point where it was measured.
+
+        x   a counter of the points: iteration, uploads or virtual_time
+        Returns two arrays of shape (points,), sorted by x; the accuracy is a share in 0 .. 1.
+        """
         points = [
             (row[x], row["test/accuracy"])
             for row in read_metrics(self.path / METRICS_NAME)

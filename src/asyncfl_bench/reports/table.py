@@ -52,8 +52,10 @@ class Row:
     diverged: int = 0
 
     def label(self, keys: list[str]) -> str:
-        pairs = zip(keys, self.values, strict=True)
-        return ", ".join([self.algorithm, *(f"{key.rpartition('.')[2]}={value}" for key, value in pairs)])
+        """For a legend: ``ace, mean=5.0``; the last word of a key does unless two keys share it."""
+        last = [key.rpartition(".")[2] for key in keys]
+        words = last if len(set(last)) == len(last) else keys
+        return ", ".join([self.algorithm, *(f"{w}={v}" for w, v in zip(words, self.values, strict=True))])
 
 
 @dataclass
@@ -73,7 +75,7 @@ def make_report(runs: list[Run], by: list[str]) -> Report:
     rows: dict[tuple, Row] = {}
     left_out = [(run, run.status) for run in runs if run.status not in ("ok", "diverged")]
     seen: dict[tuple, Run] = {}
-    for run in reversed(measured):  # of two runs of one seed the last by name counts, the one with the later date
+    for run in reversed(measured):  # of two runs of one seed the last by name counts: one result, not two
         place = (run.algorithm, tuple(run.value(key) for key in keys))
         twin = seen.setdefault((*place, run.seed), run)
         if twin is not run and run.seed is not None:

@@ -35,7 +35,7 @@ class MetricsFile:
         line = json.dumps(plain(ordered), allow_nan=False) + "\n"
         if self._file is None:
             self._drop_half_line()
-            self._file = open(self.path, "ab", buffering=0)  # one write per line: nothing waits in a buffer
+            self._file = self.path.open("ab", buffering=0)  # one write per line: nothing waits in a buffer
         self._file.write(line.encode())
 
     def truncate(self, lines: int) -> None:

@@ -76,7 +76,7 @@ class Progress:
         accuracy_text = "-" if accuracy is None else f"{100 * accuracy:.1f} %"
         left = _clock_text(self._seconds_left(done, now))
         if self._bar is not None:
-            facts = f"iteration {iteration}  accuracy {accuracy_text}  time {virtual_time:.4g}  {rate:.0f}/s  {left}"
+            facts = f"iteration {iteration}  acc {accuracy_text}  t {virtual_time:.4g}  {rate:.0f}/s  {left}"
             self._bar.update(self._task, completed=done, facts=facts)
             self._bar.refresh()
             return
@@ -100,16 +100,17 @@ class Progress:
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
-        self._bar = RichProgress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=12),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[facts]}", markup=False),
-            console=Console(file=self._stream, force_terminal=True),
-            auto_refresh=False,  # no thread beside the simulation: it is drawn when told
-        )
+        console = Console(file=self._stream, force_terminal=True)
+        wide = console.width >= 100  # in a narrow terminal the numbers matter more than the bar
+        columns = [TextColumn("{task.description}", markup=False), TaskProgressColumn()]
+        columns += [BarColumn(bar_width=16)] if wide else []
+        columns += [TextColumn("{task.fields[facts]}", markup=False)]
+        # No thread beside the simulation: the bar is drawn when told.
+        self._bar = RichProgress(*columns, console=console, auto_refresh=False)
         self._bar.start()
-        self._task = self._bar.add_task(self.label, total=self.total, completed=self._done_before, facts="")
+        room = 28 if wide else 15
+        label = self.label if len(self.label) <= room else self.label[: room - 1] + "…"
+        self._task = self._bar.add_task(label, total=self.total, completed=self._done_before, facts="")
 
 
 def _clock_text(seconds: float | None) -> str:

@@ -1,0 +1,61 @@
+"""Golden trajectories: 15 server iterations of every algorithm on a tiny task, kept as text in golden.json.
+
+`make golden` writes the file anew; a commit that does says why the numbers may change.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+FILE = Path(__file__).with_name("golden.json")
+WORDS = [
+    "model=softmax",
+    "n_clients=8",
+    "budget.server_iterations=15",
+    "evaluation.every=3",
+    "threads=1",
+    "device=cpu",
+    "progress=false",
+    "seed=5",
+    "trace=true",
+]
+
+
+def trajectory(algorithm: str, delay: str) -> dict:
+    """Arrivals exactly, test loss and the model's norm to 5 digits."""
+    import pandas as pd
+    import torch
+
+    from asyncfl_bench import run
+
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*WORDS, f"algorithm={algorithm}", f"delay={delay}", f"output_dir={folder}"]
+        if algorithm in ("fedbuff", "ca2fl"):
+            words.append("algorithm.buffer_size=4")
+        result = run(words)
+        trace = pd.read_parquet(result.directory / "trace.parquet")
+        final = torch.load(result.directory / "model_final.pt", weights_only=True)
+        return {
+            "clients": trace["client"].tolist(),
+            "staleness": trace["staleness"].tolist(),
+            "loss": [float(f"{value:.5g}") for value in result.metrics["test/loss"]],
+            "norm": float(f"{sum(t.double().square().sum() for t in final.values()) ** 0.5:.5g}"),
+        }
+
+
+def all_trajectories() -> dict:
+    from asyncfl_bench.composing import options
+
+    return {
+        f"{algorithm} {delay}": trajectory(algorithm, delay)
+        for algorithm in options("algorithm")
+        for delay in ("exp_beta5", "exponential")
+    }
+
+
+if __name__ == "__main__":
+    rows = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in all_trajectories().items()]
+    FILE.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    print(f"wrote {len(rows)} trajectories to {FILE}")

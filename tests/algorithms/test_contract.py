@@ -1,0 +1,120 @@
+"""What every yaml in conf/algorithm must do, whoever wrote it."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from asyncfl_bench import run
+from asyncfl_bench.composing import compose, options
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.types import ClientTable, Upload
+
+N, D = 5, 7
+ALGORITHMS = options("algorithm")
+CLOCKS = ("delay=exponential", "delay=exp_beta5")
+
+
+def built(name, clock="delay=exponential"):
+    """The rule under small settings, and the kind of upload it takes."""
+    words = [f"algorithm={name}", f"n_clients={N}", clock, "heterogeneity=iid"]
+    settings = compose(words)
+    if hasattr(settings.parts["algorithm"].config, "buffer_size"):
+        settings = compose([*words, "algorithm.buffer_size=3"])
+    return settings.parts["algorithm"].build(), settings.parts["client"].config.upload
+
+
+def arrivals(count, seed=0):
+    generator = np.random.default_rng(seed)
+    clients = [*range(N), *generator.integers(0, N, count)]
+    return [(int(c), torch.tensor(generator.normal(size=D)).float(), int(generator.integers(0, 4))) for c in clients]
+
+
+def feed(rule, model, events, iteration=0):
+    """Hands over uploads as the engine would; returns the answers and the iterations done."""
+    answers = []
+    for client, vector, staleness in events:
+        before = model.clone()
+        changed = rule.receive(Upload(client, vector.clone(), max(0, iteration - staleness), staleness, 10, 1))
+        assert changed is True or changed is False
+        assert changed == (not torch.equal(before, model)), "True exactly when the global model changed"
+        iteration += changed
+        ticked = rule.tick()
+        assert ticked is True or ticked is False
+        iteration += ticked
+        answers.append(changed or ticked)
+        rule.work_for(client)
+    return answers, iteration
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_rule_moves_the_model_stays_finite_and_says_exactly_when(name, clock):
+    rule, kind = built(name, clock)
+    model = torch.zeros(D)
+    rule.start(model, ClientTable(np.full(N, 10)), kind)
+    answers, _ = feed(rule, model, arrivals(40))
+    assert sum(answers) >= 2, "at least two server iterations"
+    assert torch.isfinite(model).all() and model.abs().max() > 0
+    assert all(math.isfinite(value) and "/" in key for key, value in rule.stats().items())
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_rule_restored_from_its_state_goes_on_bit_for_bit(name, clock):
+    rule, kind = built(name, clock)
+    model = torch.zeros(D)
+    rule.start(model, ClientTable(np.full(N, 10)), kind)
+    events = arrivals(60)
+    _, iteration = feed(rule, model, events[:23])
+    saved, saved_model = copy.deepcopy(rule.state_dict()), model.clone()
+
+    restored, _ = built(name, clock)
+    other = torch.zeros(D)
+    restored.start(other, ClientTable(np.full(N, 10)), kind)
+    other.copy_(saved_model)
+    restored.load_state_dict(saved)
+
+    first = feed(rule, model, events[23:], iteration)
+    second = feed(restored, other, events[23:], iteration)
+    assert first == second
+    assert torch.equal(model, other)
+    assert rule.stats() == restored.stats()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_uploads_are_only_lent_to_a_rule(name):
+    rule, kind = built(name)
+    model = torch.zeros(D)
+    rule.start(model, ClientTable(np.full(N, 10)), kind)
+    reused, twin_rule = torch.zeros(D), built(name)[0]
+    twin = torch.zeros(D)
+    twin_rule.start(twin, ClientTable(np.full(N, 10)), kind)
+    for client, vector, staleness in arrivals(30):
+        reused.copy_(vector)
+        rule.receive(Upload(client, reused, 0, staleness, 10, 1))
+        reused.fill_(float("nan"))  # the executor recycles it
+        twin_rule.receive(Upload(client, vector, 0, staleness, 10, 1))
+    assert torch.equal(model, twin)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("setting", "value"), [("eta", "-1"), ("eta", "0"), ("eta", "fast"), ("c", "0"), ("bufer_size", "3"), ("eta", ".inf")]
+)
+def test_a_bad_setting_is_refused_with_its_key_and_value(name, setting, value):
+    with pytest.raises(ConfigError) as caught:
+        compose([f"algorithm={name}", f"algorithm.{setting}={value}"])
+    assert caught.value.key == f"algorithm.{setting}"
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_few_iterations_run_from_the_command_line_words_on_both_clocks(name):
+    for clock in CLOCKS:
+        result = run([f"algorithm={name}", clock, "scale=smoke", "progress=false"])
+        assert result.ok, result.summary["error"]
+        assert result.summary["used"]["server_iterations"] == 20
+        assert result.summary["algorithm"] == name
