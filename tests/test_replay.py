@@ -48,7 +48,9 @@ def data(tmp_path_factory):
 
 # ACED by gradient age counts turns that leave the model alone; a trace tells the turn of a dispatch only where a
 # client is dispatched as it reports
-PAIRS = [(c, w) for c in CASES for w in WORLDS if (c, w[:2]) not in {("aced by gradient", "ra"), ("aced by gradient", "at")}]
+PAIRS = [
+    (c, w) for c in CASES for w in WORLDS if (c, w[:2]) not in {("aced by gradient", "ra"), ("aced by gradient", "at")}
+]
 
 
 @pytest.mark.parametrize(("case", "world"), PAIRS)

@@ -74,9 +74,7 @@ class Recorder(Observer):
 
     def arrived(self, upload, changed, time):
         vector = upload.vector_d.clone().numpy()
-        self.arrivals.append(
-            Arrival(upload.client, upload.base_iteration, upload.staleness, changed, time, vector)
-        )
+        self.arrivals.append(Arrival(upload.client, upload.base_iteration, upload.staleness, changed, time, vector))
 
     def iterated(self, counters):
         self.models.append(self.simulation.model_d.clone().numpy())

@@ -1,8 +1,8 @@
 """asyncfl_bench: asynchronous federated learning, simulated exactly and compared honestly.
 
-    from asyncfl_bench import run
-    result = run(["algorithm=ace", "delay=exp_beta30"])
-    result.summary["final"]["test/accuracy"], result.metrics, result.directory
+from asyncfl_bench import run
+result = run(["algorithm=ace", "delay=exp_beta30"])
+result.summary["final"]["test/accuracy"], result.metrics, result.directory
 """
 
 from __future__ import annotations

@@ -10,7 +10,18 @@ from . import __version__
 from .composing import check_all, compose, config_directory, groups, is_multirun, options
 from .errors import BenchError
 
-HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help", "--resolve", "--package", "-p")
+HYDRA_FLAGS = (
+    "--cfg",
+    "-c",
+    "--info",
+    "-i",
+    "--shell-completion",
+    "-sc",
+    "--hydra-help",
+    "--resolve",
+    "--package",
+    "-p",
+)
 
 
 def main() -> None:
@@ -77,10 +88,11 @@ def closing_line(result) -> str:
     used = summary["used"]
     if status == "ok":
         said = "already complete (rerun=true runs it again)" if summary.get("already_complete") else "done"
+        final, best = (100 * summary[which]["test/accuracy"] for which in ("final", "best"))
         return (
-            f"{summary['name']}: {said}, test accuracy {100 * summary['final']['test/accuracy']:.1f} % "
-            f"(best {100 * summary['best']['test/accuracy']:.1f} %) after {used['server_iterations']} server iterations, "
-            f"{used['uploads']} uploads, virtual time {used['virtual_time']:g}, {summary['wall_seconds']:.1f} s; "
+            f"{summary['name']}: {said}, test accuracy {final:.1f} % (best {best:.1f} %) "
+            f"after {used['server_iterations']} server iterations, {used['uploads']} uploads, "
+            f"virtual time {used['virtual_time']:g}, {summary['wall_seconds']:.1f} s; "
             f"stopped by {summary['stopped_by']}; in {result.directory}"
         )
     if status == "interrupted":

@@ -160,7 +160,9 @@ def _check_key(key: str, value: str, tree, known_groups: dict[str, str]) -> None
                 names = sorted({*names, *known_groups})
             inside = f" of {'.'.join(walked)}" if walked else ""
             shown = [name for name in names if name != "_target_"]
-            raise ConfigError(key, value, f"no such setting{inside}{did_you_mean(word, shown)}; known: {', '.join(shown)}")
+            raise ConfigError(
+                key, value, f"no such setting{inside}{did_you_mean(word, shown)}; known: {', '.join(shown)}"
+            )
         walked.append(word)
         node = node._get_node(word)
 

@@ -277,7 +277,7 @@ def _resolve_across(settings: Settings) -> None:
         schedule.hand_out == "immediate" or size <= settings.concurrency,
         "algorithm.buffer_size",
         size,
-        f"at most the clients in flight ({settings.concurrency}) with schedule.hand_out=at_flush: the buffer never fills",
+        f"at most {settings.concurrency}, the clients in flight, with schedule.hand_out=at_flush: it would never fill",
     )
 
     accepts = parts["algorithm"].target.accepts

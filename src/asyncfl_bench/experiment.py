@@ -147,7 +147,7 @@ class World:
             streams,
             augment=client.augment,
             changes=ClientMemories(n, self.model_d) if sends_changes else None,
-            statistics_rate=getattr(parts["model"].config, "statistics_rate", 0.1),
+            statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
         )
         self.simulation = Simulation(
             rule=self.rule,
@@ -174,9 +174,10 @@ class World:
         facts = self.task.describe()
         budget = ", ".join(f"{value:g} {key}" for key, value in asdict(settings.budget).items() if value is not None)
         threads = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.device == "cpu" else ""
+        choice = settings.choices.get
         return (
-            f"{settings.choices.get('algorithm')} on {settings.choices.get('dataset')}: {facts['train_samples']} samples, "
-            f"{settings.root.n_clients} clients, {settings.choices.get('model')} of {self.task.flat.d} parameters; "
+            f"{choice('algorithm')} on {choice('dataset')}: {facts['train_samples']} samples, "
+            f"{settings.root.n_clients} clients, {choice('model')} of {self.task.flat.d} parameters; "
             f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, "
             f"model vectors up to {self.memory_mib:.0f} MiB"
         )

@@ -16,7 +16,9 @@ def test_two_clients_worked_out_by_hand():
         rule, n=2, delay=Scripted([[1], [10]]), targets=[[0.0], [6.0]], start=[2.0], server_iterations=4
     )
     # U = (2, -4), mean -1: w1 = 2.5.  U_0 = 2.5: mean -.75, w2 = 2.875.  U_0 = 2.875: mean -.5625, w3 = 3.15625
-    np.testing.assert_allclose(np.array(recorder.models)[:, 0], [2.5, 2.875, 3.15625, 3.15625 - 0.5 * (3.15625 - 4) / 2])
+    np.testing.assert_allclose(
+        np.array(recorder.models)[:, 0], [2.5, 2.875, 3.15625, 3.15625 - 0.5 * (3.15625 - 4) / 2]
+    )
 
 
 def test_the_direction_is_the_mean_of_all_cached_gradients_at_every_iteration():

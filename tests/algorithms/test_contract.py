@@ -102,7 +102,8 @@ def test_uploads_are_only_lent_to_a_rule(name):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize(
-    ("setting", "value"), [("eta", "-1"), ("eta", "0"), ("eta", "fast"), ("c", "0"), ("bufer_size", "3"), ("eta", ".inf")]
+    ("setting", "value"),
+    [("eta", "-1"), ("eta", "0"), ("eta", "fast"), ("c", "0"), ("bufer_size", "3"), ("eta", ".inf")],
 )
 def test_a_bad_setting_is_refused_with_its_key_and_value(name, setting, value):
     with pytest.raises(ConfigError) as caught:

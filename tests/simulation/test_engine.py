@@ -69,7 +69,9 @@ def test_a_tick_clock_rounds_durations_down_to_whole_ticks_but_never_below_one()
 def test_ace_takes_one_step_per_tick_also_in_a_tick_without_arrivals():
     rule = Ace(AceConfig(eta=0.1, step_on="tick"))
     targets = np.array([[1.0], [3.0]])
-    simulation, recorder, _ = simulate(rule, n=2, delay=Scripted([[3]] * 2), clock="ticks", targets=targets, server_iterations=4)
+    simulation, recorder, _ = simulate(
+        rule, n=2, delay=Scripted([[3]] * 2), clock="ticks", targets=targets, server_iterations=4
+    )
     # the mean of the two first gradients, -2, moves the model at ticks 0, 1, 2; at tick 3 both report from w1 = 0.2
     np.testing.assert_allclose(np.array(recorder.models)[:, 0], [0.2, 0.4, 0.6, 0.6 + 0.1 * 1.8])
     assert simulation.counters.uploads == 4

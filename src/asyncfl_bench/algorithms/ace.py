@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import check_choice
-from .base import RuleConfig, RunningSum, STEP_ON, ServerRule, VectorCache
+from .base import STEP_ON, RuleConfig, RunningSum, ServerRule, VectorCache
 
 
 @dataclass

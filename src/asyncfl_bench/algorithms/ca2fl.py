@@ -21,7 +21,7 @@ class Ca2flConfig(RuleConfig):
 
 
 class Ca2fl(ServerRule):
-    """CA2FL (Wang et al., ICLR 2024; ACE paper, Algorithm a.3).
+    """CA2FL (Wang et al., ICLR 2024; ACE paper, arXiv:2511.19066, Algorithm a.3).
 
     Rule     state h_i = 0 for every i, h = mean_i h_i = 0
              arrival of D_i = local - received:  S <- S + (D_i - h_i);  h_i <- D_i;  m <- m + 1      (lines 6-9)

@@ -23,6 +23,9 @@ class FlatModel:
 
     def __init__(self, module: nn.Module):
         self.module = module.train()
+        self._normalisations = [m for m in module.modules() if getattr(m, "running_mean", None) is not None]
+        for normalisation in self._normalisations:
+            normalisation.momentum = None  # plain mean over the batches since the last reset
         named = dict(module.named_parameters())
         self._parameters = list(named.values())
         self._names = list(named)
@@ -50,7 +53,7 @@ class FlatModel:
         """Writes the gradient at ``w_d`` of the mean cross-entropy over the mini-batch into ``out_d``.
 
         x (B, ...) float32, y (B,) int64, out_d (d,). Returns the loss in nats, a detached scalar tensor.
-        Batch normalisation, if any, moves its running statistics, as in ordinary training.
+        Batch normalisation, if any, takes this batch into its running statistics (see ``reset_statistics``).
         """
         self._bind(w_d)
         loss = F.cross_entropy(self.module(x), y)
@@ -106,6 +109,11 @@ class FlatModel:
         if not self._statistics:
             return self._initial_d.new_empty(0)
         return torch.cat([buffer.reshape(-1) for buffer in self._statistics])
+
+    def reset_statistics(self) -> None:
+        """Forgets them: from here on they are the plain mean over the training batches that follow."""
+        for normalisation in self._normalisations:
+            normalisation.reset_running_stats()
 
     def load_statistics(self, statistics_b: Tensor) -> None:
         """Puts back what ``statistics`` gave, or any (b,) mixture of such vectors."""

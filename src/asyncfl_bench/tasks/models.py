@@ -124,25 +124,30 @@ class Cnn:
 @dataclass
 class ResNet18Config:
     """
-    norm    group | batch
-    groups  of group normalisation: 1, 2, 4, 8, 16, 32 or 64; not used by batch
+    norm             group | batch
+    groups           of group normalisation: 1, 2, 4, 8, 16, 32 or 64; not used by batch
+    statistics_rate  of batch: how far the server's running statistics move towards those of each arriving client
     """
 
     norm: str = "group"
     groups: int = 32
+    statistics_rate: float = 0.1
 
     def __post_init__(self) -> None:
         check_choice("norm", self.norm, ("group", "batch"))
         divides = 1 <= self.groups <= RESNET_FIRST_WIDTH and RESNET_FIRST_WIDTH % self.groups == 0
         check(divides, "groups", self.groups, "a divisor of 64, the narrowest layer: 1, 2, 4, 8, 16, 32 or 64")
+        check(0 < self.statistics_rate <= 1, "statistics_rate", self.statistics_rate, "a number in (0, 1]")
 
 
 class ResNet18:
     """torchvision's ResNet-18 with the stem for small images: 3x3 convolution of stride 1, no max-pooling.
 
     Group normalisation (Wu, He 2018, arXiv:1803.08494: 32 groups) has no statistics of the clients' data; batch
-    normalisation keeps running means and variances, for which the run needs a policy. 11.17 M parameters with 3
-    channels and 10 classes. Images of at least 8x8; 16x16 with batch, which cannot normalise one sample of one pixel.
+    normalisation trains with each batch's own mean and variance, as always, and is judged with running ones: a client
+    reports the mean over the batches of its work, the server keeps a moving average over arrivals. 11.17 M parameters
+    with 3 channels and 10 classes. Images of at least 8x8; 16x16 with batch, which cannot normalise one sample of one
+    pixel.
     Source: He et al. 2016, arXiv:1512.03385.
     """
 

@@ -90,8 +90,8 @@ class Task:
             correct.append((logits.argmax(dim=1) == y).sum())
             loss.append(F.cross_entropy(logits, y, reduction="sum").double())
         total = len(self._y_test)  # divided at the end: one wait for the device instead of one per batch
-        accuracy, mean_loss = torch.stack([torch.stack(correct).sum().double(), torch.stack(loss).sum()]).tolist()
-        return {"test/accuracy": accuracy / total, "test/loss": mean_loss / total}
+        hits, nats = torch.stack([torch.stack(correct).sum().double(), torch.stack(loss).sum()]).tolist()
+        return {"test/accuracy": hits / total, "test/loss": nats / total}
 
     def describe(self) -> dict:
         """Facts for the log and the summary."""
@@ -157,7 +157,9 @@ def build_task(
     if n_clients > samples:
         raise ConfigError("n_clients", n_clients, f"must be at most {samples}, the training samples of the data set")
     if augment and not data.augmentable:
-        raise ConfigError("augment", True, "must be false: random crops and flips are for cifar10 and cifar100 only")
+        raise ConfigError(
+            "client.augment", True, "must be false: random crops and flips are for cifar10 and cifar100 only"
+        )
     with _in_group("model"):
         flat = FlatModel(model.build(data.shape, data.classes, streams.model.integer()))
     with _in_group("heterogeneity"):

@@ -1,0 +1,129 @@
+"""What an executor delivers, on a real task."""
+
+import numpy as np
+import pytest
+import torch
+
+from asyncfl_bench import run
+from asyncfl_bench.clients.batches import Batches
+from asyncfl_bench.clients.executors import ClientMemories, ModelVersions, SequentialExecutor
+from asyncfl_bench.clients.local import LocalConfig, LocalTraining
+from asyncfl_bench.composing import compose
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.tasks.task import build_task
+from asyncfl_bench.types import Work
+
+
+def digits(*words, n_clients=10):
+    settings = compose([f"n_clients={n_clients}", *words])
+    parts = {
+        name: part.build() for name, part in settings.parts.items() if name in ("dataset", "heterogeneity", "model")
+    }
+    task = build_task(
+        parts["dataset"],
+        parts["heterogeneity"],
+        parts["model"],
+        n_clients=n_clients,
+        data_dir=settings.data_dir,
+        streams=Streams(0),
+        device="cpu",
+        augment=False,
+    )
+    return task
+
+
+def executor_of(task, kind="gradient", **config):
+    local = LocalTraining(LocalConfig(**config), kind)
+    return SequentialExecutor(task, local, Batches(task.partition, local.config.batch_size, Streams(0)), Streams(0))
+
+
+def test_a_gradient_is_taken_at_the_model_of_its_dispatch_not_of_its_delivery():
+    task = digits("model=softmax")
+    executor = executor_of(task)
+    model_d = task.flat.initial_d()
+    executor.dispatch(Work(3, 0, 0, 0, 1), model_d)
+    at_dispatch = model_d.clone()
+    model_d.add_(torch.randn_like(model_d))
+    vector_d, loss = executor.deliver(Work(3, 0, 0, 0, 1))
+    x, y = task.batch(Batches(task.partition, 10, Streams(0)).of(Work(3, 0, 0, 0, 1))[0])
+    expected = torch.empty_like(model_d)
+    expected_loss = task.gradient(at_dispatch, x, y, expected)
+    assert torch.equal(vector_d, expected)
+    assert float(loss) == float(expected_loss) == pytest.approx(np.log(10), rel=1e-5)
+    assert len(executor.versions) == 0
+
+
+def test_the_order_of_computing_changes_no_result():
+    task = digits()
+    work = [Work(client, client, 0, 0, 3) for client in range(5)]
+    results = []
+    for order in (work, work[::-1]):
+        executor = executor_of(task, "difference")
+        for one in work:
+            executor.dispatch(one, task.flat.initial_d())
+        results.append({one.client: executor.deliver(one)[0].clone() for one in order})
+    for client in range(5):
+        assert torch.equal(results[0][client], results[1][client])
+
+
+def test_an_empty_client_uploads_zero():
+    task = digits()
+    task.partition[4] = np.array([], dtype=np.int64)
+    executor = executor_of(task, "difference")
+    executor.dispatch(Work(4, 0, 0, 0, 2), task.flat.initial_d())
+    vector_d, loss = executor.deliver(Work(4, 0, 0, 0, 2))
+    assert vector_d.abs().max() == 0 and loss == 0
+
+
+def test_versions_are_shared_by_their_holders_and_recycled():
+    versions, model_d = ModelVersions(), torch.zeros(3)
+    versions.hold(0, model_d)
+    versions.hold(0, model_d + 1)  # the same version: not copied again
+    assert len(versions) == 1 and versions[0].sum() == 0
+    place = versions[0].data_ptr()
+    versions.release(0)
+    assert len(versions) == 1
+    versions.release(0)
+    assert len(versions) == 0
+    versions.hold(7, model_d + 5)
+    assert versions[7].data_ptr() == place and versions[7].sum() == 15
+
+
+def test_memories_send_the_change_against_the_previous_upload():
+    memories = ClientMemories(2, torch.zeros(2))
+    sent = []
+    for value in (3.0, 5.0, 4.0):
+        vector = torch.full((2,), value)
+        memories.subtract_previous(1, vector)
+        sent.append(vector[0].item())
+    assert sent == [3.0, 2.0, -1.0]
+    assert memories.previous_nd[0].sum() == 0
+
+
+def test_k_local_steps_are_counted_and_learn():
+    result = run(
+        ["algorithm=fedbuff", "client.K=5", "budget.server_iterations=60", "n_clients=20", "progress=false", "seed=1"]
+    )
+    assert result.summary["used"]["client_steps"] == 5 * result.summary["used"]["uploads"] == 5 * 600
+    assert result.summary["final"]["test/accuracy"] > 0.8
+
+
+def test_batch_norm_statistics_move_towards_those_of_delivered_clients(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 1, 16, 16)).astype(np.float32), rng.integers(0, 3, 60)
+    np.savez(tmp_path / "noise.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
+    words = ("dataset=arrays", f"dataset.path={tmp_path}/noise.npz", "heterogeneity=iid")
+    task = digits("model=resnet18", "model.norm=batch", *words, n_clients=4)
+    executor = executor_of(task)
+    executor.statistics_rate = 0.25
+    before = task.flat.statistics().clone()
+    work = Work(0, 0, 0, 0, 1)
+    executor.dispatch(work, task.flat.initial_d())
+    executor.deliver(work)
+    after = task.flat.statistics()
+    task.flat.reset_statistics()
+    x, y = task.batch(Batches(task.partition, 10, Streams(0)).of(work)[0])
+    task.gradient(task.flat.initial_d(), x, y, torch.empty(task.flat.d))
+    of_the_batch = task.flat.statistics()
+    torch.testing.assert_close(after, 0.75 * before + 0.25 * of_the_batch)
+    assert not torch.equal(after, before)

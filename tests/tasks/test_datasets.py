@@ -1,0 +1,291 @@
+"""Legend: N samples, C channels, H height, W width, F features."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.tasks.data import DataError
+from asyncfl_bench.tasks.datasets import (
+    Arrays,
+    ArraysConfig,
+    Digits,
+    DigitsConfig,
+    TorchvisionImages,
+    TorchvisionImagesConfig,
+)
+from asyncfl_bench.tasks.synthetic import Synthetic, SyntheticConfig
+
+
+def images(shape, train=12, test=6, classes=10):
+    rng = np.random.default_rng(0)
+    return {
+        "x_train": rng.integers(0, 256, (train, *shape), dtype=np.uint8),
+        "y_train": np.arange(train) % classes,
+        "x_test": rng.integers(0, 256, (test, *shape), dtype=np.uint8),
+        "y_test": np.arange(test) % classes,
+    }
+
+
+def load_images(directory, name="cifar10", **settings):
+    return TorchvisionImages(TorchvisionImagesConfig(name, **settings)).load(directory, Streams(0), 2)
+
+
+def load_arrays(path, **arrays):
+    np.savez(path, **arrays)
+    return Arrays(ArraysConfig(str(path))).load(path.parent, Streams(0), 2)
+
+
+# --- digits
+
+
+def test_digits_are_split_alike_for_every_run_seed_and_hold_every_sample_once():
+    first, second = (Digits(DigitsConfig()).load(None, Streams(seed), 10) for seed in (0, 1))
+    np.testing.assert_array_equal(first.x_test, second.x_test)
+    assert first.x_train.shape == (1437, 1, 8, 8) and first.x_test.shape == (360, 1, 8, 8)
+    assert first.x_train.dtype == np.float32 and first.x_train.max() == 1 and first.x_train.min() == 0
+    from sklearn.datasets import load_digits
+
+    ours = np.concatenate([first.x_train, first.x_test]).reshape(-1, 64) * 16
+    assert sorted(map(tuple, ours)) == sorted(map(tuple, load_digits().data))
+    share_train = np.bincount(first.y_train) / 1437
+    np.testing.assert_allclose(np.bincount(first.y_test) / 360, share_train, atol=0.004)
+
+
+def test_digits_split_seed_chooses_another_test_set():
+    first, second = (Digits(DigitsConfig(seed)).load(None, Streams(0), 10) for seed in (0, 1))
+    assert not np.array_equal(first.x_test, second.x_test)
+
+
+# --- image sets
+
+
+@pytest.mark.parametrize("file, name", [("fashion-mnist", "fashion_mnist"), ("fashion_mnist", "fashion_mnist")])
+def test_fashion_mnist_is_found_under_both_spellings(tmp_path, file, name):
+    arrays = images((28, 28))
+    np.savez(tmp_path / f"{file}.npz", **arrays)
+    data = load_images(tmp_path, name)
+    assert data.x_train.shape == (12, 1, 28, 28)
+    np.testing.assert_array_equal(data.x_train[:, 0], arrays["x_train"])
+    assert not data.augmentable
+
+
+def test_colour_images_become_channels_first_bytes(tmp_path):
+    arrays = images((32, 32, 3))
+    np.savez(tmp_path / "cifar10.npz", **arrays)
+    data = load_images(tmp_path)
+    assert data.x_test.dtype == np.uint8 and data.shape == (3, 32, 32) and data.classes == 10 and data.augmentable
+    assert data.x_test[4, 2, 7, 9] == arrays["x_test"][4, 7, 9, 2]
+
+
+def test_a_part_of_the_images_is_the_first_ones(tmp_path):
+    arrays = images((32, 32, 3))
+    np.savez(tmp_path / "cifar10.npz", **arrays)
+    data = load_images(tmp_path, train_samples=5, test_samples=6)
+    np.testing.assert_array_equal(data.y_train, [0, 1, 2, 3, 4])
+    assert len(data.x_train) == 5 and len(data.x_test) == 6
+    with pytest.raises(ConfigError, match=r"^test_samples=7: must be null or an integer from 1 to 6"):
+        load_images(tmp_path, test_samples=7)
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [
+        ({"y_test": None}, "no array y_test"),
+        ({"x_train": np.zeros((12, 28, 28), np.uint8)}, r"x_train must be uint8 of shape \(N, 32, 32, 3\)"),
+        ({"x_train": np.zeros((12, 32, 32, 3))}, "found float64"),
+        ({"y_train": np.arange(11)}, "y_train has 11 labels"),
+        ({"y_train": np.full(12, 10)}, "integers 0 to 9, found 10 to 10"),
+        ({"y_train": np.zeros(12)}, "y_train must be a one-dimensional array of integers, found float64"),
+        ({"y_train": np.array([{}] * 12, dtype=object)}, "not a readable .npz"),
+    ],
+)
+def test_a_wrong_archive_is_refused_by_file_and_problem(tmp_path, change, problem):
+    arrays = {name: array for name, array in (images((32, 32, 3)) | change).items() if array is not None}
+    np.savez(tmp_path / "cifar10.npz", **arrays)
+    with pytest.raises(DataError, match=problem) as caught:
+        load_images(tmp_path)
+    assert str(tmp_path / "cifar10.npz") in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["empty", "text", "cut", "flipped", "npy"])
+def test_a_corrupt_archive_is_refused_by_file(tmp_path, damage):
+    path = tmp_path / "mnist.npz"
+    np.savez_compressed(path, **images((28, 28)))
+    whole = path.read_bytes()
+    middle = len(whole) // 3
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    npy = (tmp_path / "one.npy").read_bytes()
+    flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
+    path.write_bytes(
+        {"empty": b"", "text": b"not found", "cut": whole[: len(whole) // 2], "flipped": flipped, "npy": npy}[damage]
+    )
+    with pytest.raises(DataError, match=r"mnist\.npz"):
+        load_images(tmp_path, "mnist")
+
+
+def test_without_network_one_message_names_paths_and_ways_out(tmp_path, monkeypatch):
+    import torchvision
+
+    def refused(*args, **kwargs):
+        raise URLError("no route")
+
+    monkeypatch.setattr(torchvision.datasets, "FashionMNIST", refused)
+    directory = tmp_path / "not" / "there"
+    with pytest.raises(DataError) as caught:
+        load_images(directory, "fashion_mnist")
+    message = str(caught.value)
+    for part in ("FashionMNIST", "no route", "fashion-mnist.npz", "fashion_mnist.npz", str(directory)):
+        assert part in message
+    for part in ("data_dir=", "ASYNCFL_BENCH_DATA", "dataset=digits"):
+        assert part in message
+    assert "\n" not in message and not list(directory.glob("*.npz"))
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match="file cannot be written"):
+        load_images(tmp_path / "file", "mnist")
+
+
+def test_several_jobs_download_once_and_all_read_the_same_file(tmp_path, monkeypatch):
+    import torchvision
+
+    arrays, downloads = images((28, 28)), []
+
+    def download(root, train, download):
+        downloads.append(train)
+        time.sleep(0.1)  # long enough for the others to find no file and wait
+        split = "train" if train else "test"
+        return SimpleNamespace(data=arrays[f"x_{split}"], targets=arrays[f"y_{split}"].tolist())
+
+    monkeypatch.setattr(torchvision.datasets, "MNIST", download)
+    with ThreadPoolExecutor(4) as pool:
+        loaded = list(pool.map(lambda _: load_images(tmp_path, "mnist"), range(4)))
+    assert downloads == [True, False]
+    for data in loaded:
+        np.testing.assert_array_equal(data.x_test[:, 0], arrays["x_test"])
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'cifar100'"):
+        TorchvisionImagesConfig("cifar-100")
+
+
+# --- a user's arrays
+
+
+def test_float_arrays_are_used_as_they_are(tmp_path):
+    x = np.linspace(-3, 3, 20).reshape(10, 2)
+    data = load_arrays(tmp_path / "a.npz", x_train=x, y_train=np.arange(10) % 3, x_test=x[:4], y_test=np.zeros(4, int))
+    np.testing.assert_array_equal(data.x_train, x.astype(np.float32))
+    assert data.classes == 3 and data.scale is None and data.natural is None and data.shape == (2,)
+
+
+def test_byte_images_are_normalised_by_the_training_set(tmp_path):
+    arrays = images((5, 7, 3), train=40)
+    arrays["x_train"][..., 2] = 9  # a constant channel
+    data = load_arrays(tmp_path / "a.npz", **arrays)
+    share = arrays["x_train"] / 255
+    np.testing.assert_allclose(data.scale.mean, share.mean((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(data.scale.std, [*share.std((0, 1, 2))[:2], 1.0], rtol=1e-12)
+    assert data.shape == (3, 5, 7)
+
+
+def test_client_ids_give_the_natural_partition(tmp_path):
+    client = np.array([7, 2, 7, 100, 2, 2], dtype=np.uint8)
+    data = load_arrays(
+        tmp_path / "a.npz",
+        x_train=np.ones((6, 2)),
+        y_train=np.arange(6, dtype=np.uint8) % 2,
+        x_test=np.ones((1, 2)),
+        y_test=np.zeros(1, int),
+        client_train=client,
+    )
+    assert [samples.tolist() for samples in data.natural] == [[1, 4, 5], [0, 2], [3]]
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [
+        ({"x_train": np.array([[1.0, np.nan]] * 4)}, "x_train has NaN"),
+        ({"x_test": np.array([[1.0, 1e300]] * 2)}, "x_test has NaN or infinite"),
+        ({"x_train": np.ones((4, 2), int)}, "x_train must be floats"),
+        ({"x_train": np.ones((4, 2, 2))}, "x_train must be floats"),
+        ({"x_train": np.ones((4, 3))}, "one kind and shape"),
+        ({"y_train": np.array([0, 1, -1, 0])}, "integers >= 0, found -1"),
+        ({"y_train": np.array([0, 1, 0.5, 0])}, "array of integers, found float64"),
+        ({"y_test": np.zeros(3, int)}, "y_test has 3 labels"),
+        ({"client_train": np.zeros(3, int)}, "client_train must be 4 integers"),
+        ({"client_train": np.zeros(4)}, "client_train must be 4 integers"),
+    ],
+)
+def test_unusable_arrays_are_refused_by_name(tmp_path, change, problem):
+    arrays = {"x_train": np.ones((4, 2)), "y_train": np.array([0, 1, 0, 1])}
+    arrays |= {"x_test": np.ones((2, 2)), "y_test": np.array([0, 1])}
+    with pytest.raises(DataError, match=problem):
+        load_arrays(tmp_path / "a.npz", **(arrays | change))
+
+
+@pytest.mark.parametrize("path", [None, "nowhere/data.npz"])
+def test_a_missing_file_is_refused_with_the_config(path):
+    with pytest.raises(ConfigError, match=r"must be an existing .npz file") as caught:
+        ArraysConfig(path)
+    assert caught.value.key == "path"
+
+
+# --- synthetic
+
+
+def synthetic(n_clients=30, seed=0, **settings):
+    return Synthetic(SyntheticConfig(**settings)).load(None, Streams(seed), n_clients)
+
+
+def test_synthetic_gives_nine_tenths_of_every_client_to_training():
+    data = synthetic(max_samples=50)
+    assert [len(samples) for samples in data.natural] == [45] * 30
+    assert data.x_train.shape == (1350, 60) and data.x_test.shape == (150, 60) and data.classes == 10
+    np.testing.assert_array_equal(np.concatenate(data.natural), np.arange(1350))
+
+
+def test_synthetic_sizes_follow_the_published_law():
+    size = np.array([len(part) for part in synthetic(400, max_samples=5000).natural]) / 0.9
+    assert size.min() >= 49
+    # the median of LogNormal(4, 2) is e^4 = 54.6; with 400 draws its standard error is about 7
+    assert 80 < np.median(size) < 135
+
+
+def test_synthetic_inputs_have_the_published_variances():
+    data = synthetic(60, seed=3, max_samples=1000)
+    x = np.concatenate([data.x_train[part] - data.x_train[part].mean(0) for part in data.natural])
+    np.testing.assert_allclose(x.var(0), np.arange(1, 61) ** -1.2, rtol=0.15)
+
+
+def test_synthetic_alpha_spreads_the_models_and_beta_the_inputs():
+    def spread_of_centres(beta):
+        data = synthetic(60, alpha=0.0, beta=beta, max_samples=60)
+        return np.std([data.x_train[part].mean() for part in data.natural])
+
+    # a client's mean input is B_i plus the mean of 60 normal centres: its spread is sqrt(beta^2 + 1/60)
+    assert spread_of_centres(0.0) == pytest.approx(np.sqrt(1 / 60), rel=0.3)
+    assert spread_of_centres(3.0) == pytest.approx(3.0, rel=0.3)
+
+
+def test_a_synthetic_client_is_the_same_among_few_and_many():
+    few, many = synthetic(2), synthetic(5)
+    for client in range(2):
+        np.testing.assert_array_equal(few.x_train[few.natural[client]], many.x_train[many.natural[client]])
+    assert not np.array_equal(synthetic(2, seed=1).x_train[:5], few.x_train[:5])
+
+
+def test_synthetic_refuses_another_number_of_clients():
+    with pytest.raises(ConfigError, match=r"^clients=20: must be null or equal n_clients=30"):
+        synthetic(30, clients=20)

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from asyncfl_bench.errors import BenchError, ConfigError
+from asyncfl_bench.tasks.models import (
+    Cnn,
+    CnnConfig,
+    LeNet5,
+    LeNet5Config,
+    Mlp,
+    MlpConfig,
+    ResNet18,
+    ResNet18Config,
+    Softmax,
+    SoftmaxConfig,
+)
+
+RESNET = ResNet18(ResNet18Config())
+ALL = [Softmax(SoftmaxConfig()), Mlp(MlpConfig()), LeNet5(LeNet5Config()), Cnn(CnnConfig()), RESNET]
+
+
+def parameters(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize("model", ALL, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("shape, classes", [((3, 32, 32), 100), ((1, 28, 28), 10)])
+def test_every_model_gives_one_logit_per_class(model, shape, classes):
+    assert model.build(shape, classes, seed=1)(torch.zeros(2, *shape)).shape == (2, classes)
+
+
+@pytest.mark.parametrize("model", [Cnn(CnnConfig()), RESNET, Mlp(MlpConfig())], ids=lambda m: type(m).__name__)
+def test_small_digits_pass_where_the_docs_say_so(model):
+    assert model.build((1, 8, 8), 10, seed=1)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+@pytest.mark.parametrize(
+    "shape, classes, d", [((1, 28, 28), 10, 61_706), ((3, 32, 32), 10, 62_006), ((3, 32, 32), 100, 69_656)]
+)
+def test_lenet5_has_the_classical_number_of_parameters(shape, classes, d):
+    assert parameters(LeNet5(LeNet5Config()).build(shape, classes, 0)) == d
+
+
+def test_resnet18_for_cifar10_has_its_known_number_of_parameters_under_both_norms():
+    # torchvision's 11 689 512, less the 1000-class head and the 7x7 stem, plus 10 classes and a 3x3 stem
+    d = 11_689_512 - 513 * 1000 + 513 * 10 - 64 * 3 * 49 + 64 * 3 * 9
+    for norm in ("group", "batch"):
+        assert parameters(ResNet18(ResNet18Config(norm=norm)).build((3, 32, 32), 10, 0)) == d
+
+
+@pytest.mark.parametrize("model", ALL[1:4], ids=lambda m: type(m).__name__)
+def test_initial_weights_depend_on_the_seed_alone(model):
+    torch.manual_seed(7)
+    first = torch.cat([p.flatten() for p in model.build((1, 28, 28), 10, seed=5).parameters()])
+    torch.manual_seed(8)
+    again = torch.cat([p.flatten() for p in model.build((1, 28, 28), 10, seed=5).parameters()])
+    other = torch.cat([p.flatten() for p in model.build((1, 28, 28), 10, seed=2**63 - 2).parameters()])
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("model", ALL, ids=lambda m: type(m).__name__)
+def test_building_leaves_torchs_own_draws_as_they_were(model):
+    torch.manual_seed(3)
+    untouched = torch.rand(3)
+    torch.manual_seed(3)
+    model.build((1, 28, 28), 10, seed=5)
+    assert torch.equal(torch.rand(3), untouched)
+
+
+def test_softmax_starts_at_zero():
+    module = Softmax(SoftmaxConfig()).build((60,), 10, seed=0)
+    assert parameters(module) == 610 and all((p == 0).all() for p in module.parameters())
+
+
+def test_mlp_has_the_widths_asked_for():
+    module = Mlp(MlpConfig(hidden=[5, 3])).build((2,), 4, 0)
+    assert [tuple(p.shape) for p in module.parameters()] == [(5, 2), (5,), (3, 5), (3,), (4, 3), (4,)]
+
+
+@pytest.mark.parametrize(
+    "model, shape, message",
+    [
+        (LeNet5(LeNet5Config()), (1, 8, 8), "lenet5: needs images of at least 12x12 pixels, the data set has 8x8"),
+        (Cnn(CnnConfig()), (60,), "cnn: needs images, the data set has 60 features"),
+        (ResNet18(ResNet18Config(norm="batch")), (1, 8, 8), "resnet18: needs images of at least 16x16"),
+    ],
+)
+def test_samples_a_model_cannot_take_are_refused(model, shape, message):
+    with pytest.raises(ConfigError, match=message):
+        model.build(shape, 10, 0)
+
+
+def test_the_smallest_allowed_images_pass():
+    assert LeNet5(LeNet5Config()).build((1, 12, 12), 10, 0)(torch.zeros(1, 1, 12, 12)).shape == (1, 10)
+    assert Cnn(CnnConfig()).build((1, 4, 4), 10, 0)(torch.zeros(1, 1, 4, 4)).shape == (1, 10)
+    batch = ResNet18(ResNet18Config(norm="batch")).build((1, 16, 16), 10, 0).train()
+    assert batch(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("groups", [0, 3, 128])
+def test_groups_must_divide_the_narrowest_layer(groups):
+    with pytest.raises(ConfigError, match=f"^groups={groups}: must be a divisor of 64"):
+        ResNet18Config(groups=groups)
+
+
+def test_an_unknown_norm_and_empty_layers_are_refused():
+    with pytest.raises(ConfigError, match=r"^norm=bath: must be one of group, batch .did you mean 'batch'"):
+        ResNet18Config(norm="bath")
+    with pytest.raises(ConfigError, match=r"^hidden="):
+        MlpConfig(hidden=[])
+
+
+def test_without_torchvision_resnet18_says_what_to_install_and_the_others_work(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)  # makes its import fail
+    with pytest.raises(BenchError, match=r"model=resnet18 needs torchvision.*pip install torch torchvision"):
+        RESNET.build((3, 32, 32), 10, 0)
+    Cnn(CnnConfig()).build((3, 32, 32), 10, 0)

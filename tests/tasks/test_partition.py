@@ -1,0 +1,175 @@
+"""Legend: n clients, N samples, C classes."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.tasks.partition import (
+    Dirichlet,
+    DirichletConfig,
+    Iid,
+    IidConfig,
+    Natural,
+    NaturalConfig,
+    Shards,
+    ShardsConfig,
+    _repair,
+)
+
+LABELS = np.tile(np.arange(10), 200)  # 2000 samples, 10 balanced classes
+
+
+def dirichlet(y=LABELS, n=20, seed=0, **config):
+    return Dirichlet(DirichletConfig(**config)).split(y, n, Streams(seed))
+
+
+def assert_each_sample_once(partition, samples):
+    np.testing.assert_array_equal(np.sort(np.concatenate(partition)), np.arange(samples))
+    assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in partition)
+
+
+def share_nc(partition, y, classes=10):
+    """(n, C) share of each class in a client's samples."""
+    return np.array([np.bincount(y[part], minlength=classes) / len(part) for part in partition])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Dirichlet(DirichletConfig()),
+        Iid(IidConfig()),
+        Shards(ShardsConfig()),
+        Shards(ShardsConfig(shards_per_client=3)),
+    ],
+)
+def test_every_sample_belongs_to_one_client_and_the_seed_decides_to_which(rule):
+    first, again, other = (rule.split(LABELS, 23, Streams(seed)) for seed in (0, 0, 1))
+    assert len(first) == 23
+    assert_each_sample_once(first, 2000)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size_c=st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    n=st.integers(1, 30),
+    least=st.integers(1, 6),
+    alpha=st.sampled_from([1e-300, 1e-6, 0.05, 0.3, 1.0, 1e6, 1e308]),
+    seed=st.integers(0, 5),
+)
+def test_dirichlet_always_ends_with_the_minimum_or_refuses(size_c, n, least, alpha, seed):
+    y = np.repeat(np.arange(len(size_c)), size_c)
+    if n * least > len(y):
+        with pytest.raises(ConfigError, match=r"^min_samples="):
+            dirichlet(y, n, seed, alpha=alpha, min_samples=least, tries=3)
+        return
+    partition = dirichlet(y, n, seed, alpha=alpha, min_samples=least, tries=3)
+    assert_each_sample_once(partition, len(y))
+    assert min(map(len, partition)) >= least
+
+
+def test_class_shares_over_clients_have_the_dirichlet_mean_and_variance():
+    n, alpha, y = 5, 2.0, np.tile(np.arange(10), 300)
+    share = []
+    for seed in range(150):
+        for part in dirichlet(y, n, seed, alpha=alpha, min_samples=1):
+            share.append(np.bincount(y[part], minlength=10) / 300)
+    # a share of a symmetric Dirichlet: mean 1/n, variance (1/n)(1 - 1/n) / (n alpha + 1)
+    assert np.mean(share) == pytest.approx(1 / n, abs=1e-9)
+    assert np.var(share) == pytest.approx((1 / n) * (1 - 1 / n) / (n * alpha + 1), rel=0.05)
+
+
+def test_small_alpha_is_more_skewed_than_large_alpha():
+    def largest_share(alpha):
+        return share_nc(dirichlet(alpha=alpha), LABELS).max(axis=1).mean()
+
+    assert largest_share(0.1) > 0.5 > 0.25 > largest_share(10) > largest_share(1e6)
+    assert largest_share(1e6) == pytest.approx(0.1, abs=0.01)
+
+
+def test_digits_over_a_hundred_clients_are_repaired_and_said_to_be(caplog):
+    y = np.random.default_rng(0).integers(0, 10, 1437)
+    with caplog.at_level(logging.INFO):
+        partition = dirichlet(y, 100, alpha=0.1, min_samples=5)
+    size_n = np.array([len(part) for part in partition])
+    assert_each_sample_once(partition, 1437)
+    assert size_n.min() == 5 and size_n.max() > 30
+    moved = int(caplog.messages[0].split()[0])
+    assert (
+        0 < moved < 100 and caplog.messages[0] == f"{moved} of 1437 samples moved so that each client holds at least 5"
+    )
+    assert share_nc(partition, y).max(axis=1).mean() > 0.5  # still skewed: iid clients of this size have about 0.22
+
+
+def test_a_repair_takes_from_the_largest_client_until_nobody_is_short():
+    count_cn = np.array([[10, 6, 0], [0, 0, 2]])
+    moved = _repair(count_cn, 5, np.random.default_rng(0))
+    # sizes 10, 6, 2: three samples go from the first (10, 9, 8) to the third; the second never is the largest
+    assert moved == 3 and count_cn.tolist() == [[7, 6, 3], [0, 0, 2]]
+
+
+def test_a_repair_moves_the_givers_classes_in_proportion():
+    count_cn = np.array([[3000, 0], [1000, 0]])
+    _repair(count_cn, 1000, np.random.default_rng(0))
+    assert count_cn.sum(axis=0).tolist() == [3000, 1000]
+    assert abs(count_cn[0, 1] - 750) < 4 * np.sqrt(1000 * 0.75 * 0.25)
+
+
+def test_a_partition_that_meets_the_minimum_is_left_alone(caplog):
+    with caplog.at_level(logging.INFO):
+        assert [len(part) for part in dirichlet(alpha=5.0, min_samples=1)] == [
+            len(part) for part in dirichlet(alpha=5.0, min_samples=5)
+        ]
+    assert not caplog.messages
+
+
+def test_redrawing_finds_the_minimum_without_moving_samples(caplog):
+    with caplog.at_level(logging.INFO):
+        partition = dirichlet(n=10, alpha=0.3, min_samples=40)
+        assert min(map(len, partition)) >= 40 and not caplog.messages
+        dirichlet(n=10, alpha=0.3, min_samples=40, tries=1)
+        assert len(caplog.messages) == 1  # the same first draw, without the chance to draw again
+
+
+def test_more_samples_asked_for_than_there_are_is_refused():
+    with pytest.raises(ConfigError, match=r"^min_samples=101: must be at most 100: 2000 samples over 20 clients"):
+        dirichlet(min_samples=101)
+    assert [len(part) for part in dirichlet(min_samples=100)] == [100] * 20
+
+
+@pytest.mark.parametrize("field, value", [("alpha", 0.0), ("alpha", float("nan")), ("alpha", float("inf"))])
+def test_alpha_must_be_positive_and_finite(field, value):
+    with pytest.raises(ConfigError, match=f"^{field}={value}: must be a finite number > 0"):
+        DirichletConfig(**{field: value})
+
+
+def test_iid_clients_differ_by_one_sample_and_hold_all_classes():
+    partition = Iid(IidConfig()).split(LABELS, 7, Streams(0))
+    assert sorted(map(len, partition)) == [285] * 2 + [286] * 5
+    assert np.abs(share_nc(partition, LABELS) - 0.1).max() < 0.08
+
+
+def test_two_shards_show_a_client_at_most_two_classes():
+    partition = Shards(ShardsConfig()).split(LABELS, 20, Streams(0))  # 40 shards of 50 samples, 4 to a class
+    classes_n = [len(set(LABELS[part])) for part in partition]
+    assert max(classes_n) == 2 and [len(part) for part in partition] == [100] * 20
+    with pytest.raises(ConfigError, match=r"^shards_per_client=101"):
+        Shards(ShardsConfig(101)).split(LABELS, 20, Streams(0))
+
+
+def test_natural_clients_are_kept_and_counted():
+    natural = [np.array([3, 1]), np.array([0, 2, 4])]
+    rule = Natural(NaturalConfig())
+    assert [part.tolist() for part in rule.split(np.zeros(5), 2, Streams(0), natural)] == [[1, 3], [0, 2, 4]]
+    with pytest.raises(ConfigError, match=r"^n_clients=3: must be 2"):
+        rule.split(np.zeros(5), 3, Streams(0), natural)
+    with pytest.raises(ConfigError, match="no clients of its own"):
+        rule.split(np.zeros(5), 2, Streams(0))

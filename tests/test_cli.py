@@ -1,0 +1,156 @@
+"""The commands as a person types them, in fresh processes."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+AFL_RUN = [sys.executable, "-m", "asyncfl_bench.cli"]
+
+
+def afl_run(*words, **options):
+    return subprocess.run([*AFL_RUN, *words], capture_output=True, text=True, timeout=120, **options)
+
+
+def test_help_shows_every_group_with_its_choices_and_loads_no_torch():
+    shown = afl_run("--help")
+    assert shown.returncode == 0
+    for group in ("dataset", "delay", "algorithm", "schedule", "availability", "scale"):
+        assert re.search(rf"^  {group} .*: \w", shown.stdout, re.M), group
+    assert "delay_adaptive_asgd" in shown.stdout and "exp_beta30" in shown.stdout
+    loaded = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "asyncfl_bench.cli", "--help"], capture_output=True, text=True
+    ).stderr
+    assert not re.search(r"\| +(torch|pandas|sklearn|hydra)$", loaded, re.M)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["algorithm=aec"], "algorithm=aec: must be one of ace, .*did you mean 'ace'"),
+        (["delay.bta=3"], "delay.bta=3: no such setting of delay .*did you mean 'beta'"),
+        (["heterogeneity.alpha=-1"], "heterogeneity.alpha=-1.0: must be a finite number > 0"),
+        (["budget.server_iterations=0"], "budget.server_iterations=0: must be a whole number > 0"),
+        (["budget.server_iterations=many"], "budget.server_iterations=many: must be a whole number or null"),
+        (
+            ["algorithm=fedbuff", "algorithm.buffer_size=101", "schedule.hand_out=at_flush"],
+            "algorithm.buffer_size=101: must be at most the clients in flight",
+        ),
+        (["dataset=cifar10", "data_dir=nowhere"], "data_dir=nowhere: must be an existing directory"),
+        (["dataset=arrays", "dataset.path=nowhere.npz"], "dataset.path=nowhere.npz: must be an existing .npz file"),
+        (["dataset=arrays"], "dataset.path=null: must be"),
+        (["+algorithm.lrr=1"], "algorithm.lrr=1: is not a setting"),
+        (["++delay.bta=3"], "delay.bta=3: is not a setting; did you mean|delay.bta=3: is not a setting"),
+        (["sed=3"], "sed=3: no such setting .*did you mean 'seed'"),
+        (["schedule.concurrency=200"], "schedule.concurrency=200: must be at most the number of clients"),
+        (["client.K=3"], "client.K=3: must be 1 for uploads that are gradients"),
+        (["algorithm.step_on=tick", "clock=time"], "algorithm.step_on=tick: must be arrival or auto"),
+        (["budget.server_iterations=null"], "budget.server_iterations=null: must be set"),
+        (["budget.server_iterations=null", "budget.uploads=9"], "algorithm.eta=null: .*needs budget.server_iterations"),
+        (["device=gpu"], "device=gpu: must be auto, cpu, cuda"),
+        (["n_clients=2000"], "n_clients=2000|heterogeneity.min_samples"),
+        (["ace"], "ace=: must be written key=value"),
+        (["--fast"], "--fast=: no such option"),
+        (["resume=nowhere"], "resume=nowhere: must be a run directory"),
+        (["-m", "algorithm=ace,aec", "seed=0"], "algorithm=aec: must be one of"),
+        (["-m", "heterogeneity.alpha=0.3,0", "seed=0,1"], "heterogeneity.alpha=0.*: must be a finite number > 0"),
+    ],
+)
+def test_a_mistake_ends_in_one_message_exit_code_2_and_nothing_on_disk(words, expected, tmp_path):
+    answer = afl_run(*words)
+    assert answer.returncode == 2, answer.stderr
+    assert answer.stdout == ""
+    assert re.fullmatch(rf"afl-run: ({expected}).*\n", answer.stderr), answer.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_ends_with_its_result_and_where_it_lies(tmp_path):
+    answer = afl_run("scale=smoke", "algorithm=fedbuff")
+    assert answer.returncode == 0, answer.stderr
+    directory = tmp_path / answer.stdout.rsplit("in ", 1)[1].strip()
+    summary = json.loads((directory / "summary.json").read_text())
+    assert summary["exit_status"] == "ok" and summary["used"]["server_iterations"] == 20
+    assert f"{100 * summary['final']['test/accuracy']:.1f} %" in answer.stdout
+    assert answer.stdout.count("\n") == 1
+    assert "1437 samples, 10 clients" in answer.stderr  # what it is going to do, before it does it
+
+
+def test_repeating_a_command_finds_the_finished_run_and_rerun_runs_it_again():
+    first = afl_run("scale=smoke")
+    again = afl_run("scale=smoke")
+    forced = afl_run("scale=smoke", "rerun=true")
+    assert "done, test accuracy" in first.stdout
+    assert "already complete" in again.stdout and again.returncode == 0
+    assert "done, test accuracy" in forced.stdout
+
+
+def test_a_grid_runs_every_combination_and_a_failing_run_stops_no_other(tmp_path):
+    answer = afl_run("-m", "algorithm=asgd,fedbuff", "client.lr=0.1,1e38", "seed=0,1", "scale=smoke", "model=softmax")
+    summaries = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/summary.json")]
+    assert len(summaries) == 8
+    status = {(s["algorithm"], s["exit_status"]) for s in summaries}
+    # asgd sends gradients and does not use client.lr; fedbuff at 1e38 leaves the finite numbers
+    assert status == {("asgd", "ok"), ("fedbuff", "ok"), ("fedbuff", "diverged")}
+    assert answer.returncode == 1
+    assert "2 of 8 runs did not finish" in answer.stderr
+    assert "afl-run algorithm=fedbuff client.lr=1e+38 seed=0" in answer.stderr
+
+
+def test_a_repeated_grid_only_runs_what_is_missing(tmp_path):
+    words = ("-m", "seed=0,1,2", "scale=smoke", "model=softmax")
+    assert afl_run(*words).returncode == 0
+    paths = sorted((tmp_path / "runs").glob("*/summary.json"))
+    before = [path.stat().st_mtime_ns for path in paths]
+    paths[1].unlink()
+    again = afl_run(*words)
+    assert again.stdout.count("already complete") == 2
+    after = [path.stat().st_mtime_ns for path in paths]
+    assert [b == a for b, a in zip(before, after, strict=True)] == [True, False, True]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_saves_itself_says_how_to_go_on_and_does(number, tmp_path):
+    words = ["model=softmax", "clock=time", "budget.server_iterations=4000", "evaluation.every=50", "trace=true"]
+    whole = afl_run(*words, "output_dir=whole")
+    assert whole.returncode == 0, whole.stderr
+
+    process = subprocess.Popen([*AFL_RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    metrics = None
+    for _ in range(600):
+        found = list((tmp_path / "runs").glob("*/metrics.jsonl")) if (tmp_path / "runs").exists() else []
+        if found and found[0].read_text().count("\n") >= 3:
+            metrics = found[0]
+            break
+        time.sleep(0.05)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert metrics is not None and process.returncode == 75, err
+    assert "interrupted after" in out and f"afl-run --resume {metrics.parent.relative_to(tmp_path)}" in out
+
+    resumed = afl_run("--resume", str(metrics.parent))
+    assert resumed.returncode == 0, resumed.stderr
+    other = next((tmp_path / "whole").iterdir())
+    assert _same_run(metrics.parent, other)
+
+
+def _same_run(one: Path, other: Path) -> bool:
+    import pandas as pd
+    import torch
+
+    def rows(path):
+        lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+        return [{k: v for k, v in line.items() if k != "wall_time"} for line in lines]
+
+    def weights(path):
+        return torch.load(path / "model_final.pt", weights_only=True)
+
+    assert rows(one) == rows(other)
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(one / "trace.parquet"), pd.read_parquet(other / "trace.parquet"), check_exact=True
+    )
+    return all(torch.equal(weights(one)[name], value) for name, value in weights(other).items())

@@ -1,0 +1,123 @@
+"""Every yaml composes, every key says what it means, and no check needs torch."""
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from asyncfl_bench.composing import compose, config_directory, groups, options
+from asyncfl_bench.config import PARTS
+
+EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
+
+
+def needed(group, name):
+    """Words without which a choice cannot work."""
+    words = {("dataset", "synthetic"): ["heterogeneity=natural"], ("heterogeneity", "natural"): ["dataset=synthetic"]}
+    return words.get((group, name), [])
+
+
+@pytest.mark.parametrize(("group", "name"), EVERY_YAML)
+def test_every_choice_composes(group, name, tmp_path):
+    words = [f"{group}={name}", *needed(group, name)]
+    if name == "arrays":
+        (tmp_path / "own.npz").write_bytes(b"")
+        words.append(f"dataset.path={tmp_path}/own.npz")
+    if group == "sweep":
+        pytest.fail("sweeps are checked where they are defined")
+    settings = compose(words)
+    if group in PARTS:
+        assert settings.choices[group] == name
+
+
+@pytest.mark.parametrize(("group", "name"), EVERY_YAML)
+def test_every_yaml_has_a_description_and_a_comment_for_every_key(group, name):
+    text = (config_directory() / group / f"{name}.yaml").read_text().removeprefix("# @package _global_\n")
+    lines = text.splitlines()
+    assert lines[0].startswith("# "), "the first line says what this is"
+    for line in lines[1:]:
+        key = line.split(":")[0].strip()
+        if key in ("_target_", "defaults", "") or (not line.split(":", 1)[1].strip() and not line.startswith(" ")):
+            continue  # a section's own line
+        assert " # " in line, f"{key} has no comment"
+
+
+@pytest.mark.parametrize(("group", "name"), [pair for pair in EVERY_YAML if pair[0] in PARTS])
+def test_every_yaml_lists_exactly_the_settings_of_its_class(group, name):
+    import importlib
+
+    content = yaml.safe_load((config_directory() / group / f"{name}.yaml").read_text())
+    content = content.get(group, content)  # a yaml that also changes another group nests its own settings
+    module, _, cls = content["_target_"].rpartition(".")
+    schema = getattr(importlib.import_module(module), cls).Config
+    fields = {field.name for field in dataclasses.fields(schema)}
+    assert set(content) - {"_target_", "defaults"} == fields
+
+
+def test_checking_a_config_needs_neither_torch_nor_data():
+    program = """
+import sys
+for name in ("torch", "torchvision", "sklearn", "pandas", "wandb", "matplotlib"):
+    sys.modules[name] = None  # importing it now fails
+from asyncfl_bench import composing, config
+for group in config.PARTS:
+    for choice in composing.options(group):
+        words = [f"{group}={choice}"]
+        if choice == "arrays":
+            open("own.npz", "w").close()
+            words.append("dataset.path=own.npz")
+        composing.compose(words)
+import asyncfl_bench.cli, asyncfl_bench.simulation.engine, asyncfl_bench.reports.cli
+asyncfl_bench.cli.help_text()
+print("fine")
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert answer.stdout.strip() == "fine", answer.stderr
+
+
+def test_auto_and_null_are_resolved_to_what_they_mean():
+    settings = compose(["algorithm=ace", "delay=exp_beta5"])
+    assert settings.root.clock == "ticks"
+    assert settings.parts["algorithm"].config.step_on == "tick"
+    assert settings.parts["algorithm"].config.eta == pytest.approx(0.2 * (100 / 500) ** 0.5)
+    assert settings.parts["client"].config.upload == "gradient"
+    settings = compose(["algorithm=delay_adaptive_asgd", "delay=exponential", "schedule=random_idle"])
+    assert settings.root.clock == "time"
+    assert settings.parts["algorithm"].config.tau_c == settings.concurrency == 20
+    assert compose(["algorithm=aced", "delay=uniform"]).parts["algorithm"].config.step_on == "arrival"
+    assert compose(["algorithm=fedbuff"]).parts["client"].config.upload == "difference"
+
+
+def test_identity_ignores_where_and_how_and_notices_what():
+    identity = compose([]).identity
+    same = ["output_dir=elsewhere", "device=cpu", "threads=2", "tracking=wandb", "trace=true", "checkpoint.every=3"]
+    for word in same:
+        assert compose([word]).identity == identity, word
+    for word in ["seed=1", "algorithm.c=0.5", "delay.beta=6", "n_clients=50", "client.K=1 ", "evaluation.every=20"]:
+        changed = compose([word.strip()]).identity != identity
+        assert changed == (word != "client.K=1 "), word
+
+
+def test_a_smoke_scale_can_still_be_overridden():
+    settings = compose(["scale=smoke", "budget.server_iterations=7"])
+    assert (settings.root.n_clients, settings.budget.server_iterations) == (10, 7)
+
+
+def test_the_data_directory_comes_from_the_key_then_the_environment(tmp_path, monkeypatch):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    assert compose([]).data_dir.parts[-3:] == (".cache", "asyncfl_bench", "data")
+    monkeypatch.setenv("ASYNCFL_BENCH_DATA", str(tmp_path / "one"))
+    assert compose([]).data_dir == tmp_path / "one"
+    assert compose([f"data_dir={tmp_path / 'two'}"]).data_dir == tmp_path / "two"
+
+
+def test_a_users_own_class_is_named_by_its_yaml_target(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "from asyncfl_bench.algorithms.asgd import Asgd\nclass Mine(Asgd):\n    '''ASGD under another name.'''\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = compose(["algorithm=asgd", "algorithm._target_=mine.Mine"])
+    assert settings.parts["algorithm"].target.__name__ == "Mine"
