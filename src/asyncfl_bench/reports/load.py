@@ -127,7 +127,9 @@ def flatten(node: object, prefix: str = "") -> dict[str, object]:
 
 
 def shown(value: object) -> str:
-    """A setting in YAML's words."""
+    """A setting in YAML's words; numbers to six digits, enough to tell any two settings apart by eye."""
+    if isinstance(value, float) and float(f"{value:.6g}") != value:
+        return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

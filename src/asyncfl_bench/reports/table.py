@@ -55,7 +55,8 @@ class Row:
         """For a legend: ``ace, mean=5.0``; the last word of a key does unless two keys share it."""
         last = [key.rpartition(".")[2] for key in keys]
         words = last if len(set(last)) == len(last) else keys
-        return ", ".join([self.algorithm, *(f"{w}={v}" for w, v in zip(words, self.values, strict=True))])
+        own = [f"{w}={v}" for w, v in zip(words, self.values, strict=True) if v != "-"]
+        return ", ".join([self.algorithm, *own])
 
 
 @dataclass

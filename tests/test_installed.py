@@ -1,0 +1,59 @@
+"""The package works from a wheel, away from the repository: conf/ and sweeps/ travel with it."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_the_wheel_holds_every_yaml_once(unpacked):
+    def names(folder):
+        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml"))
+
+    packaged = unpacked / "asyncfl_bench" / "conf"
+    own = [name for name in names(ROOT / "conf") if not name.startswith("sweep/")]
+    assert names(packaged) == sorted(own + [f"sweep/{name}" for name in names(ROOT / "sweeps")])
+
+
+def test_a_run_works_from_the_wheel_in_another_folder(unpacked, tmp_path):
+    # -P and an explicit path: the repository, installed in editable mode, must not be what answers
+    program = f"""
+import sys
+sys.path.insert(0, {str(unpacked)!r})
+import asyncfl_bench
+assert asyncfl_bench.__file__.startswith({str(unpacked)!r})
+from asyncfl_bench.cli import _main
+small = ["scale=smoke", "model=softmax"]
+code = _main(["--help"]) or _main(small) or _main(["sweep=quickstart/six_algorithms", "seed=0", *small])
+from asyncfl_bench.reports.cli import main
+sys.exit(code or main(["runs"]))
+"""
+    answer = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert len(list((tmp_path / "runs").glob("*/summary.json"))) == 6
+    assert "delay_adaptive_asgd" in (tmp_path / "runs" / "report" / "table.md").read_text()
+
+
+def test_the_declared_version_is_that_of_the_package():
+    import asyncfl_bench
+    from asyncfl_bench.environment import versions
+
+    assert versions()["asyncfl_bench"] == asyncfl_bench.__version__
