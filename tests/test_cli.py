@@ -39,7 +39,7 @@ def test_help_shows_every_group_with_its_choices_and_loads_no_torch():
         (["budget.server_iterations=many"], "budget.server_iterations=many: must be a whole number or null"),
         (
             ["algorithm=fedbuff", "algorithm.buffer_size=101", "schedule.hand_out=at_flush"],
-            "algorithm.buffer_size=101: must be at most the clients in flight",
+            "algorithm.buffer_size=101: must be at most 100, the clients in flight",
         ),
         (["dataset=cifar10", "data_dir=nowhere"], "data_dir=nowhere: must be an existing directory"),
         (["dataset=arrays", "dataset.path=nowhere.npz"], "dataset.path=nowhere.npz: must be an existing .npz file"),
