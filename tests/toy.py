@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from asyncfl_bench.clients.executors import ModelVersions
+from asyncfl_bench.clients.versions import ModelVersions
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability import Always, AlwaysConfig
 from asyncfl_bench.simulation.delays import Delay, DelayConfig

@@ -102,7 +102,7 @@ class RootConfig:
         check(self.threads is None or self.threads >= 1, "threads", self.threads, "a whole number >= 1, or null")
         ok = self.device in ("auto", "cpu") or self.device.split(":")[0] == "cuda"
         check(ok, "device", self.device, "auto, cpu, cuda or cuda:N")
-        check_choice("executor", self.executor, ("auto", "sequential"))
+        check_choice("executor", self.executor, ("auto", "sequential", "threads", "batched"))
 
 
 @dataclass

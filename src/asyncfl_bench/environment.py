@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .errors import ConfigError
 
-SMALL_MODEL = 200_000  # parameters; below, a second thread costs more than it gives (scripts/benchmark.py)
+SMALL_MODEL = 1_000_000  # parameters; below, splitting one operation over threads costs more than it gives
 
 
 def device(wanted: str) -> str:
@@ -40,15 +40,18 @@ def device_name(name: str) -> str:
     return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
 
 
-def set_threads(wanted: int | None, device_name: str, parameters: int) -> int:
-    """Sets torch's CPU threads and returns the number; None chooses one for small models, else all cores."""
+def cores(wanted: int | None) -> int:
+    """CPU threads to use: ``wanted``, or all this process may run on."""
+    if wanted is not None:
+        return wanted
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def set_threads(number: int) -> None:
+    """Threads that torch splits single operations over, in this thread."""
     import torch
 
-    if wanted is None:
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        wanted = 1 if parameters < SMALL_MODEL or device_name.startswith("cuda") else usable
-    torch.set_num_threads(wanted)
-    return wanted
+    torch.set_num_threads(number)
 
 
 def reset_peak_memory(device_name: str) -> None:

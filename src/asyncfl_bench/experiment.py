@@ -88,6 +88,7 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
         error = f"{type(problem).__name__}: {problem}"
         (directory / "error.txt").write_text(traceback.format_exc())
     summary = world.summary(settings, run, status, error)
+    world.executor.close()
     try:
         run_directory.close()
         run_directory.write_summary(summary)
@@ -115,7 +116,8 @@ class World:
 
     def __init__(self, settings: Settings):
         from .clients.batches import Batches
-        from .clients.executors import ClientMemories, SequentialExecutor
+        from .clients.choosing import executor_class, make_executor
+        from .clients.versions import ClientMemories
         from .simulation.engine import Simulation
         from .tasks.task import build_task
 
@@ -134,17 +136,29 @@ class World:
             device=self.device,
             augment=client.augment,
         )
-        self.threads = environment.set_threads(root.threads, self.device, self.task.flat.d)
+        self.cores = environment.cores(root.threads)
+        flat = self.task.flat
+        self.executor_kind = executor_class(
+            root.executor,
+            device=self.device,
+            cores=self.cores,
+            perceptron=flat.perceptron is not None,
+            has_statistics=flat.has_statistics,
+        )
+        environment.set_threads(self.cores if flat.d >= environment.SMALL_MODEL else 1)
         environment.reset_peak_memory(self.device)
         self.model_d = self.task.flat.initial_d()
         self.rule = parts["algorithm"].build()
         n = root.n_clients
         sends_changes = getattr(self.rule, "sends_changes", False)
-        self.executor = SequentialExecutor(
+        self.executor = make_executor(
+            self.executor_kind,
             self.task,
             parts["client"].build(client.upload),
             Batches(self.task.partition, client.batch_size, streams),
             streams,
+            device=self.device,
+            cores=self.cores,
             augment=client.augment,
             changes=ClientMemories(n, self.model_d) if sends_changes else None,
             statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
@@ -173,12 +187,12 @@ class World:
         """What this run is and what it will cost, in one line."""
         facts = self.task.describe()
         budget = ", ".join(f"{value:g} {key}" for key, value in asdict(settings.budget).items() if value is not None)
-        threads = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.device == "cpu" else ""
+        threads = f", {self.cores} thread{'s' * (self.cores != 1)}" if self.device == "cpu" else ""
         choice = settings.choices.get
         return (
             f"{choice('algorithm')} on {choice('dataset')}: {facts['train_samples']} samples, "
             f"{settings.root.n_clients} clients, {choice('model')} of {self.task.flat.d} parameters; "
-            f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, "
+            f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, {self.executor_kind}, "
             f"model vectors up to {self.memory_mib:.0f} MiB"
         )
 
@@ -209,7 +223,8 @@ class World:
             "updates_per_second": used.uploads / wall if wall else 0.0,
             "peak_memory_bytes": environment.peak_memory(self.device),
             "device": environment.device_name(self.device),
-            "threads": self.threads,
+            "threads": self.cores,
+            "executor": self.executor_kind,
             "versions": environment.versions(),
             "git_revision": environment.git_revision(),
         }
@@ -411,7 +426,8 @@ class Run:
         world.model_d.copy_(state["model_d"])
         world.simulation.load_state_dict(state["simulation"])
         world.rule.load_state_dict(state["rule"])
-        world.executor.load_state_dict(state["executor"], world.model_d)
+        in_flight = list(world.simulation.in_flight.values())
+        world.executor.load_state_dict(state["executor"], world.model_d, in_flight)
         self.arrivals.load_state_dict(state["arrivals"])
         self._lines, self.last, self.best = state["lines"], state["last"], state["best"]
         self._logged_at, self._next_time = state["logged_at"], state["next_time"]

@@ -24,6 +24,7 @@ class Work:
     count        number of this dispatch among the client's own, from 0; keys the client's random draws
     iteration    server iterations done when it was dispatched: the version of the model it starts from
     local_steps  K, mini-batch steps to do (>= 1)
+    due          virtual time of its arrival
     """
 
     client: int
@@ -31,6 +32,7 @@ class Work:
     count: int
     iteration: int
     local_steps: int
+    due: float = 0.0
 
 
 @dataclass(slots=True)

@@ -6,8 +6,9 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.clients.batches import Batches
-from asyncfl_bench.clients.executors import ClientMemories, ModelVersions, SequentialExecutor
+from asyncfl_bench.clients.executors import SequentialExecutor
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
+from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.composing import compose
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.task import build_task

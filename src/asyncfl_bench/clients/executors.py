@@ -1,13 +1,19 @@
 """Computing dispatched work, when its upload is asked for.
 
-Between dispatch and arrival nothing can change what a client computes, so the time of computing is free to choose.
-An executor keeps the model versions that work in flight still needs, and lends the result at delivery.
+Between dispatch and arrival nothing can change what a client computes, so the time and the company of computing are
+free to choose. When the next upload to arrive has not been computed, an executor computes it together with those that
+are due after it; it keeps what is not delivered yet. How changes the speed, never the arrivals, the mini-batches or,
+beyond rounding, the results.
 
-Legend: d parameters, p pieces of work computed together.
+Legend: d parameters, p pieces of work computed together, B samples of a mini-batch.
 """
 
 from __future__ import annotations
 
+import heapq
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,47 +22,25 @@ from ..randomness import Streams
 from ..types import Work
 from .batches import Batches
 from .local import LocalTraining
+from .versions import Block, Blocks, ClientMemories, ModelVersions
 
 if TYPE_CHECKING:
     import torch
 
+BLOCK_BYTES = 2**21  # of uploads computed together in one thread: about what stays in a core's cache
+MOST_TOGETHER = 64
 
-class ModelVersions:
-    """The global model as it was at each server iteration that work in flight started from.
 
-    One copy per version, shared by all its holders, recycled when the last one lets go: at most min(in flight,
-    versions in flight) vectors of d floats, whatever the length of the run.
-    """
+@dataclass(slots=True)
+class _Result:
+    block: Block
+    row: int
+    loss: torch.Tensor
+    statistics: torch.Tensor | None = None
 
-    def __init__(self):
-        self._held: dict[int, list] = {}  # iteration -> [vector, holders]
-        self._spare: list[torch.Tensor] = []
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def hold(self, iteration: int, model_d: torch.Tensor) -> None:
-        if (entry := self._held.get(iteration)) is not None:
-            entry[1] += 1
-            return
-        vector_d = self._spare.pop() if self._spare else model_d.new_empty(model_d.shape)
-        self._held[iteration] = [vector_d.copy_(model_d), 1]
-
-    def __getitem__(self, iteration: int) -> torch.Tensor:
-        return self._held[iteration][0]
-
-    def release(self, iteration: int) -> None:
-        entry = self._held[iteration]
-        entry[1] -= 1
-        if not entry[1]:
-            self._spare.append(entry[0])
-            del self._held[iteration]
-
-    def state_dict(self) -> dict:
-        return {"held": {iteration: list(entry) for iteration, entry in self._held.items()}}
-
-    def load_state_dict(self, state: dict, like_d: torch.Tensor) -> None:
-        self._held = {i: [v.to(like_d.device), holders] for i, (v, holders) in state["held"].items()}
+    @property
+    def vector_d(self) -> torch.Tensor:
+        return self.block.rows_pd[self.row]
 
 
 class SequentialExecutor:
@@ -68,6 +52,8 @@ class SequentialExecutor:
     changes   None, or the clients' memories for rules that want the change against the previous upload
     statistics_rate  with batch norm: the server's running statistics move this far towards each delivered client's
     """
+
+    together = 1
 
     def __init__(
         self,
@@ -84,85 +70,248 @@ class SequentialExecutor:
         self.versions = ModelVersions()
         self.statistics_rate = statistics_rate
         self._augment = streams.augment if augment else None
-        self._vector_d: torch.Tensor | None = None
+        self._blocks = Blocks()
+        self._pending: dict[int, Work] = {}  # by sequence number
+        self._order: list[tuple[float, int]] = []  # heap of (due, sequence number) over the pending
+        self._results: dict[int, _Result] = {}
+        self._lent: Block | None = None
+
+    # -- what the engine asks for ------------------------------------------------------------------------------------
 
     def dispatch(self, work: Work, model_d: torch.Tensor) -> None:
+        """Takes note of the work and of the model it starts from."""
         self.versions.hold(work.iteration, model_d)
+        self._pending[work.sequence] = work
+        heapq.heappush(self._order, (work.due, work.sequence))
 
     def discard(self, work: Work) -> None:
-        self.versions.release(work.iteration)
+        """The work will never be delivered."""
+        if (result := self._results.pop(work.sequence, None)) is not None:
+            self._blocks.used(result.block)
+        else:
+            del self._pending[work.sequence]
+            self.versions.release(work.iteration)
 
     def deliver(self, work: Work) -> tuple[torch.Tensor, torch.Tensor]:
         """((d,) upload, mean training loss). The vector is lent until the next delivery."""
-        start_d = self.versions[work.iteration]
-        if self._vector_d is None:
-            self._vector_d = start_d.new_empty(start_d.shape)
-        vector_d, loss = self._compute(work, start_d, self._vector_d)
-        self.versions.release(work.iteration)
+        if self._lent is not None:
+            self._blocks.used(self._lent)
+            self._lent = None
+        if work.sequence not in self._results:
+            self._compute_with(work)
+        result = self._results.pop(work.sequence)
+        self._lent = result.block
+        if result.statistics is not None:
+            flat = self.task.flat
+            flat.load_statistics(flat.statistics().lerp(result.statistics, self.statistics_rate))
         if self.changes is not None:
-            self.changes.subtract_previous(work.client, vector_d)
-        return vector_d, loss
+            self.changes.subtract_previous(work.client, result.vector_d)
+        return result.vector_d, result.loss
 
-    def _compute(self, work: Work, start_d, out_d) -> tuple[torch.Tensor, torch.Tensor]:
+    def close(self) -> None:
+        """Ends threads, if any."""
+
+    # -- computing ---------------------------------------------------------------------------------------------------
+
+    def _compute_with(self, wanted: Work) -> None:
+        """Computes ``wanted`` and the pending work that is due next, ``together`` pieces in all."""
+        works = [self._pending.pop(wanted.sequence)]
+        while self._order and len(works) < self.together:
+            sequence = heapq.heappop(self._order)[1]
+            if (work := self._pending.pop(sequence, None)) is not None:  # discarded work is no longer there
+                works.append(work)
+        block = self._blocks.take(len(works), self.versions[works[0].iteration])
+        for row, (work, (loss, statistics)) in enumerate(zip(works, self._compute(works, block), strict=True)):
+            self._results[work.sequence] = _Result(block, row, loss, statistics)
+            self.versions.release(work.iteration)
+
+    def _compute(self, works: list[Work], block: Block) -> list[tuple]:
+        """Writes the uploads into the block's rows; returns (loss, statistics or None) of each."""
+        return [
+            self._one(work, *self._draws(work), block.rows_pd[row], self.task.flat) for row, work in enumerate(works)
+        ]
+
+    def _draws(self, work: Work) -> tuple[list[np.ndarray], list]:
+        """Mini-batches and augmentations of the work's steps. Not for threads: streams are shared."""
         batches = self.batches.of(work)
+        if self._augment is None:
+            return batches, [None] * len(batches)
+        generator = self._augment(work.client, work.count)
+        return batches, [self.task.draw_augmentation(generator, len(batch)) for batch in batches]
+
+    def _one(self, work: Work, batches, augmentations, out_d, flat) -> tuple:
         if len(batches[0]) == 0:  # an empty client has nothing to say
-            return out_d.zero_(), out_d.new_zeros(())
+            out_d.zero_()
+            return out_d.new_zeros(()), None
         losses = []
-        augmentations = self._augmentations(work, batches)
 
         def gradient(w_d, step, into_d):
             x, y = self.task.batch(batches[step], augment=augmentations[step])
-            losses.append(self.task.gradient(w_d, x, y, into_d))
+            losses.append(flat.gradient(w_d, x, y, into_d))
 
-        if not self.task.flat.has_statistics:
-            self.local.upload(start_d, gradient, work.local_steps, out_d)
-        else:
-            server = self.task.flat.statistics()
-            self.task.flat.reset_statistics()
-            self.local.upload(start_d, gradient, work.local_steps, out_d)
-            self.task.flat.load_statistics(server.lerp(self.task.flat.statistics(), self.statistics_rate))
-        return out_d, losses[0] if len(losses) == 1 else sum(losses) / len(losses)
+        start_d, statistics = self.versions[work.iteration], None
+        if flat.has_statistics:
+            servers = flat.statistics()
+            flat.reset_statistics()
+        self.local.upload(start_d, gradient, work.local_steps, out_d)
+        if flat.has_statistics:
+            statistics = flat.statistics()
+            flat.load_statistics(servers)
+        return losses[0] if len(losses) == 1 else sum(losses) / len(losses), statistics
 
-    def _augmentations(self, work: Work, batches: list[np.ndarray]) -> list:
-        if self._augment is None:
-            return [None] * len(batches)
-        generator = self._augment(work.client, work.count)
-        return [self.task.draw_augmentation(generator, len(batch)) for batch in batches]
+    # -- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
-        state = {"versions": self.versions.state_dict()}
+        state = {
+            "versions": self.versions.state_dict(),
+            "results": {
+                sequence: {"vector_d": r.vector_d.clone(), "loss": r.loss, "statistics": r.statistics}
+                for sequence, r in self._results.items()
+            },
+        }
         if self.changes is not None:
             state["changes"] = self.changes.state_dict()
         if self.task.flat.has_statistics:
             state["statistics"] = self.task.flat.statistics()
         return state
 
-    def load_state_dict(self, state: dict, model_d: torch.Tensor) -> None:
+    def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
+        """``in_flight``: the engine's work, of which the saved results are a part."""
         self.versions.load_state_dict(state["versions"], model_d)
+        for sequence, saved in state["results"].items():
+            block = self._blocks.take(1, model_d)
+            block.rows_pd[0].copy_(saved["vector_d"])
+            loss, statistics = (
+                None if x is None else x.to(model_d.device) for x in (saved["loss"], saved["statistics"])
+            )
+            self._results[sequence] = _Result(block, 0, loss, statistics)
+        self._pending = {work.sequence: work for work in in_flight if work.sequence not in self._results}
+        self._order = sorted((work.due, work.sequence) for work in self._pending.values())
         if self.changes is not None:
             self.changes.load_state_dict(state["changes"])
         if self.task.flat.has_statistics:
             self.task.flat.load_statistics(state["statistics"])
 
 
-class ClientMemories:
-    """Each client's previous upload, for rules whose clients send changes (ACE, Algorithm a.5, lines 17-18).
+class ThreadsExecutor(SequentialExecutor):
+    """Several pieces of work at once, each in a thread of its own with one core: the same bits as one after another.
 
-    Touched only at delivery: work that is discarded leaves client and server in step. Memory: n d floats.
+    Splitting the work is cheaper than splitting every convolution over the cores, which have to wait for each other
+    at each layer.
     """
 
-    def __init__(self, n: int, like_d: torch.Tensor):
-        self.previous_nd = like_d.new_zeros((n, like_d.numel()))
+    def __init__(self, *args, workers: int, **options):
+        super().__init__(*args, **options)
+        self.together = 2 * workers
+        self._pool = _pool(workers)
+        self._own = threading.local()
 
-    def subtract_previous(self, client: int, vector_d: torch.Tensor) -> None:
-        """vector <- vector - previous; previous <- what vector was."""
-        previous_d = self.previous_nd[client]
-        current_d = vector_d.clone()
-        vector_d.sub_(previous_d)
-        previous_d.copy_(current_d)
+    def _compute(self, works, block):
+        jobs = [
+            self._pool.submit(self._in_thread, work, *self._draws(work), block.rows_pd[row])
+            for row, work in enumerate(works)
+        ]
+        return [job.result() for job in jobs]
 
-    def state_dict(self) -> dict:
-        return {"previous_nd": self.previous_nd}
+    def _in_thread(self, work, batches, augmentations, out_d):
+        if not hasattr(self._own, "flat"):
+            self._own.flat = self.task.flat.twin()
+        return self._one(work, batches, augmentations, out_d, self._own.flat)
 
-    def load_state_dict(self, state: dict) -> None:
-        self.previous_nd.copy_(state["previous_nd"])
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class BatchedExecutor(SequentialExecutor):
+    """Stacked models: the work of p clients as one computation on (p, d), on a CPU in as many parts as there are cores.
+
+    Results equal those of one after another up to rounding. Not for batch normalisation.
+    """
+
+    def __init__(self, *args, workers: int = 1, **options):
+        super().__init__(*args, **options)
+        each = max(4, min(MOST_TOGETHER, BLOCK_BYTES // (4 * self.task.flat.d)))
+        self.together = each * workers
+        self._workers = workers
+        self._pool = _pool(workers) if workers > 1 else None
+        self._starts: dict[int, torch.Tensor] = {}  # one workspace per part
+
+    def _compute(self, works, block):
+        by_steps: dict[int, list[int]] = {}
+        for row, work in enumerate(works):
+            by_steps.setdefault(work.local_steps, []).append(row)
+        if len(by_steps) > 1:  # rows of one number of steps must lie together
+            rows = [row for same in by_steps.values() for row in same]
+            works[:] = [works[row] for row in rows]
+        parts, first = [], 0
+        for same in by_steps.values():
+            size = -(-len(same) // self._workers)
+            for start in range(first, first + len(same), size):
+                parts.append(slice(start, min(start + size, first + len(same))))
+            first += len(same)
+        jobs = []
+        for number, part in enumerate(parts):
+            drawn = [self._draws(work) for work in works[part]]
+            arguments = (number, works[part], drawn, block.rows_pd[part])
+            jobs.append(self._pool.submit(self._part, *arguments) if self._pool else self._part(*arguments))
+        losses = [job.result() if self._pool else job for job in jobs]
+        return [(loss, None) for loss_p in losses for loss in loss_p.unbind()]
+
+    def _part(self, number: int, works: list[Work], drawn: list, out_pd: torch.Tensor) -> torch.Tensor:
+        """Writes (p, d) uploads, returns (p,) mean losses."""
+        p, steps = len(works), works[0].local_steps
+        start_pd = self._starts.get(number)
+        if start_pd is None or len(start_pd) < p:
+            start_pd = self._starts[number] = out_pd.new_empty(out_pd.shape)
+        start_pd = start_pd[:p]
+        for row, work in enumerate(works):
+            start_pd[row].copy_(self.versions[work.iteration])
+        losses = []
+
+        def gradient(w_pd, step, into_pd):
+            batches = [batches[step] for batches, _ in drawn]
+            index_pb, weight_pb = _padded(batches)
+            augment = None
+            if self._augment is not None:
+                cuts = [augmentations[step] for _, augmentations in drawn]
+                augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
+            x_pb, y_pb = self.task.batch(index_pb, augment=augment)
+            weight_pb = self.task.from_numpy(weight_pb)
+            losses.append(self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd))
+
+        self.local.upload(start_pd, gradient, steps, out_pd)
+        for row, (batches, _) in enumerate(drawn):
+            if len(batches[0]) == 0:
+                out_pd[row].zero_()
+        return losses[0] if steps == 1 else sum(losses) / steps
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Threads that use one core each."""
+    import torch
+
+    return ThreadPoolExecutor(workers, "afl", initializer=lambda: torch.set_num_threads(1))
+
+
+def _padded(batches: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(p, B) sample indices, and weights 1/len in each row; short rows are filled with sample 0 at weight 0."""
+    lengths = [len(batch) for batch in batches]
+    index_pb = np.zeros((len(batches), max(1, *lengths)), dtype=np.int64)
+    weight_pb = np.zeros(index_pb.shape, dtype=np.float32)
+    for row, (batch, length) in enumerate(zip(batches, lengths, strict=True)):
+        if length:
+            index_pb[row, :length] = batch
+            weight_pb[row, :length] = 1 / length
+    return index_pb, weight_pb
+
+
+def _stacked(column: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """Rows of several lengths as one (p, B) array, filled up with zeros."""
+    stacked = np.zeros(shape, dtype=column[0].dtype)
+    for row, values in enumerate(column):
+        stacked[row, : len(values)] = values
+    return stacked

@@ -294,7 +294,8 @@ class Simulation:
             duration = self.delay.duration(client, work.count)
             if self.clock == "ticks":
                 duration = max(1, math.floor(duration))
-            heapq.heappush(self._due, (self.counters.virtual_time + duration, work.sequence))
+            work.due = self.counters.virtual_time + duration
+            heapq.heappush(self._due, (work.due, work.sequence))
             self.in_flight[work.sequence] = work
             self.executor.dispatch(work, self.model_d)
 

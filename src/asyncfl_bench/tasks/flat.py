@@ -5,12 +5,15 @@ Legend: d parameters, b batch statistics, p models at once, B samples of a mini-
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional as F
 
 from ..errors import BenchError
+from .stacked import StackedPerceptron
 
 
 class FlatModel:
@@ -34,6 +37,7 @@ class FlatModel:
         self.d = sum(self._sizes)
         self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self._bound = 0
+        self.perceptron = StackedPerceptron.of(module)
         self.to(self._initial_d.device)
 
     def to(self, device: torch.device | str) -> FlatModel:
@@ -44,6 +48,10 @@ class FlatModel:
         buffers = self.module.named_buffers()  # found again: moving a module replaces its buffers
         self._statistics = [buffer for name, buffer in buffers if name.endswith(("running_mean", "running_var"))]
         return self
+
+    def twin(self) -> FlatModel:
+        """Another one with the same architecture and its own bindings, to compute with in another thread."""
+        return FlatModel(copy.deepcopy(self.module))
 
     def initial_d(self) -> Tensor:
         """(d,) a fresh copy of the initial parameters."""
@@ -71,6 +79,8 @@ class FlatModel:
         """
         if self.has_statistics:
             raise BenchError("several models at once do not work with batch normalisation; use model.norm=group")
+        if self.perceptron is not None:
+            return self.perceptron.gradient(w_pd, x_pb, y_pb, weight_pb, out_pd)
         w_stacked = {
             name: part.view(-1, *shape)
             for name, part, shape in zip(self._names, w_pd.split(self._sizes, dim=1), self._shapes, strict=True)

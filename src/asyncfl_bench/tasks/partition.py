@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class DirichletConfig:
     """
     alpha        concentration > 0: small is skewed (each class with few clients), large is uniform
-    min_samples  every client holds at least so many samples, >= 1
+    min_samples  every client holds at least so many samples, >= 0; a client without any uploads zeros
     tries        draws before the rest is repaired by moving samples, >= 1
     """
 
@@ -31,7 +31,7 @@ class DirichletConfig:
 
     def __post_init__(self) -> None:
         check(0 < self.alpha < float("inf"), "alpha", self.alpha, "a finite number > 0")
-        check(self.min_samples >= 1, "min_samples", self.min_samples, "an integer >= 1")
+        check(self.min_samples >= 0, "min_samples", self.min_samples, "an integer >= 0")
         check(self.tries >= 1, "tries", self.tries, "an integer >= 1")
 
 

@@ -68,6 +68,10 @@ class Task:
         y = self._y_train.index_select(0, flat_index)
         return self._as_float(x).view(*indices.shape, *self.shape), y.view(indices.shape)
 
+    def from_numpy(self, array: np.ndarray) -> Tensor:
+        """The array on the task's device."""
+        return torch.from_numpy(array).to(self.device)
+
     def draw_augmentation(self, generator: np.random.Generator, b: int) -> Augmentation:
         """dy, dx (b,) integers 0 .. 8 and flip (b,) bool, all uniform."""
         dy_b, dx_b = generator.integers(0, 2 * CROP_PADDING + 1, size=(2, b))

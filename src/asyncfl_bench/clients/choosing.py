@@ -1,0 +1,37 @@
+"""Which executor a run gets."""
+
+from __future__ import annotations
+
+from ..errors import ConfigError
+from .executors import BatchedExecutor, SequentialExecutor, ThreadsExecutor
+
+
+def executor_class(wanted: str, *, device: str, cores: int, perceptron: bool, has_statistics: bool) -> str:
+    """`sequential`, `threads` or `batched` for ``auto``, from the measurements in docs/performance.md.
+
+    On a CPU networks of linear layers gain most from stacked formulas, everything else from one piece of work per
+    core. Batch normalisation has one set of statistics at a time, so its work is done one after another.
+    Raises ConfigError for a choice that cannot work.
+    """
+    if has_statistics:
+        if wanted not in ("auto", "sequential"):
+            raise ConfigError("executor", wanted, "must be sequential or auto with batch normalisation")
+        return "sequential"
+    if wanted == "threads" and device != "cpu":
+        raise ConfigError("executor", wanted, "must be sequential, batched or auto on a GPU")
+    if wanted != "auto":
+        return wanted
+    if device != "cpu" or perceptron:
+        return "batched"
+    return "threads" if cores > 1 else "sequential"
+
+
+def make_executor(kind: str, *args, device: str, cores: int, **options):
+    """The executor ``kind`` (see ``executor_class``); ``args`` and ``options`` as for SequentialExecutor."""
+    if kind == "sequential":
+        return SequentialExecutor(*args, **options)
+    if kind == "threads":
+        return ThreadsExecutor(*args, workers=cores, **options)
+    # torch.func keeps one stack of transformations per process: only the written-out formulas may run in threads
+    in_threads = device == "cpu" and args[0].flat.perceptron is not None
+    return BatchedExecutor(*args, workers=cores if in_threads else 1, **options)

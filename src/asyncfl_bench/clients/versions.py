@@ -1,0 +1,100 @@
+"""Vectors that outlive one arrival: model versions still needed, results not yet delivered, clients' memories.
+
+Legend: n clients, d parameters, p pieces of work computed together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ModelVersions:
+    """The global model as it was at each server iteration that uncomputed work started from.
+
+    One copy per version, shared by all its holders, recycled when the last one lets go: at most as many vectors of d
+    floats as there is work in flight, whatever the length of the run.
+    """
+
+    def __init__(self):
+        self._held: dict[int, list] = {}  # iteration -> [vector, holders]
+        self._spare: list[torch.Tensor] = []
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, iteration: int, model_d: torch.Tensor) -> None:
+        if (entry := self._held.get(iteration)) is not None:
+            entry[1] += 1
+            return
+        vector_d = self._spare.pop() if self._spare else model_d.new_empty(model_d.shape)
+        self._held[iteration] = [vector_d.copy_(model_d), 1]
+
+    def __getitem__(self, iteration: int) -> torch.Tensor:
+        return self._held[iteration][0]
+
+    def release(self, iteration: int) -> None:
+        entry = self._held[iteration]
+        entry[1] -= 1
+        if not entry[1]:
+            self._spare.append(entry[0])
+            del self._held[iteration]
+
+    def state_dict(self) -> dict:
+        return {"held": {iteration: list(entry) for iteration, entry in self._held.items()}}
+
+    def load_state_dict(self, state: dict, like_d: torch.Tensor) -> None:
+        self._held = {i: [v.to(like_d.device), holders] for i, (v, holders) in state["held"].items()}
+
+
+class Block:
+    """(p, d) uploads computed together; goes back to its pool when all have been used."""
+
+    def __init__(self, rows_pd: torch.Tensor):
+        self.rows_pd = rows_pd
+        self.waiting = 0
+
+
+class Blocks:
+    """Recycles blocks, since fresh memory of this size costs a CPU more than the arithmetic on it."""
+
+    def __init__(self):
+        self._spare: list[Block] = []
+
+    def take(self, p: int, like_d: torch.Tensor) -> Block:
+        block = self._spare.pop() if self._spare else None
+        if block is None or len(block.rows_pd) < p:
+            block = Block(like_d.new_empty((p, like_d.numel())))
+        block.waiting = p
+        return block
+
+    def used(self, block: Block) -> None:
+        block.waiting -= 1
+        if not block.waiting:
+            self._spare.append(block)
+
+
+class ClientMemories:
+    """Each client's previous upload, for rules whose clients send changes (ACE, Algorithm a.5, lines 17-18).
+
+    Touched only at delivery: work that is discarded leaves client and server in step. Memory: n d floats.
+    """
+
+    def __init__(self, n: int, like_d: torch.Tensor):
+        self.previous_nd = like_d.new_zeros((n, like_d.numel()))
+        self._current_d = like_d.new_empty(like_d.shape)
+
+    def subtract_previous(self, client: int, vector_d: torch.Tensor) -> None:
+        """vector <- vector - previous; previous <- what vector was."""
+        previous_d = self.previous_nd[client]
+        self._current_d.copy_(vector_d)
+        vector_d.sub_(previous_d)
+        previous_d.copy_(self._current_d)
+
+    def state_dict(self) -> dict:
+        return {"previous_nd": self.previous_nd}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.previous_nd.copy_(state["previous_nd"])

@@ -1,0 +1,89 @@
+"""Executors differ in speed alone: the same arrivals and mini-batches exactly, the same results to rounding."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from asyncfl_bench import run
+from asyncfl_bench.clients.choosing import executor_class
+from asyncfl_bench.errors import ConfigError
+
+WORLDS = {
+    "gradients": ["algorithm=ace", "model=mlp"],
+    "local steps": ["algorithm=fedbuff", "client.K=4", "client.momentum=0.9", "client.weight_decay=1e-3"],
+    "adamw": ["algorithm=ca2fl", "client=adamw", "client.K=3", "client.lr=0.01"],
+    "convolutions": ["algorithm=asgd", "model=cnn", "delay=exponential"],
+    "dropout": ["algorithm=aced", "availability=dropout", "availability.at_iteration=8", "delay=exponential"],
+    "changes": ["algorithm=ace", "algorithm.rule=incremental", "schedule=random_idle", "schedule.concurrency=4"],
+}
+
+
+def outcome(executor, words, output="runs"):
+    result = run(
+        [
+            *("scale=smoke", "trace=true", "progress=false", "threads=2", "client.batch_size=20"),
+            *(f"executor={executor}", f"output_dir={output}/{executor}"),
+            *words,
+        ]
+    )
+    assert result.ok, result.summary["error"]
+    weights = torch.load(result.directory / "model_final.pt", weights_only=True)
+    return pd.read_parquet(result.directory / "trace.parquet"), weights, result
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_threads_give_the_bits_of_one_after_another_and_batches_the_same_to_rounding(world):
+    trace, weights, result = outcome("sequential", WORLDS[world])
+    threads_trace, threads_weights, _ = outcome("threads", WORLDS[world])
+    batched_trace, batched_weights, batched = outcome("batched", WORLDS[world])
+    pd.testing.assert_frame_equal(trace, threads_trace, check_exact=True)
+    pd.testing.assert_frame_equal(trace, batched_trace, check_exact=True)
+    for name, value in weights.items():
+        assert torch.equal(value, threads_weights[name]), name
+        # AdamW divides by the gradient's own size: where that is nearly zero, rounding is not small
+        torch.testing.assert_close(value, batched_weights[name], rtol=2e-4, atol=5e-3 if world == "adamw" else 2e-5)
+    assert batched.summary["identity"] == result.summary["identity"]
+    np.testing.assert_allclose(batched.metrics["train/loss"][1:], result.metrics["train/loss"][1:], rtol=1e-4)
+
+
+def test_ragged_and_empty_clients_are_no_matter(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(90, 5)).astype(np.float32), rng.integers(0, 3, 90)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    words = ["dataset=arrays", f"dataset.path={tmp_path}/own.npz", "model=mlp", "n_clients=12"]
+    words += ["heterogeneity.alpha=0.05", "heterogeneity.min_samples=0", "heterogeneity.tries=1"]
+    words += ["algorithm=fedbuff", "client.K=3", "client.weight_decay=0.1"]
+    trace, weights, _ = outcome("sequential", words)
+    _, batched, _ = outcome("batched", words)
+    assert trace.samples.min() == 0 and trace.samples.max() > 20
+    for name, value in weights.items():
+        torch.testing.assert_close(value, batched[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
+def test_the_same_settings_give_the_same_bits_twice(executor):
+    first, second = (outcome(executor, WORLDS["local steps"], output)[1] for output in ("one", "two"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"perceptron": True}, "batched"),
+        ({"perceptron": False}, "threads"),
+        ({"perceptron": False, "cores": 1}, "sequential"),
+        ({"perceptron": False, "device": "cuda"}, "batched"),
+        ({"perceptron": False, "has_statistics": True}, "sequential"),
+    ],
+)
+def test_auto_chooses_by_device_and_model(facts, expected):
+    facts = {"device": "cpu", "cores": 2, "has_statistics": False} | facts
+    assert executor_class("auto", **facts) == expected
+
+
+def test_a_choice_that_cannot_work_is_refused():
+    with pytest.raises(ConfigError, match="executor=batched: must be sequential or auto with batch normalisation"):
+        executor_class("batched", device="cpu", cores=2, perceptron=False, has_statistics=True)
+    with pytest.raises(ConfigError, match="executor=threads"):
+        executor_class("threads", device="cuda", cores=2, perceptron=False, has_statistics=False)
