@@ -29,5 +29,8 @@ lint: $(STAMP) ## style and common mistakes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+bench: $(STAMP) ## updates per second beside a bare PyTorch loop (a quarter of an hour on 2 cores)
+	$(BIN)/python scripts/benchmark.py
+
 golden: $(STAMP) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py

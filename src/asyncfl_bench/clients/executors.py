@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,6 +30,19 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 2**21  # of uploads computed together in one thread: about what stays in a core's cache
 MOST_TOGETHER = 64
+
+
+class _Batch:
+    """Work being computed: the uploads land in the block's rows, ``finish`` waits and gives each (loss, statistics)."""
+
+    def __init__(self, works: list[Work], block: Block, finish: Callable[[], list[tuple]]):
+        self.works, self.block = works, block
+        self._finish, self._answers = finish, None
+
+    def finish(self) -> list[tuple]:
+        if self._answers is None:
+            self._answers = self._finish()
+        return self._answers
 
 
 @dataclass(slots=True)
@@ -53,7 +67,8 @@ class SequentialExecutor:
     statistics_rate  with batch norm: the server's running statistics move this far towards each delivered client's
     """
 
-    together = 1
+    together = 1  # pieces of work computed in one go
+    ahead = 0  # computed uploads left at which the next ones are begun in the background; 0: never
 
     def __init__(
         self,
@@ -74,6 +89,7 @@ class SequentialExecutor:
         self._pending: dict[int, Work] = {}  # by sequence number
         self._order: list[tuple[float, int]] = []  # heap of (due, sequence number) over the pending
         self._results: dict[int, _Result] = {}
+        self._begun: _Batch | None = None  # in the background
         self._lent: Block | None = None
 
     # -- what the engine asks for ------------------------------------------------------------------------------------
@@ -86,6 +102,8 @@ class SequentialExecutor:
 
     def discard(self, work: Work) -> None:
         """The work will never be delivered."""
+        if self._is_begun(work):
+            self._collect()
         if (result := self._results.pop(work.sequence, None)) is not None:
             self._blocks.used(result.block)
         else:
@@ -98,9 +116,15 @@ class SequentialExecutor:
             self._blocks.used(self._lent)
             self._lent = None
         if work.sequence not in self._results:
-            self._compute_with(work)
+            if not self._is_begun(work):
+                computed = self._begin(self._next_works(work))
+                self._keep(computed, computed.finish())
+            else:
+                self._collect()
         result = self._results.pop(work.sequence)
         self._lent = result.block
+        if self._begun is None and len(self._results) < self.ahead and (works := self._next_works()):
+            self._begun = self._begin(works)
         if result.statistics is not None:
             flat = self.task.flat
             flat.load_statistics(flat.statistics().lerp(result.statistics, self.statistics_rate))
@@ -113,23 +137,37 @@ class SequentialExecutor:
 
     # -- computing ---------------------------------------------------------------------------------------------------
 
-    def _compute_with(self, wanted: Work) -> None:
-        """Computes ``wanted`` and the pending work that is due next, ``together`` pieces in all."""
-        works = [self._pending.pop(wanted.sequence)]
+    def _next_works(self, wanted: Work | None = None) -> list[Work]:
+        """``wanted`` and the pending work that is due next, ``together`` pieces in all; they are pending no more."""
+        works = [] if wanted is None else [self._pending.pop(wanted.sequence)]
         while self._order and len(works) < self.together:
             sequence = heapq.heappop(self._order)[1]
             if (work := self._pending.pop(sequence, None)) is not None:  # discarded work is no longer there
                 works.append(work)
+        return works
+
+    def _begin(self, works: list[Work]) -> _Batch:
         block = self._blocks.take(len(works), self.versions[works[0].iteration])
-        for row, (work, (loss, statistics)) in enumerate(zip(works, self._compute(works, block), strict=True)):
-            self._results[work.sequence] = _Result(block, row, loss, statistics)
+        return _Batch(works, block, self._compute(works, block))
+
+    def _is_begun(self, work: Work) -> bool:
+        return self._begun is not None and any(work.sequence == other.sequence for other in self._begun.works)
+
+    def _collect(self) -> None:
+        """Waits for what was begun in the background."""
+        begun, self._begun = self._begun, None
+        self._keep(begun, begun.finish())
+
+    def _keep(self, batch: _Batch, answers: list[tuple]) -> None:
+        for row, (work, (loss, statistics)) in enumerate(zip(batch.works, answers, strict=True)):
+            self._results[work.sequence] = _Result(batch.block, row, loss, statistics)
             self.versions.release(work.iteration)
 
-    def _compute(self, works: list[Work], block: Block) -> list[tuple]:
-        """Writes the uploads into the block's rows; returns (loss, statistics or None) of each."""
-        return [
-            self._one(work, *self._draws(work), block.rows_pd[row], self.task.flat) for row, work in enumerate(works)
-        ]
+    def _compute(self, works: list[Work], block: Block) -> Callable[[], list[tuple]]:
+        """Begins writing the uploads into the block's rows; the answer waits and gives (loss, statistics) of each."""
+        flat = self.task.flat
+        answers = [self._one(work, *self._draws(work), block.rows_pd[row], flat) for row, work in enumerate(works)]
+        return lambda: answers
 
     def _draws(self, work: Work) -> tuple[list[np.ndarray], list]:
         """Mini-batches and augmentations of the work's steps. Not for threads: streams are shared."""
@@ -162,11 +200,19 @@ class SequentialExecutor:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
+        """Waits for what is being computed, but does not collect it: the company of later work must not change."""
+        begun = self._begun
         state = {
             "versions": self.versions.state_dict(),
             "results": {
                 sequence: {"vector_d": r.vector_d.clone(), "loss": r.loss, "statistics": r.statistics}
                 for sequence, r in self._results.items()
+            },
+            "begun": begun
+            and {
+                "sequences": [work.sequence for work in begun.works],
+                "rows_pd": begun.block.rows_pd[: len(begun.works)].clone() if begun.finish() else None,
+                "losses": [loss for loss, _ in begun.finish()],
             },
         }
         if self.changes is not None:
@@ -185,7 +231,16 @@ class SequentialExecutor:
                 None if x is None else x.to(model_d.device) for x in (saved["loss"], saved["statistics"])
             )
             self._results[sequence] = _Result(block, 0, loss, statistics)
-        self._pending = {work.sequence: work for work in in_flight if work.sequence not in self._results}
+        known = set(self._results)
+        if (begun := state["begun"]) is not None:
+            by_sequence = {work.sequence: work for work in in_flight}
+            works = [by_sequence[sequence] for sequence in begun["sequences"]]
+            block = self._blocks.take(len(works), model_d)
+            block.rows_pd[: len(works)].copy_(begun["rows_pd"])
+            answers = [(loss.to(model_d.device), None) for loss in begun["losses"]]
+            self._begun = _Batch(works, block, lambda: answers)
+            known |= set(begun["sequences"])
+        self._pending = {work.sequence: work for work in in_flight if work.sequence not in known}
         self._order = sorted((work.due, work.sequence) for work in self._pending.values())
         if self.changes is not None:
             self.changes.load_state_dict(state["changes"])
@@ -203,6 +258,7 @@ class ThreadsExecutor(SequentialExecutor):
     def __init__(self, *args, workers: int, **options):
         super().__init__(*args, **options)
         self.together = 2 * workers
+        self.ahead = workers
         self._pool = _pool(workers)
         self._own = threading.local()
 
@@ -211,7 +267,7 @@ class ThreadsExecutor(SequentialExecutor):
             self._pool.submit(self._in_thread, work, *self._draws(work), block.rows_pd[row])
             for row, work in enumerate(works)
         ]
-        return [job.result() for job in jobs]
+        return lambda: [job.result() for job in jobs]
 
     def _in_thread(self, work, batches, augmentations, out_d):
         if not hasattr(self._own, "flat"):
@@ -234,7 +290,7 @@ class BatchedExecutor(SequentialExecutor):
         self.together = each * workers
         self._workers = workers
         self._pool = _pool(workers) if workers > 1 else None
-        self._starts: dict[int, torch.Tensor] = {}  # one workspace per part
+        self.ahead = self.together // 2 if self._pool else 0
 
     def _compute(self, works, block):
         by_steps: dict[int, list[int]] = {}
@@ -249,21 +305,24 @@ class BatchedExecutor(SequentialExecutor):
             for start in range(first, first + len(same), size):
                 parts.append(slice(start, min(start + size, first + len(same))))
             first += len(same)
-        jobs = []
-        for number, part in enumerate(parts):
+        jobs, starts = [], self._blocks.take(len(works), block.rows_pd[0])
+        for part in parts:
             drawn = [self._draws(work) for work in works[part]]
-            arguments = (number, works[part], drawn, block.rows_pd[part])
+            # a workspace of its own for each batch: two may be under way at once
+            arguments = (works[part], drawn, starts.rows_pd[part], block.rows_pd[part])
             jobs.append(self._pool.submit(self._part, *arguments) if self._pool else self._part(*arguments))
-        losses = [job.result() if self._pool else job for job in jobs]
-        return [(loss, None) for loss_p in losses for loss in loss_p.unbind()]
+        starts.waiting = 1
 
-    def _part(self, number: int, works: list[Work], drawn: list, out_pd: torch.Tensor) -> torch.Tensor:
+        def finish() -> list[tuple]:
+            losses = [job.result() if self._pool else job for job in jobs]
+            self._blocks.used(starts)
+            return [(loss, None) for loss_p in losses for loss in loss_p.unbind()]
+
+        return finish
+
+    def _part(self, works: list[Work], drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor) -> torch.Tensor:
         """Writes (p, d) uploads, returns (p,) mean losses."""
-        p, steps = len(works), works[0].local_steps
-        start_pd = self._starts.get(number)
-        if start_pd is None or len(start_pd) < p:
-            start_pd = self._starts[number] = out_pd.new_empty(out_pd.shape)
-        start_pd = start_pd[:p]
+        steps = works[0].local_steps
         for row, work in enumerate(works):
             start_pd[row].copy_(self.versions[work.iteration])
         losses = []

@@ -1,0 +1,219 @@
+"""Client updates per second of the simulator beside a bare PyTorch loop, measured in turn in one process.
+
+    python scripts/benchmark.py                 all workloads, a Markdown table
+    python scripts/benchmark.py W1 W3 growth    some of them
+    python scripts/benchmark.py --device cuda --repeats 9 --out results.md
+
+The bare loop does zero_grad, forward, backward and step with the same model and batch size on one prepared batch; it
+pays for no data access, no client, no server. It runs with one thread and with all, and the faster one counts. The
+simulator pays for everything but evaluation. Ratio: simulator / bare loop, the median over the repeats, so above 1 the
+simulator is faster. Random images: speed does not depend on what is in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import numpy as np
+
+# name: (what, overrides, sample shape, training samples, uploads per repeat on a CPU and on a GPU)
+COLOUR, GREY = (32, 32, 3), (28, 28)
+FEDBUFF = ["algorithm=fedbuff", "algorithm.buffer_size=10", "schedule=random_idle", "schedule.concurrency=20"]
+WORKLOADS = {
+    "W1": ("LeNet5, batch 50, FedBuff M=10, C=20, n=100", ["model=lenet5", *FEDBUFF], COLOUR, 10_000, (200, 2000)),
+    "W2": ("ResNet-18, batch 50, FedBuff M=10, C=20, n=100", ["model=resnet18", *FEDBUFF], COLOUR, 10_000, (8, 400)),
+    "W3a": ("MLP 784-200-10, batch 32, ASGD, n=1000", ["model=mlp", "algorithm=asgd", "n_clients=1000"], GREY, 40_000, (2000, 20_000)),
+    "W3f": ("MLP 784-200-10, batch 32, FedBuff M=10, n=1000", ["model=mlp", "algorithm=fedbuff", "n_clients=1000"], GREY, 40_000, (2000, 20_000)),
+    "W4a": ("ResNet-18, batch 50, ACE direct, n=100", ["model=resnet18", "algorithm=ace"], COLOUR, 10_000, (8, 400)),
+    "W4d": ("ResNet-18, batch 50, ACED, n=100", ["model=resnet18", "algorithm=aced"], COLOUR, 10_000, (8, 400)),
+    "W5": ("softmax 784-10, batch 32, ASGD, n=10 000", ["model=softmax", "algorithm=asgd", "n_clients=10000"], GREY, 60_000, (5000, 50_000)),
+}  # fmt: skip
+
+
+def made_up_images(shape: tuple[int, ...], samples: int, folder: Path) -> Path:
+    path = folder / f"images-{'x'.join(map(str, shape))}-{samples}.npz"
+    if not path.exists():
+        rng = np.random.default_rng(0)
+        x = rng.integers(0, 256, (samples, *shape), dtype=np.uint8)
+        y = rng.integers(0, 10, samples)
+        np.savez(path, x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
+    return path
+
+
+def world(words: list[str], data: Path, device: str, batch: int):
+    """A built simulation that never runs out of budget."""
+    from asyncfl_bench.composing import compose
+    from asyncfl_bench.experiment import World
+
+    settings = compose(
+        [
+            *(f"dataset.path={data}", "dataset=arrays", "heterogeneity=iid", "delay=exponential", f"device={device}"),
+            *("budget.server_iterations=1000000000", "algorithm.eta=0.001", f"client.batch_size={batch}"),
+            *words,
+        ]
+    )
+    return World(settings)
+
+
+def simulate(simulation, uploads: int, synchronize) -> float:
+    """Seconds per upload."""
+    target = simulation.counters.uploads + uploads
+    started = time.perf_counter()
+    while simulation.counters.uploads < target:
+        simulation.advance()
+    synchronize()
+    return (time.perf_counter() - started) / uploads
+
+
+class BareLoop:
+    def __init__(self, built, batch: int):
+        import torch
+
+        self.model = built.task.flat.twin().module.to(built.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
+        self.x, self.y = (t.clone() for t in built.task.batch(np.arange(batch)))
+
+    def __call__(self, steps: int, synchronize) -> float:
+        """Seconds per step."""
+        from torch.nn import functional as F
+
+        started = time.perf_counter()
+        for _ in range(steps):
+            self.optimizer.zero_grad()
+            F.cross_entropy(self.model(self.x), self.y).backward()
+            self.optimizer.step()
+        synchronize()
+        return (time.perf_counter() - started) / steps
+
+
+def measure(name: str, device: str, repeats: int, folder: Path) -> str:
+    """One row of the table."""
+    import torch
+
+    what, words, shape, samples, uploads = WORKLOADS[name]
+    batch = 32 if shape == GREY else 50
+    built = world(words, made_up_images(shape, samples, folder), device, batch)
+    on_gpu = built.device.startswith("cuda")
+    synchronize = torch.cuda.synchronize if on_gpu else lambda: None
+    uploads = uploads[on_gpu]
+    bare = BareLoop(built, batch)
+    own_threads = torch.get_num_threads()
+    simulate(built.simulation, max(1, uploads // 4) + (100 if built.rule.first_round else 0), synchronize)
+    ours, single, full, ratios = [], [], [], []
+    for _ in range(repeats):
+        torch.set_num_threads(own_threads)
+        ours.append(simulate(built.simulation, uploads, synchronize))
+        steps = max(8, uploads // 4)
+        torch.set_num_threads(1)
+        single.append(bare(steps, synchronize))
+        torch.set_num_threads(built.cores)
+        full.append(bare(steps, synchronize))
+        ratios.append(min(single[-1], full[-1]) / ours[-1])
+    torch.set_num_threads(own_threads)
+    built.executor.close()
+    median = statistics.median
+    threads = "" if on_gpu else f"{1 / median(single):.4g} / "
+    from asyncfl_bench import environment
+
+    return (
+        f"| {name} | {what} | {built.executor_kind} | {1 / median(ours):.4g} | {threads}{1 / median(full):.4g} | "
+        f"**{median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) | "
+        f"{environment.peak_memory(built.device) / 2**20:.0f} |"
+    )
+
+
+def growth(device: str, repeats: int, folder: Path) -> list[str]:
+    """Time per arrival at n = 100 and n = 10 000 for the rules that keep n vectors."""
+    rows = []
+    data = made_up_images(GREY, 60_000, folder)
+    for rule in ("ace", "aced", "ca2fl"):
+        worlds = {
+            n: world(["model=softmax", f"algorithm={rule}", f"n_clients={n}"], data, device, 6) for n in (100, 10_000)
+        }
+        for n, built in worlds.items():
+            simulate(built.simulation, 3 * n, lambda: None)
+        pairs = [[simulate(built.simulation, 5000, lambda: None) for built in worlds.values()] for _ in range(repeats)]
+        ratio = statistics.median(large / small for small, large in pairs)
+        small, large = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
+        rows.append(f"| {rule} | {small:.0f} | {large:.0f} | {ratio:.2f} |")
+        for built in worlds.values():
+            built.executor.close()
+    return rows
+
+
+def start_up(repeats: int, folder: Path) -> list[str]:
+    """Wall seconds of whole commands, cold processes."""
+    commands = {
+        "afl-run --help": ["--help"],
+        "afl-run, digits, one server iteration": ["budget.server_iterations=1", "rerun=true", "progress=false"],
+    }
+    rows = []
+    for what, words in commands.items():
+        seconds = []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-m", "asyncfl_bench.cli", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL
+            )
+            seconds.append(time.perf_counter() - started)
+        rows.append(f"| {what} | {statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f}) |")
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(WORKLOADS)}, growth, startup; default: all")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="also write the tables there")
+    given = parser.parse_args()
+    known = {**dict.fromkeys(WORKLOADS), "growth": None, "startup": None}
+    if unknown := [name for name in given.names if name not in known and not any(k.startswith(name) for k in known)]:
+        parser.error(f"unknown: {', '.join(unknown)}")
+    names = [k for k in known if not given.names or any(k.startswith(name) for name in given.names)]
+
+    import torch
+
+    from asyncfl_bench import environment
+
+    lines = []
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+        lines.append(line)
+        if given.out:
+            given.out.write_text("\n".join(lines) + "\n")
+
+    device = environment.device(given.device)
+    say(f"{time.strftime('%Y-%m-%d')}, {environment.device_name(device)}, {environment.cores(None)} CPU cores used, "
+        f"torch {torch.__version__}, medians of {given.repeats} repeats\n")  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = [name for name in names if name in WORKLOADS]
+        if chosen:
+            say(
+                "| | workload | executor | simulator, updates/s | bare loop, 1 thread / all, steps/s | ratio | peak MiB |"
+            )
+            say("| --- | --- | --- | ---: | ---: | ---: | ---: |")
+        for name in chosen:
+            say(measure(name, device, given.repeats, Path(folder)))
+        if "growth" in names:
+            say("\n| rule | us per arrival, n=100 | n=10 000 | ratio |\n| --- | ---: | ---: | ---: |")
+            for row in growth(device, given.repeats, Path(folder)):
+                say(row)
+        if "startup" in names:
+            say("\n| command | seconds |\n| --- | ---: |")
+            for row in start_up(given.repeats, Path(folder)):
+                say(row)
+
+
+if __name__ == "__main__":
+    main()
