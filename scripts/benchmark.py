@@ -27,16 +27,24 @@ import numpy as np
 
 # name: (what, overrides, sample shape, training samples, uploads per repeat on a CPU and on a GPU)
 COLOUR, GREY = (32, 32, 3), (28, 28)
-FEDBUFF = ["algorithm=fedbuff", "algorithm.buffer_size=10", "schedule=random_idle", "schedule.concurrency=20"]
+FEDBUFF = ["algorithm=fedbuff", "algorithm.buffer_size=10", "schedule=random_idle", "concurrency=20"]
+MLP, RESNET = ["model=mlp", "n_clients=1000"], ["model=resnet18"]
+SMALL, LARGE, TINY = (2000, 20_000), (8, 400), (5000, 50_000)
 WORKLOADS = {
     "W1": ("LeNet5, batch 50, FedBuff M=10, C=20, n=100", ["model=lenet5", *FEDBUFF], COLOUR, 10_000, (200, 2000)),
-    "W2": ("ResNet-18, batch 50, FedBuff M=10, C=20, n=100", ["model=resnet18", *FEDBUFF], COLOUR, 10_000, (8, 400)),
-    "W3a": ("MLP 784-200-10, batch 32, ASGD, n=1000", ["model=mlp", "algorithm=asgd", "n_clients=1000"], GREY, 40_000, (2000, 20_000)),
-    "W3f": ("MLP 784-200-10, batch 32, FedBuff M=10, n=1000", ["model=mlp", "algorithm=fedbuff", "n_clients=1000"], GREY, 40_000, (2000, 20_000)),
-    "W4a": ("ResNet-18, batch 50, ACE direct, n=100", ["model=resnet18", "algorithm=ace"], COLOUR, 10_000, (8, 400)),
-    "W4d": ("ResNet-18, batch 50, ACED, n=100", ["model=resnet18", "algorithm=aced"], COLOUR, 10_000, (8, 400)),
-    "W5": ("softmax 784-10, batch 32, ASGD, n=10 000", ["model=softmax", "algorithm=asgd", "n_clients=10000"], GREY, 60_000, (5000, 50_000)),
-}  # fmt: skip
+    "W2": ("ResNet-18, batch 50, FedBuff M=10, C=20, n=100", [*RESNET, *FEDBUFF], COLOUR, 10_000, LARGE),
+    "W3a": ("MLP 784-200-10, batch 32, ASGD, n=1000", [*MLP, "algorithm=asgd"], GREY, 40_000, SMALL),
+    "W3f": ("MLP 784-200-10, batch 32, FedBuff M=10, n=1000", [*MLP, "algorithm=fedbuff"], GREY, 40_000, SMALL),
+    "W4a": ("ResNet-18, batch 50, ACE direct, n=100", [*RESNET, "algorithm=ace"], COLOUR, 10_000, LARGE),
+    "W4d": ("ResNet-18, batch 50, ACED, n=100", [*RESNET, "algorithm=aced"], COLOUR, 10_000, LARGE),
+    "W5": (
+        "softmax 784-10, batch 32, ASGD, n=10 000",
+        ["model=softmax", "algorithm=asgd", "n_clients=10000"],
+        GREY,
+        60_000,
+        TINY,
+    ),
+}
 
 
 def made_up_images(shape: tuple[int, ...], samples: int, folder: Path) -> Path:
@@ -199,9 +207,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         chosen = [name for name in names if name in WORKLOADS]
         if chosen:
-            say(
-                "| | workload | executor | simulator, updates/s | bare loop, 1 thread / all, steps/s | ratio | peak MiB |"
-            )
+            say("| | workload | executor | simulator, updates/s | bare, 1 thread / all, steps/s | ratio | peak MiB |")
             say("| --- | --- | --- | ---: | ---: | ---: | ---: |")
         for name in chosen:
             say(measure(name, device, given.repeats, Path(folder)))

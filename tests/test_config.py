@@ -84,9 +84,9 @@ def test_auto_and_null_are_resolved_to_what_they_mean():
     assert settings.parts["algorithm"].config.step_on == "tick"
     assert settings.parts["algorithm"].config.eta == pytest.approx(0.2 * (100 / 500) ** 0.5)
     assert settings.parts["client"].config.upload == "gradient"
-    settings = compose(["algorithm=delay_adaptive_asgd", "delay=exponential", "schedule=random_idle"])
+    settings = compose(["algorithm=delay_adaptive_asgd", "delay=exponential", "schedule=random_idle", "concurrency=20"])
     assert settings.root.clock == "time"
-    assert settings.parts["algorithm"].config.tau_c == settings.concurrency == 20
+    assert settings.parts["algorithm"].config.tau_c == settings.root.concurrency == 20
     assert compose(["algorithm=aced", "delay=uniform"]).parts["algorithm"].config.step_on == "arrival"
     assert compose(["algorithm=fedbuff"]).parts["client"].config.upload == "difference"
 
@@ -96,9 +96,17 @@ def test_identity_ignores_where_and_how_and_notices_what():
     same = ["output_dir=elsewhere", "device=cpu", "threads=2", "tracking=wandb", "trace=true", "checkpoint.every=3"]
     for word in same:
         assert compose([word]).identity == identity, word
-    for word in ["seed=1", "algorithm.c=0.5", "delay.beta=6", "n_clients=50", "client.K=1 ", "evaluation.every=20"]:
-        changed = compose([word.strip()]).identity != identity
-        assert changed == (word != "client.K=1 "), word
+    assert compose(["client.local_steps=1"]).identity == identity  # its default
+    for word in ["seed=1", "algorithm.c=0.5", "delay.beta=6", "n_clients=50", "evaluation.every=20"]:
+        assert compose([word]).identity != identity, word
+
+
+def test_identity_follows_the_content_of_a_data_file_and_not_its_place(tmp_path):
+    identities = []
+    for name, content in (("one", b"1"), ("two", b"1"), ("three", b"3")):
+        (tmp_path / f"{name}.npz").write_bytes(content)
+        identities.append(compose(["dataset=arrays", f"dataset.path={tmp_path}/{name}.npz"]).identity)
+    assert identities[0] == identities[1] != identities[2]
 
 
 def test_a_smoke_scale_can_still_be_overridden():

@@ -29,8 +29,8 @@ WORLDS = {
     "ticks": ["delay=exp_beta5"],
     "time": ["delay=exp_beta5", "clock=time"],
     "empty ticks": ["delay=exp_beta30", "delay.compute=3"],
-    "random idle": ["delay=exponential", "schedule=random_idle", "schedule.concurrency=5"],
-    "at the flush": ["delay=uniform", "schedule=random_idle", "schedule.concurrency=6", "schedule.hand_out=at_flush"],
+    "random idle": ["delay=exponential", "schedule=random_idle", "concurrency=5"],
+    "at the flush": ["delay=uniform", "schedule=random_idle", "concurrency=6", "schedule.hand_out=at_flush"],
     "dropout": ["delay=exp_beta5", "availability=dropout", "availability.share=0.4", "availability.at_iteration=15"],
 }
 

@@ -28,7 +28,9 @@ def run(overrides: list[str] | tuple[str, ...] = (), *, group: str | None = None
     """
     from .composing import compose
 
-    settings = compose(list(overrides))
+    if isinstance(overrides, str):
+        raise ConfigError("overrides", overrides, "must be a list of texts, for example ['algorithm=ace']")
+    settings = compose(list(overrides or ()))
     from .experiment import execute
 
     return execute(settings, group)

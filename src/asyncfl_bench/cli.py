@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sys
 import time
-from pathlib import Path
+from contextlib import suppress
 
 from . import __version__
-from .composing import check_all, compose, config_directory, groups, is_multirun, options
-from .errors import BenchError
+from .composing import (
+    check_all,
+    compose,
+    config_directory,
+    groups,
+    is_multirun,
+    options,
+    settings_of_job,
+    swept_keys,
+)
+from .errors import EXIT_INTERRUPTED, BenchError
 
 HYDRA_FLAGS = (
     "--cfg",
@@ -26,7 +38,22 @@ HYDRA_FLAGS = (
 
 def main() -> None:
     """Entry point of ``afl-run``. Exit codes: 0 done, 1 a run failed, 2 usage, 75 interrupted (can be resumed)."""
-    sys.exit(_main(sys.argv[1:]))
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads sleep instead of spinning
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        code = _main(sys.argv[1:])
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC) or error.filename is not None:
+            raise
+        # nobody reads what is printed, or it cannot be written: the runs themselves are on disk
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0 if error.errno == errno.EPIPE else 1
+    sys.exit(code)
+
+
+def _terminated(number, frame):
+    raise KeyboardInterrupt
 
 
 def _main(arguments: list[str]) -> int:
@@ -36,9 +63,11 @@ def _main(arguments: list[str]) -> int:
     if "--version" in arguments:
         print(f"afl-run {__version__}")
         return 0
-    if any(a in HYDRA_FLAGS for a in arguments):
-        return _hydra(arguments)
     try:
+        if any(a in HYDRA_FLAGS for a in arguments):
+            if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
+                check_all([a for a in arguments if "=" in a and not a.startswith("-")])
+            return _hydra(arguments)
         multirun, overrides = _split(arguments)
         if multirun or is_multirun(overrides):
             return _multirun(overrides)
@@ -63,6 +92,8 @@ def _split(arguments: list[str]) -> tuple[bool, list[str]]:
             multirun = True
         elif word == "--resume" or word.startswith("--resume="):
             value = word.partition("=")[2] or (rest.pop(0) if rest else "")
+            if not value or value.startswith("-"):
+                raise ConfigError("resume", value, "must name a run directory: afl-run --resume DIR")
             overrides.append(f"resume={value}")
         elif word.startswith("-"):
             raise ConfigError(word, "", "no such option; afl-run --help shows what there is")
@@ -74,6 +105,11 @@ def _split(arguments: list[str]) -> tuple[bool, list[str]]:
 
 
 def _single(overrides: list[str]) -> int:
+    from .errors import ConfigError
+
+    if several := swept_keys(overrides):
+        key, values = several[0]
+        raise ConfigError(key, ",".join(values), "is a list of values: afl-run -m runs them all")
     settings = compose(overrides)
     from .experiment import execute  # torch comes in here, the settings are known to be valid
 
@@ -111,13 +147,19 @@ def _multirun(overrides: list[str]) -> int:
     jobs = check_all(overrides)
     print(f"{jobs} runs", file=sys.stderr)
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return _hydra(["-m", *overrides, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP=multirun-{stamp}"])
+    try:
+        return _hydra(["-m", *overrides, *_grouped(stamp)])
+    except KeyboardInterrupt:
+        print("afl-run: stopped; the same command goes on where it was", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _grouped(stamp: str) -> list[str]:
+    return [f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP=multirun-{stamp}"]
 
 
 def _hydra(arguments: list[str]) -> int:
     """Hands over to Hydra: its launchers for a multirun, its own flags."""
-    import os
-
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
@@ -125,22 +167,21 @@ def _hydra(arguments: list[str]) -> int:
 
     def job(config) -> dict:
         """One job of a multirun. Returns its outcome instead of raising, so that the others go on."""
-        from .config import check_settings
-
         place = HydraConfig.get()
         words = list(place.overrides.task)
         try:
-            settings = check_settings(config, dict(place.runtime.choices))
+            settings = settings_of_job(config, place)
             from .experiment import execute
 
             result = execute(settings, os.environ.get("ASYNCFL_BENCH_GROUP"))
             line, code, directory = closing_line(result), result.exit_code, str(result.directory)
         except BenchError as error:
             line, code, directory = f"failed: {error}", error.exit_code, None
-        print(line, flush=True)
+        with suppress(BrokenPipeError):  # nobody reads any more, but the runs are wanted
+            print(line, flush=True)
         outcome = {"code": code, "line": line, "overrides": words, "directory": directory}
         outcomes.append(outcome)
-        if code == 75:
+        if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt  # the person who stopped one job wants the rest stopped too
         return outcome
 
@@ -176,7 +217,7 @@ def help_text() -> str:
     lines += [
         "",
         "afl-report DIR makes tables and curves of run directories. Hydra's own options: afl-run --hydra-help.",
-        f"The yaml files are in {_short(config_directory())}.",
+        f"The yaml files are in {config_directory()}.",
     ]
     return "\n".join(lines)
 
@@ -186,10 +227,6 @@ def _root_settings() -> list[str]:
     text = (config_directory() / "config.yaml").read_text()
     body = text.split("\n\n", 1)[1].split("\nhydra:", 1)[0]
     return [line for line in body.splitlines() if line.strip()]
-
-
-def _short(path: Path) -> str:
-    return str(path)
 
 
 if __name__ == "__main__":

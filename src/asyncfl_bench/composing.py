@@ -37,7 +37,10 @@ def groups() -> dict[str, str]:
 
 def compose(overrides: list[str]) -> Settings:
     """Composes and checks one run. Raises ConfigError."""
-    resume = [o for o in overrides if _key_of(o) == "resume" and o.partition("=")[2] not in ("", "null")]
+    for text in overrides:
+        if not isinstance(text, str):
+            raise ConfigError("overrides", text, "must be text, for example 'algorithm=ace'")
+    resume = [o for o in overrides if _key_of(o) == "resume" and o.partition("=")[2] != "null"]
     if resume:
         return _resumed(resume[-1].partition("=")[2], [o for o in overrides if _key_of(o) != "resume"])
     _check_overrides(overrides)
@@ -45,24 +48,47 @@ def compose(overrides: list[str]) -> Settings:
 
 
 def _resumed(directory: str, overrides: list[str]) -> Settings:
-    """The settings a run directory was made with; only what leaves a run's identity alone may be changed."""
+    """The settings a run directory was made with; only its budget and what leaves its identity alone may change."""
     from omegaconf import OmegaConf
 
     path = Path(directory).expanduser()
-    if not (path / "config.yaml").is_file():
-        raise ConfigError("resume", directory, "must be a run directory: there is no config.yaml in it")
-    config = OmegaConf.load(path / "config.yaml")
-    choices = OmegaConf.to_container(config.get("choices") or {})
+    config, choices = _saved_config(path)
+    was = check_settings(config, choices)
+    changeable = [key for key in (*NOT_IDENTITY, "budget") if key not in (*PARTS, "resume")]
     for text in overrides:
         key, _, value = text.partition("=")
-        if key.partition(".")[0] not in NOT_IDENTITY or key in PARTS:
-            raise ConfigError(key, value, f"cannot be changed by a resumed run; only {', '.join(NOT_IDENTITY)} can")
+        if key.partition(".")[0] not in changeable:
+            raise ConfigError(key, value, f"cannot be changed by a resumed run; only {', '.join(changeable)} can")
         _check_key(key, value, config, {})
     config = OmegaConf.merge(config, OmegaConf.from_dotlist(overrides))
     config.resume = str(path)
     settings = check_settings(config, choices)
-    settings.place = path
+    settings.place, settings.resumed_identity = path, was.identity
     return settings
+
+
+def _saved_config(path: Path):
+    """(config, choices) of a run directory. Raises ConfigError when there is none that can be read."""
+    from omegaconf import DictConfig, OmegaConf
+
+    if not (path / "config.yaml").is_file():
+        raise ConfigError("resume", path, "must be a run directory: there is no config.yaml in it")
+    try:
+        config = OmegaConf.load(path / "config.yaml")
+        choices = OmegaConf.to_container(config.get("choices") or {}) if isinstance(config, DictConfig) else {}
+    except Exception:  # yaml, unicode and OmegaConf each raise their own
+        config, choices = None, {}
+    if not choices:
+        raise ConfigError("resume", path, "must be a run directory: its config.yaml cannot be read")
+    return config, choices
+
+
+def identity_of(config_path: Path) -> str | None:
+    """The identity of the run a config.yaml belongs to; None when that cannot be told."""
+    try:
+        return check_settings(*_saved_config(config_path.parent)).identity
+    except ConfigError:
+        return None
 
 
 def check_all(overrides: list[str]) -> int:
@@ -97,7 +123,20 @@ def is_multirun(overrides: list[str]) -> bool:
 
 def _compose(overrides: list[str]) -> Settings:
     config = _hydra_config(overrides)
-    return check_settings(config, dict(config.hydra.runtime.choices))
+    settings = check_settings(config, dict(config.hydra.runtime.choices))
+    if any(_key_of(o) == "hydra.run.dir" for o in overrides):
+        settings.place = Path(config.hydra.run.dir).expanduser()
+    return settings
+
+
+def settings_of_job(config, hydra_config) -> Settings:
+    """The settings of one job of a multirun, placed where Hydra's own settings say."""
+    settings = check_settings(config, dict(hydra_config.runtime.choices))
+    folder, sub = str(hydra_config.sweep.dir), str(hydra_config.sweep.subdir)
+    settings.root.output_dir = settings.tree["output_dir"] = folder
+    if sub != ".":
+        settings.place = Path(folder).expanduser() / sub
+    return settings
 
 
 def _hydra_config(overrides: list[str]):
@@ -138,7 +177,7 @@ def _check_overrides(overrides: list[str]) -> None:
         if key in known_groups:
             available = options(key)
             for value in values:
-                if value not in (*available, "null"):
+                if value not in available and not (value == "null" and key == "sweep"):
                     near = did_you_mean(value, available)
                     raise ConfigError(key, value, f"must be one of {', '.join(available)}{near}")
         elif not override.is_add() and not override.is_force_add() and not key.startswith("hydra"):
@@ -174,7 +213,7 @@ def _parsed(text: str):
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException:
-        key, _, value = text.partition("=")
+        key, _, value = str(text).partition("=")
         raise ConfigError(key, value, "must be written key=value; quote text with spaces or special signs") from None
 
 
@@ -188,6 +227,11 @@ def _values(override) -> list[str]:
 
 def _key_of(text: str) -> str:
     return text.lstrip("+~").partition("=")[0].partition("@")[0]
+
+
+def swept_keys(overrides: list[str]) -> list[tuple[str, list[str]]]:
+    """(key, values) of every override that lists several values."""
+    return _swept(overrides)[0]
 
 
 def _swept(overrides: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:

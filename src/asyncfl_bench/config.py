@@ -84,6 +84,7 @@ class RootConfig:
 
     seed: int = 0
     n_clients: int = 100
+    concurrency: int | None = None
     clock: str = "auto"
     device: str = "auto"
     threads: int | None = None
@@ -98,6 +99,8 @@ class RootConfig:
     def __post_init__(self) -> None:
         check(self.seed >= 0, "seed", self.seed, "a whole number >= 0")
         check(self.n_clients >= 1, "n_clients", self.n_clients, "a whole number >= 1")
+        ok = self.concurrency is None or self.concurrency >= 1
+        check(ok, "concurrency", self.concurrency, "a whole number >= 1, or null for all clients")
         check_choice("clock", self.clock, ("auto", "time", "ticks"))
         check(self.threads is None or self.threads >= 1, "threads", self.threads, "a whole number >= 1, or null")
         ok = self.device in ("auto", "cpu") or self.device.split(":")[0] == "cuda"
@@ -126,14 +129,17 @@ class Settings:
     checkpoint: CheckpointConfig
     parts: dict[str, Part]
     choices: dict[str, str]
-    concurrency: int = 0
     tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
-    place: Path | None = None  # a run directory to go on in, whatever its name
+    place: Path | None = None  # a run directory named by hand, instead of one under output_dir
+    resumed_identity: str | None = None  # of the run that is gone on with, when its budget was changed
+    data_digest: str | None = None  # of a data file the settings name by its path
 
     @property
     def identity(self) -> str:
         """8 hex digits of a hash over everything that decides the run's numbers."""
         kept = {key: value for key, value in self.tree.items() if key not in (*NOT_IDENTITY, "choices")}
+        if self.data_digest is not None:  # what is in the file decides the numbers, not where it lies
+            kept["dataset"] = {**kept["dataset"], "path": self.data_digest}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
@@ -174,17 +180,26 @@ def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
         root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts={name: _part(tree.get(name), name) for name in PARTS},
         choices={name: choices[name] for name in PARTS if name in choices},
-        **{name: _typed(cls, tree.get(name) or {}, name) for name, cls in sections.items()},
+        **{name: _typed(cls, _section(tree, name), name) for name, cls in sections.items()},
     )
     _check_paths(settings)
     _resolve_across(settings)
+    if path := getattr(settings.parts["dataset"].config, "path", None):
+        with open(Path(path).expanduser(), "rb") as file:
+            settings.data_digest = hashlib.file_digest(file, "sha256").hexdigest()
     settings.tree = _resolved_tree(settings, sections)
     return settings
 
 
+def _section(tree: dict, name: str) -> dict:
+    section = tree.get(name)
+    check(isinstance(section, dict), name, section, f"a section of settings, for example {name}.…=VALUE")
+    return section
+
+
 def _part(node: Any, group: str) -> Part:
     if not isinstance(node, dict) or "_target_" not in node:
-        raise ConfigError(group, node, "must choose one of the group's options")
+        raise ConfigError(group, node, f"must be one of the choices of the group {group}")
     target_name = node["_target_"]
     try:
         module, _, name = target_name.rpartition(".")
@@ -227,6 +242,8 @@ def _listed(known: dict) -> str:
 
 def _kind(annotation: str) -> str:
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "None": "null"}
+    if annotation.startswith("list["):
+        return "a list, for example [1, 2]" if "str" not in annotation else "a list of words, for example [one, two]"
     words = [word.strip() for word in annotation.split("|")]
     return " or ".join(names.get(word, word) for word in words)
 
@@ -252,14 +269,10 @@ def _resolve_across(settings: Settings) -> None:
     if root.clock == "auto":
         root.clock = "ticks" if delay.unit == "ticks" else "time"
     n = root.n_clients
-    check(
-        schedule.concurrency is None or schedule.concurrency <= n,
-        "schedule.concurrency",
-        schedule.concurrency,
-        f"at most the number of clients (n_clients={n})",
-    )
-    settings.concurrency = n if schedule.concurrency is None else schedule.concurrency
-    schedule.concurrency = settings.concurrency
+    ok = root.concurrency is None or root.concurrency <= n
+    check(ok, "concurrency", root.concurrency, f"at most the number of clients (n_clients={n})")
+    if root.concurrency is None:
+        root.concurrency = n
 
     if rule.eta is None:
         if budget.server_iterations is None:
@@ -270,14 +283,19 @@ def _resolve_across(settings: Settings) -> None:
             rule.step_on = "tick" if root.clock == "ticks" else "arrival"
         ok = rule.step_on != "tick" or root.clock == "ticks"
         check(ok, "algorithm.step_on", rule.step_on, f"arrival or auto: there are no ticks under clock={root.clock}")
+    away = parts["availability"].config
+    if hasattr(away, "at_iteration") and away.at_iteration is None:
+        if budget.server_iterations is None:
+            raise ConfigError("availability.at_iteration", None, "half the budget needs budget.server_iterations")
+        away.at_iteration = max(1, budget.server_iterations // 2)
     if hasattr(rule, "tau_c") and rule.tau_c is None:
-        rule.tau_c = settings.concurrency
+        rule.tau_c = root.concurrency
     size = getattr(rule, "buffer_size", 1)
     check(
-        schedule.hand_out == "immediate" or size <= settings.concurrency,
+        schedule.hand_out == "immediate" or size <= root.concurrency,
         "algorithm.buffer_size",
         size,
-        f"at most {settings.concurrency}, the clients in flight, with schedule.hand_out=at_flush: it would never fill",
+        f"at most {root.concurrency}, the clients in flight, with schedule.hand_out=at_flush: it would never fill",
     )
 
     accepts = parts["algorithm"].target.accepts
@@ -287,9 +305,9 @@ def _resolve_across(settings: Settings) -> None:
     ok = client.upload in accepts
     check(ok, "client.upload", client.upload, f"one of {', '.join(accepts)} for {algorithm}")
     check(
-        client.upload == "difference" or client.K == 1,
-        "client.K",
-        client.K,
+        client.upload == "difference" or client.local_steps == 1,
+        "client.local_steps",
+        client.local_steps,
         f"1 for uploads that are gradients ({algorithm}); client.upload=difference allows more local steps",
     )
     only_time = all(v is None for k, v in dataclasses.asdict(budget).items() if k != "virtual_time")

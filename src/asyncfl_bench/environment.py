@@ -40,6 +40,15 @@ def device_name(name: str) -> str:
     return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
 
 
+def make_deterministic(device_name: str) -> None:
+    """On a GPU, convolutions by the same algorithm every time: the same settings give the same bits."""
+    if device_name.startswith("cuda"):
+        import torch
+
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+
+
 def cores(wanted: int | None) -> int:
     """CPU threads to use: ``wanted``, or all this process may run on."""
     if wanted is not None:

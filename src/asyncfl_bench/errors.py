@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+EXIT_INTERRUPTED = 75  # "try again later": a run goes on from its checkpoint, a multirun by being repeated
+
 
 class BenchError(Exception):
     """A failure with a message written for the user. Ends a command with exit code 1."""

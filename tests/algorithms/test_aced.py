@@ -19,7 +19,7 @@ class Watched(Aced):
         before = list(self.tstart_n)
         moved = super()._turn()
         active = [c for c in range(self.n) if t == 0 or t - before[c] <= self.config.tau_algo]
-        self.turns.append((active, self._active))
+        self.turns.append((active, self.active))
         return moved
 
 
@@ -52,7 +52,7 @@ def test_the_active_set_and_its_sum_follow_the_definition(clock, tstart):
 def test_a_client_that_arrives_is_active_from_the_next_turn_on_for_tau_plus_1_turns():
     rule = Watched(AcedConfig(eta=0.1, tau_algo=2, step_on="arrival"))
     # after the first round client 2 reports once, at 4.5; the others take turns
-    _, recorder, _ = simulate(rule, n=3, delay=Scripted([[1], [1], [0, 4.5, 99]]), server_iterations=18)
+    _, recorder, _ = simulate(rule, n=3, delay=Scripted([[1], [1], [4.5, 99]]), server_iterations=18)
     turn = next(t for t, a in enumerate(recorder.arrivals[3:], start=1) if a.client == 2)
     assert turn == 9
     present = [2 in active for active, _ in rule.turns]

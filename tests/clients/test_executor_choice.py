@@ -11,11 +11,11 @@ from asyncfl_bench.errors import ConfigError
 
 WORLDS = {
     "gradients": ["algorithm=ace", "model=mlp"],
-    "local steps": ["algorithm=fedbuff", "client.K=4", "client.momentum=0.9", "client.weight_decay=1e-3"],
-    "adamw": ["algorithm=ca2fl", "client=adamw", "client.K=3", "client.lr=0.01"],
+    "local steps": ["algorithm=fedbuff", "client.local_steps=4", "client.momentum=0.9", "client.weight_decay=1e-3"],
+    "adamw": ["algorithm=ca2fl", "client=adamw", "client.local_steps=3", "client.lr=0.01"],
     "convolutions": ["algorithm=asgd", "model=cnn", "delay=exponential"],
     "dropout": ["algorithm=aced", "availability=dropout", "availability.at_iteration=8", "delay=exponential"],
-    "changes": ["algorithm=ace", "algorithm.rule=incremental", "schedule=random_idle", "schedule.concurrency=4"],
+    "changes": ["algorithm=ace", "algorithm.rule=incremental", "schedule=random_idle", "concurrency=4"],
 }
 
 
@@ -53,7 +53,7 @@ def test_ragged_and_empty_clients_are_no_matter(tmp_path):
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     words = ["dataset=arrays", f"dataset.path={tmp_path}/own.npz", "model=mlp", "n_clients=12"]
     words += ["heterogeneity.alpha=0.05", "heterogeneity.min_samples=0", "heterogeneity.tries=1"]
-    words += ["algorithm=fedbuff", "client.K=3", "client.weight_decay=0.1"]
+    words += ["algorithm=fedbuff", "client.local_steps=3", "client.weight_decay=0.1"]
     trace, weights, _ = outcome("sequential", words)
     _, batched, _ = outcome("batched", words)
     assert trace.samples.min() == 0 and trace.samples.max() > 20

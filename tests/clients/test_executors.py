@@ -103,7 +103,14 @@ def test_memories_send_the_change_against_the_previous_upload():
 
 def test_k_local_steps_are_counted_and_learn():
     result = run(
-        ["algorithm=fedbuff", "client.K=5", "budget.server_iterations=60", "n_clients=20", "progress=false", "seed=1"]
+        [
+            "algorithm=fedbuff",
+            "client.local_steps=5",
+            "budget.server_iterations=60",
+            "n_clients=20",
+            "progress=false",
+            "seed=1",
+        ]
     )
     assert result.summary["used"]["client_steps"] == 5 * result.summary["used"]["uploads"] == 5 * 600
     assert result.summary["final"]["test/accuracy"] > 0.8

@@ -7,6 +7,7 @@ import pytest
 from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
+from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import RuleConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
@@ -129,7 +130,7 @@ def test_a_dropped_clients_place_goes_to_another_under_random_idle():
         n=10,
         delay=Scripted([[1]] * 10),
         availability=gone,
-        schedule=RandomIdle(ScheduleConfig(concurrency=4)),
+        schedule=RandomIdle(ScheduleConfig()),
         concurrency=4,
         server_iterations=40,
     )
@@ -181,7 +182,7 @@ def test_a_rule_that_answers_neither_true_nor_false_is_named():
 def test_delays_of_applied_and_in_flight_work_sum_to_t_times_c_minus_1(concurrency):
     rng = np.random.default_rng(5)
     delay = Scripted(rng.exponential(size=(8, 200)).tolist())
-    schedule = RandomIdle(ScheduleConfig(concurrency=concurrency))
+    schedule = RandomIdle(ScheduleConfig())
     simulation, recorder, _ = simulate(
         asgd(), n=8, delay=delay, schedule=schedule, concurrency=concurrency, server_iterations=150
     )
@@ -199,7 +200,7 @@ def test_equal_durations_give_every_client_the_staleness_c_minus_1():
 def test_mean_staleness_with_a_buffer_tends_to_its_known_limit(hand_out, expected):
     rng = np.random.default_rng(6)
     rule = FedBuff(FedBuffConfig(eta=0.01, buffer_size=4))
-    schedule = RandomIdle(ScheduleConfig(concurrency=12, hand_out=hand_out))
+    schedule = RandomIdle(ScheduleConfig(hand_out=hand_out))
     _, recorder, _ = simulate(
         rule,
         n=30,
@@ -225,3 +226,20 @@ def test_next_time_is_infinite_when_nothing_is_to_come():
     gone = Dropout(DropoutConfig(share=1.0, at_iteration=1))
     simulation, _, _ = simulate(asgd(), n=1, delay=Scripted([[1]]), availability=gone, server_iterations=9)
     assert simulation.next_time == math.inf
+
+
+@pytest.mark.parametrize("clock", ["time", "ticks"])
+def test_everything_that_happens_at_the_last_moment_of_the_budget_counts(clock):
+    rule = Ace(AceConfig(eta=0.1, step_on="tick" if clock == "ticks" else "arrival"))
+    simulation, recorder, ended_by = simulate(rule, n=4, delay=Scripted([[1]] * 4), clock=clock, virtual_time=5)
+    assert ended_by == "virtual_time"
+    assert sum(a.time == 5 for a in recorder.arrivals) == 4
+    assert simulation.counters.iteration == (1 + 5 if clock == "ticks" else 1 + 5 * 4)
+    assert recorder.arrivals[-1].changed
+
+
+def test_a_run_in_which_no_upload_moves_the_model_any_more_ends_as_stalled():
+    rule = Aced(AcedConfig(eta=0.1, tau_algo=2, tstart="gradient", step_on="arrival"))
+    simulation, _, ended_by = simulate(rule, n=12, delay=Scripted([[1]] * 12), server_iterations=500)
+    assert ended_by == "stalled"
+    assert simulation.counters.iteration < 20 and simulation.counters.uploads > 10_000

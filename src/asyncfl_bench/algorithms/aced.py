@@ -47,7 +47,7 @@ class Aced(ServerRule):
     Config = AcedConfig
     accepts = ("gradient", "difference")
     first_round = True
-    state_names = ("unheard", "t", "tstart_n", "handed_out_n", "active_n", "arrived")
+    state_names = ("unheard", "t", "tstart_n", "handed_out_n", "active_n", "arrived", "active")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -58,6 +58,7 @@ class Aced(ServerRule):
         self.tstart_n = [1] * self.n
         self.handed_out_n = [0] * self.n
         self.active_n = [True] * self.n
+        self.active = self.n  # size of the active set of the last turn
         self.arrived: list[int] = []  # clients heard since the last turn
         self._schedule_expiries()
 
@@ -93,18 +94,18 @@ class Aced(ServerRule):
         return self._turn()
 
     def stats(self) -> dict[str, float]:
-        return {"rule/active_clients": float(self._active)}
+        return {"rule/active_clients": float(self.active)}
 
     def _turn(self) -> bool:
         if self.t == 0:  # the first round: tstart stays 1 for all
-            self._active = self.n
+            self.active = self.n
         else:
             for client in self._expiries.pop(self.t, ()):
                 if self.active_n[client] and self.t - self.tstart_n[client] > self.config.tau_algo:
                     self._leave(client)
-            self._active = self._active_count
-        if moved := self._active > 0:
-            self.total.add_to(self.model_d, self.step_size / self._active)
+            self.active = self._active_count
+        if moved := self.active > 0:
+            self.total.add_to(self.model_d, self.step_size / self.active)
         if self.t > 0:
             for client in self.arrived:
                 self._restart(client)
@@ -135,7 +136,7 @@ class Aced(ServerRule):
     def _schedule_expiries(self) -> None:
         """Which clients to look at when turn t comes: O(1) per turn instead of a scan over all n."""
         self._expiries: dict[int, list[int]] = {}
-        self._active_count = self._active = sum(self.active_n)
+        self._active_count = sum(self.active_n)
         for client, active in enumerate(self.active_n):
             if active:
                 self._expiries.setdefault(self.tstart_n[client] + self.config.tau_algo + 1, []).append(client)

@@ -19,17 +19,17 @@ class LocalConfig:
     """Fields of a client's work.
 
     batch_size     samples per mini-batch (a client with fewer uses all it has), or `all`: its full local data
-    K              local steps per piece of work, >= 1
+    local_steps    K, local steps per piece of work, >= 1
     optimizer      sgd | adamw, with a fresh state for each piece of work
     lr             local step eta_l > 0; a gradient upload does not use it
     momentum       of sgd, in [0, 1)
     weight_decay   of the optimizer, >= 0
-    upload         `gradient` (needs K = 1), `difference` (local minus received model), `auto`: what the rule asks for
+    upload         `gradient` (one local step), `difference` (local minus received model), `auto`: what the rule asks
     augment        random crop with 4 pixels of padding, and horizontal flip (image data)
     """
 
     batch_size: Any = 10
-    K: int = 1
+    local_steps: int = 1
     optimizer: str = "sgd"
     lr: float = 0.1
     momentum: float = 0.0
@@ -40,7 +40,7 @@ class LocalConfig:
     def __post_init__(self) -> None:
         whole = isinstance(self.batch_size, int) and not isinstance(self.batch_size, bool) and self.batch_size >= 1
         check(whole or self.batch_size == "all", "batch_size", self.batch_size, "a whole number >= 1, or all")
-        check(self.K >= 1, "K", self.K, "a whole number >= 1")
+        check(self.local_steps >= 1, "local_steps", self.local_steps, "a whole number >= 1")
         check_choice("optimizer", self.optimizer, ("sgd", "adamw"))
         check(self.lr > 0, "lr", self.lr, "a number > 0")
         check(0 <= self.momentum < 1, "momentum", self.momentum, "a number in [0, 1)")

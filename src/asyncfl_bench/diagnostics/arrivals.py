@@ -17,20 +17,25 @@ class Arrivals(Observer):
 
     def __init__(self, n: int, trace=None):
         self.uploads_n = [0] * n
+        # (client, staleness) of the first upload in the last answer of ``metrics`` whose training loss was not finite
+        self.first_unfinite: tuple[int, int] | None = None
         self._trace = trace
         self._uploads = 0
         self._clear()
 
     def _clear(self) -> None:
         self._staleness: list[int] = []
-        self._loss = None
+        self._clients: list[int] = []
+        # tensors: reading them here would wait for the device at every upload
+        self._losses: list = []
+        self._losses_before: list[float] = []  # read already, before a checkpoint
 
     def arrived(self, upload: Upload, changed: bool, time: float) -> None:
         self._uploads += 1
         self.uploads_n[upload.client] += 1
         self._staleness.append(upload.staleness)
-        # stays on the device: reading it here would wait for the device at every upload
-        self._loss = upload.loss.clone() if self._loss is None else self._loss.add_(upload.loss)
+        self._clients.append(upload.client)
+        self._losses.append(upload.loss)
         if self._trace is not None:
             self._trace.add(
                 (
@@ -49,9 +54,14 @@ class Arrivals(Observer):
     def metrics(self) -> dict[str, float]:
         """Metrics over the uploads since the last call; participation since the start of the run."""
         row: dict[str, float] = {}
+        self.first_unfinite = None
         if self._staleness:
             staleness = np.asarray(self._staleness)
-            row["train/loss"] = float(self._loss) / len(staleness)
+            losses = self._read_losses()
+            row["train/loss"] = float(losses.mean())
+            if not np.isfinite(losses).all():
+                place = int(np.flatnonzero(~np.isfinite(losses))[0])
+                self.first_unfinite = (self._clients[place], self._staleness[place])
             row["staleness/mean"] = float(staleness.mean())
             row["staleness/p95"] = float(np.percentile(staleness, 95))
             row["staleness/max"] = float(staleness.max())
@@ -64,14 +74,23 @@ class Arrivals(Observer):
         self._clear()
         return row
 
+    def _read_losses(self) -> np.ndarray:
+        """(uploads since the last call,) training losses; one wait for the device."""
+        import torch
+
+        read = torch.stack(self._losses).double().cpu().numpy() if self._losses else np.empty(0)
+        return np.concatenate([self._losses_before, read])
+
     def state_dict(self) -> dict:
         return {
             "uploads_n": list(self.uploads_n),
             "uploads": self._uploads,
             "staleness": list(self._staleness),
-            "loss": self._loss,
+            "clients": list(self._clients),
+            "losses": self._read_losses().tolist(),
         }
 
     def load_state_dict(self, state: dict) -> None:
         self.uploads_n, self._uploads = list(state["uploads_n"]), state["uploads"]
-        self._staleness, self._loss = list(state["staleness"]), state["loss"]
+        self._staleness, self._clients = list(state["staleness"]), list(state["clients"])
+        self._losses, self._losses_before = [], list(state["losses"])

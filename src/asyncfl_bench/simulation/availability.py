@@ -34,11 +34,12 @@ class Always:
 @dataclass
 class DropoutConfig(AlwaysConfig):
     share: float = 0.3
-    at_iteration: int = 250
+    at_iteration: int | None = None
 
     def __post_init__(self) -> None:
         check(0 <= self.share <= 1, "share", self.share, "a share between 0 and 1")
-        check(self.at_iteration >= 1, "at_iteration", self.at_iteration, "a whole number >= 1")
+        ok = self.at_iteration is None or self.at_iteration >= 1
+        check(ok, "at_iteration", self.at_iteration, "a whole number >= 1, or null for half the budget")
 
 
 class Dropout(Always):

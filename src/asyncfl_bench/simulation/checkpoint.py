@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from ..errors import BenchError
@@ -20,12 +21,24 @@ def save(path: Path, identity: str, state: dict) -> None:
             torch.save({"format": FORMAT, "identity": identity, "state": state}, file)
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
         temporary.unlink(missing_ok=True)
-        raise BenchError(f"{path}: the checkpoint could not be written: {error.strerror or error}") from error
-    if path.exists():
-        os.replace(path, previous_of(path))
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:150]
+        raise BenchError(f"{path}: the checkpoint could not be written: {reason}") from error
+    if path.exists():  # at no moment is there no checkpoint under its own name
+        link = path.with_name(path.name + ".link")
+        link.unlink(missing_ok=True)
+        try:
+            os.link(path, link)
+        except OSError:  # a file system without links
+            shutil.copyfile(path, link)
+        os.replace(link, previous_of(path))
     os.replace(temporary, path)
+
+
+def exists(path: Path) -> bool:
+    """Whether there is anything to go on from."""
+    return path.exists() or previous_of(path).exists()
 
 
 def previous_of(path: Path) -> Path:

@@ -169,6 +169,10 @@ class MixedExponentialConfig(DelayConfig):
         for name in ("slow_mean", "fast_mean", "compute"):
             check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
 
+    @property
+    def takes_time(self) -> bool:
+        return self.slow_mean > 0 or self.fast_mean > 0 or self.compute > 0
+
 
 class MixedExponential(Delay):
     """compute + Exp(slow_mean) for a fixed random share of slow clients, compute + Exp(fast_mean) for the others.

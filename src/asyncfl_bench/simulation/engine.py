@@ -24,9 +24,10 @@ class BudgetConfig:
     """When a run ends: whichever limit is reached first. null means no such limit.
 
     server_iterations  changes of the global model (ACE's first full round is one)
-    uploads            uploads that reached the server (ACE's first full round is n, and is never cut short)
+    uploads            uploads that reached the server. ACE's first full round is n and is never cut short, nor is a
+                       tick of a rule that steps once per tick
     client_steps       mini-batch steps in delivered work
-    virtual_time       seconds or ticks of the virtual clock
+    virtual_time       seconds or ticks of the virtual clock; what happens at this very time still counts
     """
 
     server_iterations: int | None = 500
@@ -104,6 +105,7 @@ class Simulation:
         self._samples_n = [int(s) for s in clients.samples_n]
         self._at_flush = schedule.config.hand_out == "at_flush"
         self._started = False
+        self._unmoved = 0  # uploads since the model last changed
         delay.start(clients.n, streams)
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
@@ -112,7 +114,7 @@ class Simulation:
     # -- running ---------------------------------------------------------------------------------------------------
 
     def run(self) -> str:
-        """Runs until the budget is used up; returns the budget key that ended it, or "no_clients"."""
+        """Runs until the budget is used up; returns the budget key that ended it, "no_clients" or "stalled"."""
         while (ended_by := self.advance()) is None:
             pass
         return ended_by
@@ -120,11 +122,7 @@ class Simulation:
     def advance(self) -> str | None:
         """One arrival (time clock) or one tick (tick clock). Returns why the run is over, or None."""
         if not self._started:
-            self._started = True
-            if self.rule.first_round:
-                self._first_round()
-            self._hand_out()
-            return self.spent()
+            return self.begin()
         if self._due:
             return self._advance_tick() if self.clock == "ticks" else self._advance_arrival()
         if not self._moves_alone():
@@ -142,7 +140,7 @@ class Simulation:
         return self._due[0][0] if self._due else math.inf
 
     def spent(self) -> str | None:
-        """The budget key that is used up, or None."""
+        """The budget key that is used up, "stalled", or None. Virtual time is up when the next event lies beyond it."""
         used, limit = self.counters, self.budget
         if limit.server_iterations is not None and used.iteration >= limit.server_iterations:
             return "server_iterations"
@@ -150,9 +148,18 @@ class Simulation:
             return "uploads"
         if limit.client_steps is not None and used.client_steps >= limit.client_steps:
             return "client_steps"
-        if limit.virtual_time is not None and used.virtual_time >= limit.virtual_time:
-            return "virtual_time"
+        if self._unmoved >= max(10_000, 100 * self.clients.n):
+            return "stalled"  # so many uploads in a row left the model alone that no other budget may ever be reached
         return None
+
+    def begin(self) -> str | None:
+        """The first round, if the rule asks for one, and the first dispatches. Once; ``advance`` does it if need be."""
+        if not self._started:
+            self._started = True
+            if self.rule.first_round:
+                self._first_round()
+            self._hand_out()
+        return self.spent()
 
     def _moves_alone(self) -> bool:
         """With nobody in flight, do the rule's own steps at each tick still bring the end nearer?"""
@@ -185,7 +192,8 @@ class Simulation:
         last = arriving[-1] if arriving else None
         for place, (_, sequence) in enumerate(due):
             moved |= self._receive(self.in_flight.pop(sequence), tick_after=sequence == last)
-            if (ended_by := self.spent()) is not None:
+            # a rule that steps once per tick gets the whole tick
+            if not self.rule.moves_each_tick and (ended_by := self.spent()) is not None:
                 for event in due[place + 1 :]:  # they stay in flight
                     heapq.heappush(self._due, event)
                 return ended_by
@@ -240,6 +248,7 @@ class Simulation:
         changed = self._moved(self.rule.receive(upload))
         counters.uploads += 1
         counters.client_steps += work.local_steps
+        self._unmoved = 0 if changed else self._unmoved + 1
         if changed:
             counters.iteration += 1
         if place_freed:
@@ -251,6 +260,7 @@ class Simulation:
         if changed:
             self._iterated()
         if ticked:
+            self._unmoved = 0
             counters.iteration += 1
             self._iterated()
         return changed or ticked
@@ -291,7 +301,8 @@ class Simulation:
                 continue  # leaves for good: not idle any more
             self.free_places -= 1
             work = self._new_work(client)
-            duration = self.delay.duration(client, work.count)
+            # a first round takes no time and no draw: all rules meet the same durations
+            duration = self.delay.duration(client, work.count - self.rule.first_round)
             if self.clock == "ticks":
                 duration = max(1, math.floor(duration))
             work.due = self.counters.virtual_time + duration
@@ -311,6 +322,7 @@ class Simulation:
             "free_places": self.free_places,
             "count_n": list(self._count_n),
             "started": self._started,
+            "unmoved": self._unmoved,
             "schedule": self.schedule.state_dict(),
         }
 
@@ -321,5 +333,5 @@ class Simulation:
         self._due = [(time, sequence) for time, sequence in state["due"]]
         self.dispatches, self.free_places = state["dispatches"], state["free_places"]
         self._count_n = list(state["count_n"])
-        self._started = state["started"]
+        self._started, self._unmoved = state["started"], state["unmoved"]
         self.schedule.load_state_dict(state["schedule"])

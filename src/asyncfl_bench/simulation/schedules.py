@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from ..errors import check, check_choice
+from ..errors import check_choice
 from ..randomness import Stream
 
 HAND_OUT = ("immediate", "at_flush")
@@ -15,17 +15,13 @@ HAND_OUT = ("immediate", "at_flush")
 class ScheduleConfig:
     """Fields shared by all schedules.
 
-    concurrency  how many clients are in flight at once; null means all
-    hand_out     `immediate`: a free place is handed on right after the arrival that freed it (and after the server
-                 iteration this arrival may have caused); `at_flush`: only once the global model has changed
+    hand_out  `immediate`: a free place is handed on right after the arrival that freed it (and after the server
+              iteration this arrival may have caused); `at_flush`: only once the global model has changed
     """
 
-    concurrency: int | None = None
     hand_out: str = "immediate"
 
     def __post_init__(self) -> None:
-        ok = self.concurrency is None or self.concurrency >= 1
-        check(ok, "concurrency", self.concurrency, "a whole number >= 1, or null for all clients")
         check_choice("hand_out", self.hand_out, HAND_OUT)
 
 

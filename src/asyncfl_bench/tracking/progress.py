@@ -38,7 +38,7 @@ class Progress:
         self._bar = self._task = None
         self._unshown: tuple | None = None
         self._lines_written = 0
-        if self._stream.isatty() and os.environ.get("TERM") != "dumb":
+        if self._stream is not None and self._stream.isatty() and os.environ.get("TERM") != "dumb":
             self._wait = _SECONDS_BETWEEN_REDRAWS
             self._next = self._started  # the first update is drawn at once
             self._open_bar()
@@ -79,6 +79,8 @@ class Progress:
             facts = f"iteration {iteration}  acc {accuracy_text}  t {virtual_time:.4g}  {rate:.0f}/s  {left}"
             self._bar.update(self._task, completed=done, facts=facts)
             self._bar.refresh()
+            return
+        if self._stream is None:  # a process without standard error
             return
         share = f"{100 * done / self.total:.0f} %, " if self.total else ""
         self._stream.write(

@@ -1,0 +1,100 @@
+"""The task, the rule and the simulation of one run, built from checked settings."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from . import environment
+from .config import Settings
+from .errors import BenchError
+from .randomness import Streams
+
+
+class World:
+    """The task, the rule and the simulation of one run."""
+
+    def __init__(self, settings: Settings):
+        from .clients.batches import Batches
+        from .clients.choosing import executor_class, make_executor
+        from .clients.versions import ClientMemories
+        from .simulation.engine import Simulation
+        from .tasks.task import build_task
+
+        root, parts = settings.root, settings.parts
+        self.device = environment.device(root.device)
+        environment.make_deterministic(self.device)
+        streams = Streams(root.seed)
+        client = parts["client"].config
+        try:
+            self.task = build_task(
+                parts["dataset"].build(),
+                parts["heterogeneity"].build(),
+                parts["model"].build(),
+                n_clients=root.n_clients,
+                data_dir=settings.data_dir,
+                streams=streams,
+                device=self.device,
+                augment=client.augment,
+            )
+        except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise BenchError(f"the data set and the model could not be built: {reason[:200]}") from error
+        self.cores = environment.cores(root.threads)
+        flat = self.task.flat
+        self.executor_kind = executor_class(
+            root.executor,
+            device=self.device,
+            cores=self.cores,
+            perceptron=flat.perceptron is not None,
+            has_statistics=flat.has_statistics,
+        )
+        environment.set_threads(self.cores if flat.d >= environment.SMALL_MODEL else 1)
+        environment.reset_peak_memory(self.device)
+        self.model_d = self.task.flat.initial_d()
+        self.rule = parts["algorithm"].build()
+        n = root.n_clients
+        sends_changes = getattr(self.rule, "sends_changes", False)
+        self.executor = make_executor(
+            self.executor_kind,
+            self.task,
+            parts["client"].build(client.upload),
+            Batches(self.task.partition, client.batch_size, streams),
+            streams,
+            device=self.device,
+            cores=self.cores,
+            augment=client.augment,
+            changes=ClientMemories(n, self.model_d) if sends_changes else None,
+            statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
+        )
+        self.simulation = Simulation(
+            rule=self.rule,
+            model_d=self.model_d,
+            clients=self.task.clients,
+            upload_kind=client.upload,
+            local_steps=client.local_steps,
+            executor=self.executor,
+            delay=parts["delay"].build(),
+            availability=parts["availability"].build(),
+            schedule=parts["schedule"].build(),
+            clock=root.clock,
+            concurrency=root.concurrency,
+            budget=settings.budget,
+            streams=streams,
+        )
+        client_vectors = n if sends_changes else 0
+        in_flight = min(root.concurrency, n) + 1
+        self.vectors = self.rule.vectors(n) + client_vectors + in_flight + 3
+        self.memory_mib = self.vectors * self.task.flat.d * 4 / 2**20
+
+    def describe(self, settings: Settings) -> str:
+        """What this run is and what it will cost, in one line."""
+        facts = self.task.describe()
+        budget = ", ".join(f"{value:g} {key}" for key, value in asdict(settings.budget).items() if value is not None)
+        threads = f", {self.cores} thread{'s' * (self.cores != 1)}" if self.device == "cpu" else ""
+        choice = settings.choices.get
+        return (
+            f"{choice('algorithm')} on {choice('dataset')}: {facts['train_samples']} samples, "
+            f"{settings.root.n_clients} clients, {choice('model')} of {self.task.flat.d} parameters; "
+            f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, {self.executor_kind}, "
+            f"model vectors up to {self.memory_mib:.0f} MiB"
+        )

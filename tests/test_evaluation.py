@@ -1,0 +1,43 @@
+"""When a run is evaluated, and that looking changes nothing."""
+
+import pytest
+import torch
+
+from asyncfl_bench import run
+
+WORDS = ["scale=smoke", "model=softmax", "progress=false"]
+
+
+def weights(result):
+    return torch.load(result.directory / "model_final.pt", weights_only=True)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "delay"), [("asgd", "exponential"), ("ace", "exp_beta5"), ("fedbuff", "constant"), ("ace", "uniform")]
+)
+def test_evaluation_by_virtual_time_shows_the_model_as_it_is_then(algorithm, delay):
+    words = [*WORDS, f"algorithm={algorithm}", f"delay={delay}", "trace=true", "evaluation.every_time=3"]
+    result = run([*words, "budget.virtual_time=15", "budget.server_iterations=null", "algorithm.eta=0.1"])
+    assert result.ok, result.summary["error"]
+    import pandas as pd
+
+    trace = pd.read_parquet(result.directory / "trace.parquet")
+    times = result.metrics["virtual_time"].tolist()
+    assert times[0] == 0 and [t for t in times if t in (3, 6, 9, 12)] == [3, 6, 9, 12] and times[-1] == 15
+    for time, uploads in zip(times[1:], result.metrics["uploads"][1:], strict=True):
+        assert uploads == (trace["time"] <= time).sum(), time
+    assert result.metrics["iteration"].iloc[1] > 0
+
+
+def test_evaluation_by_virtual_time_ends_when_nobody_is_left():
+    gone = ["availability=dropout", "availability.share=1", "availability.at_iteration=5"]
+    result = run([*WORDS, *gone, "algorithm=asgd", "delay=exponential", "evaluation.every_time=1"])
+    assert result.summary["stopped_by"] == "no_clients"
+
+
+def test_looking_more_often_changes_no_bit():
+    runs = [run([*WORDS, "trace=true", f"evaluation.{word}"]) for word in ("every=1", "every=20", "every_time=2")]
+    first = weights(runs[0])
+    assert len(runs[0].metrics) == 21 and len(runs[1].metrics) == 2
+    for other in runs[1:]:
+        assert all(torch.equal(first[name], value) for name, value in weights(other).items())

@@ -1,0 +1,174 @@
+"""No work is lost: whatever stops a run, it goes on exactly where it was."""
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from crashing import assert_same, run_until_killed
+
+from asyncfl_bench import run
+from asyncfl_bench.composing import options
+from asyncfl_bench.errors import BenchError, ConfigError
+
+WORDS = ["trace=true", "progress=false", "n_clients=30", "evaluation.every=20", "checkpoint.every=15", "threads=2"]
+CRASHES = {
+    "ace": ["budget.server_iterations=250"],
+    "ace incremental": ["budget.server_iterations=250", "algorithm.rule=incremental"],
+    "aced": ["budget.server_iterations=600", "delay=exponential", "availability=dropout"],
+    "fedbuff": ["budget.server_iterations=200", "algorithm.momentum=0.5", "client.local_steps=3", "client=adamw"],
+    "ca2fl": ["budget.server_iterations=250", "schedule=random_idle"],
+    "asgd": ["budget.server_iterations=1200", "model=cnn", "delay=exponential"],
+    "delay_adaptive_asgd": ["budget.server_iterations=2500", "evaluation.every_time=20", "algorithm.variant=drop"],
+}
+
+
+def test_every_algorithm_is_crashed():
+    assert {name.split()[0] for name in CRASHES} == set(options("algorithm"))
+
+
+@pytest.mark.parametrize("case", CRASHES)
+def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(case):
+    words = [*WORDS, f"algorithm={case.split()[0]}", *CRASHES[case]]
+    started = time.monotonic()
+    whole = run([*words, "output_dir=whole"])
+    seconds = time.monotonic() - started
+    assert whole.ok, whole.summary["error"]
+    moments = random.Random(case)
+    kills = 0
+    while kills < 3 and not run_until_killed([*words, "output_dir=killed"], seconds * moments.uniform(0.15, 0.4)):
+        kills += 1
+    assert kills >= 1
+    assert run([*words, "output_dir=killed"]).ok
+    (killed,) = Path("killed").iterdir()
+    assert json.loads((killed / "summary.json").read_text())["exit_status"] == "ok"
+    assert_same(killed, whole.directory)
+
+
+def interrupted(tmp_path, *words):
+    """A directory with a checkpoint of an unfinished run, and the same run uninterrupted."""
+    words = [*WORDS, "model=softmax", "budget.server_iterations=60", *words]
+    whole = run([*words, "output_dir=whole"])
+    directory = run([*words, "output_dir=cut"]).directory
+    (directory / "summary.json").unlink()
+    return words, directory, whole.directory
+
+
+def test_checkpoints_are_replaced_whole_and_the_one_before_is_kept(tmp_path):
+    _, directory, _ = interrupted(tmp_path)
+    names = {path.name for path in directory.glob("checkpoint*")}
+    assert names == {"checkpoint.pt", "checkpoint.pt.previous"}
+    newest, previous = (torch.load(directory / name, weights_only=True) for name in sorted(names))
+    done = [saved["state"]["simulation"]["counters"]["iteration"] for saved in (newest, previous)]
+    assert done == [60, 45]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "foreign", "other run"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(damage, tmp_path, capfd):
+    words, directory, whole = interrupted(tmp_path)
+    path = directory / "checkpoint.pt"
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "foreign":
+        torch.save({"weights": torch.zeros(3)}, path)
+    else:
+        saved = torch.load(path, weights_only=True)
+        torch.save(saved | {"identity": "00000000"}, path)
+    result = run([*words, "output_dir=cut"])
+    said = capfd.readouterr().err
+    assert "checkpoint.pt: " in said and "using the one before it" in said and "Traceback" not in said
+    assert result.ok
+    assert_same(directory, whole)
+
+
+def test_without_a_usable_checkpoint_the_command_starts_over_and_resume_refuses(tmp_path, capfd):
+    words, directory, whole = interrupted(tmp_path)
+    (directory / "checkpoint.pt").write_bytes(b"broken")
+    (directory / "checkpoint.pt.previous").unlink()
+    refused = run([f"resume={directory}"])
+    assert refused.summary["exit_status"] == "failed"
+    assert "checkpoint.pt: not a readable checkpoint" in refused.summary["error"]
+    result = run([*words, "output_dir=cut"])
+    assert "starting from the beginning" in capfd.readouterr().err
+    assert result.ok
+    assert_same(directory, whole)
+
+
+def test_a_resumed_run_keeps_its_settings(tmp_path):
+    _, directory, _ = interrupted(tmp_path)
+    with pytest.raises(ConfigError, match=r"algorithm\.c=3: cannot be changed by a resumed run"):
+        run([f"resume={directory}", "algorithm.c=3"])
+    assert run([f"resume={directory}", "threads=1"]).ok
+
+
+def test_a_run_killed_between_its_last_checkpoint_and_its_summary_does_not_run_on(tmp_path):
+    for words in (["algorithm=asgd"], ["algorithm=ace"], ["algorithm=fedbuff", "budget.virtual_time=9"]):
+        words = [*words, "scale=smoke", "model=softmax", "progress=false"]
+        first = run(words)
+        (first.directory / "summary.json").unlink()
+        again = run(words)
+        assert again.summary["used"] == first.summary["used"]
+        assert again.summary["final"] == first.summary["final"]
+
+
+def test_a_complete_run_goes_on_with_a_larger_budget_as_if_it_had_had_it_from_the_start(tmp_path):
+    words = [*WORDS, "model=softmax", "algorithm.eta=0.1"]
+    short = run([*words, "budget.server_iterations=40", "output_dir=short"])
+    long = run([*words, "budget.server_iterations=80", "output_dir=long"])
+    extended = run([f"resume={short.directory}", "budget.server_iterations=80"])
+    assert extended.directory == short.directory
+    assert extended.summary["identity"] == long.summary["identity"] != short.summary["identity"]
+    assert_same(extended.directory, long.directory)
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", '{"exit_status": "ok"}', "\0"])
+def test_a_broken_summary_counts_as_incomplete(broken, tmp_path):
+    words = ["scale=smoke", "model=softmax", "progress=false"]
+    first = run(words)
+    (first.directory / "summary.json").write_text(broken)
+    again = run(words)
+    assert again.ok and again.summary["final"] == first.summary["final"]
+
+
+def test_two_processes_do_not_share_a_run(tmp_path):
+    from filelock import FileLock
+
+    words = ["scale=smoke", "model=softmax", "progress=false", "hydra.run.dir=one"]
+    Path("one").mkdir()
+    with FileLock("one/.lock"), pytest.raises(BenchError, match="one: another process is at this run"):
+        run(words)
+    assert run(words).ok
+
+
+def test_a_directory_named_by_hand_is_not_overwritten_by_another_run(tmp_path):
+    words = ["scale=smoke", "model=softmax", "progress=false", "hydra.run.dir=one"]
+    assert run(words).directory == Path("one")
+    with pytest.raises(ConfigError, match="holds a run with other settings"):
+        run([*words, "seed=1"])
+    assert run([*words, "seed=1", "rerun=true"]).summary["seed"] == 1
+
+
+def test_a_full_disk_ends_in_one_message(tmp_path, monkeypatch, capfd):
+    from asyncfl_bench.tracking import metrics
+
+    def no_space(self, row):
+        raise OSError(28, "No space left on device", "metrics.jsonl")
+
+    monkeypatch.setattr(metrics.MetricsFile, "write", no_space)
+    result = run(["scale=smoke", "model=softmax", "progress=false"])
+    assert result.summary["exit_status"] == "failed"
+    assert result.summary["error"] == "metrics.jsonl: No space left on device"
+
+
+def test_a_diverging_run_names_the_upload_keeps_its_metrics_and_is_marked():
+    result = run(["algorithm=fedbuff", "client.lr=1e38", "scale=smoke", "model=softmax", "progress=false"])
+    assert result.summary["exit_status"] == "diverged"
+    assert "upload of client " in result.summary["error"] and "with staleness " in result.summary["error"]
+    assert len(result.metrics) >= 1 and result.metrics["iteration"].iloc[0] == 0
+    again = run(["algorithm=fedbuff", "client.lr=1e38", "scale=smoke", "model=softmax", "progress=false"])
+    assert again.summary["exit_status"] == "diverged"
+    assert len(again.metrics) == len(result.metrics)
