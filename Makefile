@@ -25,9 +25,13 @@ run: $(STAMP) ## set up and run the main job: ACE on handwritten digits
 test: $(STAMP) ## set up and pass the tests
 	$(BIN)/python -m pytest
 
-lint: $(STAMP) ## style and common mistakes
+lint: $(STAMP) ## style, common mistakes and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy src
+
+crash: $(STAMP) ## kill -9 every algorithm 20 times and compare (a few minutes)
+	PYTHONPATH=tests $(BIN)/python tests/crashing.py 20
 
 bench: $(STAMP) ## updates per second beside a bare PyTorch loop (a quarter of an hour on 2 cores)
 	$(BIN)/python scripts/benchmark.py

@@ -60,7 +60,7 @@ def made_up_images(shape: tuple[int, ...], samples: int, folder: Path) -> Path:
 def world(words: list[str], data: Path, device: str, batch: int):
     """A built simulation that never runs out of budget."""
     from asyncfl_bench.composing import compose
-    from asyncfl_bench.experiment import World
+    from asyncfl_bench.world import World
 
     settings = compose(
         [

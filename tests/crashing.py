@@ -1,11 +1,16 @@
-"""Runs that are killed without warning, and what is left of them."""
+"""Runs that are killed without warning, and what is left of them.
+
+python tests/crashing.py 20      every algorithm, killed 20 times: a Markdown table (make crash)
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -14,6 +19,17 @@ import pandas as pd
 import torch
 
 from asyncfl_bench import run
+
+WORDS = ["trace=true", "progress=false", "n_clients=30", "evaluation.every=20", "checkpoint.every=15", "threads=2"]
+CRASHES = {
+    "ace": ["budget.server_iterations=250"],
+    "ace incremental": ["budget.server_iterations=250", "algorithm.rule=incremental"],
+    "aced": ["budget.server_iterations=600", "delay=exponential", "availability=dropout"],
+    "fedbuff": ["budget.server_iterations=200", "algorithm.momentum=0.5", "client.local_steps=3", "client=adamw"],
+    "ca2fl": ["budget.server_iterations=250", "schedule=random_idle"],
+    "asgd": ["budget.server_iterations=1200", "model=cnn", "delay=exponential"],
+    "delay_adaptive_asgd": ["budget.server_iterations=2500", "evaluation.every_time=20", "algorithm.variant=drop"],
+}
 
 
 def run_until_killed(words: list[str], seconds: float) -> bool:
@@ -53,3 +69,31 @@ def assert_same(one: Path, other: Path) -> None:
     assert weights.keys() == other_weights.keys()
     for name, value in weights.items():
         assert torch.equal(value, other_weights[name]), name
+
+
+def crash(case: str, kills_wanted: int, folder: Path) -> str:
+    """Kills runs of one case until there were enough, compares each that ended; a row of the table."""
+    words = [*WORDS, f"algorithm={case.split()[0]}", *CRASHES[case]]
+    started = time.monotonic()
+    whole = run([*words, f"output_dir={folder}/whole"])
+    seconds = time.monotonic() - started
+    moments, kills, ended = random.Random(case), 0, 0
+    while kills < kills_wanted or not ended:
+        output = f"output_dir={folder}/killed{ended}"
+        if kills < kills_wanted and not run_until_killed([*words, output], seconds * moments.uniform(0.1, 0.35)):
+            kills += 1
+            continue
+        directory = run([*words, output]).directory
+        assert_same(directory, whole.directory)
+        ended += 1
+    rows, trace, _ = left_behind(whole.directory)
+    return f"| {case} | {kills} | {ended} | {len(rows)} | {len(trace)} | equal |"
+
+
+if __name__ == "__main__":
+    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    print("| run | kills | runs ended and compared | metrics lines | trace rows | metrics, trace, weights |")
+    print("| --- | ---: | ---: | ---: | ---: | --- |")
+    for case in CRASHES:
+        with tempfile.TemporaryDirectory() as folder:
+            print(crash(case, wanted, Path(folder)), flush=True)

@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
 def records(directory: Path) -> dict[str, list[dict]]:
-    """What the one offline run below ``directory`` holds, by kind of record."""
+    """What the one offline run below ``directory`` holds, by kind of record.
+
+    W&B writes from a process of its own, which on a busy machine may still be at it: the last record of a finished run
+    is waited for, but not for long, since a run that was never finished has none.
+    """
     (file,) = directory.glob("wandb/offline-run-*/*.wandb")
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    found: dict[str, list[dict]] = {}
-    for line in lines:
-        record = json.loads(line)
-        found.setdefault(record["type"], []).append(record[record["type"]])
+    for _ in range(10):
+        answer = subprocess.run(command, capture_output=True, text=True)
+        found: dict[str, list[dict]] = {}
+        for line in answer.stdout.splitlines():
+            record = json.loads(line)
+            found.setdefault(record["type"], []).append(record[record["type"]])
+        if answer.returncode == 0 and "exit" in found:
+            break
+        time.sleep(0.3)
     return found
 
 

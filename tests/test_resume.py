@@ -7,22 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from crashing import assert_same, run_until_killed
+from crashing import CRASHES, WORDS, assert_same, run_until_killed
 
 from asyncfl_bench import run
 from asyncfl_bench.composing import options
 from asyncfl_bench.errors import BenchError, ConfigError
-
-WORDS = ["trace=true", "progress=false", "n_clients=30", "evaluation.every=20", "checkpoint.every=15", "threads=2"]
-CRASHES = {
-    "ace": ["budget.server_iterations=250"],
-    "ace incremental": ["budget.server_iterations=250", "algorithm.rule=incremental"],
-    "aced": ["budget.server_iterations=600", "delay=exponential", "availability=dropout"],
-    "fedbuff": ["budget.server_iterations=200", "algorithm.momentum=0.5", "client.local_steps=3", "client=adamw"],
-    "ca2fl": ["budget.server_iterations=250", "schedule=random_idle"],
-    "asgd": ["budget.server_iterations=1200", "model=cnn", "delay=exponential"],
-    "delay_adaptive_asgd": ["budget.server_iterations=2500", "evaluation.every_time=20", "algorithm.variant=drop"],
-}
 
 
 def test_every_algorithm_is_crashed():

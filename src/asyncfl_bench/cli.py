@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 from . import __version__
 from .composing import (
@@ -163,7 +164,7 @@ def _hydra(arguments: list[str]) -> int:
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
-    outcomes = []
+    outcomes: list[dict[str, Any]] = []
 
     def job(config) -> dict:
         """One job of a multirun. Returns its outcome instead of raising, so that the others go on."""

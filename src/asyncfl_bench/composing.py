@@ -7,6 +7,7 @@ first job starts.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 from .config import NOT_IDENTITY, PARTS, Settings, check_settings
 from .errors import ConfigError, did_you_mean
@@ -49,7 +50,7 @@ def compose(overrides: list[str]) -> Settings:
 
 def _resumed(directory: str, overrides: list[str]) -> Settings:
     """The settings a run directory was made with; only its budget and what leaves its identity alone may change."""
-    from omegaconf import OmegaConf
+    from omegaconf import DictConfig, OmegaConf
 
     path = Path(directory).expanduser()
     config, choices = _saved_config(path)
@@ -60,7 +61,7 @@ def _resumed(directory: str, overrides: list[str]) -> Settings:
         if key.partition(".")[0] not in changeable:
             raise ConfigError(key, value, f"cannot be changed by a resumed run; only {', '.join(changeable)} can")
         _check_key(key, value, config, {})
-    config = OmegaConf.merge(config, OmegaConf.from_dotlist(overrides))
+    config = cast(DictConfig, OmegaConf.merge(config, OmegaConf.from_dotlist(overrides)))
     config.resume = str(path)
     settings = check_settings(config, choices)
     settings.place, settings.resumed_identity = path, was.identity

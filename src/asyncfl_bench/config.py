@@ -14,7 +14,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -112,7 +112,7 @@ class RootConfig:
 class Part:
     """A class named by a yaml and its checked settings."""
 
-    target: type
+    target: type[Any]
     config: Any
 
     def build(self, *args, **kwargs):
@@ -163,7 +163,7 @@ def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
     from .simulation.engine import BudgetConfig
 
     try:
-        tree = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+        tree = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=False))
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
     tree.pop("hydra", None)
@@ -192,7 +192,7 @@ def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
 
 
 def _section(tree: dict, name: str) -> dict:
-    section = tree.get(name)
+    section: Any = tree.get(name)
     check(isinstance(section, dict), name, section, f"a section of settings, for example {name}.…=VALUE")
     return section
 
@@ -222,7 +222,7 @@ def _typed(schema: type, values: dict, prefix: str):
         _check_finite(f"{dotted}{key}", value)
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), values)
-        converted = OmegaConf.to_container(merged)
+        converted = cast(dict[str, Any], OmegaConf.to_container(merged))
     except OmegaConfBaseException as error:
         key = str(error.full_key or error.key)
         kind = str(known[key.split("[")[0]].type) if key.split("[")[0] in known else "value of the right type"

@@ -129,6 +129,7 @@ class Run:
         False when it was interrupted on the way.
         """
         every = self.settings.evaluation.every_time
+        assert every is not None
         self._next_time = max(self._next_time, every)
         limit = self.settings.budget.virtual_time
         if limit is not None:

@@ -21,6 +21,7 @@ class World:
         from .tasks.task import build_task
 
         root, parts = settings.root, settings.parts
+        assert root.concurrency is not None
         self.device = environment.device(root.device)
         environment.make_deterministic(self.device)
         streams = Streams(root.seed)

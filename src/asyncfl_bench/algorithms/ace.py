@@ -37,6 +37,7 @@ class Ace(ServerRule):
     """
 
     Config = AceConfig
+    config: AceConfig
     accepts = ("gradient", "difference")
     first_round = True
     state_names = ("unheard",)

@@ -45,6 +45,7 @@ class Aced(ServerRule):
     """
 
     Config = AcedConfig
+    config: AcedConfig
     accepts = ("gradient", "difference")
     first_round = True
     state_names = ("unheard", "t", "tstart_n", "handed_out_n", "active_n", "arrived", "active")

@@ -61,6 +61,7 @@ class ServerRule:
             raise ConfigError("client.upload", upload_kind, f"must be one of {', '.join(self.accepts)}")
         self.model_d = model_d
         self.n = clients.n
+        assert self.config.eta is not None
         # every rule adds step_size * u; a gradient points uphill, a difference downhill
         self.step_size = self.config.eta if upload_kind == "difference" else -self.config.eta
 

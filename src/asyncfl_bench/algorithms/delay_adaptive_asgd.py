@@ -41,6 +41,7 @@ class DelayAdaptiveAsgd(ServerRule):
     """
 
     Config = DelayAdaptiveAsgdConfig
+    config: DelayAdaptiveAsgdConfig
     accepts = ("gradient", "difference")
     state_names = ("dropped", "last_scale")
 
@@ -68,6 +69,7 @@ class DelayAdaptiveAsgd(ServerRule):
     def scale(self, staleness: int) -> float:
         """eta_t / eta for an upload of this staleness."""
         config = self.config
+        assert config.tau_c is not None and config.eta is not None
         if staleness <= config.tau_c:
             return 1.0
         if config.variant == "mishchenko":

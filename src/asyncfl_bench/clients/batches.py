@@ -22,14 +22,15 @@ class Batches:
 
     def of(self, work: Work) -> list[np.ndarray]:
         """``work.local_steps`` index arrays. An empty client gives empty ones."""
-        own = self._partition[work.client]
-        if self._batch_size == "all" or len(own) == 0:
+        own, size = self._partition[work.client], self._batch_size
+        if size == "all" or len(own) == 0:
             return [own] * work.local_steps
+        assert not isinstance(size, str)
         generator = self._stream(work.client, work.count)
         batches: list[np.ndarray] = []
         while len(batches) < work.local_steps:
             order = own[generator.permutation(len(own))]
             wanted = work.local_steps - len(batches)
-            starts = range(0, len(order), self._batch_size)[:wanted]
-            batches += [order[start : start + self._batch_size] for start in starts]
+            starts = range(0, len(order), size)[:wanted]
+            batches += [order[start : start + size] for start in starts]
         return batches

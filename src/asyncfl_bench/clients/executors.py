@@ -37,7 +37,8 @@ class _Batch:
 
     def __init__(self, works: list[Work], block: Block, finish: Callable[[], list[tuple]]):
         self.works, self.block = works, block
-        self._finish, self._answers = finish, None
+        self._finish = finish
+        self._answers: list[tuple] | None = None
 
     def finish(self) -> list[tuple]:
         if self._answers is None:
@@ -156,6 +157,7 @@ class SequentialExecutor:
     def _collect(self) -> None:
         """Waits for what was begun in the background."""
         begun, self._begun = self._begun, None
+        assert begun is not None
         self._keep(begun, begun.finish())
 
     def _keep(self, batch: _Batch, answers: list[tuple]) -> None:
@@ -227,10 +229,10 @@ class SequentialExecutor:
         for sequence, saved in state["results"].items():
             block = self._blocks.take(1, model_d)
             block.rows_pd[0].copy_(saved["vector_d"])
-            loss, statistics = (
-                None if x is None else x.to(model_d.device) for x in (saved["loss"], saved["statistics"])
-            )
-            self._results[sequence] = _Result(block, 0, loss, statistics)
+            statistics = saved["statistics"]
+            if statistics is not None:
+                statistics = statistics.to(model_d.device)
+            self._results[sequence] = _Result(block, 0, saved["loss"].to(model_d.device), statistics)
         known = set(self._results)
         if (begun := state["begun"]) is not None:
             by_sequence = {work.sequence: work for work in in_flight}

@@ -74,7 +74,7 @@ def draw_curves(report: Report, x: str, path: Path) -> bool:
     if drawn <= 6:
         axes.legend(frameon=False, fontsize=8, handlelength=3.5)
     else:  # a long legend would cover the lines
-        columns = 2 if max(len(line.get_label()) for line in axes.lines) <= 40 else 1
+        columns = 2 if max(len(str(line.get_label())) for line in axes.lines) <= 40 else 1
         figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=7, handlelength=3.5)
         figure.set_figheight(4.2 + 0.17 * (drawn // columns + 1))
     figure.savefig(path, format="png", bbox_inches="tight")

@@ -65,7 +65,7 @@ def find_run_directories(roots: list[Path]) -> list[Path]:
     Folders of Hydra and W&B keep files of that name too; they start with a dot, are called ``wandb``, or lie inside a
     run directory, and are not entered. Raises BenchError when a root is no directory.
     """
-    found = {}
+    found: dict[Path, Path] = {}
     for root in roots:
         if not root.is_dir():
             raise BenchError(f"{root}: no such directory")
@@ -120,7 +120,7 @@ def flatten(node: object, prefix: str = "") -> dict[str, object]:
     """Nested mappings as one level with dotted keys; an empty mapping stays as a value."""
     if not isinstance(node, dict) or not node:
         return {prefix: node} if prefix else {}
-    flat = {}
+    flat: dict[str, object] = {}
     for key, item in node.items():
         flat |= flatten(item, f"{prefix}.{key}" if prefix else str(key))
     return flat

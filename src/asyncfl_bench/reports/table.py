@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ class Quantity:
     scale: float = 1.0
 
     def of(self, run: Run) -> float:
-        node: object = run.summary
+        node: Any = run.summary
         for key in self.place:
             node = node.get(key) if isinstance(node, dict) else None
         return math.nan if node is None else self.scale * float(node)
@@ -109,7 +110,7 @@ def numeric_table(report: Report) -> pd.DataFrame:
     """For machines: ``<quantity>_mean`` and ``<quantity>_std`` as numbers, empty where there is none."""
     lines = []
     for row in report.rows:
-        line: dict[str, object] = {"algorithm": row.algorithm} | dict(zip(report.keys, row.values, strict=True))
+        line: dict[str, object] = {"algorithm": row.algorithm, **dict(zip(report.keys, row.values, strict=True))}
         line |= {"runs": len(row.runs), "diverged": row.diverged}
         line["seeds"] = " ".join(str(run.seed) for run in row.runs)
         for quantity in QUANTITIES:

@@ -50,6 +50,7 @@ class Dropout(Always):
     """
 
     Config = DropoutConfig
+    config: DropoutConfig
 
     def start(self, n: int, streams: Streams) -> None:
         order = streams.dropout().permutation(n)
@@ -57,4 +58,5 @@ class Dropout(Always):
         self.gone_n[order[: round(self.config.share * n)]] = True
 
     def gone(self, client: int, iteration: int) -> bool:
+        assert self.config.at_iteration is not None
         return iteration >= self.config.at_iteration and bool(self.gone_n[client])

@@ -50,7 +50,7 @@ def load(path: Path, identity: str) -> tuple[dict, list[str]]:
 
     Raises BenchError when neither can be used.
     """
-    remarks = []
+    remarks: list[str] = []
     for candidate in (path, previous_of(path)):
         if not candidate.exists():
             continue

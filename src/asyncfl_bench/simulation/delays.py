@@ -86,6 +86,7 @@ class Constant(Delay):
     """Every piece of work takes ``mean``."""
 
     Config = ConstantConfig
+    config: ConstantConfig
 
     def duration(self, client: int, count: int) -> float:
         return self.config.mean
@@ -110,6 +111,7 @@ class Uniform(Delay):
     """U(low, high), fresh for every piece of work."""
 
     Config = UniformConfig
+    config: UniformConfig
 
     def duration(self, client: int, count: int) -> float:
         return float(self._stream(client, count).uniform(self.config.low, self.config.high))
@@ -144,6 +146,7 @@ class Exponential(Delay):
     """
 
     Config = ExponentialConfig
+    config: ExponentialConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
         if self.config.clients == "equal":
@@ -181,6 +184,7 @@ class MixedExponential(Delay):
     """
 
     Config = MixedExponentialConfig
+    config: MixedExponentialConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
         slow = streams.speed().permutation(n)[: round(self.config.slow_share * n)]
@@ -209,6 +213,7 @@ class LogNormal(Delay):
     """median * exp(clients_sigma * a_i + sigma * b): a_i ~ N(0,1) once per client, b ~ N(0,1) per piece of work."""
 
     Config = LogNormalConfig
+    config: LogNormalConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
         factor = [np.exp(self.config.clients_sigma * streams.speed(client).standard_normal()) for client in range(n)]
@@ -241,6 +246,7 @@ class Classes(Delay):
     """
 
     Config = ClassesConfig
+    config: ClassesConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
         return np.array([int(np.argmax(streams.speed(client).dirichlet(self.config.shares))) for client in range(n)])

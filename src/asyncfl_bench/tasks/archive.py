@@ -6,6 +6,7 @@ import os
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +34,10 @@ def read_npz(path: Path, optional: tuple[str, ...] = ()) -> dict[str, np.ndarray
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Writes the archive beside ``path`` and moves it there, so other processes see all of it or nothing."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    named: dict[str, Any] = dict(arrays)  # NumPy's hints take any keyword for its flag allow_pickle
     try:
         with open(part, "wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, **named)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)

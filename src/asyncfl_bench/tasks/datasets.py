@@ -164,6 +164,7 @@ class Arrays:
         self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        assert self.config.path is not None
         path = Path(self.config.path).expanduser()
         arrays = read_npz(path, optional=("client_train",))
         y_train, y_test = (checked_labels(path, arrays, split, None) for split in ("train", "test"))

@@ -6,6 +6,7 @@ Legend: d parameters, b batch statistics, p models at once, B samples of a mini-
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,8 @@ class FlatModel:
 
     def __init__(self, module: nn.Module):
         self.module = module.train()
-        self._normalisations = [m for m in module.modules() if getattr(m, "running_mean", None) is not None]
+        modules: list[Any] = list(module.modules())
+        self._normalisations = [m for m in modules if getattr(m, "running_mean", None) is not None]
         for normalisation in self._normalisations:
             normalisation.momentum = None  # plain mean over the batches since the last reset
         named = dict(module.named_parameters())

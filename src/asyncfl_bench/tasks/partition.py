@@ -91,6 +91,7 @@ class Dirichlet:
                 best, best_short = count_cn, short
             if short == 0:
                 break
+        assert best is not None  # tries >= 1
         return best
 
 

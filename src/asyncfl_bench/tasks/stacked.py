@@ -44,8 +44,9 @@ class StackedPerceptron:
         parts = (
             [part for part in module if not isinstance(part, nn.Flatten)] if isinstance(module, nn.Sequential) else []
         )
-        linear, between = parts[::2], parts[1::2]
-        if not linear or not all(isinstance(part, nn.Linear) and part.bias is not None for part in linear):
+        linear = [part for part in parts[::2] if isinstance(part, nn.Linear) and part.bias is not None]
+        between = parts[1::2]
+        if not linear or len(linear) != len(parts[::2]):
             return None
         if len(between) != len(linear) - 1 or not all(isinstance(part, nn.ReLU) for part in between):
             return None

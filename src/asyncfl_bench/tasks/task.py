@@ -44,7 +44,8 @@ class Task:
         self.device = torch.device(device)
         self._x_train, self._y_train = self._on_device(data.x_train), self._on_device(data.y_train)
         self._x_test, self._y_test = self._on_device(data.x_test), self._on_device(data.y_test)
-        self._factor = self._offset = None
+        self._factor: Tensor | None = None
+        self._offset: Tensor | None = None
         if data.scale is not None:
             mean, std = np.asarray(data.scale.mean), np.asarray(data.scale.std)
             self._factor = self._on_device((1 / (255 * std)).astype(np.float32)).view(-1, 1, 1)
@@ -112,7 +113,9 @@ class Task:
 
     def _as_float(self, x: Tensor) -> Tensor:
         """Pixels to normalised float32; floats pass."""
-        return x if self._factor is None else x.float().mul_(self._factor).add_(self._offset)
+        if self._factor is None or self._offset is None:
+            return x
+        return x.float().mul_(self._factor).add_(self._offset)
 
 
 def crop_and_flip(x: Tensor, dy_b: Tensor, dx_b: Tensor, flip_b: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from io import FileIO
 from pathlib import Path
 
 from ..errors import BenchError
@@ -21,7 +22,7 @@ class MetricsFile:
 
     def __init__(self, path: Path):
         self.path = Path(path)
-        self._file = None
+        self._file: FileIO | None = None
 
     def write(self, row: dict[str, object]) -> None:
         """Appends one point: the five COUNTERS first, then the metrics in the order given.

@@ -6,7 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
 
 _SECONDS_BETWEEN_REDRAWS = 0.1
 
@@ -35,7 +39,8 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._started, self._done_before = clock(), done
-        self._bar = self._task = None
+        self._bar: RichProgress | None = None
+        self._task: TaskID  # of the bar, set with it
         self._unshown: tuple | None = None
         self._lines_written = 0
         if self._stream is not None and self._stream.isatty() and os.environ.get("TERM") != "dumb":
@@ -71,6 +76,7 @@ class Progress:
             self._bar = None
 
     def _show(self, now: float) -> None:
+        assert self._unshown is not None
         done, iteration, accuracy, virtual_time, rate = self._unshown
         self._unshown = None
         accuracy_text = "-" if accuracy is None else f"{100 * accuracy:.1f} %"
@@ -99,12 +105,12 @@ class Progress:
 
     def _open_bar(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import BarColumn, ProgressColumn, TaskProgressColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
         console = Console(file=self._stream, force_terminal=True)
         wide = console.width >= 100  # in a narrow terminal the numbers matter more than the bar
-        columns = [TextColumn("{task.description}", markup=False), TaskProgressColumn()]
+        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), TaskProgressColumn()]
         columns += [BarColumn(bar_width=16)] if wide else []
         columns += [TextColumn("{task.fields[facts]}", markup=False)]
         # No thread beside the simulation: the bar is drawn when told.
@@ -112,7 +118,13 @@ class Progress:
         self._bar.start()
         room = 28 if wide else 15
         label = self.label if len(self.label) <= room else self.label[: room - 1] + "…"
-        self._task = self._bar.add_task(label, total=self.total, completed=self._done_before, facts="")
+        # rich takes a float here too, as its update() says
+        self._task = self._bar.add_task(
+            label,
+            total=self.total,
+            completed=self._done_before,  # type: ignore[arg-type]
+            facts="",
+        )
 
 
 def _clock_text(seconds: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -75,7 +75,8 @@ class RunDirectory:
 
     def write_partition(self, indices_n: Sequence[np.ndarray]) -> None:
         """partition.npz: the sample indices of client i under the key ``client_i``."""
-        arrays = {f"client_{i}": np.asarray(indices) for i, indices in enumerate(indices_n)}
+        # Any: NumPy's hints take any keyword for its flag allow_pickle
+        arrays: dict[str, Any] = {f"client_{i}": np.asarray(indices) for i, indices in enumerate(indices_n)}
         with atomic_write(self.path / PARTITION_NAME) as file:
             np.savez(file, **arrays)
 

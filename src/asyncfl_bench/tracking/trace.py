@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ class Trace:
         """All arrivals so far, one array per column."""
         self._convert()
         if len(self._chunks) != 1:
-            empty = [np.empty(0, dtype) for dtype in TRACE_TYPES.values()]
+            empty: list[np.ndarray] = [np.empty(0, dtype) for dtype in TRACE_TYPES.values()]
             parts = zip(*self._chunks, strict=True) if self._chunks else zip(empty, strict=True)
             self._chunks = [[np.concatenate(part) for part in parts]]
         return dict(zip(TRACE_TYPES, self._chunks[0], strict=True))
@@ -63,7 +64,7 @@ class Trace:
 
         return {name: torch.from_numpy(column.copy()) for name, column in self.columns().items()}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Replaces the arrivals by those of ``state_dict()``."""
         self._pending = []
         self._chunks = [[state[name].numpy().astype(dtype) for name, dtype in TRACE_TYPES.items()]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import BenchError, check, check_choice
 from .metrics import COUNTERS
@@ -27,7 +28,7 @@ class LocalTrackerConfig:
 class Tracker:
     """Interface of all trackers: ``start`` once, ``log`` per logged point, ``finish`` in a ``finally``."""
 
-    Config = LocalTrackerConfig
+    Config: type[Any] = LocalTrackerConfig
 
     def __init__(self, config: object):
         self.config = config
@@ -88,10 +89,11 @@ class WandbTracker(Tracker):
     """
 
     Config = WandbTrackerConfig
+    config: WandbTrackerConfig
 
     def __init__(self, config: WandbTrackerConfig):
         super().__init__(config)
-        self._run = None
+        self._run: Any = None  # W&B's run while there is one
         self._warned = False
 
     def start(self, config, name, group, job_type, run_id, directory=None) -> None:
