@@ -80,6 +80,21 @@ def peak_memory(device_name: str) -> int:
     return int(kilobytes * (1 if platform.system() == "Darwin" else 1024))
 
 
+def free_memory(device_name: str) -> int | None:
+    """Bytes that can be had on the device now; None where that cannot be told."""
+    if device_name.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.mem_get_info(device_name)[0])
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
 @cache
 def versions() -> dict[str, str]:
     names = ("asyncfl_bench", "torch", "torchvision", "numpy", "hydra-core", "omegaconf", "wandb")

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from . import environment
 from .config import Settings
-from .errors import BenchError
+from .errors import BenchError, ConfigError
 from .randomness import Streams
 
 
@@ -54,7 +54,6 @@ class World:
         self.model_d = self.task.flat.initial_d()
         self.rule = parts["algorithm"].build()
         n = root.n_clients
-        sends_changes = getattr(self.rule, "sends_changes", False)
         self.executor = make_executor(
             self.executor_kind,
             self.task,
@@ -64,9 +63,13 @@ class World:
             device=self.device,
             cores=self.cores,
             augment=client.augment,
-            changes=ClientMemories(n, self.model_d) if sends_changes else None,
             statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
         )
+        self.vectors = self._vectors(n, root.concurrency)
+        self.memory_mib = self.vectors * flat.d * 4 / 2**20
+        self._refuse_if_too_large(n, root.concurrency)
+        if self.rule.sends_changes:
+            self.executor.changes = ClientMemories(n, self.model_d)
         self.simulation = Simulation(
             rule=self.rule,
             model_d=self.model_d,
@@ -82,10 +85,25 @@ class World:
             budget=settings.budget,
             streams=streams,
         )
-        client_vectors = n if sends_changes else 0
-        in_flight = min(root.concurrency, n) + 1
-        self.vectors = self.rule.vectors(n) + client_vectors + in_flight + 3
-        self.memory_mib = self.vectors * self.task.flat.d * 4 / 2**20
+
+    def _vectors(self, n: int, concurrency: int) -> int:
+        """The most vectors of d floats the run keeps: the rule's, the clients', the versions in flight, workspaces."""
+        workspaces = 3 * self.executor.together if self.executor.together > 1 else 1
+        return self.rule.vectors(n) + (n if self.rule.sends_changes else 0) + min(concurrency, n) + workspaces + 3
+
+    def _refuse_if_too_large(self, n: int, concurrency: int) -> None:
+        free = environment.free_memory(self.device)
+        each = self.task.flat.d * 4
+        if free is None or self.vectors * each <= free:
+            return
+        fitting = max((m for m in range(1, n) if self._vectors(m, concurrency) * each <= free), default=0)
+        advice = f"n_clients={fitting} would fit" if fitting else "a smaller model is needed"
+        raise ConfigError(
+            "n_clients",
+            n,
+            f"needs {self.vectors} vectors of {self.task.flat.d} floats, {self.memory_mib / 1024:.1f} GiB, and "
+            f"{self.device} has {free / 2**30:.1f} GiB free; {advice}",
+        )
 
     def describe(self, settings: Settings) -> str:
         """What this run is and what it will cost, in one line."""

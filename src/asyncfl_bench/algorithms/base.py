@@ -39,6 +39,7 @@ class ServerRule:
 
     accepts          kinds of upload it can use, its own kind first
     first_round      asks for one upload of every client at w0 before anything else
+    sends_changes    its clients send the change against their previous upload, which they remember
     moves_each_tick  takes its step in ``tick`` (tick clock only) instead of in ``receive``
     state_names      attributes that make up its state: tensors, numbers, lists
     """
@@ -46,6 +47,7 @@ class ServerRule:
     Config = RuleConfig
     accepts: tuple[str, ...] = ("difference", "gradient")
     first_round = False
+    sends_changes = False
     moves_each_tick = False
     state_names: tuple[str, ...] = ()
 
