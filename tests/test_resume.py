@@ -54,7 +54,7 @@ def test_checkpoints_are_replaced_whole_and_the_one_before_is_kept(tmp_path):
     assert done == [60, 45]
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "foreign", "other run"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "foreign", "other run", "incomplete"])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(damage, tmp_path, capfd):
     words, directory, whole = interrupted(tmp_path)
     path = directory / "checkpoint.pt"
@@ -64,6 +64,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(damage, tmp_pa
         path.write_bytes(b"")
     elif damage == "foreign":
         torch.save({"weights": torch.zeros(3)}, path)
+    elif damage == "incomplete":
+        saved = torch.load(path, weights_only=True)
+        del saved["state"]["model_d"]
+        torch.save(saved, path)
     else:
         saved = torch.load(path, weights_only=True)
         torch.save(saved | {"identity": "00000000"}, path)

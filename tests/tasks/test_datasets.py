@@ -289,3 +289,17 @@ def test_a_synthetic_client_is_the_same_among_few_and_many():
 def test_synthetic_refuses_another_number_of_clients():
     with pytest.raises(ConfigError, match=r"^clients=20: must be null or equal n_clients=30"):
         synthetic(30, clients=20)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"client_train": np.array([0, 1, -1, 0])}, "client ids >= 0, found -1"),
+        ({"x_train": np.zeros((4, 3, 8, 8), np.uint8)}, r"channels last, \(N, H, W, C\), found uint8 of shape"),
+    ],
+)
+def test_arrays_that_would_be_misread_are_refused(change, said, tmp_path):
+    x, y = np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1])
+    np.savez(tmp_path / "own.npz", **({"x_train": x, "y_train": y, "x_test": x, "y_test": y} | change))
+    with pytest.raises(DataError, match=said):
+        Arrays(ArraysConfig(path=str(tmp_path / "own.npz"))).load(tmp_path, Streams(0), 2)

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..errors import BenchError
 
 FORMAT = "asyncfl_bench checkpoint 1"
+PARTS = ("simulation", "rule", "executor", "model_d", "arrivals", "trace", "lines", "wall_time")
 
 
 def save(path: Path, identity: str, state: dict) -> None:
@@ -73,4 +74,7 @@ def _read(path: Path, identity: str) -> dict:
         raise BenchError(f"{path}: not a checkpoint of this program and version")
     if saved["identity"] != identity:
         raise BenchError(f"{path}: belongs to run {saved['identity']}, not to {identity}: its settings differ")
+    missing = [part for part in PARTS if part not in saved["state"]]
+    if missing:
+        raise BenchError(f"{path}: the checkpoint lacks {', '.join(missing)}")
     return saved["state"]

@@ -180,6 +180,8 @@ class Arrays:
 
 def _checked_samples(path: Path, name: str, x: np.ndarray) -> np.ndarray:
     if x.dtype == np.uint8 and x.ndim in (3, 4) and x.size:
+        if x.ndim == 4 and x.shape[3] > 4 >= x.shape[1]:  # read as it stands, rows would be taken for channels
+            raise DataError(f"{path}: {name} must have its channels last, (N, H, W, C), found uint8 of shape {x.shape}")
         return channels_first(x)
     if np.issubdtype(x.dtype, np.floating) and x.ndim in (2, 4) and x.size:
         with np.errstate(over="ignore"):  # a float64 too large for float32 is reported as infinite, below
@@ -211,5 +213,7 @@ def _natural(path: Path, client: np.ndarray | None, samples: int) -> list[np.nda
     if not np.issubdtype(client.dtype, np.integer) or client.shape != (samples,):
         found = f"found {client.dtype} of shape {client.shape}"
         raise DataError(f"{path}: client_train must be {samples} integers, one per training sample, {found}")
+    if client.min() < 0:
+        raise DataError(f"{path}: client_train must hold client ids >= 0, found {client.min()}")
     _, first = np.unique(np.sort(client), return_index=True)
     return np.split(np.argsort(client, kind="stable").astype(np.int64), first[1:])
