@@ -51,7 +51,10 @@ def test_help_shows_every_group_with_its_choices_and_loads_no_torch():
         (["client.local_steps=3"], "client.local_steps=3: must be 1 for uploads that are gradients"),
         (["algorithm.step_on=tick", "clock=time"], "algorithm.step_on=tick: must be arrival or auto"),
         (["budget.server_iterations=null"], "budget.server_iterations=null: must be set"),
-        (["budget.server_iterations=null", "budget.uploads=9"], "algorithm.eta=null: .*needs budget.server_iterations"),
+        (
+            ["budget.server_iterations=null", "budget.virtual_time=9"],
+            "algorithm.eta=null: .*needs T, algorithm.horizon",
+        ),
         (["device=gpu"], "device=gpu: must be auto, cpu, cuda"),
         (["n_clients=2000"], "n_clients=2000|heterogeneity.min_samples"),
         (["ace"], "ace=: must be written key=value"),
@@ -98,7 +101,7 @@ def test_a_grid_runs_every_combination_and_a_failing_run_stops_no_other(tmp_path
     assert status == {("asgd", "ok"), ("fedbuff", "ok"), ("fedbuff", "diverged")}
     assert answer.returncode == 1
     assert "2 of 8 runs did not finish" in answer.stderr
-    assert "afl-run algorithm=fedbuff client.lr=1e+38 seed=0" in answer.stderr
+    assert "afl-run seed=0 algorithm=fedbuff client.lr=1e+38 scale=smoke model=softmax" in answer.stderr
 
 
 def test_a_repeated_grid_only_runs_what_is_missing(tmp_path):
@@ -108,7 +111,7 @@ def test_a_repeated_grid_only_runs_what_is_missing(tmp_path):
     before = [path.stat().st_mtime_ns for path in paths]
     paths[1].unlink()
     again = afl_run(*words)
-    assert again.stdout.count("already complete") == 2
+    assert "3 runs, 2 of them finished already" in again.stderr and again.stdout.count("done") == 1
     after = [path.stat().st_mtime_ns for path in paths]
     assert [b == a for b, a in zip(before, after, strict=True)] == [True, False, True]
 

@@ -40,7 +40,11 @@ def test_every_yaml_has_a_description_and_a_comment_for_every_key(group, name):
     assert lines[0].startswith("# "), "the first line says what this is"
     for line in lines[1:]:
         key = line.split(":")[0].strip()
-        if key in ("_target_", "defaults", "") or (not line.split(":", 1)[1].strip() and not line.startswith(" ")):
+        if (
+            key in ("_target_", "defaults", "hydra", "sweeper", "params", "")
+            or key.startswith("- override")
+            or (not line.split(":", 1)[1].strip() and not line.startswith(" "))
+        ):
             continue  # a section's own line
         assert " # " in line, f"{key} has no comment"
 

@@ -48,7 +48,7 @@ sys.exit(code or main(["runs"]))
 """
     answer = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
-    assert len(list((tmp_path / "runs").glob("*/summary.json"))) == 6
+    assert len(list((tmp_path / "runs/quickstart/six_algorithms/paper-smoke").glob("*/summary.json"))) == 6
     assert "delay_adaptive_asgd" in (tmp_path / "runs" / "report" / "table.md").read_text()
 
 

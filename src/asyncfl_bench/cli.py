@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from typing import Any
 
 from . import __version__
 from .composing import (
@@ -19,6 +18,7 @@ from .composing import (
     is_multirun,
     options,
     settings_of_job,
+    sweep_name,
     swept_keys,
 )
 from .errors import EXIT_INTERRUPTED, BenchError
@@ -145,18 +145,19 @@ def _multirun(overrides: list[str]) -> int:
 
     if any(o.startswith("resume=") and o != "resume=null" for o in overrides):
         raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
-    jobs = check_all(overrides)
-    print(f"{jobs} runs", file=sys.stderr)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
+    check_all(overrides)
+    name = sweep_name(overrides)
+    places = []
+    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
+        places = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
+    group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
-        return _hydra(["-m", *overrides, *_grouped(stamp)])
+        code = _hydra(["-m", *overrides, *places, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
     except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    if code == EXIT_INTERRUPTED:
         print("afl-run: stopped; the same command goes on where it was", file=sys.stderr)
-        return EXIT_INTERRUPTED
-
-
-def _grouped(stamp: str) -> list[str]:
-    return [f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP=multirun-{stamp}"]
+    return code
 
 
 def _hydra(arguments: list[str]) -> int:
@@ -164,36 +165,36 @@ def _hydra(arguments: list[str]) -> int:
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
-    outcomes: list[dict[str, Any]] = []
+    from . import sweeping
 
     def job(config) -> dict:
         """One job of a multirun. Returns its outcome instead of raising, so that the others go on."""
         place = HydraConfig.get()
-        words = list(place.overrides.task)
         try:
             settings = settings_of_job(config, place)
             from .experiment import execute
 
             result = execute(settings, os.environ.get("ASYNCFL_BENCH_GROUP"))
-            line, code, directory = closing_line(result), result.exit_code, str(result.directory)
+            line, code = closing_line(result), result.exit_code
         except BenchError as error:
-            line, code, directory = f"failed: {error}", error.exit_code, None
+            line, code = f"failed: {error}", error.exit_code
         with suppress(BrokenPipeError):  # nobody reads any more, but the runs are wanted
-            print(line, flush=True)
-        outcome = {"code": code, "line": line, "overrides": words, "directory": directory}
-        outcomes.append(outcome)
+            total = f"/{sweeping.launched}" if sweeping.launched else ""  # unknown in a process of its own
+            print(f"[{int(place.job.num) + 1}{total}] {line}", flush=True)
         if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt  # the person who stopped one job wants the rest stopped too
-        return outcome
+        return {"code": code}
 
     sys.argv = ["afl-run", *arguments]
     hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(job)()
-    failed = [outcome for outcome in outcomes if outcome["code"]]
-    if failed:
-        print(f"\n{len(failed)} of {len(outcomes)} runs did not finish; run one again with:", file=sys.stderr)
-        for outcome in failed:
-            print(f"  afl-run {' '.join(outcome['overrides'])}    # {outcome['line']}", file=sys.stderr)
-    return 1 if failed else 0
+    result = sweeping.last_result
+    if result is None:  # one of Hydra's own flags, or another sweeper
+        return 0
+    if result.interrupted:
+        return EXIT_INTERRUPTED
+    if said := sweeping.report(result):
+        print(said, file=sys.stderr)
+    return 1 if result.failed else 0
 
 
 def help_text() -> str:

@@ -6,11 +6,14 @@ first job starts.
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from .config import NOT_IDENTITY, PARTS, Settings, check_settings
-from .errors import ConfigError, did_you_mean
+from .errors import BenchError, ConfigError, did_you_mean
+from .grids import Grid, jobs_of, laid_out, parsed, values_of
+from .sweeping import Job
 
 
 def config_directory() -> Path:
@@ -31,7 +34,7 @@ def groups() -> dict[str, str]:
     for line in (config_directory() / "config.yaml").read_text().splitlines():
         entry, _, comment = line.partition("#")
         name, colon, _ = entry.strip().removeprefix("- ").removeprefix("optional ").partition(":")
-        if entry.strip().startswith("- ") and colon and "/" not in name:
+        if entry.strip().startswith("- ") and colon and "/" not in name and "@" not in name:
             found[name.strip()] = comment.strip()
     return found
 
@@ -92,34 +95,56 @@ def identity_of(config_path: Path) -> str | None:
         return None
 
 
+def sweep_grids(overrides: list[str]) -> list[Grid]:
+    """The grids of a multirun: those of its sweep file, with the overrides laid over.
+
+    ``["sweep=ace/figure2", "scale=small", "seed=0"]`` gives every axis of the file as {key: values}, the
+    seed narrowed to one value. Raises ConfigError.
+    """
+    sweeper = _hydra_config(_chosen(overrides)).hydra.sweeper
+    return laid_out(sweeper.get("params") or {}, sweeper.get("grids") or [], overrides)
+
+
 def check_all(overrides: list[str]) -> int:
     """Checks every value of every swept key once, the others at their first value. Returns the number of jobs."""
+    _check_overrides([o for o in overrides if _key_of(o) in groups()])
+    union = sweep_grids(overrides)
+    for grid in union:
+        first = {key: values[0] for key, values in grid.items()}
+        _compose_checked(first)
+        for key, values in grid.items():
+            for value in values[1:]:
+                _compose_checked(first | {key: value})
+    return len(jobs_of(union))
+
+
+def _compose_checked(job: dict[str, str]) -> None:
+    overrides = [f"{key}={value}" for key, value in job.items()]
     _check_overrides(overrides)
-    swept, plain = _swept(overrides)
-    named = {key for key, _ in swept} | {_key_of(o) for o in plain}
-    # a sweep file may bring lists of its own; what the command line says wins
-    for key, values in _sweep_file_params(plain + [f"{key}={values[0]}" for key, values in swept]).items():
-        if key not in named:
-            swept.append((key, values))
-    first = [f"{key}={values[0]}" for key, values in swept]
-    _check_overrides(plain + first)
-    _compose(plain + first)
-    jobs = 1
-    for place, (key, values) in enumerate(swept):
-        jobs *= len(values)
-        for value in values[1:]:
-            one = [*first[:place], f"{key}={value}", *first[place + 1 :]]
-            _check_overrides([f"{key}={value}"])
-            _compose(plain + one)
-    return jobs
+    _compose(overrides)
+
+
+def _chosen(overrides: list[str]) -> list[str]:
+    """What is chosen for groups, each at its first value: what a sweep file's own settings depend on."""
+    known = groups()
+    return [f"{o.partition('=')[0]}={values_of(parsed(o))[0]}" for o in overrides if _key_of(o) in known and "=" in o]
 
 
 def is_multirun(overrides: list[str]) -> bool:
     """True when the overrides name a sweep file that asks for a multirun by itself."""
     if not any(o.startswith("sweep=") and o != "sweep=null" for o in overrides):
         return False
-    _check_overrides(overrides)
-    return str(_hydra_config(overrides).hydra.mode).endswith("MULTIRUN")
+    _check_overrides(_chosen(overrides))
+    return str(_hydra_config(_chosen(overrides)).hydra.mode).endswith("MULTIRUN")
+
+
+def sweep_name(overrides: list[str]) -> str | None:
+    """``ace/figure2/paper-small``, with ``-long`` for the long horizon: a sweep's name, and where its runs are kept."""
+    choices = _hydra_config(_chosen(overrides)).hydra.runtime.choices
+    if choices.sweep is None:
+        return None
+    words = [choices.profile, choices.scale] + ([choices.horizon] if choices.horizon != "standard" else [])
+    return f"{choices.sweep}/{'-'.join(words)}"
 
 
 def _compose(overrides: list[str]) -> Settings:
@@ -138,6 +163,38 @@ def settings_of_job(config, hydra_config) -> Settings:
     if sub != ".":
         settings.place = Path(folder).expanduser() / sub
     return settings
+
+
+def settings_of_jobs(jobs: list[list[str]], load) -> list[Job]:
+    """Every job of a multirun with its settings; one that cannot be composed has its error instead.
+
+    load  composes the config of a list of overrides, Hydra's settings included. It takes tens of milliseconds, so jobs
+          that choose the same yaml files share one composition.
+    """
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    known = {*groups(), "hydra"}
+    bases: dict[tuple[str, ...], Any] = {}
+    found = []
+    for overrides in jobs:
+        plain = {o: parsed(o) for o in overrides}
+        values = [p for p in plain.values() if p.key_or_group.split(".")[0] not in known or "." in p.key_or_group]
+        values = [p for p in values if not (p.is_add() or p.is_force_add() or p.is_delete() or p.package)]
+        kept = tuple(o for o, p in plain.items() if p not in values)
+        try:
+            if kept not in bases:
+                bases[kept] = load(list(kept))
+            config = copy.deepcopy(bases[kept])
+            for override in values:
+                OmegaConf.update(config, override.key_or_group, override.value())
+            found.append(Job(overrides, settings_of_job(config, config.hydra)))
+        except BenchError as error:
+            found.append(Job(overrides, None, str(error)))
+        except (HydraException, OmegaConfBaseException) as error:
+            found.append(Job(overrides, None, str(_explained(error, overrides))))
+    return found
 
 
 def _hydra_config(overrides: list[str]):
@@ -172,9 +229,9 @@ def _check_overrides(overrides: list[str]) -> None:
     known_groups = groups()
     tree = None
     for text in overrides:
-        override = _parsed(text)
+        override = parsed(text)
         key = override.key_or_group
-        values = _values(override)
+        values = values_of(override)
         if key in known_groups:
             available = options(key)
             for value in values:
@@ -184,7 +241,7 @@ def _check_overrides(overrides: list[str]) -> None:
         elif not override.is_add() and not override.is_force_add() and not key.startswith("hydra"):
             if tree is None:
                 chosen = [o for o in overrides if _key_of(o) in known_groups]
-                tree = _hydra_config([f"{_key_of(o)}={_values(_parsed(o))[0]}" for o in chosen])
+                tree = _hydra_config([f"{_key_of(o)}={values_of(parsed(o))[0]}" for o in chosen])
             _check_key(key, values[0] if values else "", tree, known_groups)
 
 
@@ -207,45 +264,11 @@ def _check_key(key: str, value: str, tree, known_groups: dict[str, str]) -> None
         node = node._get_node(word)
 
 
-def _parsed(text: str):
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        return OverridesParser.create().parse_override(text)
-    except HydraException:
-        key, _, value = str(text).partition("=")
-        raise ConfigError(key, value, "must be written key=value; quote text with spaces or special signs") from None
-
-
-def _values(override) -> list[str]:
-    if override.is_delete():
-        return []
-    if override.is_sweep_override():
-        return [str(value) for value in override.sweep_string_iterator()]
-    return [str(override.get_value_element_as_str())]
-
-
 def _key_of(text: str) -> str:
     return text.lstrip("+~").partition("=")[0].partition("@")[0]
 
 
 def swept_keys(overrides: list[str]) -> list[tuple[str, list[str]]]:
     """(key, values) of every override that lists several values."""
-    return _swept(overrides)[0]
-
-
-def _swept(overrides: list[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
-    swept, plain = [], []
-    for text in overrides:
-        override = _parsed(text)
-        if override.is_sweep_override():
-            swept.append((text.partition("=")[0], _values(override)))
-        else:
-            plain.append(text)
-    return swept, plain
-
-
-def _sweep_file_params(overrides: list[str]) -> dict[str, list[str]]:
-    params = _hydra_config(overrides).hydra.sweeper.get("params") or {}
-    return {str(key): _values(_parsed(f"{key}={value}")) for key, value in params.items()}
+    found = [(text.partition("=")[0], parsed(text)) for text in overrides]
+    return [(key, values_of(override)) for key, override in found if override.is_sweep_override()]

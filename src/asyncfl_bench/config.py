@@ -22,6 +22,8 @@ from omegaconf.errors import OmegaConfBaseException
 from .errors import ConfigError, check, check_choice, did_you_mean
 
 DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
+# Raised whenever the same settings begin to give other numbers: a run finished under another contract is run again
+CONTRACT = 1
 PARTS = (
     "dataset",
     "heterogeneity",
@@ -33,6 +35,8 @@ PARTS = (
     "algorithm",
     "tracking",
 )
+# groups that only set other settings; a run remembers what was chosen
+ORIGINS = ("paper", "sweep", "profile", "scale", "horizon")
 # settings that say where and how to compute, not what: they leave a run's identity alone
 NOT_IDENTITY = (
     "tracking",
@@ -51,15 +55,24 @@ NOT_IDENTITY = (
 
 @dataclass
 class EvaluationConfig:
-    """every: server iterations between evaluations (>= 1); every_time: units of virtual time, instead of iterations."""
+    """every: server iterations between evaluations (>= 1); every_time: units of virtual time instead; every_uploads:
+    uploads instead, at the first server iteration that completes so many.
+    validation_share: of the training samples, held back before they are split over the clients, in [0, 1)."""
 
     every: int = 10
     every_time: float | None = None
+    every_uploads: int | None = None
+    validation_share: float = 0.0
 
     def __post_init__(self) -> None:
         check(self.every >= 1, "every", self.every, "a whole number >= 1")
         ok = self.every_time is None or self.every_time > 0
         check(ok, "every_time", self.every_time, "a number > 0, or null to count server iterations")
+        ok = self.every_uploads is None or self.every_uploads >= 1
+        check(ok, "every_uploads", self.every_uploads, "a whole number >= 1, or null to count server iterations")
+        both = self.every_time is not None and self.every_uploads is not None
+        check(not both, "every_uploads", self.every_uploads, "null when evaluation.every_time is set: choose one")
+        check(0 <= self.validation_share < 1, "validation_share", self.validation_share, "a number in [0, 1)")
 
 
 @dataclass
@@ -168,7 +181,7 @@ def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
         raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
     tree.pop("hydra", None)
     tree.pop("choices", None)
-    for group in ("scale", "sweep"):
+    for group in ORIGINS:
         tree.pop(group, None)
     sections = {"budget": BudgetConfig, "evaluation": EvaluationConfig, "checkpoint": CheckpointConfig}
     root_names = [f.name for f in dataclasses.fields(RootConfig)]
@@ -179,7 +192,7 @@ def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
     settings = Settings(
         root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts={name: _part(tree.get(name), name) for name in PARTS},
-        choices={name: choices[name] for name in PARTS if name in choices},
+        choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
         **{name: _typed(cls, _section(tree, name), name) for name, cls in sections.items()},
     )
     _check_paths(settings)
@@ -274,10 +287,14 @@ def _resolve_across(settings: Settings) -> None:
     if root.concurrency is None:
         root.concurrency = n
 
+    horizon = rule.horizon or budget.server_iterations
+    if horizon is None and budget.uploads is not None:
+        horizon = max(1, budget.uploads // getattr(rule, "buffer_size", 1))
+    rule.horizon = None  # it has said all it can through eta: runs of one eta are the same run
     if rule.eta is None:
-        if budget.server_iterations is None:
-            raise ConfigError("algorithm.eta", None, "c * sqrt(n / T) needs budget.server_iterations; or set a number")
-        rule.eta = rule.c * (n / budget.server_iterations) ** 0.5
+        if horizon is None:
+            raise ConfigError("algorithm.eta", None, "c * sqrt(n / T) needs T, algorithm.horizon; or set a number")
+        rule.eta = rule.c * (n / horizon) ** 0.5
     if hasattr(rule, "step_on"):
         if rule.step_on == "auto":
             rule.step_on = "tick" if root.clock == "ticks" else "arrival"
@@ -285,9 +302,9 @@ def _resolve_across(settings: Settings) -> None:
         check(ok, "algorithm.step_on", rule.step_on, f"arrival or auto: there are no ticks under clock={root.clock}")
     away = parts["availability"].config
     if hasattr(away, "at_iteration") and away.at_iteration is None:
-        if budget.server_iterations is None:
-            raise ConfigError("availability.at_iteration", None, "half the budget needs budget.server_iterations")
-        away.at_iteration = max(1, budget.server_iterations // 2)
+        if horizon is None:
+            raise ConfigError("availability.at_iteration", None, "half the horizon needs algorithm.horizon; or set it")
+        away.at_iteration = max(1, horizon // 2)
     if hasattr(rule, "tau_c") and rule.tau_c is None:
         rule.tau_c = root.concurrency
     size = getattr(rule, "buffer_size", 1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .config import Settings
+from .config import CONTRACT, Settings
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
     from .tracking.rundir import RunDirectory
     from .world import World
 
-    if (finished := _finished(settings)) is not None:
-        return finished
+    if (result := finished(settings)) is not None:
+        return result
     _refuse_strangers(settings)
     world = World(settings)  # may refuse; nothing is on disk yet
     run_directory = RunDirectory(settings.directory)
@@ -108,13 +108,14 @@ def _alone_in(directory: Path):
             (directory / ".lock").unlink()
 
 
-def _finished(settings: Settings) -> RunResult | None:
+def finished(settings: Settings) -> RunResult | None:
     """The result of an earlier complete run with the same settings, if it has all that is asked for."""
     if settings.root.rerun:
         return None
     try:
         summary = json.loads((settings.directory / "summary.json").read_text())
         complete = summary["exit_status"] == "ok" and summary["identity"] == settings.identity
+        complete = complete and summary.get("contract") == CONTRACT
         if not complete or not {"final", "best", "used", "name", "wall_seconds", "stopped_by"} <= set(summary):
             return None
     except (OSError, ValueError, TypeError, KeyError):

@@ -20,6 +20,7 @@ STREAMS = (
     "dropout",  # who drops out
     "batch",  # mini-batches
     "augment",  # crops and flips
+    "validation",  # which training samples are held back
     "cache",  # stochastic rounding of cached vectors
 )
 

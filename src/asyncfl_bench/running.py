@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from . import environment
-from .config import Settings
+from .config import CONTRACT, Settings
 from .diagnostics.arrivals import Arrivals
 from .errors import BenchError
 from .simulation import checkpoint
@@ -120,7 +120,15 @@ class Run:
 
     def iterated(self, counters) -> None:
         """Called after every server iteration."""
-        if self.settings.evaluation.every_time is None and counters.iteration % self.settings.evaluation.every == 0:
+        config = self.settings.evaluation
+        if config.every_time is not None:
+            return
+        if config.every_uploads is not None:
+            logged = self._logged_at[1] if self._logged_at is not None else 0
+            due = counters.uploads // config.every_uploads > logged // config.every_uploads
+        else:
+            due = counters.iteration % config.every == 0
+        if due:
             self._log(counters)
 
     def _evaluate_until(self, time_of_next_event: float) -> bool:
@@ -255,6 +263,7 @@ class Run:
             "stopped_by": self.ended_by,
             "name": settings.name,
             "identity": settings.identity,
+            "contract": CONTRACT,
             "algorithm": settings.choices.get("algorithm"),
             "dataset": settings.choices.get("dataset"),
             "delay": settings.choices.get("delay"),

@@ -36,6 +36,7 @@ class World:
                 streams=streams,
                 device=self.device,
                 augment=client.augment,
+                validation_share=settings.evaluation.validation_share,
             )
         except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
             reason = (str(error) or type(error).__name__).splitlines()[0]

@@ -22,16 +22,20 @@ STEP_ON = ("auto", "arrival", "tick")  # `auto` is resolved when the run is comp
 class RuleConfig:
     """Fields every rule has: its server step.
 
-    eta  server step > 0; null means c * sqrt(n / T) with T the budget's server iterations
-    c    the factor in that formula, > 0
+    eta      server step > 0; null means c * sqrt(n / T)
+    c        the factor in that formula, > 0
+    horizon  T in that formula, server iterations >= 1; null means the budget's, or its uploads / uploads per iteration
     """
 
     eta: float | None = None
     c: float = 1.0
+    horizon: int | None = None
 
     def __post_init__(self) -> None:
         check(self.eta is None or self.eta > 0, "eta", self.eta, "a number > 0, or null for c * sqrt(n / T)")
         check(self.c > 0, "c", self.c, "a number > 0")
+        ok = self.horizon is None or self.horizon >= 1
+        check(ok, "horizon", self.horizon, "a whole number >= 1, or null for the budget's server iterations")
 
 
 class ServerRule:

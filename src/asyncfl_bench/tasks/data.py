@@ -5,13 +5,13 @@ Legend: N samples, C channels, H height, W width, F features, n clients.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import BenchError
+from ..errors import BenchError, ConfigError
 
 
 class DataError(BenchError):
@@ -35,6 +35,7 @@ class Data:
     scale            for uint8 images; None for floats, which are used as they are
     natural          sample indices of each client, for data that come with clients
     augmentable      whether random crops and flips make sense (colour photographs)
+    x_validation, y_validation  samples held back from the training set, as ``hold_back`` makes them, or None
     """
 
     x_train: np.ndarray
@@ -45,11 +46,38 @@ class Data:
     scale: Scale | None = None
     natural: list[np.ndarray] | None = None
     augmentable: bool = False
+    x_validation: np.ndarray | None = None
+    y_validation: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one sample: (C, H, W) or (F,)."""
         return self.x_train.shape[1:]
+
+
+def hold_back(data: Data, share: float, generator: np.random.Generator) -> Data:
+    """``data`` with a random share of its training samples moved to the validation set; natural clients keep the rest.
+
+    Raises ConfigError when that leaves no training or no validation sample.
+    """
+    total = len(data.y_train)
+    count = round(share * total)
+    if not 0 < count < total:
+        raise ConfigError("evaluation.validation_share", share, f"must leave samples on both sides of {total}")
+    held = np.zeros(total, dtype=bool)
+    held[generator.permutation(total)[:count]] = True
+    natural = None
+    if data.natural is not None:
+        place = np.cumsum(~held) - 1  # of each sample among those that stay
+        natural = [place[part[~held[part]]] for part in data.natural]
+    return replace(
+        data,
+        x_train=data.x_train[~held],
+        y_train=data.y_train[~held],
+        x_validation=data.x_train[held],
+        y_validation=data.y_train[held],
+        natural=natural,
+    )
 
 
 def checked_labels(path: Path, arrays: dict[str, np.ndarray], split: str, classes: int | None) -> np.ndarray:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from ..randomness import Streams
 from ..types import ClientTable
-from .data import Data
+from .data import Data, hold_back
 from .flat import FlatModel
 
 CROP_PADDING = 4  # pixels on each side, the customary choice for 32x32 photographs
@@ -43,7 +43,9 @@ class Task:
         self.classes, self.shape = data.classes, tuple(data.shape)
         self.device = torch.device(device)
         self._x_train, self._y_train = self._on_device(data.x_train), self._on_device(data.y_train)
-        self._x_test, self._y_test = self._on_device(data.x_test), self._on_device(data.y_test)
+        self._judged = {"test": (self._on_device(data.x_test), self._on_device(data.y_test))}
+        if data.x_validation is not None and data.y_validation is not None:
+            self._judged["validation"] = self._on_device(data.x_validation), self._on_device(data.y_validation)
         self._factor: Tensor | None = None
         self._offset: Tensor | None = None
         if data.scale is not None:
@@ -83,26 +85,34 @@ class Task:
         return self.flat.gradient(w_d, x, y, out_d)
 
     def evaluate(self, w_d: Tensor) -> dict[str, float]:
-        """``test/accuracy`` (share, 0 to 1) and ``test/loss`` (mean cross-entropy in nats) of ``w_d`` on the test set.
+        """``test/accuracy`` (share, 0 to 1) and ``test/loss`` (mean cross-entropy in nats) of ``w_d`` on the test set,
+        and ``validation/…`` on the samples held back, if any.
 
         Draws nothing and leaves the model as it was. A model that has diverged gives a loss of NaN or infinity and an
         accuracy at chance level (NaN outputs count as a vote for the first class).
         """
+        return {
+            f"{name}/{key}": value
+            for name, (x, y) in self._judged.items()
+            for key, value in self._judge(w_d, x, y).items()
+        }
+
+    def _judge(self, w_d: Tensor, x_all: Tensor, y_all: Tensor) -> dict[str, float]:
         size = EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
         correct, loss = [], []
-        for x, y in zip(self._x_test.split(size), self._y_test.split(size), strict=True):
+        for x, y in zip(x_all.split(size), y_all.split(size), strict=True):
             logits = self.flat.logits(w_d, self._as_float(x))
             correct.append((logits.argmax(dim=1) == y).sum())
             loss.append(F.cross_entropy(logits, y, reduction="sum").double())
-        total = len(self._y_test)  # divided at the end: one wait for the device instead of one per batch
+        total = len(y_all)  # divided at the end: one wait for the device instead of one per batch
         hits, nats = torch.stack([torch.stack(correct).sum().double(), torch.stack(loss).sum()]).tolist()
-        return {"test/accuracy": hits / total, "test/loss": nats / total}
+        return {"accuracy": hits / total, "loss": nats / total}
 
     def describe(self) -> dict:
         """Facts for the log and the summary."""
         return {
             "train_samples": len(self._y_train),
-            "test_samples": len(self._y_test),
+            "test_samples": len(self._judged["test"][1]),
             "classes": self.classes,
             "shape": list(self.shape),
             "clients": self.clients.n,
@@ -150,6 +160,7 @@ def build_task(
     streams: Streams,
     device: str,
     augment: bool = False,
+    validation_share: float = 0.0,
 ) -> Task:
     """Loads the data, splits them over the clients and builds the model.
 
@@ -160,6 +171,8 @@ def build_task(
         raise ConfigError("n_clients", n_clients, "must be an integer >= 1")
     with _in_group("dataset"):
         data = dataset.load(Path(data_dir), streams, n_clients)
+    if validation_share:
+        data = hold_back(data, validation_share, streams.validation())
     samples = len(data.y_train)
     if n_clients > samples:
         raise ConfigError("n_clients", n_clients, f"must be at most {samples}, the training samples of the data set")

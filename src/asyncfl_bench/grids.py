@@ -1,0 +1,64 @@
+"""The jobs of a multirun: unions of grids in a sweep file, with the command line laid over them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+Grid = dict[str, list[str]]
+
+
+def parsed(text: str):
+    """An override as Hydra understands it. Raises ConfigError."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    from .errors import ConfigError
+
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException:
+        key, _, value = str(text).partition("=")
+        raise ConfigError(key, value, "must be written key=value; quote text with spaces or special signs") from None
+
+
+def values_of(override) -> list[str]:
+    """The values an override lists, each as it would be written alone; none for a deletion."""
+    if override.is_delete():
+        return []
+    if override.is_sweep_override():
+        return [str(value) for value in override.sweep_string_iterator()]
+    return [str(override.get_value_element_as_str())]
+
+
+def laid_out(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], arguments: list[str]) -> list[Grid]:
+    """Grids {key: values} whose union is the multirun.
+
+    params     key -> comma-separated values, part of every grid
+    grids      the same for parts of the union that have keys of their own, for example one algorithm's threshold
+    arguments  overrides of the command line. A key that only some grids have applies to those: its values choose among
+               theirs, and values no grid lists join the first. Any other key applies to all.
+    """
+    union = [{key: values_of(parsed(f"{key}={v}")) for key, v in {**params, **grid}.items()} for grid in grids or [{}]]
+    for text in arguments:
+        key, values = text.partition("=")[0], values_of(parsed(text))
+        owners = [grid for grid in union if key in grid]
+        if key in params or not owners:
+            for grid in union:
+                grid[key] = values
+            continue
+        listed = {value for grid in owners for value in grid[key]}
+        new = [value for value in values if value not in listed]
+        for place, grid in enumerate(owners):
+            grid[key] = [value for value in values if value in grid[key]] + (new if place == 0 else [])
+    return [grid for grid in union if all(grid.values())]
+
+
+def jobs_of(union: list[Grid]) -> list[list[str]]:
+    """The overrides of every job, in the order of the grids, each job once."""
+    jobs: dict[tuple[str, ...], list[str]] = {}
+    for grid in union:
+        for values in itertools.product(*grid.values()):
+            job = [f"{key}={value}" for key, value in zip(grid, values, strict=True)]
+            jobs.setdefault(tuple(sorted(job)), job)
+    return list(jobs.values())

@@ -1,0 +1,56 @@
+"""Hydra's own sweeper, with unions of grids, and without the runs that are finished already.
+
+It lies in this package because Hydra accepts plugins from nowhere else. Which launcher runs the jobs is Hydra's affair.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_store import ConfigStore
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+
+@dataclass
+class OwedRunsConf:
+    """params: key -> comma-separated values, all combined.  grids: several such, each combined with params."""
+
+    _target_: str = "hydra_plugins.asyncfl_sweeper.OwedRuns"
+    max_batch_size: int | None = None
+    params: dict[str, str] = field(default_factory=dict)
+    grids: list[Any] = field(default_factory=list)
+
+
+ConfigStore.instance().store(group="hydra/sweeper", name="owed_runs", node=OwedRunsConf, provider="asyncfl_bench")
+
+
+class OwedRuns(BasicSweeper):
+    """Launches what a sweep still owes, in one batch (or batches of ``max_batch_size``)."""
+
+    def __init__(self, max_batch_size: int | None, params: dict[str, str], grids: list[dict[str, str]]):
+        super().__init__(max_batch_size=max_batch_size, params=dict(params))
+        self.grids = [{key: str(values) for key, values in grid.items()} for grid in grids]
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
+
+    def sweep(self, arguments: list[str]) -> Any:
+        from asyncfl_bench.composing import settings_of_jobs
+        from asyncfl_bench.grids import jobs_of, laid_out
+        from asyncfl_bench.sweeping import run_owed
+
+        assert self.config is not None and self.hydra_context is not None
+        loader = self.hydra_context.config_loader
+        folder = Path(self.config.hydra.sweep.dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        jobs = jobs_of(laid_out(self.params, self.grids, arguments))
+        owed = settings_of_jobs(jobs, lambda overrides: loader.load_sweep_config(self.config, overrides))
+        return run_owed(owed, self._launch, self.max_batch_size)
+
+    def _launch(self, batch: Sequence[Sequence[str]], first: int) -> Sequence[Any]:
+        assert self.launcher is not None
+        return self.launcher.launch(batch, initial_job_idx=first)

@@ -1,0 +1,178 @@
+"""Sweeps: what their grids are, what the profiles say, and that they survive."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from asyncfl_bench.composing import compose, settings_of_jobs, sweep_grids, sweep_name
+from asyncfl_bench.grids import jobs_of, laid_out
+
+AFL_RUN = [sys.executable, "-m", "asyncfl_bench.cli"]
+
+
+@pytest.fixture(autouse=True)
+def _in_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def afl_run(*words):
+    return subprocess.run([*AFL_RUN, *words], capture_output=True, text=True, timeout=300)
+
+
+def test_a_union_of_grids_gives_each_part_its_own_keys():
+    jobs = jobs_of(laid_out({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10,50"}], []))
+    assert [" ".join(job) for job in jobs] == [
+        "seed=0 algorithm=ace",
+        "seed=1 algorithm=ace",
+        "seed=0 algorithm=aced tau=10",
+        "seed=0 algorithm=aced tau=50",
+        "seed=1 algorithm=aced tau=10",
+        "seed=1 algorithm=aced tau=50",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["seed=7"], ["seed=7 algorithm=ace", "seed=7 algorithm=aced tau=10"]),
+        (["seed=7", "algorithm=aced"], ["seed=7 algorithm=aced tau=10"]),
+        (["seed=7", "tau=20"], ["seed=7 algorithm=ace", "seed=7 algorithm=aced tau=20"]),
+        (["seed=7", "algorithm=asgd"], ["seed=7 algorithm=asgd"]),
+        (["seed=7", "lr=1", "algorithm=ace"], ["seed=7 algorithm=ace lr=1"]),
+    ],
+)
+def test_the_command_line_narrows_a_union_where_it_applies(words, expected):
+    grids = laid_out({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10"}], words)
+    assert [" ".join(job) for job in jobs_of(grids)] == expected
+
+
+def test_figure_2_is_five_algorithms_by_four_settings_by_five_seeds():
+    (grid,) = sweep_grids(["sweep=ace/figure2"])
+    assert grid["algorithm"] == ["ace", "ca2fl", "fedbuff", "delay_adaptive_asgd", "asgd"]
+    assert grid["heterogeneity.alpha"] == ["0.1", "0.3"] and grid["delay"] == ["exp_beta5", "exp_beta30"]
+    assert len(jobs_of([grid])) == 100
+
+
+@pytest.mark.parametrize(
+    ("item", "runs"), [("figure3a", 4 * 8 * 5), ("figure3b", 9 * 8 * 5), ("figure_a2", 480), ("table_a2", 6 * 3 * 5)]
+)
+def test_the_other_sweeps_have_the_runs_their_figure_needs(item, runs):
+    assert len(jobs_of(sweep_grids([f"sweep=ace/{item}"]))) == runs
+
+
+def test_the_paper_profile_is_what_the_paper_prints():
+    def of(algorithm, *words):
+        return compose([f"algorithm={algorithm}", "paper=ace", "delay=exp_beta30", *words])
+
+    eta = 0.2 * (100 / 500) ** 0.5
+    for name in ("ace", "aced", "fedbuff", "ca2fl", "asgd", "delay_adaptive_asgd"):
+        settings = of(name)
+        assert settings.parts["algorithm"].config.eta == pytest.approx(eta)
+        assert settings.parts["client"].config.batch_size == 50 and settings.budget.server_iterations == 500
+        assert (settings.choices["dataset"], settings.choices["model"]) == ("cifar10", "resnet18")
+        assert settings.root.clock == "ticks"
+    flights = {n: of(n).root.concurrency for n in ("ace", "aced", "fedbuff", "ca2fl", "asgd", "delay_adaptive_asgd")}
+    assert flights == {"ace": 100, "aced": 100, "fedbuff": 20, "ca2fl": 20, "asgd": 1, "delay_adaptive_asgd": 20}
+    assert of("fedbuff").parts["client"].config.lr == 0.05 and of("ca2fl").parts["algorithm"].config.buffer_size == 10
+
+
+def test_the_longer_figure_keeps_the_step_of_500_iterations():
+    (grid,) = sweep_grids(["sweep=ace/figure_a1", "algorithm=ace", "seed=0"])
+    job = jobs_of([grid])[0]
+    settings = compose(job)
+    assert settings.budget.server_iterations == 1000
+    assert settings.parts["algorithm"].config.eta == pytest.approx(0.2 * (100 / 500) ** 0.5)
+
+
+def test_the_fair_profile_gives_all_algorithms_the_same_uploads_clients_and_grid_of_steps():
+    grid = sweep_grids(["sweep=ace/figure2", "profile=fair"])[0]
+    assert grid["algorithm.c"] == ["10", "5", "2", "1", "0.5", "0.2", "0.1"]
+    for name, uploads_per_iteration in (("ace", 1), ("fedbuff", 10), ("ca2fl", 10), ("asgd", 1)):
+        settings = compose(["paper=ace", "profile=fair", f"algorithm={name}", "algorithm.c=0.5"])
+        root, rule = settings.root, settings.parts["algorithm"].config
+        assert (root.clock, root.concurrency, settings.budget.uploads) == ("time", 100, 20000)
+        assert settings.choices["schedule"] == "same_client"
+        assert rule.eta == pytest.approx(0.5 * (100 / (20000 / uploads_per_iteration)) ** 0.5)
+        assert settings.evaluation.validation_share == 0.1
+
+
+def test_scales_replace_the_data_and_a_sweep_keeps_its_runs_apart_by_profile_scale_and_horizon():
+    small = compose(["paper=ace", "scale=small"])
+    assert (small.choices["dataset"], small.choices["model"], small.root.n_clients) == ("digits", "mlp", 100)
+    assert compose(["paper=ace", "scale=small", "model=softmax"]).choices["model"] == "softmax"
+    assert sweep_name(["sweep=ace/figure2"]) == "ace/figure2/paper-paper"
+    words = ["sweep=ace/figure2", "scale=small", "profile=fair", "horizon=long"]
+    assert sweep_name(words) == "ace/figure2/fair-small-long"
+
+
+def test_settings_of_the_jobs_are_those_each_job_would_compose_alone():
+    words = ["sweep=ace/figure3a", "scale=smoke", "availability.share=0.1,0.7"]
+    jobs = jobs_of(sweep_grids(words))
+    from asyncfl_bench.composing import _hydra_config
+
+    found = settings_of_jobs(jobs, _hydra_config)
+    assert [job.error for job in found] == [None] * 8
+    assert [job.settings.identity for job in found] == [compose(job.overrides).identity for job in found]
+    assert len({job.settings.identity for job in found}) == 8
+
+
+def test_a_sweep_goes_on_where_it_was_names_what_failed_and_how_to_run_it_again(tmp_path):
+    words = ["sweep=ace/figure2", "scale=smoke", "model=softmax", "delay=exp_beta5", "heterogeneity.alpha=0.3"]
+    first = afl_run(*words, "algorithm=ace,fedbuff", "seed=0", "progress=false")
+    folder = tmp_path / "runs/ace/figure2/paper-smoke"
+    assert first.returncode == 0, first.stderr
+    assert len(list(folder.glob("*/summary.json"))) == 2
+    chosen = json.loads(next(folder.glob("ace-*/summary.json")).read_text())
+    assert chosen["exit_status"] == "ok"
+
+    # a finished run is skipped, one whose directory cannot be used fails alone, the others run
+    again = afl_run(*words, "algorithm=ace,fedbuff,asgd", "seed=0", "progress=false")
+    assert "3 runs, 2 of them finished already" in again.stderr and "[1/1] asgd" in again.stdout
+
+    broken = next(folder.glob("fedbuff-*"))
+    for file in broken.iterdir():
+        file.unlink()
+    (broken / "metrics.jsonl").mkdir()
+    next(folder.glob("asgd-*/summary.json")).unlink()
+    third = afl_run(*words, "algorithm=ace,fedbuff,asgd", "seed=0", "progress=false")
+    assert third.returncode == 1 and len(list(folder.glob("asgd-*/summary.json"))) == 1
+    assert "1 of 3 runs did not finish" in third.stderr
+    rerun = next(line for line in third.stderr.splitlines() if line.startswith("  afl-run"))
+    assert "algorithm=fedbuff" in rerun and "sweep=ace/figure2" in rerun and "metrics.jsonl" in rerun
+
+    (broken / "metrics.jsonl").rmdir()
+    command = rerun.partition("#")[0].split()[1:]
+    assert afl_run(*command).returncode == 0 and (broken / "summary.json").exists()
+
+
+def test_a_run_of_another_code_contract_is_run_again(tmp_path):
+    words = ["scale=smoke", "model=softmax", "progress=false"]
+    assert afl_run(*words).returncode == 0
+    path = next((tmp_path / "runs").glob("*/summary.json"))
+    summary = json.loads(path.read_text())
+    assert "already complete" in afl_run(*words).stdout
+    path.write_text(json.dumps(summary | {"contract": summary["contract"] - 1}))
+    assert "already complete" not in afl_run(*words).stdout
+    assert json.loads(path.read_text())["contract"] == summary["contract"]
+
+
+def test_held_back_samples_are_no_clients_and_are_judged_apart(tmp_path):
+    words = ["scale=smoke", "model=softmax", "progress=false", "trace=true", "evaluation.validation_share=0.2"]
+    assert afl_run(*words).returncode == 0
+    import numpy as np
+
+    summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())
+    assert {"test/accuracy", "validation/accuracy"} <= set(summary["final"])
+    with np.load(next(tmp_path.glob("runs/*/partition.npz"))) as clients:
+        assert sum(len(clients[name]) for name in clients) == 1437 - round(0.2 * 1437)
+
+
+def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(tmp_path):
+    words = ["algorithm=fedbuff", "clock=time", "model=softmax", "n_clients=10", "budget.server_iterations=null"]
+    assert afl_run(*words, "budget.uploads=100", "evaluation.every_uploads=25", "progress=false").returncode == 0
+    rows = [json.loads(line) for line in next(tmp_path.glob("runs/*/metrics.jsonl")).read_text().splitlines()]
+    assert [row["uploads"] for row in rows] == [0, 30, 50, 80, 100]  # ten uploads make one iteration
