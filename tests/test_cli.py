@@ -141,6 +141,14 @@ def test_an_interrupted_run_saves_itself_says_how_to_go_on_and_does(number, tmp_
     assert _same_run(metrics.parent, other)
 
 
+@pytest.mark.parametrize("words", [["algorithm=ace"], ["algorithm=fedbuff", "client.local_steps=2"]])
+def test_the_same_command_in_another_process_gives_the_same_bits(words, tmp_path):
+    for place in ("one", "other"):
+        answer = afl_run("scale=smoke", "trace=true", *words, f"output_dir={place}")
+        assert answer.returncode == 0, answer.stderr
+    assert _same_run(*(next((tmp_path / place).iterdir()) for place in ("one", "other")))
+
+
 def _same_run(one: Path, other: Path) -> bool:
     import pandas as pd
     import torch
