@@ -71,7 +71,7 @@ def test_the_running_sum_does_not_drift_in_ten_thousand_iterations():
         scale = 100.0 * 0.999**step  # gradients shrink a thousandfold: early rounding must not stay behind
         client = step if step < 20 else int(generator.integers(20))
         rule.receive(Upload(client, scale * torch.randn(50), 0, 0, 1, 1))
-    exact = rule.cache.rows_nd.double().sum(dim=0)
+    exact = rule.cache.rows.rows_nd.double().sum(dim=0)
     drift = (rule.total.sum_d.double() - exact).norm() / exact.norm()
     assert drift < 1e-5
 

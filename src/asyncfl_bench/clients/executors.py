@@ -133,6 +133,10 @@ class SequentialExecutor:
             self.changes.subtract_previous(work.client, result.vector_d)
         return result.vector_d, result.loss
 
+    def vectors(self, local_steps: int) -> int:
+        """Vectors of d floats at most in use for uploads and for computing them, model versions left out."""
+        return 1 + 1 + self.local.vectors(local_steps)  # an upload, its gradient in the network's own tensors
+
     def close(self) -> None:
         """Ends threads, if any."""
 
@@ -276,6 +280,10 @@ class ThreadsExecutor(SequentialExecutor):
             self._own.flat = self.task.flat.twin()
         return self._one(work, batches, augmentations, out_d, self._own.flat)
 
+    def vectors(self, local_steps: int) -> int:
+        own = 1 + 1 + self.local.vectors(local_steps)  # each thread's: its network, its gradient
+        return 2 * self.together + own * (self.together - self.ahead)
+
     def close(self) -> None:
         self._pool.shutdown()
 
@@ -345,6 +353,10 @@ class BatchedExecutor(SequentialExecutor):
             if len(batches[0]) == 0:
                 out_pd[row].zero_()
         return losses[0] if steps == 1 else sum(losses) / steps
+
+    def vectors(self, local_steps: int) -> int:
+        own = self.local.vectors(local_steps) + (self.task.flat.perceptron is None)
+        return (3 + own) * self.together  # uploads in use, uploads being computed, and what those start from
 
     def close(self) -> None:
         if self._pool is not None:
