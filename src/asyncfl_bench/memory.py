@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 FLOAT = 4
 REHEARSED_FROM = 2**26  # bytes of model versions; below, guessing high costs nothing
-MOST_REHEARSED = 20_000  # uploads: about half a second
+MOST_REHEARSED = 10_000  # uploads: about a second
 
 
 @dataclass(frozen=True)
@@ -126,69 +125,22 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.2f} GiB"
 
 
-class _Counting:
-    """An executor that computes nothing and counts the versions of the model it would have to hold."""
+def most_in_use(settings: Settings, clients, streams, executor, d: int) -> tuple[int, int]:
+    """(versions of the model, uploads) held at once at most, vectors of d floats each.
 
-    def __init__(self):
-        import torch
-
-        self._holders: Counter[int] = Counter()
-        self._answer = torch.ones(1), torch.zeros(())
-        self.most = 0
-
-    def dispatch(self, work, model_d) -> None:
-        self._holders[work.iteration] += 1
-        self.most = max(self.most, len(self._holders))
-
-    def discard(self, work) -> None:
-        self._holders[work.iteration] -= 1
-        if not self._holders[work.iteration]:
-            del self._holders[work.iteration]
-
-    def deliver(self, work) -> tuple:
-        self.discard(work)
-        return self._answer
-
-
-def most_versions(settings: Settings, clients, streams, d: int) -> int:
-    """Versions of the model that pending work will need at once: found by playing the run with one parameter.
-
-    Arrivals do not depend on what is computed, so the run's own clock and rule tell. Where versions are small, or the
-    run is long and may still come to more, the answer is their upper bound, the clients in flight.
+    Arrivals do not depend on what is computed, so the run itself is played with a model of one parameter, by its own
+    clock, rule and order of computing. Where such vectors are small it is not, and the answers are on the safe side;
+    of a long run the beginning is played and a tenth added.
     """
-    import torch
+    from .rehearsal import rehearsal
 
-    from .simulation.engine import Simulation
-    from .storage import Storage
-
-    root, parts = settings.root, settings.parts
+    root = settings.root
     assert root.concurrency is not None
-    bound = min(root.concurrency, root.n_clients)
-    if bound * d * FLOAT < REHEARSED_FROM:
-        return bound
-    config = parts["algorithm"].config
-    if (cache := getattr(config, "cache", None)) is not None:
-        config = dataclasses.replace(config, cache=type(cache)())
-    rule = parts["algorithm"].target(config)
-    rule.storage = Storage(rounding=streams.cache)
-    executor = _Counting()
-    simulation = Simulation(
-        rule=rule,
-        model_d=torch.zeros(1),
-        clients=clients,
-        upload_kind=parts["client"].config.upload,
-        local_steps=parts["client"].config.local_steps,
-        executor=executor,
-        delay=parts["delay"].build(),
-        availability=parts["availability"].build(),
-        schedule=parts["schedule"].build(),
-        clock=root.clock,
-        concurrency=root.concurrency,
-        budget=settings.budget,
-        streams=streams,
-    )
+    if root.concurrency * d * FLOAT < REHEARSED_FROM:
+        return root.concurrency, 3 * executor.together
+    simulation, stand_in = rehearsal(settings, clients, streams, executor)
     most = max(MOST_REHEARSED, 20 * root.n_clients)
-    while executor.most < bound and simulation.counters.uploads < most:
+    while simulation.counters.uploads < most:
         if simulation.advance() is not None:
-            return executor.most
-    return bound if executor.most == bound else min(bound, executor.most + executor.most // 10 + 1)
+            return stand_in.most_versions, stand_in.most_uploads
+    return min(root.concurrency, stand_in.most_versions * 11 // 10 + 1), stand_in.most_uploads * 11 // 10 + 1

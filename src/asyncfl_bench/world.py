@@ -71,14 +71,16 @@ class World:
         cache: CacheConfig | None = getattr(parts["algorithm"].config, "cache", None)
         if cache is None and self.rule.sends_changes:
             cache = CacheConfig()  # the clients'
+        versions, uploads = memory.most_in_use(settings, self.task.clients, streams, self.executor, flat.d)
         vectors = memory.Vectors(
             d=flat.d,
             tensors=len(flat.lengths),
             rule=self.rule.vectors(n),
             cache=cache,
             on_clients=self.rule.sends_changes,
-            versions=memory.most_versions(settings, self.task.clients, streams, flat.d),
-            computing=self.executor.vectors(client.local_steps) + 2,  # the model, as it is and as it was at first
+            versions=versions,
+            # the model, as it is and as it was at first
+            computing=uploads + self.executor.vectors(client.local_steps) + 2,
         )
         memory.refuse_if_too_large(vectors, n, self.device, settings.directory)
         self.needs = vectors.needs(n)

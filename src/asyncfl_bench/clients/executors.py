@@ -69,6 +69,7 @@ class SequentialExecutor:
     """
 
     together = 1  # pieces of work computed in one go
+    starts_apart = False  # models that work starts from are copied into a block of their own
     ahead = 0  # computed uploads left at which the next ones are begun in the background; 0: never
 
     def __init__(
@@ -134,8 +135,8 @@ class SequentialExecutor:
         return result.vector_d, result.loss
 
     def vectors(self, local_steps: int) -> int:
-        """Vectors of d floats at most in use for uploads and for computing them, model versions left out."""
-        return 1 + 1 + self.local.vectors(local_steps)  # an upload, its gradient in the network's own tensors
+        """Vectors of d floats in use while computing, versions of the model and uploads left out."""
+        return 1 + self.local.vectors(local_steps)  # the gradient in the network's own tensors
 
     def close(self) -> None:
         """Ends threads, if any."""
@@ -281,8 +282,7 @@ class ThreadsExecutor(SequentialExecutor):
         return self._one(work, batches, augmentations, out_d, self._own.flat)
 
     def vectors(self, local_steps: int) -> int:
-        own = 1 + 1 + self.local.vectors(local_steps)  # each thread's: its network, its gradient
-        return 2 * self.together + own * (self.together - self.ahead)
+        return (2 + self.local.vectors(local_steps)) * self.ahead  # each thread's: its network, its gradient
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -293,6 +293,8 @@ class BatchedExecutor(SequentialExecutor):
 
     Results equal those of one after another up to rounding. Not for batch normalisation.
     """
+
+    starts_apart = True
 
     def __init__(self, *args, workers: int = 1, **options):
         super().__init__(*args, **options)
@@ -355,8 +357,7 @@ class BatchedExecutor(SequentialExecutor):
         return losses[0] if steps == 1 else sum(losses) / steps
 
     def vectors(self, local_steps: int) -> int:
-        own = self.local.vectors(local_steps) + (self.task.flat.perceptron is None)
-        return (3 + own) * self.together  # uploads in use, uploads being computed, and what those start from
+        return (self.local.vectors(local_steps) + (self.task.flat.perceptron is None)) * self.together
 
     def close(self) -> None:
         if self._pool is not None:

@@ -60,14 +60,21 @@ class Block:
 
 
 class Blocks:
-    """Recycles blocks, since fresh memory of this size costs a CPU more than the arithmetic on it."""
+    """Recycles blocks, since fresh memory of this size costs a CPU more than the arithmetic on it.
+
+    rows, most_rows  vectors of d floats in all its blocks, now and at most so far: a block lives until its last upload
+                     was used, so with uploads computed long before they arrive there are several times those waiting
+    """
 
     def __init__(self):
         self._spare: list[Block] = []
+        self.rows = self.most_rows = 0
 
     def take(self, p: int, like_d: torch.Tensor) -> Block:
         block = self._spare.pop() if self._spare else None
         if block is None or len(block.rows_pd) < p:
+            self.rows += p - (0 if block is None else len(block.rows_pd))
+            self.most_rows = max(self.most_rows, self.rows)
             block = Block(like_d.new_empty((p, like_d.numel())))
         block.waiting = p
         return block
