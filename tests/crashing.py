@@ -24,6 +24,16 @@ WORDS = ["trace=true", "progress=false", "n_clients=30", "evaluation.every=20", 
 CRASHES = {
     "ace": ["budget.server_iterations=250"],
     "ace incremental": ["budget.server_iterations=250", "algorithm.rule=incremental"],
+    "ace int8 disk": [
+        "budget.server_iterations=250",
+        "algorithm.cache.precision=int8",
+        "algorithm.cache.place=disk",
+    ],
+    "ace incremental disk": [
+        "budget.server_iterations=250",
+        "algorithm.rule=incremental",
+        "algorithm.cache.place=disk",
+    ],
     "aced": ["budget.server_iterations=600", "delay=exponential", "availability=dropout"],
     "fedbuff": ["budget.server_iterations=200", "algorithm.momentum=0.5", "client.local_steps=3", "client=adamw"],
     "ca2fl": ["budget.server_iterations=250", "schedule=random_idle"],

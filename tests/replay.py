@@ -5,7 +5,9 @@ Shares no code with the package. Softmax regression with every client's full dat
 
 from __future__ import annotations
 
+import itertools
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,7 @@ class Replay:
         self.w = np.concatenate([initial[name].numpy().ravel() for name in names]).astype(np.float64)
         self.final = np.concatenate([final[name].numpy().ravel() for name in names])
         self.versions = [self.w.copy()]
+        self.kept = [0] * self.n  # of each client, vectors that entered a cache so far
 
     def gradient(self, client: int, w: np.ndarray) -> np.ndarray:
         """Mean cross-entropy gradient over all the client's samples, weight (C, F) then bias (C,)."""
@@ -47,6 +50,20 @@ class Replay:
     def upload(self, row) -> np.ndarray:
         g = self.gradient(row.client, self.versions[row.dispatched_iteration])
         return g if self.config["client"]["upload"] == "gradient" else -self.config["client"]["lr"] * g
+
+    def stored(self, row) -> np.ndarray:
+        """The upload as the cache keeps it: with 8 bits rounded by the draws of the run's own stream."""
+        g, count = self.upload(row), self.kept[row.client]
+        self.kept[row.client] += 1
+        if self.config["algorithm"]["cache"]["precision"] != "int8":
+            return g
+        key = np.random.SeedSequence([self.config["seed"], zlib.crc32(b"cache")]).generate_state(2, np.uint64)
+        draws = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, count, row.client]))
+        generator = torch.Generator().manual_seed(int(draws.integers(2**63 - 1)))
+        u = torch.empty(len(g)).uniform_(generator=generator).numpy()
+        ends = np.cumsum([0, *(int(np.prod(shape)) for shape in self.shapes)])
+        steps = np.concatenate([np.full(b - a, np.abs(g[a:b]).max() / 127) for a, b in itertools.pairwise(ends)])
+        return np.floor(g / steps + u) * steps
 
     def step(self, direction: np.ndarray) -> None:
         sign = -1 if self.config["client"]["upload"] == "gradient" else 1
@@ -73,7 +90,7 @@ class Replay:
         cache = np.zeros((self.n, len(self.w)))
         for turn in self.turns():
             for row in turn:
-                cache[row.client] = self.upload(row)
+                cache[row.client] = self.stored(row)
             self.step(cache.mean(axis=0))
 
     def aced(self):
@@ -84,7 +101,7 @@ class Replay:
         sent = np.zeros(self.n, dtype=int)
         for t, turn in enumerate(self.turns()):
             for row in turn:
-                cache[row.client] = self.upload(row)
+                cache[row.client] = self.stored(row)
             active = np.flatnonzero(t - tstart <= config["tau_algo"]) if t else np.arange(self.n)
             if len(active):
                 self.step(cache[active].mean(axis=0))
@@ -111,7 +128,7 @@ class Replay:
         for row in self.trace.itertuples():
             difference = self.upload(row)
             total = total + difference - h[row.client]
-            h[row.client] = difference
+            h[row.client] = self.stored(row)
             count += 1
             if count == self.config["algorithm"]["buffer_size"]:
                 self.step(mean + total / count)

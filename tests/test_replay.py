@@ -9,6 +9,9 @@ from asyncfl_bench import run
 CASES = {
     "ace": ["algorithm=ace"],
     "ace incremental": ["algorithm=ace", "algorithm.rule=incremental"],
+    "ace int8": ["algorithm=ace", "algorithm.cache.precision=int8"],
+    "aced int8": ["algorithm=aced", "algorithm.tau_algo=3", "algorithm.cache.precision=int8"],
+    "ca2fl int8": ["algorithm=ca2fl", "algorithm.buffer_size=4", "algorithm.cache.precision=int8"],
     "aced": ["algorithm=aced", "algorithm.tau_algo=3"],
     "aced by gradient": ["algorithm=aced", "algorithm.tau_algo=6", "algorithm.tstart=gradient"],
     "fedbuff": ["algorithm=fedbuff", "algorithm.buffer_size=4"],

@@ -1,10 +1,17 @@
 """A run says what it costs, and refuses when that cannot be had."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 
-from asyncfl_bench import environment, run
+from asyncfl_bench import environment, memory, run
 from asyncfl_bench.composing import compose
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.memory import Needs
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.rehearsal import rehearsal
+from asyncfl_bench.storage import bytes_of
 from asyncfl_bench.world import World
 
 D = 64 * 200 + 200 + 200 * 10 + 10
@@ -12,19 +19,30 @@ ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
 
 
 @pytest.mark.parametrize(
-    ("words", "vectors"),
+    ("words", "floats"),
     [
-        (["algorithm=ace"], 100 + 5 + 100 + 4),
-        (["algorithm=ace", "algorithm.rule=incremental"], 5 + 100 + 100 + 4),
-        (["algorithm=asgd", "concurrency=10"], 10 + 4),
-        (["algorithm=fedbuff", "algorithm.momentum=0.9"], 2 + 100 + 4),
+        (["algorithm=ace"], 100 + 5 + 100 + 6),
+        (["algorithm=ace", "algorithm.rule=incremental"], 5 + 100 + 1 + 100 + 6),
+        (["algorithm=ca2fl", "algorithm.cache.precision=bf16"], 50 + 7 + 1 + 100 + 6),
+        (["algorithm=asgd", "concurrency=10"], 10 + 6),
+        (["algorithm=fedbuff", "algorithm.momentum=0.9"], 2 + 100 + 6),
     ],
 )
-def test_the_opening_line_names_the_memory_of_the_model_vectors(words, vectors):
+def test_the_opening_line_names_the_memory_of_the_model_vectors(words, floats):
     settings = compose([*words, *ONE_BY_ONE])
     world = World(settings)
-    assert world.vectors == vectors
-    assert f"model vectors up to {vectors * D * 4 / 2**20:.0f} MiB" in world.describe(settings)
+    assert world.needs == Needs(floats * D * 4)  # 6: the model, the model at first, a gradient, 3 uploads
+    assert f"model vectors up to {floats * D * 4 / 2**20:.0f} MiB" in world.describe(settings)
+    world.executor.close()
+
+
+@pytest.mark.parametrize("place", ["host", "disk"])
+def test_what_lies_elsewhere_is_counted_there(place):
+    settings = compose(["algorithm=ace", f"algorithm.cache.place={place}", "algorithm.cache.precision=int8"])
+    world = World(settings)
+    assert getattr(world.needs, place) == 100 * D
+    where = {"host": "on the host", "disk": "on disk"}[place]
+    assert f", 1 of them {where}" in world.describe(settings)
     world.executor.close()
 
 
@@ -33,20 +51,47 @@ def test_no_more_vectors_are_held_than_was_said():
     world = World(settings)
     for _ in range(300):
         world.simulation.advance()
-    held = world.rule.cache.rows_nd.numel() + 2 * world.rule.total.sum_d.numel()
+    held = bytes_of(world.rule.state_dict())
     executor = world.executor
-    held += sum(v.numel() for v, _ in executor.versions._held.values()) + sum(
-        v.numel() for v in executor.versions._spare
-    )
-    assert held <= world.vectors * D
+    held += bytes_of([vector for vector, _ in executor.versions._held.values()] + executor.versions._spare)
+    assert D * 4 * 40 < held <= world.needs.total
 
 
 def test_a_run_that_cannot_fit_refuses_with_the_numbers_and_what_would_fit(monkeypatch, tmp_path):
-    monkeypatch.setattr(environment, "free_memory", lambda device: 100 * D * 4)
+    monkeypatch.setattr(environment, "free_memory", lambda device: 160 * D * 4)
     with pytest.raises(ConfigError) as caught:
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
-    assert str(caught.value) == (
-        f"n_clients=100: needs 209 vectors of {D} floats, 0.0 GiB, and cpu has 0.0 GiB free; n_clients=45 would fit"
-    )
+    said = f"n_clients=100: vectors of {D} floats need 0.01 GiB in cpu, where 0.01 GiB are free; "
+    fits = "algorithm.cache.place=disk or algorithm.cache.precision=int8 or n_clients=74 would fit"
+    assert str(caught.value) == said + fits
     assert not (tmp_path / "runs").exists()
-    assert run(["algorithm=ace", "progress=false", *ONE_BY_ONE, "n_clients=45", "budget.server_iterations=5"]).ok
+    short = ["algorithm=ace", "progress=false", *ONE_BY_ONE, "budget.server_iterations=5"]
+    for way in ("algorithm.cache.place=disk", "algorithm.cache.precision=int8", "n_clients=74"):
+        assert run([*short, way]).ok
+
+
+def test_a_place_without_room_is_refused_by_its_name(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "_free_disk", lambda folder: 1000)
+    with pytest.raises(ConfigError, match=r"need 0\.01 GiB in runs/.*, where 0\.00 GiB are free"):
+        run(["algorithm=ace", "progress=false", "algorithm.cache.place=disk", *ONE_BY_ONE])
+
+
+@pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
+def test_a_rehearsal_holds_what_the_run_will_hold(executor):
+    settings = compose(["scale=smoke", "algorithm=ca2fl", "delay=exponential", f"executor={executor}", "threads=2"])
+    world = World(settings)
+    rehearsed, stand_in = rehearsal(settings, world.task.clients, Streams(0), world.executor)
+    rehearsed.run()
+    world.simulation.run()
+    versions = world.executor.versions
+    assert len(versions._held) + len(versions._spare) == stand_in.most_versions > 1
+    assert world.executor._blocks.most_rows == stand_in.most_uploads
+    world.executor.close()
+
+
+def test_the_memory_a_run_takes_is_what_it_said(tmp_path):
+    compare = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "memory.py"))["compare"]
+    words = ["model=mlp", "model.hidden=[2000]", "n_clients=60", "delay=exponential", "budget.server_iterations=70"]
+    said, took = compare([*words, "algorithm=ace", "executor=sequential"], tmp_path)
+    assert 300 < took / 2**20 < 600
+    assert 0.85 < said / took < 1.15

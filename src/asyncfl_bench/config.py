@@ -14,7 +14,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -151,6 +151,8 @@ class Settings:
     def identity(self) -> str:
         """8 hex digits of a hash over everything that decides the run's numbers."""
         kept = {key: value for key, value in self.tree.items() if key not in (*NOT_IDENTITY, "choices")}
+        if cache := kept["algorithm"].get("cache"):  # where it lies changes no number
+            kept["algorithm"] = {**kept["algorithm"], "cache": {k: v for k, v in cache.items() if k != "place"}}
         if self.data_digest is not None:  # what is in the file decides the numbers, not where it lies
             kept["dataset"] = {**kept["dataset"], "path": self.data_digest}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
@@ -204,9 +206,10 @@ def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
     return settings
 
 
-def _section(tree: dict, name: str) -> dict:
+def _section(tree: dict, name: str, dotted: str = "") -> dict:
     section: Any = tree.get(name)
-    check(isinstance(section, dict), name, section, f"a section of settings, for example {name}.…=VALUE")
+    key = f"{dotted}{name}"
+    check(isinstance(section, dict), key, section, f"a section of settings, for example {key}.…=VALUE")
     return section
 
 
@@ -227,6 +230,13 @@ def _typed(schema: type, values: dict, prefix: str):
     """``values`` as an instance of the dataclass ``schema``: unknown keys, types and ranges are errors."""
     known = {f.name: f for f in dataclasses.fields(schema)}
     dotted = f"{prefix}." if prefix else ""
+    hints: dict[str, Any] = get_type_hints(schema)
+    nested = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    sections = {
+        name: _typed(cast(type, cls), _section(values, name, dotted) if name in values else {}, f"{dotted}{name}")
+        for name, cls in nested.items()
+    }
+    values = {key: value for key, value in values.items() if key not in nested}
     for key, value in values.items():
         if key not in known:
             raise ConfigError(f"{dotted}{key}", value, f"is not a setting{did_you_mean(key, known)}{_listed(known)}")
@@ -244,7 +254,7 @@ def _typed(schema: type, values: dict, prefix: str):
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
     try:
-        return schema(**converted)
+        return schema(**converted | sections)
     except ConfigError as error:
         raise (error.under(prefix) if prefix else error) from None
 

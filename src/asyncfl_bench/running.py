@@ -106,7 +106,7 @@ class Run:
                 self._log(simulation.counters)
             if self.settings.root.trace:
                 self.directory.write_model("model_final", self.world.task.flat.named(self.world.model_d))
-            if self.world.memory_mib <= self.settings.checkpoint.at_end_mib:
+            if self.world.needs.total <= self.settings.checkpoint.at_end_mib * 2**20:
                 try:
                     self._checkpoint()
                 except BenchError as error:  # the results are complete without it
@@ -281,6 +281,8 @@ class Run:
             "evaluation_seconds": self.evaluation_seconds,
             "updates_per_second": used.uploads / wall if wall else 0.0,
             "peak_memory_bytes": environment.peak_memory(world.device),
+            "estimated_memory_bytes": asdict(world.needs),
+            "state_bytes": world.state_bytes(),
             "device": environment.device_name(world.device),
             "threads": world.cores,
             "executor": world.executor_kind,

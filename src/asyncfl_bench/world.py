@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from . import environment
+from . import environment, memory
 from .config import Settings
-from .errors import BenchError, ConfigError
+from .errors import BenchError
 from .randomness import Streams
+from .storage import Storage, bytes_of
 
 
 class World:
     """The task, the rule and the simulation of one run."""
 
     def __init__(self, settings: Settings):
+        from .algorithms.caches import CacheConfig
         from .clients.batches import Batches
         from .clients.choosing import executor_class, make_executor
         from .clients.versions import ClientMemories
@@ -54,6 +56,7 @@ class World:
         environment.reset_peak_memory(self.device)
         self.model_d = self.task.flat.initial_d()
         self.rule = parts["algorithm"].build()
+        self.rule.storage = storage = Storage(flat.lengths, streams.cache, settings.directory)
         n = root.n_clients
         self.executor = make_executor(
             self.executor_kind,
@@ -66,11 +69,24 @@ class World:
             augment=client.augment,
             statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
         )
-        self.vectors = self._vectors(n, root.concurrency)
-        self.memory_mib = self.vectors * flat.d * 4 / 2**20
-        self._refuse_if_too_large(n, root.concurrency)
-        if self.rule.sends_changes:
-            self.executor.changes = ClientMemories(n, self.model_d)
+        cache: CacheConfig | None = getattr(parts["algorithm"].config, "cache", None)
+        if cache is None and self.rule.sends_changes:
+            cache = CacheConfig()  # the clients'
+        versions, uploads = memory.most_in_use(settings, self.task.clients, streams, self.executor, flat.d)
+        vectors = memory.Vectors(
+            d=flat.d,
+            tensors=len(flat.lengths),
+            rule=self.rule.vectors(n),
+            cache=cache,
+            on_clients=self.rule.sends_changes,
+            versions=versions,
+            # the model, as it is and as it was at first
+            computing=uploads + self.executor.vectors(client.local_steps) + 2,
+        )
+        memory.refuse_if_too_large(vectors, n, self.device, settings.directory)
+        self.needs = vectors.needs(n)
+        if self.rule.sends_changes and cache is not None:
+            self.executor.changes = ClientMemories(n, self.model_d, cache.place, storage)
         self.simulation = Simulation(
             rule=self.rule,
             model_d=self.model_d,
@@ -87,34 +103,23 @@ class World:
             streams=streams,
         )
 
-    def _vectors(self, n: int, concurrency: int) -> int:
-        """The most vectors of d floats the run keeps: the rule's, the clients', the versions in flight, workspaces."""
-        workspaces = 3 * self.executor.together if self.executor.together > 1 else 1
-        return self.rule.vectors(n) + (n if self.rule.sends_changes else 0) + min(concurrency, n) + workspaces + 3
-
-    def _refuse_if_too_large(self, n: int, concurrency: int) -> None:
-        free = environment.free_memory(self.device)
-        each = self.task.flat.d * 4
-        if free is None or self.vectors * each <= free:
-            return
-        fitting = max((m for m in range(1, n) if self._vectors(m, concurrency) * each <= free), default=0)
-        advice = f"n_clients={fitting} would fit" if fitting else "a smaller model is needed"
-        raise ConfigError(
-            "n_clients",
-            n,
-            f"needs {self.vectors} vectors of {self.task.flat.d} floats, {self.memory_mib / 1024:.1f} GiB, and "
-            f"{self.device} has {free / 2**30:.1f} GiB free; {advice}",
-        )
+    def state_bytes(self) -> dict[str, int]:
+        """Bytes of the tensors that the rule and the clients keep from one upload to the next, workspaces left out."""
+        changes = self.executor.changes
+        clients = 0 if changes is None else bytes_of(changes.state_dict())
+        return {"server": bytes_of(self.rule.state_dict()), "clients": clients}
 
     def describe(self, settings: Settings) -> str:
         """What this run is and what it will cost, in one line."""
         facts = self.task.describe()
         budget = ", ".join(f"{value:g} {key}" for key, value in asdict(settings.budget).items() if value is not None)
         threads = f", {self.cores} thread{'s' * (self.cores != 1)}" if self.device == "cpu" else ""
+        away = {"on the host": self.needs.host, "on disk": self.needs.disk}
+        elsewhere = "".join(f", {size / 2**20:.0f} of them {where}" for where, size in away.items() if size)
         choice = settings.choices.get
         return (
             f"{choice('algorithm')} on {choice('dataset')}: {facts['train_samples']} samples, "
             f"{settings.root.n_clients} clients, {choice('model')} of {self.task.flat.d} parameters; "
             f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, {self.executor_kind}, "
-            f"model vectors up to {self.memory_mib:.0f} MiB"
+            f"model vectors up to {self.needs.total / 2**20:.0f} MiB{elsewhere}"
         )

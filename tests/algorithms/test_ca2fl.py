@@ -44,7 +44,7 @@ def test_h_is_the_mean_of_all_caches_after_every_flush_and_does_not_drift():
     rule = Ca2fl(Ca2flConfig(eta=0.5, buffer_size=4))
     delay = Scripted(rng.exponential(size=(n, 4000)).tolist())
     simulate(rule, n=n, delay=delay, kind="difference", lr=0.1, server_iterations=2500)
-    torch.testing.assert_close(rule.mean_d, rule.cache.rows_nd.mean(dim=0), rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(rule.mean_d, rule.cache.rows.rows_nd.mean(dim=0), rtol=1e-10, atol=1e-14)
 
 
 def test_its_step_minus_that_of_ace_is_the_known_multiple_of_the_change():

@@ -15,6 +15,7 @@ WORLDS = {
     "adamw": ["algorithm=ca2fl", "client=adamw", "client.local_steps=3", "client.lr=0.01"],
     "convolutions": ["algorithm=asgd", "model=cnn", "delay=exponential"],
     "dropout": ["algorithm=aced", "availability=dropout", "availability.at_iteration=8", "delay=exponential"],
+    "eight bits": ["algorithm=aced", "algorithm.cache.precision=int8", "algorithm.cache.place=disk"],
     "changes": ["algorithm=ace", "algorithm.rule=incremental", "schedule=random_idle", "concurrency=4"],
 }
 
@@ -42,7 +43,9 @@ def test_threads_give_the_bits_of_one_after_another_and_batches_the_same_to_roun
     for name, value in weights.items():
         assert torch.equal(value, threads_weights[name]), name
         # AdamW divides by the gradient's own size: where that is nearly zero, rounding is not small
-        torch.testing.assert_close(value, batched_weights[name], rtol=2e-4, atol=5e-3 if world == "adamw" else 2e-5)
+        # and a number on the border between two steps of 8 bits may be rounded to the other one
+        atol = {"adamw": 5e-3, "eight bits": 1e-3}.get(world, 2e-5)
+        torch.testing.assert_close(value, batched_weights[name], rtol=2e-4, atol=atol)
     assert batched.summary["identity"] == result.summary["identity"]
     np.testing.assert_allclose(batched.metrics["train/loss"][1:], result.metrics["train/loss"][1:], rtol=1e-4)
 

@@ -98,7 +98,7 @@ def test_memories_send_the_change_against_the_previous_upload():
         memories.subtract_previous(1, vector)
         sent.append(vector[0].item())
     assert sent == [3.0, 2.0, -1.0]
-    assert memories.previous_nd[0].sum() == 0
+    assert memories.previous[0].sum() == 0
 
 
 def test_k_local_steps_are_counted_and_learn():

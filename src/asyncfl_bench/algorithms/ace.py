@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ..errors import check_choice
-from .base import STEP_ON, RuleConfig, RunningSum, ServerRule, VectorCache
+from ..errors import check, check_choice
+from .base import STEP_ON, RuleConfig, RunningSum, ServerRule
+from .caches import CacheConfig, make_cache
 
 
 @dataclass
 class AceConfig(RuleConfig):
     """rule: `direct` keeps the cache on the server; `incremental` leaves it with the clients, same trajectory.
-    step_on: `arrival`, `tick`, or `auto` (tick under the tick clock, else arrival)."""
+    step_on: `arrival`, `tick`, or `auto` (tick under the tick clock, else arrival).
+    cache: precision and place of the cached gradients; with `incremental` the place of the clients' memories, which
+    stay in full precision: what a rounded memory lost, server and client would never agree on again."""
 
     rule: str = "direct"
     step_on: str = "auto"
+    cache: CacheConfig = field(default_factory=CacheConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("rule", self.rule, ("direct", "incremental"))
         check_choice("step_on", self.step_on, STEP_ON)
+        ok = self.rule == "direct" or self.cache.precision == "fp32"
+        check(ok, "cache.precision", self.cache.precision, "fp32 with rule=incremental: the memories are the clients'")
 
 
 class Ace(ServerRule):
@@ -30,8 +36,10 @@ class Ace(ServerRule):
              incremental: clients send q_j = g_j - their previous gradient;  sum <- sum + q_j  (Algorithm a.5, 10-18)
              step_on=tick: every arrival of a tick enters the cache, then one step is taken
     Upload   gradient, shape (d,); incremental: change of the gradient
-    State    cache_nd (direct only), running sum, number of clients not heard yet
-    Memory   direct n d + 5 d floats; incremental 5 d on the server and d on each client
+             cache.precision: U_j <- Q(g_j), rounded as algorithms/caches.py says (F.3.3), the first round's too
+    State    cache (direct only), running sum, number of clients not heard yet
+    Memory   direct the cache, n d numbers of its precision, and 5 d floats; incremental 5 d on the server and d on
+             each client
     Limits   n = 1 without delay: SGD.  Aced with tau_algo >= T is this rule
     Differs  the mean is a running sum in double precision instead of a sum over n cached vectors
     """
@@ -48,21 +56,24 @@ class Ace(ServerRule):
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.cache = None if self.sends_changes else VectorCache(self.n, model_d)
+        caching = self.config.cache
+        self.cache = None if self.sends_changes else make_cache(self.n, model_d, caching, self.storage)
         self.total = RunningSum(model_d)
         self.unheard = self.n
 
     def vectors(self, n: int) -> int:
-        return 5 if self.sends_changes else n + 5
+        return 5
 
     def parts(self) -> dict:
         return {"total": self.total} if self.cache is None else {"total": self.total, "cache": self.cache}
 
     def receive(self, upload) -> bool:
-        self.total.add(upload.vector_d)
-        if self.cache is not None:
-            self.total.subtract(self.cache[upload.client])
+        if self.cache is None:
+            self.total.add(upload.vector_d)
+        else:
+            self.total.subtract(self.cache.stored(upload.client))
             self.cache.put(upload.client, upload.vector_d)
+            self.total.add(self.cache.stored(upload.client))
         if self.unheard:
             self.unheard -= 1
         if self.unheard or self.moves_each_tick:

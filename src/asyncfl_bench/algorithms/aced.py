@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import check, check_choice
-from .base import STEP_ON, RuleConfig, RunningSum, ServerRule, VectorCache
+from .base import STEP_ON, RuleConfig, RunningSum, ServerRule
+from .caches import CacheConfig, make_cache
 
 
 @dataclass
 class AcedConfig(RuleConfig):
     """tau_algo: a client counts as active while t - tstart <= tau_algo (iterations).
-    tstart: what tstart means, see Aced.  step_on: as in Ace."""
+    tstart: what tstart means, see Aced.  step_on: as in Ace.  cache: precision and place of the cached gradients."""
 
     tau_algo: int = 10
     tstart: str = "dispatch"
     step_on: str = "auto"
+    cache: CacheConfig = field(default_factory=CacheConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,8 +41,9 @@ class Aced(ServerRule):
              handed out, so A(t) holds only gradients at most tau_algo old and may be empty: t then advances, the
              model does not move, and that is no server iteration.
     Upload   gradient, shape (d,)
-    State    cache_nd, running sum over the active set, tstart_n, handed_out_n, active_n, t, arrived
-    Memory   n d + 5 d floats; O(d) work per arrival: clients enter and leave the running sum
+    State    cache, running sum over the active set, tstart_n, handed_out_n, active_n, t, arrived
+    Memory   the cache, n d numbers of its precision, and 5 d floats
+    Work     O(d) per arrival: clients enter and leave the running sum
     Limits   tau_algo >= T is Ace, bit for bit.  tau_algo = 0 steps with the gradient that arrived one iteration earlier
     """
 
@@ -52,7 +55,7 @@ class Aced(ServerRule):
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.cache = VectorCache(self.n, model_d)
+        self.cache = make_cache(self.n, model_d, self.config.cache, self.storage)
         self.total = RunningSum(model_d)  # over the active set
         self.unheard = self.n
         self.t = 0
@@ -64,7 +67,7 @@ class Aced(ServerRule):
         self._schedule_expiries()
 
     def vectors(self, n: int) -> int:
-        return n + 5
+        return 5
 
     def parts(self) -> dict:
         return {"total": self.total, "cache": self.cache}
@@ -79,9 +82,10 @@ class Aced(ServerRule):
     def receive(self, upload) -> bool:
         client = upload.client
         if self.active_n[client]:
-            self.total.add(upload.vector_d)
-            self.total.subtract(self.cache[client])
+            self.total.subtract(self.cache.stored(client))
         self.cache.put(client, upload.vector_d)
+        if self.active_n[client]:
+            self.total.add(self.cache.stored(client))
         self.arrived.append(client)
         if self.unheard:
             self.unheard -= 1
@@ -123,14 +127,14 @@ class Aced(ServerRule):
             if not self.active_n[client]:
                 self.active_n[client] = True
                 self._active_count += 1
-                self.total.add(self.cache[client])
+                self.total.add(self.cache.stored(client))
         elif self.active_n[client]:
             self._leave(client)
 
     def _leave(self, client: int) -> None:
         self.active_n[client] = False
         self._active_count -= 1
-        self.total.subtract(self.cache[client])
+        self.total.subtract(self.cache.stored(client))
         if self._active_count == 0:
             self.total.zero()
 

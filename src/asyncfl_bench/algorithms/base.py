@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, check
+from ..storage import Storage
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,7 @@ class ServerRule:
     sends_changes    its clients send the change against their previous upload, which they remember
     moves_each_tick  takes its step in ``tick`` (tick clock only) instead of in ``receive``
     state_names      attributes that make up its state: tensors, numbers, lists
+    storage          what the run offers to a rule that keeps a vector per client; set before ``start``
     """
 
     Config = RuleConfig
@@ -54,6 +56,7 @@ class ServerRule:
     sends_changes = False
     moves_each_tick = False
     state_names: tuple[str, ...] = ()
+    storage = Storage()
 
     def __init__(self, config: RuleConfig):
         if config.eta is None:
@@ -88,7 +91,10 @@ class ServerRule:
         return {}
 
     def vectors(self, n: int) -> int:
-        """Vectors of d floats the rule keeps besides the model: what it costs in memory."""
+        """Vectors of d floats the rule keeps on the device: what it costs in memory.
+
+        Not counted are the model and what a setting ``cache`` (caches.CacheConfig) asks for.
+        """
         return 0
 
     def parts(self) -> dict:
@@ -141,23 +147,3 @@ class RunningSum:
 
     def load_state_dict(self, state: dict) -> None:
         self.sum_d.copy_(state["sum_d"])
-
-
-class VectorCache:
-    """The last vector of every client, (n, d), zero before the first one. Memory: n d floats."""
-
-    def __init__(self, n: int, like_d: torch.Tensor):
-        self.rows_nd = like_d.new_zeros((n, like_d.numel()))
-
-    def __getitem__(self, client: int) -> torch.Tensor:
-        """(d,) view of the client's vector."""
-        return self.rows_nd[client]
-
-    def put(self, client: int, vector_d: torch.Tensor) -> None:
-        self.rows_nd[client].copy_(vector_d)
-
-    def state_dict(self) -> dict:
-        return {"rows_nd": self.rows_nd}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.rows_nd.copy_(state["rows_nd"])

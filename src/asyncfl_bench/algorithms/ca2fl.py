@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import check
-from .base import RuleConfig, RunningSum, ServerRule, VectorCache
+from .base import RuleConfig, RunningSum, ServerRule
+from .caches import CacheConfig, make_cache
 
 
 @dataclass
 class Ca2flConfig(RuleConfig):
-    """buffer_size: M, uploads per server iteration."""
+    """buffer_size: M, uploads per server iteration.  cache: precision and place of the cached differences."""
 
     eta: float | None = 1.0
     buffer_size: int = 10
+    cache: CacheConfig = field(default_factory=CacheConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -27,7 +29,9 @@ class Ca2fl(ServerRule):
              arrival of D_i = local - received:  S <- S + (D_i - h_i);  h_i <- D_i;  m <- m + 1      (lines 6-9)
              m = M:  w <- w + eta (h + S / M);  h <- mean_i h_i;  S <- 0, m <- 0                     (lines 14-21)
     Upload   difference, shape (d,)
-    State    cache_nd (h_i), their running sum, mean_d (h), sum_d (S), count (m), repeats      Memory n d + 7 d floats
+             with a rounded cache h_i is what is stored, D_i what arrived: only the memory is rounded
+    State    cache (h_i), their running sum, mean_d (h), sum_d (S), count (m), repeats
+    Memory   the cache, n d numbers of its precision, and 7 d floats
     Limits   the first buffer is FedBuff's; each client exactly once in a buffer of n: v = mean_i D_i
     Differs  a client that appears twice in one buffer is calibrated against its newest cached value and the divisor
              stays M (the paper's sets leave this open; `rule/repeated_clients` counts it). The sum behind h is kept
@@ -40,7 +44,7 @@ class Ca2fl(ServerRule):
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.cache = VectorCache(self.n, model_d)
+        self.cache = make_cache(self.n, model_d, self.config.cache, self.storage)
         self.total = RunningSum(model_d)  # of all h_i, this buffer's arrivals included
         self.mean_d = model_d.new_zeros(model_d.shape)  # h, as it was before this buffer
         self.sum_d = model_d.new_zeros(model_d.shape)
@@ -49,7 +53,7 @@ class Ca2fl(ServerRule):
         self.repeats = 0
 
     def vectors(self, n: int) -> int:
-        return n + 7
+        return 7
 
     def parts(self) -> dict:
         return {"cache": self.cache, "total": self.total}
@@ -58,10 +62,11 @@ class Ca2fl(ServerRule):
         client = upload.client
         self.repeats += client in self.in_buffer
         self.in_buffer.append(client)
-        self.sum_d.add_(upload.vector_d).sub_(self.cache[client])
-        self.total.add(upload.vector_d)
-        self.total.subtract(self.cache[client])
+        before_d = self.cache.stored(client)
+        self.sum_d.add_(upload.vector_d).sub_(before_d)
+        self.total.subtract(before_d)
         self.cache.put(client, upload.vector_d)
+        self.total.add(self.cache.stored(client))
         self.count += 1
         if self.count < self.config.buffer_size:
             return False

@@ -69,6 +69,7 @@ class SequentialExecutor:
     """
 
     together = 1  # pieces of work computed in one go
+    starts_apart = False  # models that work starts from are copied into a block of their own
     ahead = 0  # computed uploads left at which the next ones are begun in the background; 0: never
 
     def __init__(
@@ -132,6 +133,10 @@ class SequentialExecutor:
         if self.changes is not None:
             self.changes.subtract_previous(work.client, result.vector_d)
         return result.vector_d, result.loss
+
+    def vectors(self, local_steps: int) -> int:
+        """Vectors of d floats in use while computing, versions of the model and uploads left out."""
+        return 1 + self.local.vectors(local_steps)  # the gradient in the network's own tensors
 
     def close(self) -> None:
         """Ends threads, if any."""
@@ -276,6 +281,9 @@ class ThreadsExecutor(SequentialExecutor):
             self._own.flat = self.task.flat.twin()
         return self._one(work, batches, augmentations, out_d, self._own.flat)
 
+    def vectors(self, local_steps: int) -> int:
+        return (2 + self.local.vectors(local_steps)) * self.ahead  # each thread's: its network, its gradient
+
     def close(self) -> None:
         self._pool.shutdown()
 
@@ -285,6 +293,8 @@ class BatchedExecutor(SequentialExecutor):
 
     Results equal those of one after another up to rounding. Not for batch normalisation.
     """
+
+    starts_apart = True
 
     def __init__(self, *args, workers: int = 1, **options):
         super().__init__(*args, **options)
@@ -345,6 +355,9 @@ class BatchedExecutor(SequentialExecutor):
             if len(batches[0]) == 0:
                 out_pd[row].zero_()
         return losses[0] if steps == 1 else sum(losses) / steps
+
+    def vectors(self, local_steps: int) -> int:
+        return (self.local.vectors(local_steps) + (self.task.flat.perceptron is None)) * self.together
 
     def close(self) -> None:
         if self._pool is not None:

@@ -61,6 +61,12 @@ class LocalTraining:
     def __init__(self, config: LocalConfig, upload_kind: str):
         self.config, self.upload_kind = config, upload_kind
 
+    def vectors(self, steps: int) -> int:
+        """Vectors of d floats that computing one upload takes besides the received model and the upload."""
+        if self.config.optimizer == "adamw" and self.upload_kind == "difference":
+            return 4  # the local model, two moments, their quotient
+        return 0 if steps == 1 else 1 + (self.config.momentum > 0)
+
     def upload(self, start, gradient, steps: int, out) -> None:
         """Writes the upload into ``out``.
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..storage import Rows, Storage
+
 if TYPE_CHECKING:
     import torch
 
@@ -58,14 +60,21 @@ class Block:
 
 
 class Blocks:
-    """Recycles blocks, since fresh memory of this size costs a CPU more than the arithmetic on it."""
+    """Recycles blocks, since fresh memory of this size costs a CPU more than the arithmetic on it.
+
+    rows, most_rows  vectors of d floats in all its blocks, now and at most so far: a block lives until its last upload
+                     was used, so with uploads computed long before they arrive there are several times those waiting
+    """
 
     def __init__(self):
         self._spare: list[Block] = []
+        self.rows = self.most_rows = 0
 
     def take(self, p: int, like_d: torch.Tensor) -> Block:
         block = self._spare.pop() if self._spare else None
         if block is None or len(block.rows_pd) < p:
+            self.rows += p - (0 if block is None else len(block.rows_pd))
+            self.most_rows = max(self.most_rows, self.rows)
             block = Block(like_d.new_empty((p, like_d.numel())))
         block.waiting = p
         return block
@@ -79,22 +88,22 @@ class Blocks:
 class ClientMemories:
     """Each client's previous upload, for rules whose clients send changes (ACE, Algorithm a.5, lines 17-18).
 
-    Touched only at delivery: work that is discarded leaves client and server in step. Memory: n d floats.
+    Touched only at delivery: work that is discarded leaves client and server in step. Memory: n d floats in ``place``
+    (storage.PLACES), d on the device.
     """
 
-    def __init__(self, n: int, like_d: torch.Tensor):
-        self.previous_nd = like_d.new_zeros((n, like_d.numel()))
+    def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
+        self.previous = Rows(n, like_d, place, storage.folder if storage else None)
         self._current_d = like_d.new_empty(like_d.shape)
 
     def subtract_previous(self, client: int, vector_d: torch.Tensor) -> None:
         """vector <- vector - previous; previous <- what vector was."""
-        previous_d = self.previous_nd[client]
         self._current_d.copy_(vector_d)
-        vector_d.sub_(previous_d)
-        previous_d.copy_(self._current_d)
+        vector_d.sub_(self.previous[client])
+        self.previous.put(client, self._current_d)
 
     def state_dict(self) -> dict:
-        return {"previous_nd": self.previous_nd}
+        return self.previous.state_dict()
 
     def load_state_dict(self, state: dict) -> None:
-        self.previous_nd.copy_(state["previous_nd"])
+        self.previous.load_state_dict(state)

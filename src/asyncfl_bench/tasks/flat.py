@@ -42,6 +42,11 @@ class FlatModel:
         self.perceptron = StackedPerceptron.of(module)
         self.to(self._initial_d.device)
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Numbers in each parameter tensor, in the order of the flat vector."""
+        return tuple(self._sizes)
+
     def to(self, device: torch.device | str) -> FlatModel:
         """Moves the model there, in place; returns itself."""
         self.module.to(device)

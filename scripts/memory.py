@@ -1,0 +1,96 @@
+"""What runs say they will need beside what they take: peak memory of one process each, a Markdown table.
+
+    python scripts/memory.py              every case (some minutes)
+    python scripts/memory.py mlp          those with this word in their name
+
+On a CPU the peak of a process holds Python, torch, data and activations besides: the peak of the same network with two
+clients and no cache is subtracted, and so is what that run says it needs. Made-up data: memory does not depend on them.
+Pages of a mapped file count as the process's while the kernel has room for them, so `disk` is compared as a sum too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+COMMON = [
+    "progress=false",
+    "threads=2",
+    "client.batch_size=4",
+    "evaluation.every=100000",
+    "checkpoint.every_minutes=null",
+]
+COMMON += ["heterogeneity=iid", "checkpoint.at_end_mib=0", "device=cpu"]
+MLP = ["model=mlp", "model.hidden=[2000]", "n_clients=60", "budget.server_iterations=200"]
+RESNET = ["model=resnet18", "n_clients=20", "budget.server_iterations=60"]
+ALONE = ["algorithm=asgd", "n_clients=2", "concurrency=1", "budget.server_iterations=12", "delay=exponential"]
+ALONE += ["executor=sequential"]  # which holds the least
+INT8, BF16, DISK = (f"algorithm.cache.{word}" for word in ("precision=int8", "precision=bf16", "place=disk"))
+CASES = {
+    "mlp ace": [*MLP, "algorithm=ace", "delay=exponential"],
+    "mlp ace ticks": [*MLP, "algorithm=ace", "budget.server_iterations=60"],
+    "mlp ace bf16": [*MLP, "algorithm=ace", "delay=exponential", BF16],
+    "mlp ace int8": [*MLP, "algorithm=ace", "delay=exponential", INT8],
+    "mlp ace disk": [*MLP, "algorithm=ace", "delay=exponential", DISK],
+    "mlp ace incremental": [*MLP, "algorithm=ace", "delay=exponential", "algorithm.rule=incremental"],
+    "mlp aced": [*MLP, "algorithm=aced", "delay=exponential"],
+    "mlp ca2fl": [*MLP, "algorithm=ca2fl", "delay=exponential", "budget.server_iterations=100"],
+    "mlp fedbuff": [*MLP, "algorithm=fedbuff", "delay=exponential", "budget.server_iterations=100"],
+    "mlp fedbuff adamw": [*MLP, "algorithm=fedbuff", "client=adamw", "client.local_steps=3", "n_clients=30"],
+    "mlp asgd sequential": [*MLP, "algorithm=asgd", "delay=exponential", "executor=sequential"],
+    "resnet18 ace": [*RESNET, "algorithm=ace", "delay=exponential"],
+    "resnet18 ace int8": [*RESNET, "algorithm=ace", "delay=exponential", INT8],
+    "resnet18 ca2fl": [*RESNET, "algorithm=ca2fl", "algorithm.buffer_size=5", "budget.server_iterations=12"],
+    "resnet18 fedbuff": [*RESNET, "algorithm=fedbuff", "algorithm.buffer_size=5", "budget.server_iterations=12"],
+}
+
+
+def made_up_data(folder: Path, image: bool) -> Path:
+    path, rng = folder / f"{'images' if image else 'rows'}.npz", np.random.default_rng(0)
+    if not path.exists():
+        x = rng.integers(0, 256, (400, 8, 8, 3), dtype=np.uint8) if image else rng.normal(size=(400, 600)).astype("f4")
+        np.savez(path, x_train=x, y_train=np.arange(400) % 10, x_test=x[:20], y_test=np.arange(20) % 10)
+    return path
+
+
+def run_alone(words: list[str], data: Path, folder: Path) -> tuple[int, int]:
+    """(bytes the run said it needs, peak bytes of its process), in a process of its own."""
+    program = "import json, sys; from asyncfl_bench import run; print(json.dumps(run(sys.argv[1:]).summary))"
+    given = [*COMMON, "dataset=arrays", f"dataset.path={data}", f"output_dir={folder}", "rerun=true", *words]
+    # one pool for all threads: with several, glibc keeps what each of them has freed
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
+    answer = subprocess.run(
+        [sys.executable, "-c", program, *given], capture_output=True, text=True, timeout=900, env=environment
+    )
+    if answer.returncode:
+        raise RuntimeError(answer.stderr)
+    summary = json.loads(answer.stdout.splitlines()[-1])
+    if summary["exit_status"] != "ok":
+        raise RuntimeError(summary["error"])
+    return sum(summary["estimated_memory_bytes"].values()), summary["peak_memory_bytes"]
+
+
+def compare(words: list[str], folder: Path) -> tuple[int, int]:
+    """(bytes estimated, bytes measured) of a run, both beyond those of its network alone."""
+    model = [word for word in words if word.startswith("model")]
+    data = made_up_data(folder, image="model=resnet18" in words)
+    said, took = run_alone(words, data, folder)
+    said_alone, took_alone = run_alone([*model, *ALONE], data, folder)
+    return said - said_alone, took - took_alone
+
+
+if __name__ == "__main__":
+    chosen = [name for name in CASES if all(word in name.split() for word in sys.argv[1:])]
+    print("| run | estimated MiB | measured MiB | estimated / measured |")
+    print("| --- | ---: | ---: | ---: |")
+    with tempfile.TemporaryDirectory() as directory:
+        for name in chosen:
+            estimated, measured = compare(CASES[name], Path(directory))
+            numbers = f"{estimated / 2**20:.0f} | {measured / 2**20:.0f} | {estimated / measured:.2f}"
+            print(f"| {name} | {numbers} |", flush=True)

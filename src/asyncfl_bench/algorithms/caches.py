@@ -1,0 +1,145 @@
+"""The last vector of every client, in full precision or rounded, wherever there is room for it.
+
+A rule that keeps sums over a cache adds and subtracts what the cache holds, not what came in:
+
+    total.subtract(cache.stored(client));  cache.put(client, vector_d);  total.add(cache.stored(client))
+
+so its sums are those of the cache to the last bit of double precision, whatever the rounding.
+
+Legend: n clients, d model parameters, L parameter tensors of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import check_choice
+from ..storage import PLACES, Rows, Storage
+
+if TYPE_CHECKING:
+    import torch
+
+PRECISIONS = ("fp32", "bf16", "int8")
+STEPS = 127  # of int8 on each side of zero
+SMALLEST_STEP = 2.0**-126  # float32 below it has too few digits to divide by
+
+
+@dataclass
+class CacheConfig:
+    """How a rule keeps every client's last vector.
+
+    precision  fp32 | bf16: rounded to the nearest | int8: a scale per parameter tensor, rounded without bias
+    place      device | host: pinned memory of the machine | disk: a file mapped into memory, gone after the run
+    """
+
+    precision: str = "fp32"
+    place: str = "device"
+
+    def __post_init__(self) -> None:
+        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("place", self.place, PLACES)
+
+
+def make_cache(n: int, like_d: torch.Tensor, config: CacheConfig, storage: Storage) -> VectorCache:
+    """The cache ``config`` asks for. ``like_d``: a vector on the device, of the vectors' length and type."""
+    kinds = {"fp32": VectorCache, "bf16": HalfCache, "int8": EightBitCache}
+    return kinds[config.precision](n, like_d, config.place, storage)
+
+
+class VectorCache:
+    """(n, d) vectors as they came, zero before the first one.
+
+    Memory: 4 n d bytes in its place; on the device besides d floats for each vector that is not stored there as it is.
+    """
+
+    def __init__(self, n: int, like_d: torch.Tensor, place: str, storage: Storage):
+        self.rows = Rows(n, like_d, place, storage.folder)
+
+    def stored(self, client: int) -> torch.Tensor:
+        """(d,) the client's vector as the cache holds it, on the device; lent until the next call of either method."""
+        return self.rows[client]
+
+    def put(self, client: int, vector_d: torch.Tensor) -> None:
+        """Keeps a copy of the vector, rounded to what is stored."""
+        self.rows.put(client, vector_d)
+
+    def state_dict(self) -> dict:
+        return self.rows.state_dict()
+
+    def load_state_dict(self, state: dict) -> None:
+        self.rows.load_state_dict(state)
+
+
+class HalfCache(VectorCache):
+    """The vectors rounded to the nearest bfloat16: 8 bits of mantissa, float32's range.
+
+    Rounding to the nearest is biased for one vector by at most 2^-9 of each number, alike for both signs.
+    Memory: 2 n d bytes in its place, d floats on the device.
+    """
+
+    def __init__(self, n: int, like_d: torch.Tensor, place: str, storage: Storage):
+        import torch
+
+        self.rows = Rows(n, like_d, place, storage.folder, torch.bfloat16)
+        self._wide_d = like_d.new_empty(like_d.shape)
+
+    def stored(self, client: int) -> torch.Tensor:
+        return self._wide_d.copy_(self.rows[client])
+
+
+class EightBitCache(VectorCache):
+    """The vectors as whole multiples of a step, with one step per client and parameter tensor.
+
+    Rule     per tensor x: step = max|x| / 127;  q = floor(x / step + u), u uniform in [0, 1), so that E[step q] = x and
+             |step q - x| <= step  (ACE paper, arXiv:2511.19066, F.3.3: "standard unbiased 8-bit"; the scale per tensor
+             and the rounding are ours, as the paper leaves them open)
+    Edges    a tensor whose step is below 2^-126 is stored as zero; one with an infinity or NaN in it as NaN
+    Draws    from ``storage.rounding`` at (client, number of this client's vectors so far), made on the device by a
+             generator with that seed: the same for every executor, and after a resume
+    Memory   (d + 4 L) n bytes: the numbers in their place, the steps on the device; d floats besides
+    """
+
+    def __init__(self, n: int, like_d: torch.Tensor, place: str, storage: Storage):
+        import torch
+
+        assert storage.rounding is not None, "rounding without bias needs a stream of draws"
+        self.rows = Rows(n, like_d, place, storage.folder, torch.int8)
+        self._lengths = list(storage.lengths or (like_d.numel(),))
+        self._steps_nl = like_d.new_zeros((n, len(self._lengths)))
+        self._wide_d = like_d.new_empty(like_d.shape)
+        self._stream, self._generator = storage.rounding, torch.Generator(like_d.device)
+        self._puts_n = [0] * n
+
+    def stored(self, client: int) -> torch.Tensor:
+        self._wide_d.copy_(self.rows[client])
+        for part, step in zip(self._wide_d.split(self._lengths), self._steps_nl[client], strict=True):
+            part.mul_(step)
+        return self._wide_d
+
+    def put(self, client: int, vector_d: torch.Tensor) -> None:
+        import torch
+
+        wide_parts = self._wide_d.split(self._lengths)
+        torch.abs(vector_d, out=self._wide_d)
+        largest_l = torch.stack([part.amax() for part in wide_parts])
+        step_l = torch.where(largest_l < STEPS * SMALLEST_STEP, 0.0, largest_l / STEPS)
+        step_l = torch.where(largest_l.isfinite(), step_l, float("nan"))
+        per_step_l = torch.where(step_l > 0, 1 / step_l, 0.0)
+        self._generator.manual_seed(self._stream.integer(client, self._puts_n[client]))
+        self._wide_d.uniform_(generator=self._generator)
+        for wide, part, per_step in zip(wide_parts, vector_d.split(self._lengths), per_step_l, strict=True):
+            wide.addcmul_(part, per_step)
+        # a product just above 127 plus a draw just below 1 may be rounded up to 128; NaN has no whole number
+        self._wide_d.floor_().clamp_(-STEPS, STEPS).nan_to_num_(0.0)
+        self.rows.put(client, self._wide_d)
+        self._steps_nl[client] = step_l
+        self._puts_n[client] += 1
+
+    def state_dict(self) -> dict:
+        return self.rows.state_dict() | {"steps_nl": self._steps_nl, "puts_n": list(self._puts_n)}
+
+    def load_state_dict(self, state: dict) -> None:
+        super().load_state_dict(state)
+        self._steps_nl.copy_(state["steps_nl"])
+        self._puts_n = list(state["puts_n"])

@@ -1,0 +1,146 @@
+"""What a run's vectors will take, by place, told before any of them is made.
+
+Counted is what grows with the number of clients or with d: the rule, its cache, the clients' memories, model versions
+in flight, uploads being computed, the model. Not counted are data, activations of a mini-batch and torch itself.
+
+Legend: n clients, d model parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import environment
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from .algorithms.caches import CacheConfig
+    from .config import Settings
+
+FLOAT = 4
+REHEARSED_FROM = 2**26  # bytes of model versions; below, guessing high costs nothing
+MOST_REHEARSED = 10_000  # uploads: about a second
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes in each place. With the device `cpu` the host's are the same memory as the device's."""
+
+    device: int
+    host: int = 0
+    disk: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.device + self.host + self.disk
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """What decides a run's needs.
+
+    d, tensors  model parameters, and how many tensors they are in
+    rule        vectors of d floats that the rule keeps besides its cache
+    cache       how the rule, or with ``on_clients`` its clients, keep a vector of each client; None: they do not
+    versions    models kept for pending work at most
+    computing   vectors of d floats for uploads not yet used and for computing them, the model included
+    """
+
+    d: int
+    tensors: int
+    rule: int
+    cache: CacheConfig | None
+    on_clients: bool
+    versions: int
+    computing: int
+
+    def needs(self, n: int, cache: CacheConfig | None = None) -> Needs:
+        """For n clients, with another cache if one is given."""
+        near = FLOAT * self.d * (self.rule + min(self.versions, n) + self.computing)
+        cache = cache or self.cache
+        if cache is None:
+            return Needs(near)
+        kept = {"fp32": 4, "bf16": 2, "int8": 1}[cache.precision] * n * self.d
+        if self.on_clients or cache.precision != "fp32":
+            near += FLOAT * self.d  # the vector that is changed or widened
+        if cache.precision == "int8":
+            near += FLOAT * n * self.tensors
+        if cache.place == "device":
+            return Needs(near + kept)
+        near += kept // n  # the row looked at
+        return Needs(near, host=kept) if cache.place == "host" else Needs(near, disk=kept)
+
+
+def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path) -> None:
+    """Raises ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs."""
+    free = {"device": environment.free_memory(device), "disk": _free_disk(folder)}
+    if device != "cpu":
+        free["host"] = environment.free_memory("cpu")
+
+    def lacking(needs: Needs) -> list[str]:
+        wanted = {"device": needs.device, "host": needs.host, "disk": needs.disk}
+        if device == "cpu":
+            wanted["device"] += wanted.pop("host")
+        names = {"device": device, "host": "the host's memory", "disk": str(folder)}
+        return [
+            f"{_gib(wanted[place])} in {names[place]}, where {_gib(has)} are free"
+            for place, has in free.items()
+            if has is not None and wanted[place] > has
+        ]
+
+    if not (missing := lacking(vectors.needs(n))):
+        return
+    fitting = []
+    for changes in _other_caches(vectors, device):
+        assert vectors.cache is not None
+        if not lacking(vectors.needs(n, dataclasses.replace(vectors.cache, **changes))):
+            fitting.append(" with ".join(f"algorithm.cache.{key}={value}" for key, value in changes.items()))
+    if fewer := max((m for m in range(1, n) if not lacking(vectors.needs(m))), default=0):
+        fitting.append(f"n_clients={fewer}")
+    advice = f"{' or '.join(fitting)} would fit" if fitting else "a smaller model is needed"
+    raise ConfigError("n_clients", n, f"vectors of {vectors.d} floats need {' and '.join(missing)}; {advice}")
+
+
+def _other_caches(vectors: Vectors, device: str) -> list[dict[str, str]]:
+    if vectors.cache is None:
+        return []
+    places = [{"place": place} for place in (["disk"] if device == "cpu" else ["host", "disk"])]
+    return places if vectors.on_clients else [*places, {"precision": "bf16"}, {"precision": "int8"}]
+
+
+def _free_disk(folder: Path) -> int | None:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
+def most_in_use(settings: Settings, clients, streams, executor, d: int) -> tuple[int, int]:
+    """(versions of the model, uploads) held at once at most, vectors of d floats each.
+
+    Arrivals do not depend on what is computed, so the run itself is played with a model of one parameter, by its own
+    clock, rule and order of computing. Where such vectors are small it is not, and the answers are on the safe side;
+    of a long run the beginning is played and a tenth added.
+    """
+    from .rehearsal import rehearsal
+
+    root = settings.root
+    assert root.concurrency is not None
+    if root.concurrency * d * FLOAT < REHEARSED_FROM:
+        return root.concurrency, 3 * executor.together
+    simulation, stand_in = rehearsal(settings, clients, streams, executor)
+    most = max(MOST_REHEARSED, 20 * root.n_clients)
+    while simulation.counters.uploads < most:
+        if simulation.advance() is not None:
+            return stand_in.most_versions, stand_in.most_uploads
+    return min(root.concurrency, stand_in.most_versions * 11 // 10 + 1), stand_in.most_uploads * 11 // 10 + 1

@@ -1,0 +1,75 @@
+"""A run played with a model of one parameter: the same arrivals and the same order of computing, nothing computed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+
+from .clients.executors import SequentialExecutor
+from .clients.versions import Block
+from .config import Settings
+from .simulation.engine import Simulation
+from .storage import Storage
+from .types import Work
+
+
+class StandIn(SequentialExecutor):
+    """Holds versions and blocks as the executor ``real`` will, and answers with ones.
+
+    most_versions, most_uploads  held at once at most so far, in vectors
+    """
+
+    def __init__(self, real: SequentialExecutor):
+        super().__init__(None, None, None, None)  # type: ignore[arg-type]  # it computes nothing
+        self.together, self.ahead, self.starts_apart = real.together, real.ahead, real.starts_apart
+        self.most_versions = 0
+
+    @property
+    def most_uploads(self) -> int:
+        return self._blocks.most_rows
+
+    def dispatch(self, work: Work, model_d: torch.Tensor) -> None:
+        super().dispatch(work, model_d)
+        self.most_versions = max(self.most_versions, len(self.versions))
+
+    def _compute(self, works: list[Work], block: Block) -> Callable[[], list[tuple]]:
+        block.rows_pd.fill_(1.0)
+        starts = self._blocks.take(len(works), block.rows_pd[0]) if self.starts_apart else None
+
+        def finish() -> list[tuple]:
+            if starts is not None:
+                starts.waiting = 1
+                self._blocks.used(starts)
+            return [(torch.zeros(()), None)] * len(works)
+
+        return finish
+
+
+def rehearsal(settings: Settings, clients, streams, executor: SequentialExecutor) -> tuple[Simulation, StandIn]:
+    """The simulation of the run, with one parameter and no cache of any size, and its executor."""
+    root, parts = settings.root, settings.parts
+    assert root.concurrency is not None
+    config = parts["algorithm"].config
+    if (cache := getattr(config, "cache", None)) is not None:
+        config = dataclasses.replace(config, cache=type(cache)())
+    rule = parts["algorithm"].target(config)
+    rule.storage = Storage(rounding=streams.cache)
+    stand_in = StandIn(executor)
+    simulation = Simulation(
+        rule=rule,
+        model_d=torch.zeros(1),
+        clients=clients,
+        upload_kind=parts["client"].config.upload,
+        local_steps=parts["client"].config.local_steps,
+        executor=stand_in,
+        delay=parts["delay"].build(),
+        availability=parts["availability"].build(),
+        schedule=parts["schedule"].build(),
+        clock=root.clock,
+        concurrency=root.concurrency,
+        budget=settings.budget,
+        streams=streams,
+    )
+    return simulation, stand_in
