@@ -31,10 +31,12 @@ PARTS = (
     "availability",
     "schedule",
     "algorithm",
+    "diagnostics",
     "tracking",
 )
 # settings that say where and how to compute, not what: they leave a run's identity alone
 NOT_IDENTITY = (
+    "diagnostics",
     "tracking",
     "device",
     "threads",
@@ -318,6 +320,7 @@ def _resolve_across(settings: Settings) -> None:
         budget.virtual_time,
         f"joined by another budget: under delay={settings.choices.get('delay')} virtual time stands still",
     )
+    parts["diagnostics"].target.check_run(settings)
 
 
 def _resolved_tree(settings: Settings, sections: dict) -> dict:

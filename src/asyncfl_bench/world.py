@@ -53,6 +53,7 @@ class World:
         environment.reset_peak_memory(self.device)
         self.model_d = self.task.flat.initial_d()
         self.rule = parts["algorithm"].build()
+        self.diagnostics = parts["diagnostics"].build()
         n = root.n_clients
         self.executor = make_executor(
             self.executor_kind,
@@ -85,11 +86,20 @@ class World:
             budget=settings.budget,
             streams=streams,
         )
+        self.diagnostics.start(
+            shadow=parts["algorithm"].build(),
+            model_d=self.model_d,
+            task=self.task,
+            client=client,
+            gone=self.simulation.availability.gone,
+        )
 
     def _vectors(self, n: int, concurrency: int) -> int:
         """The most vectors of d floats the run keeps: the rule's, the clients', the versions in flight, workspaces."""
         workspaces = 3 * self.executor.together if self.executor.together > 1 else 1
-        return self.rule.vectors(n) + (n if self.rule.sends_changes else 0) + min(concurrency, n) + workspaces + 3
+        measured = 1 + self.diagnostics.vectors(self.rule, n, concurrency)  # 1: the model as it was last logged
+        changes = n if self.rule.sends_changes else 0
+        return self.rule.vectors(n) + changes + min(concurrency, n) + workspaces + 3 + measured
 
     def _refuse_if_too_large(self, n: int, concurrency: int) -> None:
         free = environment.free_memory(self.device)
