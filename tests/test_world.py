@@ -14,10 +14,10 @@ ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
 @pytest.mark.parametrize(
     ("words", "vectors"),
     [
-        (["algorithm=ace"], 100 + 5 + 100 + 4),
-        (["algorithm=ace", "algorithm.rule=incremental"], 5 + 100 + 100 + 4),
-        (["algorithm=asgd", "concurrency=10"], 10 + 4),
-        (["algorithm=fedbuff", "algorithm.momentum=0.9"], 2 + 100 + 4),
+        (["algorithm=ace"], 100 + 5 + 100 + 5),
+        (["algorithm=ace", "algorithm.rule=incremental"], 5 + 100 + 100 + 5),
+        (["algorithm=asgd", "concurrency=10"], 10 + 5),
+        (["algorithm=fedbuff", "algorithm.momentum=0.9"], 2 + 100 + 5),
     ],
 )
 def test_the_opening_line_names_the_memory_of_the_model_vectors(words, vectors):
@@ -46,7 +46,7 @@ def test_a_run_that_cannot_fit_refuses_with_the_numbers_and_what_would_fit(monke
     with pytest.raises(ConfigError) as caught:
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
     assert str(caught.value) == (
-        f"n_clients=100: needs 209 vectors of {D} floats, 0.0 GiB, and cpu has 0.0 GiB free; n_clients=45 would fit"
+        f"n_clients=100: needs 210 vectors of {D} floats, 0.0 GiB, and cpu has 0.0 GiB free; n_clients=45 would fit"
     )
     assert not (tmp_path / "runs").exists()
     assert run(["algorithm=ace", "progress=false", *ONE_BY_ONE, "n_clients=45", "budget.server_iterations=5"]).ok

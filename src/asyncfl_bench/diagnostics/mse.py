@@ -65,7 +65,10 @@ class Mse(Diagnostics):
     @classmethod
     def check_run(cls, settings) -> None:
         rule, client = settings.parts["algorithm"].build(), settings.parts["client"].config
-        key, wanted = "algorithm.momentum", "0 with diagnostics=mse: a step is to be a weighted sum of arrived gradients"
+        key, wanted = (
+            "algorithm.momentum",
+            "0 with diagnostics=mse: a step is to be a weighted sum of gradients",
+        )
         check(not getattr(rule.config, "momentum", 0), key, getattr(rule.config, "momentum", 0), wanted)
         key, wanted = "algorithm.rule", "direct with diagnostics=mse, which needs gradients and not their changes"
         check(not rule.sends_changes, key, getattr(rule.config, "rule", None), wanted)

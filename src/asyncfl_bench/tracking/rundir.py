@@ -73,7 +73,7 @@ class RunDirectory:
         return self.open_table(TRACE_NAME, TRACE_TYPES)
 
     def open_table(self, name: str, types: dict[str, type]) -> Trace:
-        """A table of arrivals with columns of these types, written as ``name`` by its ``close`` or by the directory's."""
+        """A table of arrivals with these columns, written as ``name`` by its own ``close`` or by the directory's."""
         return self._tables.setdefault(name, Trace(self.path / name, types))
 
     def write_partition(self, indices_n: Sequence[np.ndarray]) -> None:
