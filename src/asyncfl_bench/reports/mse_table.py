@@ -1,0 +1,116 @@
+"""Table 1 of the ACE paper (arXiv:2511.19066) in numbers, from runs made with diagnostics=mse.
+
+Legend: M uploads of a buffer, n clients, n_t clients in ACED's mean, A noise, B bias, C delay (see diagnostics/mse.py).
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..diagnostics.correlation import LAGS
+from ..diagnostics.mse import ARRIVALS_NAME
+from ..errors import BenchError
+from ..tracking.metrics import read_metrics
+from ..tracking.rundir import METRICS_NAME
+from .grouping import differing_keys
+from .load import Run
+
+# the paper's order of methods; others follow
+ORDER = ("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace")
+MEASURED = ("noise", "bias", "delay", "error", "zeta2", "drift", "sigma2", "sigma2_cached")
+
+
+def measured_runs(runs: list[Run]) -> list[Run]:
+    """Those that ended well and were measured. Raises BenchError when there is none."""
+    found = [run for run in runs if run.status == "ok" and run.choices.get("diagnostics") == "mse"]
+    if not found:
+        raise BenchError("no finished run was made with diagnostics=mse, so there is no error to take apart")
+    return found
+
+
+def keys_of(runs: list[Run]) -> list[str]:
+    """Settings that tell apart runs of one algorithm: the columns beside it."""
+    return differing_keys(runs)
+
+
+def table1(runs: list[Run]) -> pd.DataFrame:
+    """One row per algorithm and setting: means over steps and seeds, in squared gradient norms.
+
+    noise, bias, delay, error  E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
+    predicted_noise            what the paper gives for E|A|^2, see ``predicted_noise``
+    noise_ratio                measured over predicted
+    drift_slope                least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, over all uploads
+    correlation_k              of A_t with A_{t+k}
+    """
+    runs = measured_runs(runs)
+    keys = keys_of(runs)
+    rows = pd.DataFrame([{"algorithm": run.algorithm, **_words(run, keys), **_of_run(run)} for run in runs])
+    grouped = rows.groupby(["algorithm", *keys], sort=False)
+    table = grouped.mean(numeric_only=True)
+    spread = grouped[["noise", "bias", "delay", "error"]].std(ddof=1)
+    table = table.join(spread.add_suffix("_std")).assign(seeds=grouped.size()).reset_index()
+    table["noise_ratio"] = table["noise"] / table["predicted_noise"]
+    rank = table["algorithm"].map(lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    return (
+        table.assign(_rank=rank).sort_values([*keys, "_rank"], kind="stable").drop(columns="_rank", ignore_index=True)
+    )
+
+
+def predicted_noise(run: Run, lines: pd.DataFrame) -> float:
+    """E|A|^2 as the paper has it (section 4, K = 1): sigma^2 over the number of uploads in a step's mean.
+
+    sigma^2 for ASGD, sigma^2 / M for FedBuff and CA2FL, over all uploads; sigma^2 / n for ACE and sigma^2 / n_t for
+    ACED, over the uploads in the cache, where slow clients count as much as busy ones. NaN for other rules.
+    """
+    sigma2, cached = lines["mse/sigma2"].mean(), lines["mse/sigma2_cached"].mean()
+    setting: Any = run.settings.get
+    if run.algorithm in ("asgd", "delay_adaptive_asgd"):
+        return sigma2
+    if run.algorithm in ("fedbuff", "ca2fl"):
+        return sigma2 / setting("algorithm.buffer_size")
+    if run.algorithm == "ace":
+        return cached / setting("n_clients")
+    if run.algorithm == "aced":
+        return float((lines["mse/sigma2_cached"] / lines["rule/active_clients_mean"]).mean())
+    return math.nan
+
+
+def arrivals_of(run: Run) -> pd.DataFrame:
+    """(uploads, 5) staleness, drift and noise of every upload of a run; no rows when the file is not there."""
+    path = run.path / ARRIVALS_NAME
+    return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=["staleness", "drift"], dtype=float)
+
+
+def drift_by_staleness(runs: list[Run]) -> pd.DataFrame:
+    """Mean staleness and mean drift of uploads whose staleness is 1, 2-3, 4-7, …; bins of at least 10 uploads."""
+    arrivals = pd.concat([arrivals_of(run) for run in runs])
+    arrivals = arrivals[arrivals["staleness"] > 0]
+    bins = arrivals.groupby(np.floor(np.log2(arrivals["staleness"].to_numpy(dtype=float))))
+    means = bins[["staleness", "drift"]].mean().assign(uploads=bins.size())
+    return means[means["uploads"] >= 10].reset_index(drop=True)
+
+
+def _words(run: Run, keys: list[str]) -> dict[str, str]:
+    return {key: run.value(key) for key in keys}
+
+
+def _of_run(run: Run) -> dict[str, float]:
+    lines = pd.DataFrame(read_metrics(Path(run.path) / METRICS_NAME))
+    if "mse/noise" not in lines:
+        raise BenchError(f"{run.path}: no step was measured; evaluation.every or diagnostics.every is beyond its end")
+    lines = lines[lines["mse/noise"].notna()]
+    row = {name: float(lines[f"mse/{name}"].mean()) for name in MEASURED}
+    row["predicted_noise"] = float(predicted_noise(run, lines))
+    for lag in LAGS:
+        last = lines.get(f"mse/noise_correlation_{lag}", pd.Series(dtype=float)).dropna()
+        row[f"correlation_{lag}"] = float(last.iloc[-1]) if len(last) else math.nan
+    arrivals = arrivals_of(run)
+    spread = arrivals["staleness"].var() if len(arrivals) else 0.0
+    row["drift_slope"] = arrivals["staleness"].cov(arrivals["drift"]) / spread if spread else math.nan
+    row["staleness"] = float(arrivals["staleness"].mean()) if len(arrivals) else math.nan
+    return row
