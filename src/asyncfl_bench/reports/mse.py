@@ -57,7 +57,10 @@ def write_page_parts(runs: list[Run], out: Path) -> list[str]:
 
 def claims(table: pd.DataFrame, keys: list[str]) -> list[str]:
     """Each claim with what was measured; claims about algorithms that are not in the table are left out."""
-    cells = {name: of_name.set_index(keys) if keys else of_name for name, of_name in table.groupby("algorithm")}
+    cells = {
+        name: of_name.set_index(keys) if keys else of_name.reset_index(drop=True)
+        for name, of_name in table.groupby("algorithm")
+    }
     said = []
 
     def less(column: str, one: str, other: str, claim: str) -> None:
@@ -68,26 +71,26 @@ def claims(table: pd.DataFrame, keys: list[str]) -> list[str]:
                 held = int((ratio < 1).sum())
                 said.append(f"{claim}: {_verdict(held, len(ratio))}, {one} has {_range(ratio)} times that of {other}.")
 
-    less("noise", "fedbuff", "asgd", "Averaging a buffer reduces A")
-    less("noise", "ace", "fedbuff", "Averaging all clients reduces A most")
+    less("a2", "fedbuff", "asgd", "Averaging a buffer reduces A")
+    less("a2", "ace", "fedbuff", "Averaging all clients reduces A most")
     if "ace" in cells:
-        share = float((cells["ace"]["bias"] / cells["ace"]["error"]).max())
+        share = float((cells["ace"]["b2"] / cells["ace"]["error"]).max())
         verdict = "confirmed" if share < 1e-9 else "not confirmed"
         said.append(
             f"B is zero for ACE: {verdict}, at most {share:.1g} of its error, the rounding of single precision."
         )
     for name in ("asgd", "delay_adaptive_asgd", "fedbuff"):
         if name in cells:
-            parts = cells[name][["noise", "bias", "delay"]]
-            share = parts["bias"] / parts.sum(axis=1)
+            parts = cells[name][["a2", "b2", "c2"]]
+            share = parts["b2"] / parts.sum(axis=1)
             verdict = "confirmed" if share.min() > 0.01 else "not confirmed"
             said.append(
                 f"{name} has a bias from partial participation: {verdict}, B is {_range(share)} of |A|²+|B|²+|C|²."
             )
-    less("bias", "ca2fl", "fedbuff", "Calibration reduces B")
-    less("bias", "aced", "fedbuff", "ACED keeps B below that of partial participation")
-    less("delay", "delay_adaptive_asgd", "asgd", "Steps that shrink with staleness reduce C")
-    less("delay", "ace", "fedbuff", "All clients in every step keep C smaller")
+    less("b2", "ca2fl", "fedbuff", "Calibration reduces B")
+    less("b2", "aced", "fedbuff", "ACED keeps B below that of partial participation")
+    less("c2", "delay_adaptive_asgd", "asgd", "Steps that shrink with staleness reduce C")
+    less("c2", "ace", "fedbuff", "All clients in every step keep C smaller")
     less("drift", "ace", "asgd", "The model drifts less under ACE than under steps of one client")
     return said
 
@@ -119,12 +122,12 @@ def _table(table: pd.DataFrame, keys: list[str], columns: dict[str, str], with_s
 
 
 def _error_table(table: pd.DataFrame, keys: list[str]) -> str:
-    parts = {"noise": "E|A|²", "bias": "E|B|²", "delay": "E|C|²", "error": "E|A+B+C|²"}
+    parts = {"a2": "E|A|²", "b2": "E|B|²", "c2": "E|C|²", "error": "E|A+B+C|²"}
     return _table(table, keys, parts, tuple(parts))
 
 
 def _noise_table(table: pd.DataFrame, keys: list[str]) -> str:
-    columns = {"noise": "E|A|² measured", "predicted_noise": "predicted", "noise_ratio": "ratio", "sigma2": "σ²"}
+    columns = {"a2": "E|A|² measured", "a2_predicted": "predicted", "a2_ratio": "ratio", "sigma2": "σ²"}
     return _table(table, keys, columns)
 
 

@@ -14,9 +14,9 @@ from .load import Run
 from .mse_table import ORDER, drift_by_staleness, keys_of, measured_runs
 
 PARTS = (
-    ("noise", "A, noise", "#56B4E9", ""),
-    ("bias", "B, bias", "#D55E00", "//"),
-    ("delay", "C, delay", "#000000", ""),
+    ("a2", "A, noise", "#56B4E9", ""),
+    ("b2", "B, bias", "#D55E00", "//"),
+    ("c2", "C, delay", "#000000", ""),
 )
 ZERO = 1e-12  # below this share of the largest bar a part is rounding
 

@@ -22,7 +22,9 @@ from .load import Run
 
 # the paper's order of methods; others follow
 ORDER = ("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace")
-MEASURED = ("noise", "bias", "delay", "error", "zeta2", "drift", "sigma2", "sigma2_cached")
+# column of the table: metric; `delay` and the like are names of config groups, which are columns too
+MEASURED = {"a2": "noise", "b2": "bias", "c2": "delay", "error": "error", "zeta2": "zeta2", "drift": "drift"}
+MEASURED |= {"sigma2": "sigma2", "sigma2_cached": "sigma2_cached"}
 
 
 def measured_runs(runs: list[Run]) -> list[Run]:
@@ -41,9 +43,9 @@ def keys_of(runs: list[Run]) -> list[str]:
 def table1(runs: list[Run]) -> pd.DataFrame:
     """One row per algorithm and setting: means over steps and seeds, in squared gradient norms.
 
-    noise, bias, delay, error  E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
-    predicted_noise            what the paper gives for E|A|^2, see ``predicted_noise``
-    noise_ratio                measured over predicted
+    a2, b2, c2, error          E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
+    a2_predicted               what the paper gives for E|A|^2, see ``predicted_noise``
+    a2_ratio                   measured over predicted
     drift_slope                least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, over all uploads
     correlation_k              of A_t with A_{t+k}
     """
@@ -52,13 +54,12 @@ def table1(runs: list[Run]) -> pd.DataFrame:
     rows = pd.DataFrame([{"algorithm": run.algorithm, **_words(run, keys), **_of_run(run)} for run in runs])
     grouped = rows.groupby(["algorithm", *keys], sort=False)
     table = grouped.mean(numeric_only=True)
-    spread = grouped[["noise", "bias", "delay", "error"]].std(ddof=1)
+    spread = grouped[["a2", "b2", "c2", "error"]].std(ddof=1)
     table = table.join(spread.add_suffix("_std")).assign(seeds=grouped.size()).reset_index()
-    table["noise_ratio"] = table["noise"] / table["predicted_noise"]
+    table["a2_ratio"] = table["a2"] / table["a2_predicted"]
     rank = table["algorithm"].map(lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    return (
-        table.assign(_rank=rank).sort_values([*keys, "_rank"], kind="stable").drop(columns="_rank", ignore_index=True)
-    )
+    ordered = table.assign(_rank=rank).sort_values([*keys, "_rank"], kind="stable")
+    return ordered.drop(columns="_rank").reset_index(drop=True)
 
 
 def predicted_noise(run: Run, lines: pd.DataFrame) -> float:
@@ -104,8 +105,8 @@ def _of_run(run: Run) -> dict[str, float]:
     if "mse/noise" not in lines:
         raise BenchError(f"{run.path}: no step was measured; evaluation.every or diagnostics.every is beyond its end")
     lines = lines[lines["mse/noise"].notna()]
-    row = {name: float(lines[f"mse/{name}"].mean()) for name in MEASURED}
-    row["predicted_noise"] = float(predicted_noise(run, lines))
+    row = {column: float(lines[f"mse/{name}"].mean()) for column, name in MEASURED.items()}
+    row["a2_predicted"] = float(predicted_noise(run, lines))
     for lag in LAGS:
         last = lines.get(f"mse/noise_correlation_{lag}", pd.Series(dtype=float)).dropna()
         row[f"correlation_{lag}"] = float(last.iloc[-1]) if len(last) else math.nan
