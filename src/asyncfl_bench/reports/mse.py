@@ -46,8 +46,10 @@ def write_page_parts(runs: list[Run], out: Path) -> list[str]:
         "\n".join(f"- {line}" for line in claims(table, keys)),
         "## Drift",
         _drift_table(table, keys),
-        "Slope: least squares of |w_t − w_v|² on staleness over all uploads. ζ² is the mean of |G_i(w_t) − ∇F(w_t)|². "
+        "Slope: least squares of |w_t − w_v|² on staleness, over the uploads in the second half of the iterations "
+        "(before, the way from the initial model hides everything else). ζ² is the mean of |G_i(w_t) − ∇F(w_t)|². "
         "Staleness counts server iterations, of which the rules make different numbers in the same virtual time.",
+        *_amplification(table, keys),
         "![Drift against staleness](mse_drift.png)",
         "## Does the noise come back?",
         _correlation_text(table),
@@ -135,6 +137,26 @@ def _drift_table(table: pd.DataFrame, keys: list[str]) -> str:
     table = table.assign(slope_per_zeta2=table["drift_slope"] / table["zeta2"])
     columns = {"staleness": "mean staleness", "drift": "mean drift of clients", "drift_slope": "slope"}
     return _table(table, keys, columns | {"zeta2": "ζ²", "slope_per_zeta2": "slope / ζ²"})
+
+
+def _amplification(table: pd.DataFrame, keys: list[str]) -> list[str]:
+    """The slope under the strongest skew over that under the weakest: a paragraph, or none without a choice of skew."""
+    skew = "heterogeneity.alpha"
+    if skew not in keys or table[skew].nunique() < 2:
+        return []
+    values = sorted(table[skew].unique(), key=float)
+    rest = ["algorithm", *(key for key in keys if key != skew)]
+    low, high = (table[table[skew] == value].set_index(rest) for value in (values[0], values[-1]))
+    ratios = (low[["drift_slope", "zeta2"]] / high[["drift_slope", "zeta2"]]).dropna()
+    said = [
+        f"{name} {_range(of_name['drift_slope'])} (ζ² {_range(of_name['zeta2'])})"
+        for name, of_name in ratios.groupby(level="algorithm", sort=False)
+    ]
+    return [
+        "Heterogeneity amplification: a drift that ζ² drives grows with the skew as ζ² does, one without it not at "
+        "all. "
+        f"Slope at alpha={values[0]} over that at alpha={values[-1]}, with the same ratio of ζ²: {', '.join(said)}."
+    ]
 
 
 def _correlation_text(table: pd.DataFrame) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from ..diagnostics.correlation import LAGS
 from .curves import _COLOURS, _MARKERS
 from .load import Run
-from .mse_table import ORDER, drift_by_staleness, keys_of, measured_runs
+from .mse_table import ORDER, drift_by_staleness, in_order, keys_of, measured_runs
 
 PARTS = (
     ("a2", "A, noise", "#56B4E9", ""),
@@ -26,20 +26,20 @@ def draw_parts(table: pd.DataFrame, keys: list[str], path: Path) -> None:
     figure, panels = _panels(table, keys, "E|·|², squared gradient norm")
     values = table[[name for name, *_ in PARTS]].to_numpy()
     floor = values[values > ZERO * values.max()].min() / 3
+    names = _algorithms(table)
     for axes, cell in panels:
-        places = np.arange(len(cell))
+        places = np.array([names.index(name) for name in cell["algorithm"]])
         for shift, (name, label, colour, hatch) in enumerate(PARTS):
             x, height = places + 0.27 * (shift - 1), cell[name].to_numpy()
             zero = height <= ZERO * values.max()
-            shown = np.where(zero, floor, height)
-            axes.bar(x[~zero], shown[~zero], 0.25, color=colour, hatch=hatch, edgecolor="white", label=label)
+            axes.bar(x[~zero], height[~zero], 0.25, color=colour, hatch=hatch, edgecolor="white", label=label)
             for place in x[zero]:
                 axes.text(place, floor * 1.15, "0", ha="center", color=colour, fontsize=9, fontweight="bold")
         axes.set_yscale("log")
         axes.set_ylim(bottom=floor)
-        axes.set_xticks(
-            places, [name.replace("delay_adaptive_", "delay-ad.\n") for name in cell["algorithm"]], fontsize=7
-        )
+        shown_names = [name.replace("delay_adaptive_", "delay-ad.
+") for name in names]
+        axes.set_xticks(range(len(names)), shown_names, fontsize=7)
     _save(figure, panels, path)
 
 
@@ -48,9 +48,10 @@ def draw_drift(runs: list[Run], path: Path) -> None:
     runs = measured_runs(runs)
     keys = keys_of(runs)
     cells = pd.DataFrame([{"algorithm": run.algorithm, "run": run} | {k: run.value(k) for k in keys} for run in runs])
+    cells = in_order(cells, keys)
     figure, panels = _panels(cells, keys, "drift |w_t − w_v|²", "staleness [server iterations]")
     for axes, cell in panels:
-        for name in _in_order(cell["algorithm"]):
+        for name in _algorithms(cell):
             bins = drift_by_staleness(cell["run"][cell["algorithm"] == name].tolist())
             axes.plot(bins["staleness"], bins["drift"], label=name, markersize=4, linewidth=1.5, **_look(name, cells))
         axes.set_xscale("log", base=2)
@@ -70,13 +71,14 @@ def draw_correlation(table: pd.DataFrame, keys: list[str], path: Path) -> None:
     _save(figure, panels, path)
 
 
-def _in_order(names) -> list[str]:
-    known = set(names)
+def _algorithms(table: pd.DataFrame) -> list[str]:
+    known = set(table["algorithm"])
     return [name for name in ORDER if name in known] + sorted(known - set(ORDER))
 
 
 def _look(name: str, table: pd.DataFrame) -> dict:
-    place = [*ORDER, *(other for other in _in_order(table["algorithm"]) if other not in ORDER)].index(name)
+    """The colour and mark of an algorithm: the same whichever others are shown."""
+    place = [*ORDER, *(other for other in _algorithms(table) if other not in ORDER)].index(name)
     return {"color": _COLOURS[place % len(_COLOURS)], "marker": _MARKERS[place % len(_MARKERS)]}
 
 
@@ -85,7 +87,7 @@ def _panels(table: pd.DataFrame, keys: list[str], y: str, x: str = ""):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    cells = list(table.groupby(keys, sort=True)) if keys else [((), table)]
+    cells = list(table.groupby(keys, sort=False)) if keys else [((), table)]
     columns = 1 if len(cells) == 1 else 2
     rows = math.ceil(len(cells) / columns)
     figure = Figure(figsize=(4.6 * columns, 0.5 + 2.9 * rows), dpi=150, layout="constrained")

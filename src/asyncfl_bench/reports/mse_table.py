@@ -6,6 +6,7 @@ Legend: M uploads of a buffer, n clients, n_t clients in ACED's mean, A noise, B
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def table1(runs: list[Run]) -> pd.DataFrame:
     a2, b2, c2, error          E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
     a2_predicted               what the paper gives for E|A|^2, see ``predicted_noise``
     a2_ratio                   measured over predicted
-    drift_slope                least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, over all uploads
+    drift_slope                least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half
     correlation_k              of A_t with A_{t+k}
     """
     runs = measured_runs(runs)
@@ -57,9 +58,25 @@ def table1(runs: list[Run]) -> pd.DataFrame:
     spread = grouped[["a2", "b2", "c2", "error"]].std(ddof=1)
     table = table.join(spread.add_suffix("_std")).assign(seeds=grouped.size()).reset_index()
     table["a2_ratio"] = table["a2"] / table["a2_predicted"]
-    rank = table["algorithm"].map(lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    ordered = table.assign(_rank=rank).sort_values([*keys, "_rank"], kind="stable")
-    return ordered.drop(columns="_rank").reset_index(drop=True)
+    return in_order(table, keys)
+
+
+def in_order(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Rows by setting, exp_beta5 before exp_beta30, and within one setting by algorithm in the paper's order."""
+
+    def place(row) -> tuple:
+        rank = ORDER.index(row["algorithm"]) if row["algorithm"] in ORDER else len(ORDER)
+        return (*(_natural(row[key]) for key in keys), rank, row["algorithm"])
+
+    places = [place(row) for _, row in table.iterrows()]
+    return table.iloc[sorted(range(len(table)), key=places.__getitem__)].reset_index(drop=True)
+
+
+def _natural(word: str) -> list[tuple]:
+    """Sorts numbers inside words by their size."""
+    return [
+        (0, float(part)) if part[:1].isdigit() else (1, part) for part in re.split(r"(\d+(?:\.\d+)?)", word) if part
+    ]
 
 
 def predicted_noise(run: Run, lines: pd.DataFrame) -> float:
@@ -82,9 +99,15 @@ def predicted_noise(run: Run, lines: pd.DataFrame) -> float:
 
 
 def arrivals_of(run: Run) -> pd.DataFrame:
-    """(uploads, 5) staleness, drift and noise of every upload of a run; no rows when the file is not there."""
+    """Staleness, drift and noise of every upload in the second half of a run's iterations; none without the file.
+
+    In the first half the way from the initial model, long and the same for all, hides what noise and skew add to it.
+    """
     path = run.path / ARRIVALS_NAME
-    return pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=["staleness", "drift"], dtype=float)
+    if not path.exists():
+        return pd.DataFrame(columns=["staleness", "drift"], dtype=float)
+    arrivals = pd.read_parquet(path)
+    return arrivals[arrivals["iteration"] >= arrivals["iteration"].max() / 2]
 
 
 def drift_by_staleness(runs: list[Run]) -> pd.DataFrame:
