@@ -37,8 +37,7 @@ def draw_parts(table: pd.DataFrame, keys: list[str], path: Path) -> None:
                 axes.text(place, floor * 1.15, "0", ha="center", color=colour, fontsize=9, fontweight="bold")
         axes.set_yscale("log")
         axes.set_ylim(bottom=floor)
-        shown_names = [name.replace("delay_adaptive_", "delay-ad.
-") for name in names]
+        shown_names = [name.replace("delay_adaptive_", "delay-ad.\n") for name in names]
         axes.set_xticks(range(len(names)), shown_names, fontsize=7)
     _save(figure, panels, path)
 
