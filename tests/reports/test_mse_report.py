@@ -69,9 +69,18 @@ def test_the_page_has_its_tables_its_figures_and_a_verdict_for_every_claim_it_ca
 
 def test_a_claim_the_numbers_contradict_is_not_confirmed():
     table = pd.DataFrame(
-        {"algorithm": ["ca2fl", "fedbuff"], "a2": 1.0, "b2": [2.0, 1.0], "c2": 1.0, "error": 3.0, "drift": 1.0}
+        {
+            "algorithm": ["ca2fl", "fedbuff"],
+            "a2": 1.0,
+            "a2_ratio": 1.5,
+            "b2": [2.0, 1.0],
+            "c2": 1.0,
+            "error": 3.0,
+            "drift": 1.0,
+        }
     )
     assert "Calibration reduces B: not confirmed, ca2fl has 2 times that of fedbuff." in claims(table, [])
+    assert "The size of A is the predicted one: measured over predicted is ca2fl 1.5, fedbuff 1.5." in claims(table, [])
 
 
 def test_without_measured_runs_there_is_one_message(tmp_path):

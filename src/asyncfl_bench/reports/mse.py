@@ -73,6 +73,9 @@ def claims(table: pd.DataFrame, keys: list[str]) -> list[str]:
                 held = int((ratio < 1).sum())
                 said.append(f"{claim}: {_verdict(held, len(ratio))}, {one} has {_range(ratio)} times that of {other}.")
 
+    ratios = ((name, of_name["a2_ratio"].dropna()) for name, of_name in cells.items())
+    if found := [f"{name} {_range(ratio)}" for name, ratio in ratios if len(ratio)]:
+        said.append(f"The size of A is the predicted one: measured over predicted is {', '.join(found)}.")
     less("a2", "fedbuff", "asgd", "Averaging a buffer reduces A")
     less("a2", "ace", "fedbuff", "Averaging all clients reduces A most")
     if "ace" in cells:
@@ -84,10 +87,10 @@ def claims(table: pd.DataFrame, keys: list[str]) -> list[str]:
     for name in ("asgd", "delay_adaptive_asgd", "fedbuff"):
         if name in cells:
             parts = cells[name][["a2", "b2", "c2"]]
-            share = parts["b2"] / parts.sum(axis=1)
-            verdict = "confirmed" if share.min() > 0.01 else "not confirmed"
+            shares = parts["b2"] / parts.sum(axis=1)
+            verdict = "confirmed" if shares.min() > 0.01 else "not confirmed"
             said.append(
-                f"{name} has a bias from partial participation: {verdict}, B is {_range(share)} of |A|²+|B|²+|C|²."
+                f"{name} has a bias from partial participation: {verdict}, B is {_range(shares)} of |A|²+|B|²+|C|²."
             )
     less("b2", "ca2fl", "fedbuff", "Calibration reduces B")
     less("b2", "aced", "fedbuff", "ACED keeps B below that of partial participation")

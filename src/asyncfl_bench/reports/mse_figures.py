@@ -108,7 +108,7 @@ def _panels(table: pd.DataFrame, keys: list[str], y: str, x: str = ""):
 
 
 def _save(figure, panels, path: Path) -> None:
-    labelled = {}
+    labelled: dict = {}
     for axes, _ in panels:
         handles, labels = axes.get_legend_handles_labels()
         labelled |= dict(zip(labels, handles, strict=True))
