@@ -104,7 +104,7 @@ def test_the_parts_of_the_error_are_those_of_the_closed_formulas(algorithm):
         assert row["mse/zeta2"] == pytest.approx(((own - gradient) ** 2).sum(axis=1).mean(), rel=1e-4)
         assert row["mse/noise"] < 1e-9  # every upload is the full gradient; what is left is the rounding of w
         assert row["mse/residual"] < 1e-6
-    assert metrics["mse/error"].iloc[1:].min() > 1e-5, "else there is nothing to take apart"
+    assert metrics["mse/error"].iloc[2:].min() > 1e-5, "else there is nothing to take apart"
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

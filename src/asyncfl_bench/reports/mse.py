@@ -10,7 +10,7 @@ import pandas as pd
 from ..diagnostics.correlation import LAGS
 from .load import Run
 from .mse_figures import draw_correlation, draw_drift, draw_parts
-from .mse_table import keys_of, measured_runs, table1
+from .mse_table import drift_ratios, keys_of, measured_runs, table1
 from .render import markdown
 
 __all__ = ["table1", "write_page_parts"]
@@ -49,7 +49,7 @@ def write_page_parts(runs: list[Run], out: Path) -> list[str]:
         "Slope: least squares of |w_t − w_v|² on staleness, over the uploads in the second half of the iterations "
         "(before, the way from the initial model hides everything else). ζ² is the mean of |G_i(w_t) − ∇F(w_t)|². "
         "Staleness counts server iterations, of which the rules make different numbers in the same virtual time.",
-        *_amplification(table, keys),
+        *_amplification(runs, keys),
         "![Drift against staleness](mse_drift.png)",
         "## Does the noise come back?",
         _correlation_text(table),
@@ -74,8 +74,8 @@ def claims(table: pd.DataFrame, keys: list[str]) -> list[str]:
                 said.append(f"{claim}: {_verdict(held, len(ratio))}, {one} has {_range(ratio)} times that of {other}.")
 
     ratios = ((name, of_name["a2_ratio"].dropna()) for name, of_name in cells.items())
-    if found := [f"{name} {_range(ratio)}" for name, ratio in ratios if len(ratio)]:
-        said.append(f"The size of A is the predicted one: measured over predicted is {', '.join(found)}.")
+    if found := [f"{name!s} {_range(ratio)}" for name, ratio in ratios if len(ratio)]:
+        said.append(f"The size of A, measured over what the paper predicts: {', '.join(found)}.")
     less("a2", "fedbuff", "asgd", "Averaging a buffer reduces A")
     less("a2", "ace", "fedbuff", "Averaging all clients reduces A most")
     if "ace" in cells:
@@ -142,23 +142,22 @@ def _drift_table(table: pd.DataFrame, keys: list[str]) -> str:
     return _table(table, keys, columns | {"zeta2": "ζ²", "slope_per_zeta2": "slope / ζ²"})
 
 
-def _amplification(table: pd.DataFrame, keys: list[str]) -> list[str]:
-    """The slope under the strongest skew over that under the weakest: a paragraph, or none without a choice of skew."""
+def _amplification(runs: list[Run], keys: list[str]) -> list[str]:
+    """Does the drift grow with the skew? A paragraph, or none without a choice of skew."""
     skew = "heterogeneity.alpha"
-    if skew not in keys or table[skew].nunique() < 2:
+    ratios = drift_ratios(runs, keys, skew) if skew in keys else pd.DataFrame()
+    if not len(ratios):
         return []
-    values = sorted(table[skew].unique(), key=float)
-    rest = ["algorithm", *(key for key in keys if key != skew)]
-    low, high = (table[table[skew] == value].set_index(rest) for value in (values[0], values[-1]))
-    ratios = (low[["drift_slope", "zeta2"]] / high[["drift_slope", "zeta2"]]).dropna()
     said = [
-        f"{name} {_range(of_name['drift_slope'])} (ζ² {_range(of_name['zeta2'])})"
-        for name, of_name in ratios.groupby(level="algorithm", sort=False)
+        f"{name} {_range(of_name['drift'])} (ζ² {_range(of_name['zeta2'])})"
+        for name, of_name in ratios.groupby("algorithm", sort=False)
     ]
     return [
-        "Heterogeneity amplification: a drift that ζ² drives grows with the skew as ζ² does, one without it not at "
+        "Heterogeneity amplification: drift that ζ² drives grows with the skew as ζ² does, drift without it not at "
         "all. "
-        f"Slope at alpha={values[0]} over that at alpha={values[-1]}, with the same ratio of ζ²: {', '.join(said)}."
+        "At the least staleness (the first points of the figure), drift under the smallest alpha over that under the "
+        f"largest, with the same ratio of ζ²: {', '.join(said)}. At long staleness the way of the model, the same "
+        "under every skew, can hide the difference, and the slopes follow it."
     ]
 
 

@@ -111,12 +111,40 @@ def arrivals_of(run: Run) -> pd.DataFrame:
 
 
 def drift_by_staleness(runs: list[Run]) -> pd.DataFrame:
-    """Mean staleness and mean drift of uploads whose staleness is 1, 2-3, 4-7, …; bins of at least 10 uploads."""
+    """Mean staleness and mean drift of uploads whose staleness is 1, 2-3, 4-7, …; bins of at least 10 uploads.
+
+    The index is the whole part of the staleness's binary logarithm.
+    """
     arrivals = pd.concat([arrivals_of(run) for run in runs])
     arrivals = arrivals[arrivals["staleness"] > 0]
     bins = arrivals.groupby(np.floor(np.log2(arrivals["staleness"].to_numpy(dtype=float))))
     means = bins[["staleness", "drift"]].mean().assign(uploads=bins.size())
-    return means[means["uploads"] >= 10].reset_index(drop=True)
+    return means[means["uploads"] >= 10]
+
+
+def drift_ratios(runs: list[Run], keys: list[str], skew: str) -> pd.DataFrame:
+    """Drift under the strongest skew over drift under the weakest, at the least staleness that both have.
+
+    One row per algorithm and remaining setting, with the ratio of zeta^2 beside it; empty where there is one skew only.
+
+    skew  a key of ``keys`` with numbers, where less is more skewed
+    """
+    table, rest = table1(runs), [key for key in keys if key != skew]
+    ratios = []
+    for (name, *values), cell in table.groupby(["algorithm", *rest], sort=False):
+        cell = cell.sort_values(skew, key=lambda words: words.astype(float))
+        ends = [cell.iloc[0], cell.iloc[-1]]
+        same = dict(zip(rest, values, strict=True))
+        chosen = [
+            [run for run in runs if run.algorithm == name and _words(run, keys) == {**same, skew: end[skew]}]
+            for end in ends
+        ]
+        low, high = (drift_by_staleness(part) for part in chosen)
+        both = low.index.intersection(high.index)
+        if ends[0][skew] != ends[1][skew] and len(both):
+            drift = low["drift"][both[0]] / high["drift"][both[0]]
+            ratios.append({"algorithm": name, **same, "drift": drift, "zeta2": ends[0]["zeta2"] / ends[1]["zeta2"]})
+    return pd.DataFrame(ratios)
 
 
 def _words(run: Run, keys: list[str]) -> dict[str, str]:
