@@ -21,17 +21,17 @@ ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
 @pytest.mark.parametrize(
     ("words", "floats"),
     [
-        (["algorithm=ace"], 100 + 5 + 100 + 6),
-        (["algorithm=ace", "algorithm.rule=incremental"], 5 + 100 + 1 + 100 + 6),
-        (["algorithm=ca2fl", "algorithm.cache.precision=bf16"], 50 + 7 + 1 + 100 + 6),
-        (["algorithm=asgd", "concurrency=10"], 10 + 6),
-        (["algorithm=fedbuff", "algorithm.momentum=0.9"], 2 + 100 + 6),
+        (["algorithm=ace"], 100 + 5 + 100 + 7),
+        (["algorithm=ace", "algorithm.rule=incremental"], 5 + 100 + 1 + 100 + 7),
+        (["algorithm=ca2fl", "algorithm.cache.precision=bf16"], 50 + 7 + 1 + 100 + 7),
+        (["algorithm=asgd", "concurrency=10"], 10 + 7),
+        (["algorithm=fedbuff", "algorithm.momentum=0.9"], 2 + 100 + 7),
     ],
 )
 def test_the_opening_line_names_the_memory_of_the_model_vectors(words, floats):
     settings = compose([*words, *ONE_BY_ONE])
     world = World(settings)
-    assert world.needs == Needs(floats * D * 4)  # 6: the model, the model at first, a gradient, 3 uploads
+    assert world.needs == Needs(floats * D * 4)  # 7: the model, at first and as last logged, a gradient, 3 uploads
     assert f"model vectors up to {floats * D * 4 / 2**20:.0f} MiB" in world.describe(settings)
     world.executor.close()
 

@@ -33,12 +33,14 @@ PARTS = (
     "availability",
     "schedule",
     "algorithm",
+    "diagnostics",
     "tracking",
 )
 # groups that only set other settings; a run remembers what was chosen
 ORIGINS = ("paper", "sweep", "profile", "scale", "horizon")
 # settings that say where and how to compute, not what: they leave a run's identity alone
 NOT_IDENTITY = (
+    "diagnostics",
     "tracking",
     "device",
     "threads",
@@ -345,6 +347,7 @@ def _resolve_across(settings: Settings) -> None:
         budget.virtual_time,
         f"joined by another budget: under delay={settings.choices.get('delay')} virtual time stands still",
     )
+    parts["diagnostics"].target.check_run(settings)
 
 
 def _resolved_tree(settings: Settings, sections: dict) -> dict:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .config import CONTRACT, Settings
+from .diagnostics.base import at_least
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ def finished(settings: Settings) -> RunResult | None:
         return None  # no summary, or none that can be read: not complete
     traced = (settings.directory / "trace.parquet").exists()
     if settings.root.trace and not traced:
+        return None
+    if not at_least(summary.get("diagnostics"), settings.tree["diagnostics"]):
         return None
     return RunResult(settings.directory, summary | {"already_complete": True})
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from . import environment
 from .config import CONTRACT, Settings
 from .diagnostics.arrivals import Arrivals
+from .diagnostics.base import at_least
+from .diagnostics.steps import Steps
 from .errors import BenchError
 from .simulation import checkpoint
 from .simulation.engine import Observer
@@ -54,7 +56,9 @@ class Run:
         self._checkpoint_iteration = 0
         self._trace = directory.open_trace() if settings.root.trace else None
         self.arrivals = Arrivals(settings.root.n_clients, self._trace)
-        world.simulation.observers += [self.arrivals, _AtIterations(self)]
+        self.steps = Steps(world.rule, world.model_d)
+        world.diagnostics.open(directory)
+        world.simulation.observers += [world.diagnostics, self.arrivals, self.steps, _AtIterations(self)]
         self.progress: Progress | None = None
 
     def wall_time(self) -> float:
@@ -162,7 +166,8 @@ class Run:
             "virtual_time": counters.virtual_time,
             "wall_time": self.wall_time(),
         }
-        row |= measured | self.arrivals.metrics() | self.world.rule.stats()
+        row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | self.world.rule.stats()
+        row |= self.world.diagnostics.metrics()
         self.directory.metrics.write(row)
         self._lines += 1
         self._logged_at = _place(counters)
@@ -210,6 +215,8 @@ class Run:
             "executor": world.executor.state_dict(),
             "model_d": world.model_d,
             "arrivals": self.arrivals.state_dict(),
+            "steps": self.steps.state_dict(),
+            "diagnostics": {"settings": self._diagnostics(), "state": world.diagnostics.state_dict()},
             "trace": self._trace.state_dict() if self._trace is not None else None,
             "lines": self._lines,
             "logged_at": self._logged_at,
@@ -241,17 +248,24 @@ class Run:
             if state["trace"] is None:
                 return False  # made without a trace: the whole run is needed again
             self._trace.load_state_dict(state["trace"])
+        if not at_least(state["diagnostics"]["settings"], self._diagnostics()):
+            return False  # what is now to be measured was not, from the start
         world.model_d.copy_(state["model_d"])
         world.simulation.load_state_dict(state["simulation"])
         world.rule.load_state_dict(state["rule"])
         in_flight = list(world.simulation.in_flight.values())
         world.executor.load_state_dict(state["executor"], world.model_d, in_flight)
         self.arrivals.load_state_dict(state["arrivals"])
+        self.steps.load_state_dict(state["steps"])
+        world.diagnostics.load_state_dict(state["diagnostics"]["state"])
         self._lines, self.last, self.best = state["lines"], state["last"], state["best"]
         self._logged_at, self._next_time = state["logged_at"], state["next_time"]
         self._checkpoint_iteration = state["checkpoint_iteration"]
         self._wall_before, self.evaluation_seconds = state["wall_time"], state["evaluation_seconds"]
         return True
+
+    def _diagnostics(self) -> dict:
+        return self.settings.tree["diagnostics"]
 
     def summary(self, status: str, error: str | None) -> dict:
         """The content of summary.json."""
@@ -270,6 +284,8 @@ class Run:
             "seed": settings.root.seed,
             "final": self.last,
             "best": self.best,
+            "diagnostics": self._diagnostics(),
+            "arrivals": self.arrivals.summary(used.iteration),
             "used": {
                 "server_iterations": used.iteration,
                 "uploads": used.uploads,

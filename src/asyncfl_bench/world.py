@@ -57,6 +57,7 @@ class World:
         self.model_d = self.task.flat.initial_d()
         self.rule = parts["algorithm"].build()
         self.rule.storage = storage = Storage(flat.lengths, streams.cache, settings.directory)
+        self.diagnostics = parts["diagnostics"].build()
         n = root.n_clients
         self.executor = make_executor(
             self.executor_kind,
@@ -73,6 +74,7 @@ class World:
         if cache is None and self.rule.sends_changes:
             cache = CacheConfig()  # the clients'
         versions, uploads = memory.most_in_use(settings, self.task.clients, streams, self.executor, flat.d)
+        measuring = self.diagnostics.vectors(self.rule, n, root.concurrency)
         vectors = memory.Vectors(
             d=flat.d,
             tensors=len(flat.lengths),
@@ -80,8 +82,8 @@ class World:
             cache=cache,
             on_clients=self.rule.sends_changes,
             versions=versions,
-            # the model, as it is and as it was at first
-            computing=uploads + self.executor.vectors(client.local_steps) + 2,
+            # the model, as it is, as it was at first and as it was last logged
+            computing=uploads + self.executor.vectors(client.local_steps) + 3 + measuring,
         )
         memory.refuse_if_too_large(vectors, n, self.device, settings.directory)
         self.needs = vectors.needs(n)
@@ -101,6 +103,15 @@ class World:
             concurrency=root.concurrency,
             budget=settings.budget,
             streams=streams,
+        )
+        shadow = parts["algorithm"].build()
+        shadow.storage = storage
+        self.diagnostics.start(
+            shadow=shadow,
+            model_d=self.model_d,
+            task=self.task,
+            client=client,
+            gone=self.simulation.availability.gone,
         )
 
     def state_bytes(self) -> dict[str, int]:

@@ -48,6 +48,7 @@ class Ace(ServerRule):
     config: AceConfig
     accepts = ("gradient", "difference")
     first_round = True
+    linear = True
     state_names = ("unheard",)
 
     def __init__(self, config: AceConfig):

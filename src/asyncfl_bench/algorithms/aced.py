@@ -51,6 +51,8 @@ class Aced(ServerRule):
     config: AcedConfig
     accepts = ("gradient", "difference")
     first_round = True
+    linear = True
+    averaged = ("rule/active_clients",)
     state_names = ("unheard", "t", "tstart_n", "handed_out_n", "active_n", "arrived", "active")
 
     def start(self, model_d, clients, upload_kind) -> None:

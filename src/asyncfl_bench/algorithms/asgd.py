@@ -16,6 +16,7 @@ class Asgd(ServerRule):
 
     Config = RuleConfig
     accepts = ("gradient", "difference")
+    linear = True
 
     def receive(self, upload) -> bool:
         self.model_d.add_(upload.vector_d, alpha=self.step_size)

@@ -46,6 +46,9 @@ class ServerRule:
     first_round      asks for one upload of every client at w0 before anything else
     sends_changes    its clients send the change against their previous upload, which they remember
     moves_each_tick  takes its step in ``tick`` (tick clock only) instead of in ``receive``
+    linear           each step adds a weighted sum of uploads, with weights that do not depend on what is in them:
+                     what diagnostics=mse can take apart
+    averaged         names in ``stats`` whose mean over server iterations says more than the last value
     state_names      attributes that make up its state: tensors, numbers, lists
     storage          what the run offers to a rule that keeps a vector per client; set before ``start``
     """
@@ -55,6 +58,8 @@ class ServerRule:
     first_round = False
     sends_changes = False
     moves_each_tick = False
+    linear = False
+    averaged: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
     storage = Storage()
 

@@ -40,6 +40,7 @@ class Ca2fl(ServerRule):
 
     Config = Ca2flConfig
     config: Ca2flConfig
+    linear = True
     state_names = ("mean_d", "sum_d", "count", "in_buffer", "repeats")
 
     def start(self, model_d, clients, upload_kind) -> None:

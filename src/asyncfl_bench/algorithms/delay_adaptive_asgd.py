@@ -43,6 +43,8 @@ class DelayAdaptiveAsgd(ServerRule):
     Config = DelayAdaptiveAsgdConfig
     config: DelayAdaptiveAsgdConfig
     accepts = ("gradient", "difference")
+    linear = True
+    averaged = ("rule/step_scale",)
     state_names = ("dropped", "last_scale")
 
     def __init__(self, config: DelayAdaptiveAsgdConfig):

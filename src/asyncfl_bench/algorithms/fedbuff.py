@@ -45,6 +45,7 @@ class FedBuff(ServerRule):
 
     Config = FedBuffConfig
     config: FedBuffConfig
+    linear = True
     state_names = ("sum_d", "count", "velocity_d", "dropped")
 
     def start(self, model_d, clients, upload_kind) -> None:

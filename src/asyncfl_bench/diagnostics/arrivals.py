@@ -17,6 +17,8 @@ class Arrivals(Observer):
 
     def __init__(self, n: int, trace=None):
         self.uploads_n = [0] * n
+        self._version_n = [0] * n  # version of the model the client's latest upload was computed at
+        self._staleness_sum, self._staleness_max = 0, 0
         # (client, staleness) of the first upload in the last answer of ``metrics`` whose training loss was not finite
         self.first_unfinite: tuple[int, int] | None = None
         self._trace = trace
@@ -33,7 +35,10 @@ class Arrivals(Observer):
     def arrived(self, upload: Upload, changed: bool, time: float) -> None:
         self._uploads += 1
         self.uploads_n[upload.client] += 1
+        self._version_n[upload.client] = upload.base_iteration
         self._staleness.append(upload.staleness)
+        self._staleness_sum += upload.staleness
+        self._staleness_max = max(self._staleness_max, upload.staleness)
         self._clients.append(upload.client)
         self._losses.append(upload.loss)
         if self._trace is not None:
@@ -51,8 +56,11 @@ class Arrivals(Observer):
                 )
             )
 
-    def metrics(self) -> dict[str, float]:
-        """Metrics over the uploads since the last call; participation since the start of the run."""
+    def metrics(self, iteration: int) -> dict[str, float]:
+        """Metrics over the uploads since the last call; participation since the start of the run.
+
+        iteration  server iterations done: what the ages of the clients' latest uploads are counted from
+        """
         row: dict[str, float] = {}
         self.first_unfinite = None
         if self._staleness:
@@ -63,16 +71,29 @@ class Arrivals(Observer):
                 place = int(np.flatnonzero(~np.isfinite(losses))[0])
                 self.first_unfinite = (self._clients[place], self._staleness[place])
             row["staleness/mean"] = float(staleness.mean())
+            row["staleness/median"] = float(np.median(staleness))
             row["staleness/p95"] = float(np.percentile(staleness, 95))
             row["staleness/max"] = float(staleness.max())
         counts = np.sort(np.asarray(self.uploads_n, dtype=float))
         if counts.sum() > 0:
-            n = len(counts)
+            age = iteration - np.asarray(self._version_n)[np.asarray(self.uploads_n) > 0]
+            row["age/mean"], row["age/max"] = float(age.mean()), float(age.max())
             row["participation/heard_share"] = float((counts > 0).mean())
-            row["participation/gini"] = float(2 * (np.arange(1, n + 1) @ counts) / (n * counts.sum()) - (n + 1) / n)
+            row["participation/gini"] = _gini(counts)
             row["participation/top10_share"] = float(counts[-10:].sum() / counts.sum())
         self._clear()
         return row
+
+    def summary(self, iterations: int) -> dict[str, float | int | None]:
+        """Over the whole run, for summary.json; null where nothing arrived or the model never moved."""
+        counts, uploads = np.sort(np.asarray(self.uploads_n, dtype=float)), self._uploads
+        return {
+            "staleness_mean": self._staleness_sum / uploads if uploads else None,
+            "staleness_max": self._staleness_max if uploads else None,
+            "gini": _gini(counts) if uploads else None,
+            "never_heard": int((counts == 0).sum()),
+            "uploads_per_iteration": uploads / iterations if iterations else None,
+        }
 
     def _read_losses(self) -> np.ndarray:
         """(uploads since the last call,) training losses; one wait for the device."""
@@ -85,6 +106,8 @@ class Arrivals(Observer):
         return {
             "uploads_n": list(self.uploads_n),
             "uploads": self._uploads,
+            "version_n": list(self._version_n),
+            "staleness_so_far": [self._staleness_sum, self._staleness_max],
             "staleness": list(self._staleness),
             "clients": list(self._clients),
             "losses": self._read_losses().tolist(),
@@ -92,5 +115,13 @@ class Arrivals(Observer):
 
     def load_state_dict(self, state: dict) -> None:
         self.uploads_n, self._uploads = list(state["uploads_n"]), state["uploads"]
+        self._version_n = list(state["version_n"])
+        self._staleness_sum, self._staleness_max = state["staleness_so_far"]
         self._staleness, self._clients = list(state["staleness"]), list(state["clients"])
         self._losses, self._losses_before = [], list(state["losses"])
+
+
+def _gini(sorted_n: np.ndarray) -> float:
+    """Gini coefficient of counts in ascending order: 0 when all are equal, (n - 1) / n when one has all."""
+    n = len(sorted_n)
+    return float(2 * (np.arange(1, n + 1) @ sorted_n) / (n * sorted_n.sum()) - (n + 1) / n)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import BenchError
 
 FORMAT = "asyncfl_bench checkpoint 1"
-PARTS = ("simulation", "rule", "executor", "model_d", "arrivals", "trace", "lines", "wall_time")
+PARTS = ("simulation", "rule", "executor", "model_d", "arrivals", "steps", "diagnostics", "trace", "lines", "wall_time")
 
 
 def save(path: Path, identity: str, state: dict) -> None:

@@ -54,10 +54,23 @@ class Executor(Protocol):
 
 
 class Observer:
-    """Told what happened; must not change it."""
+    """Told what happened, in the order in which it happens; must not change it."""
+
+    def dispatched(self, work: Work, model_d) -> None:
+        """Work was handed out; its client starts from ``model_d``, which is only lent."""
+
+    def discarded(self, work: Work) -> None:
+        """The work's client is gone: it will never arrive."""
+
+    def received(self, upload: Upload, changed: bool) -> None:
+        """The rule has just used an upload; ``changed`` says whether it moved the model."""
+
+    def ticked(self, changed: bool) -> None:
+        """The rule was just asked for a tick's own step; ``changed`` says whether it took one."""
 
     def arrived(self, upload: Upload, changed: bool, time: float) -> None:
-        """An upload reached the server at ``time``; ``changed`` says whether the model moved because of it."""
+        """An upload reached the server at ``time``; ``changed`` says whether the model moved because of it, the
+        tick's own step included where this was the tick's last arrival."""
 
     def iterated(self, counters: Counters) -> None:
         """A server iteration is complete."""
@@ -215,7 +228,7 @@ class Simulation:
         works = []
         for client in range(self.clients.n):
             works.append(self._new_work(client))
-            self.executor.dispatch(works[-1], self.model_d)
+            self._dispatch(works[-1])
         for place, work in enumerate(works):
             self._receive(work, tick_after=self.clock == "ticks" and place + 1 == len(works), place_freed=False)
 
@@ -232,6 +245,8 @@ class Simulation:
         counters = self.counters
         if self.availability.gone(work.client, counters.iteration):
             self.executor.discard(work)
+            for observer in self.observers:
+                observer.discarded(work)
             counters.discarded += 1
             self.free_places += place_freed
             return False
@@ -246,6 +261,8 @@ class Simulation:
             loss=loss,
         )
         changed = self._moved(self.rule.receive(upload))
+        for observer in self.observers:
+            observer.received(upload, changed)
         counters.uploads += 1
         counters.client_steps += work.local_steps
         self._unmoved = 0 if changed else self._unmoved + 1
@@ -254,7 +271,7 @@ class Simulation:
         if place_freed:
             self.free_places += 1
             self.schedule.report(work.client)
-        ticked = tick_after and self._moved(self.rule.tick())
+        ticked = tick_after and self._ask_for_tick()
         for observer in self.observers:
             observer.arrived(upload, changed or ticked, counters.virtual_time)
         if changed:
@@ -266,11 +283,17 @@ class Simulation:
         return changed or ticked
 
     def _tick(self) -> bool:
-        if not self._moved(self.rule.tick()):
+        if not self._ask_for_tick():
             return False
         self.counters.iteration += 1
         self._iterated()
         return True
+
+    def _ask_for_tick(self) -> bool:
+        changed = self._moved(self.rule.tick())
+        for observer in self.observers:
+            observer.ticked(changed)
+        return changed
 
     def _moved(self, answer: bool) -> bool:
         if answer is not True and answer is not False:
@@ -308,7 +331,12 @@ class Simulation:
             work.due = self.counters.virtual_time + duration
             heapq.heappush(self._due, (work.due, work.sequence))
             self.in_flight[work.sequence] = work
-            self.executor.dispatch(work, self.model_d)
+            self._dispatch(work)
+
+    def _dispatch(self, work: Work) -> None:
+        self.executor.dispatch(work, self.model_d)
+        for observer in self.observers:
+            observer.dispatched(work, self.model_d)
 
     # -- state -----------------------------------------------------------------------------------------------------
 

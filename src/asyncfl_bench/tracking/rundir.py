@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import BenchError
 from .files import atomic_write, plain
 from .metrics import MetricsFile
-from .trace import Trace
+from .trace import TRACE_TYPES, Trace
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +39,7 @@ class RunDirectory:
         except OSError as error:
             raise BenchError(f"cannot create the run directory {self.path}: {error.strerror}") from error
         self.metrics = MetricsFile(self.path / METRICS_NAME)
-        self._trace: Trace | None = None
+        self._tables: dict[str, Trace] = {}
 
     @property
     def checkpoint_path(self) -> Path:
@@ -70,8 +70,11 @@ class RunDirectory:
 
     def open_trace(self) -> Trace:
         """The run's trace, written as trace.parquet by its ``close`` or by the directory's."""
-        self._trace = self._trace or Trace(self.path / TRACE_NAME)
-        return self._trace
+        return self.open_table(TRACE_NAME, TRACE_TYPES)
+
+    def open_table(self, name: str, types: dict[str, type]) -> Trace:
+        """A table of arrivals with these columns, written as ``name`` by its own ``close`` or by the directory's."""
+        return self._tables.setdefault(name, Trace(self.path / name, types))
 
     def write_partition(self, indices_n: Sequence[np.ndarray]) -> None:
         """partition.npz: the sample indices of client i under the key ``client_i``."""
@@ -90,8 +93,7 @@ class RunDirectory:
             torch.save(tensors, file)
 
     def close(self) -> None:
-        """Closes metrics.jsonl and writes the trace when one was opened. May be called twice."""
+        """Closes metrics.jsonl and writes the tables that were opened. May be called twice."""
         self.metrics.close()
-        if self._trace is not None:
-            self._trace.close()
-            self._trace = None
+        while self._tables:
+            self._tables.popitem()[1].close()

@@ -1,4 +1,4 @@
-"""trace.parquet: one row per arrival, for exact comparison of runs and for every question about staleness."""
+"""One row per arrival, kept in memory and written at the end: trace.parquet, and tables with other columns."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ _CHUNK_ROWS = 65_536  # Python tuples cost some 400 bytes a row, columns 65: con
 
 
 class Trace:
-    """Collects the arrivals of a run in memory and writes them when closed. 65 bytes per arrival."""
+    """Collects the arrivals of a run in memory and writes them when closed. 65 bytes per arrival with TRACE_TYPES.
 
-    def __init__(self, path: Path):
-        self.path = Path(path)
+    types  the columns by name
+    """
+
+    def __init__(self, path: Path, types: dict[str, type] = TRACE_TYPES):
+        self.path, self.types = Path(path), types
         self._pending: list[tuple] = []
         self._chunks: list[list[np.ndarray]] = []
 
     def add(self, row: tuple) -> None:
-        """One arrival, as a tuple in the order of TRACE_TYPES."""
+        """One arrival, as a tuple in the order of the columns."""
         self._pending.append(row)
         if len(self._pending) >= _CHUNK_ROWS:
             self._convert()
@@ -40,7 +43,7 @@ class Trace:
     def _convert(self) -> None:
         if self._pending:
             columns = zip(*self._pending, strict=True)
-            pairs = zip(columns, TRACE_TYPES.values(), strict=True)
+            pairs = zip(columns, self.types.values(), strict=True)
             self._chunks.append([np.array(values, dtype=dtype) for values, dtype in pairs])
             self._pending = []
 
@@ -48,10 +51,10 @@ class Trace:
         """All arrivals so far, one array per column."""
         self._convert()
         if len(self._chunks) != 1:
-            empty: list[np.ndarray] = [np.empty(0, dtype) for dtype in TRACE_TYPES.values()]
+            empty: list[np.ndarray] = [np.empty(0, dtype) for dtype in self.types.values()]
             parts = zip(*self._chunks, strict=True) if self._chunks else zip(empty, strict=True)
             self._chunks = [[np.concatenate(part) for part in parts]]
-        return dict(zip(TRACE_TYPES, self._chunks[0], strict=True))
+        return dict(zip(self.types, self._chunks[0], strict=True))
 
     @property
     def rows(self) -> list[tuple]:
@@ -67,10 +70,10 @@ class Trace:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Replaces the arrivals by those of ``state_dict()``."""
         self._pending = []
-        self._chunks = [[state[name].numpy().astype(dtype) for name, dtype in TRACE_TYPES.items()]]
+        self._chunks = [[state[name].numpy().astype(dtype) for name, dtype in self.types.items()]]
 
     def close(self) -> None:
-        """Writes trace.parquet, whole or not at all."""
+        """Writes the file, whole or not at all."""
         import pandas as pd
 
         with atomic_write(self.path) as file:

@@ -1,0 +1,66 @@
+"""What a run may be asked to measure besides what it always tells: the config group `diagnostics`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..simulation.engine import Observer
+
+if TYPE_CHECKING:
+    from ..config import Settings
+    from ..tracking.rundir import RunDirectory
+
+
+@dataclass
+class DiagnosticsConfig:
+    """No settings."""
+
+
+class Diagnostics(Observer):
+    """Watches a run and adds to its metrics; changes no bit of it. This one, `none`, adds nothing.
+
+    Its settings are no part of a run's identity; a finished run without what is now asked for counts as unfinished.
+    """
+
+    Config = DiagnosticsConfig
+
+    def __init__(self, config: DiagnosticsConfig):
+        self.config = config
+
+    @classmethod
+    def check_run(cls, settings: Settings) -> None:
+        """Raises ConfigError when a run of these settings cannot be measured; called before anything is loaded."""
+
+    def vectors(self, rule, n: int, concurrency: int) -> int:
+        """Vectors of d floats it keeps."""
+        return 0
+
+    def start(self, *, shadow, model_d, task, client, gone) -> None:
+        """Gets to know the run, before its first event.
+
+        shadow   a second server rule of the run's own kind and settings, not started
+        model_d  (d,) the global model; the rule moves it in place
+        task     tasks.task.Task
+        client   clients.local.LocalConfig, resolved
+        gone     gone(client, iteration): whether that client has dropped out
+        """
+
+    def open(self, directory: RunDirectory) -> None:
+        """Opens files of its own."""
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics over what happened since the last call."""
+        return {}
+
+    def state_dict(self) -> dict:
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """After the model was put back; replaces all that ``start`` prepared."""
+
+
+def at_least(measured: dict | None, asked: dict) -> bool:
+    """Whether a run with the ``diagnostics`` section ``measured`` holds all that the section ``asked`` asks for."""
+    nothing = f"{Diagnostics.__module__}.{Diagnostics.__qualname__}"
+    return asked["_target_"] == nothing or asked == measured

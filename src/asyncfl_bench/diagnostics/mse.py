@@ -1,0 +1,263 @@
+"""The mean squared error of a server step, taken apart into sampling noise, participation bias and delay.
+
+Legend: n clients, d parameters, t server iteration, v_i version of the model on which client i's latest arrived
+gradient g_i was computed (0 before its first), G_i the gradient of F_i over all its samples, F = mean_i F_i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import BenchError, ConfigError, check
+from ..types import Upload, Work
+from .base import Diagnostics, DiagnosticsConfig
+from .correlation import LAGS, NoiseMemory
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..tracking.trace import Trace
+
+ARRIVALS_NAME = "mse_arrivals.parquet"
+ARRIVAL_TYPES = {
+    "iteration": np.int64,  # server iterations done when it arrived
+    "client": np.int64,
+    "staleness": np.int64,
+    "drift": np.float64,  # |w_t - w^{v_i}|^2
+    "noise": np.float64,  # |g_i - G_i(v_i)|^2
+}
+
+
+@dataclass
+class MseConfig(DiagnosticsConfig):
+    """every: server iterations between measured steps."""
+
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        check(self.every >= 1, "every", self.every, "a whole number >= 1")
+
+
+class Mse(Diagnostics):
+    """Error of the step from w_t (arXiv:2511.19066, equations 3 and 4).
+
+        u       the step on the scale of a gradient: w_{t+1} = w_t - eta u
+        ubar    the same step with every g_i replaced by G_i(v_i)
+        Fstale  (1/n) sum_i G_i(v_i)
+        A = u - ubar            noise of mini-batches
+        B = ubar - Fstale       who takes part, and with what weight
+        C = Fstale - grad F(w_t)     the age of the gradients
+        A + B + C = u - grad F(w_t), whose square is the step's error
+
+    ubar needs no formula per rule: a *shadow*, a second rule of the same kind, is fed G_i(v_i) wherever the run's rule
+    is fed g_i. For a rule that adds weighted sums of its uploads (``ServerRule.linear``) the shadow's step is ubar.
+    Uploads that are differences count as -lr times a gradient, which is what one step of SGD makes of it.
+
+    Costs one full local gradient per upload, n of them per measured step, and the vectors told by ``vectors``.
+    """
+
+    Config = MseConfig
+    config: MseConfig
+
+    @classmethod
+    def check_run(cls, settings) -> None:
+        rule, client = settings.parts["algorithm"].build(), settings.parts["client"].config
+        key, wanted = (
+            "algorithm.momentum",
+            "0 with diagnostics=mse: a step is to be a weighted sum of gradients",
+        )
+        check(not getattr(rule.config, "momentum", 0), key, getattr(rule.config, "momentum", 0), wanted)
+        precision = getattr(getattr(rule.config, "cache", None), "precision", "fp32")
+        wanted = "fp32 with diagnostics=mse: what is rounded would count as bias"
+        check(precision == "fp32", "algorithm.cache.precision", precision, wanted)
+        key, wanted = "algorithm.rule", "direct with diagnostics=mse, which needs gradients and not their changes"
+        check(not rule.sends_changes, key, getattr(rule.config, "rule", None), wanted)
+        wanted = f"none: a step of algorithm={settings.choices.get('algorithm')} is no weighted sum of its uploads"
+        check(rule.linear, "diagnostics", "mse", wanted)
+        if client.upload == "difference":
+            wanted = "1 with diagnostics=mse: several local steps are no gradient at one model"
+            check(client.local_steps == 1, "client.local_steps", client.local_steps, wanted)
+            wanted = "sgd with diagnostics=mse: an AdamW step is not on the scale of a gradient"
+            check(client.optimizer == "sgd", "client.optimizer", client.optimizer, wanted)
+        check(not client.augment, "client.augment", client.augment, f"false {_UNBIASED}")
+        norm = getattr(settings.parts["model"].config, "norm", None)
+        check(norm != "batch", "model.norm", norm, f"group {_UNBIASED}")
+
+    def vectors(self, rule, n: int, concurrency: int) -> int:
+        anchors = LAGS[-1] // self.config.every + 1
+        versions = n + min(n, concurrency)
+        cached = n if getattr(rule.config, "cache", None) is not None else 0
+        return (
+            rule.vectors(n) + cached + n + versions + anchors + 16
+        )  # the last: work space, much of it in double precision
+
+    def start(self, *, shadow, model_d, task, client, gone) -> None:
+        from ..clients.versions import ModelVersions
+        from .objective import Objective
+
+        if task.flat.has_statistics or any("Dropout" in type(m).__name__ for m in task.flat.module.modules()):
+            raise ConfigError("diagnostics", "mse", f"must be none: this model's layers are random; {_UNBIASED}")
+        self.model_d, self.gone, self.n = model_d, gone, task.clients.n
+        self.objective = Objective(task, client.weight_decay if client.optimizer == "sgd" else 0.0)
+        self.shadow = shadow
+        # no rule looks at the model it moves; starting each step at zero spares the digits that w would take
+        self.shadow_model_d = model_d.new_zeros(model_d.shape)
+        shadow.start(self.shadow_model_d, task.clients, client.upload)
+        self.upload_scale = -client.lr if client.upload == "difference" else 1.0
+        self.step_scale = shadow.step_size * self.upload_scale
+        self.t = 0
+        self.before_d = model_d.clone()  # w_t
+        self.versions = ModelVersions()  # for each client the one its last upload started from, and those in flight
+        self.version_n = [0] * self.n
+        self.stale_nd = model_d.new_empty((self.n, model_d.numel()))  # G_i(v_i)
+        self.noise_n = [float("nan")] * self.n  # |g_i - G_i(v_i)|^2, not a number before the first upload
+        self.memory = NoiseMemory()
+        self._work_d = model_d.new_empty(model_d.shape)
+        for i, gradient_d in self.objective.gradients(model_d, self._work_d):
+            self.versions.hold(0, model_d)
+            self.stale_nd[i].copy_(gradient_d)
+        self.stale_sum_d = self.stale_nd.sum(dim=0, dtype=_double())
+        self._table: Trace | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows: list[dict[str, float]] = []  # one per measured step since the last line
+        self._noise: list[float] = []  # one per upload since the last line
+        self._drift: list[float] = []
+
+    def open(self, directory) -> None:
+        self._table = directory.open_table(ARRIVALS_NAME, ARRIVAL_TYPES)
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def dispatched(self, work: Work, model_d) -> None:
+        self.versions.hold(work.iteration, model_d)
+        self.shadow.work_for(work.client)
+
+    def discarded(self, work: Work) -> None:
+        self.versions.release(work.iteration)
+
+    def received(self, upload: Upload, changed: bool) -> None:
+        client, start_d = upload.client, self.versions[upload.base_iteration]
+        expected_d = self.objective.gradient(client, start_d, self._work_d)
+        noise = _square((upload.vector_d / self.upload_scale).sub_(expected_d))
+        drift = _square(self.before_d - start_d)
+        self._noise.append(noise)
+        self._drift.append(drift)
+        self.noise_n[client] = noise
+        if self._table is not None:
+            self._table.add((self.t, client, upload.staleness, drift, noise))
+        self.stale_sum_d += expected_d.double() - self.stale_nd[client].double()
+        self.stale_nd[client].copy_(expected_d)
+        self.versions.release(self.version_n[client])
+        self.version_n[client] = upload.base_iteration
+        self._follow(self.shadow.receive(replace(upload, vector_d=expected_d.mul_(self.upload_scale))), changed)
+
+    def ticked(self, changed: bool) -> None:
+        self._follow(self.shadow.tick(), changed)
+
+    def _follow(self, shadow_changed: bool, changed: bool) -> None:
+        if shadow_changed != changed:
+            raise BenchError(f"diagnostics=mse: {type(self.shadow).__name__} steps or not by what is in its uploads")
+        if not changed:
+            return
+        update_d = (self.before_d.double() - self.model_d.double()).div_(-self.step_scale)
+        expected_d = self.shadow_model_d.double().div_(self.step_scale)
+        noise_d = update_d - expected_d
+        measured = (self.t + 1) % self.config.every == 0
+        self.memory.step(self.t, noise_d.to(self.model_d.dtype), anchor=measured)
+        if measured:
+            self._rows.append(self._measure(update_d, expected_d, noise_d))
+        self.shadow_model_d.zero_()
+        self.before_d.copy_(self.model_d)
+        self.t += 1
+
+    def _measure(self, update_d, expected_d, noise_d) -> dict[str, float]:
+        """The step from w_t = ``before_d`` that the model has just taken."""
+        gradient_d = update_d.new_zeros(update_d.shape)  # of F at w_t
+        frozen_d = update_d.new_zeros(update_d.shape)
+        squares, frozen = 0.0, 0
+        for i, own_d in self.objective.gradients(self.before_d, self._work_d):
+            gradient_d += own_d
+            squares += _square(own_d)
+            if self.gone(i, self.t):
+                frozen += 1
+                frozen_d += self.stale_nd[i].double() - own_d.double()
+        gradient_d /= self.n
+        stale_d = self.stale_sum_d / self.n
+        bias_d, delay_d = expected_d - stale_d, stale_d - gradient_d
+        error_d = update_d - gradient_d
+        age_n = [self.t - version for version in self.version_n]
+        drift = {version: _square(self.before_d - self.versions[version]) for version in set(self.version_n)}
+        row = {
+            "mse/noise": _square(noise_d),
+            "mse/bias": _square(bias_d),
+            "mse/delay": _square(delay_d),
+            "mse/error": _square(error_d),
+            "mse/residual": (_square(noise_d + bias_d + delay_d - error_d) / max(_square(error_d), 1e-300)) ** 0.5,
+            "mse/update": _square(update_d),
+            "mse/gradient": _square(gradient_d),
+            "mse/zeta2": squares / self.n - _square(gradient_d),
+            "mse/drift": sum(drift[version] for version in self.version_n) / self.n,
+            "mse/age_mean": sum(age_n) / self.n,
+            "mse/age_max": float(max(age_n)),
+        }
+        return row | ({"mse/frozen": _square(frozen_d / self.n)} if frozen else {})
+
+    # -- what is told and kept ---------------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        told: dict[str, float] = {}
+        if self._rows:
+            names = dict.fromkeys(name for row in self._rows for name in row)
+            means = {name: np.mean([row[name] for row in self._rows if name in row]) for name in names}
+            told = {name: float(mean) for name, mean in means.items()}
+            told["mse/sigma2_cached"] = float(np.nanmean(self.noise_n))
+        if self._noise:
+            told |= {"mse/sigma2": float(np.mean(self._noise)), "mse/drift_arrivals": float(np.mean(self._drift))}
+        self._clear()
+        return told | self.memory.metrics()
+
+    def state_dict(self) -> dict:
+        return {
+            "every": self.config.every,
+            "shadow": self.shadow.state_dict(),
+            "t": self.t,
+            "versions": self.versions.state_dict(),
+            "version_n": list(self.version_n),
+            "stale_nd": self.stale_nd,
+            "stale_sum_d": self.stale_sum_d,
+            "noise_n": list(self.noise_n),
+            "memory": self.memory.state_dict(),
+            "since": [self._rows, self._noise, self._drift],
+            "table": self._table.state_dict() if self._table is not None else None,
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        self.shadow.load_state_dict(state["shadow"])
+        self.t, self.version_n, self.noise_n = state["t"], list(state["version_n"]), list(state["noise_n"])
+        self.versions.load_state_dict(state["versions"], self.model_d)
+        self.stale_nd.copy_(state["stale_nd"])
+        self.stale_sum_d.copy_(state["stale_sum_d"])
+        self.memory.load_state_dict(state["memory"], self.model_d)
+        self._rows, self._noise, self._drift = (list(part) for part in state["since"])
+        if self._table is not None:
+            self._table.load_state_dict(state["table"])
+        self.before_d.copy_(self.model_d)
+
+
+_UNBIASED = "with diagnostics=mse: a mini-batch is to be an unbiased sample of the client's gradient"
+
+
+def _square(vector_d: torch.Tensor) -> float:
+    """Squared Euclidean norm, in double precision."""
+    return float(vector_d.double().square_().sum()) if vector_d.dtype != _double() else float(vector_d @ vector_d)
+
+
+def _double():
+    import torch
+
+    return torch.double
