@@ -10,11 +10,12 @@ from ..table import mean_and_std
 from . import looks
 from .comparison import FRACTIONS, Standing, agreement, agreement_between, percent_curve, ranked, standings
 from .drawing import Line
-from .item import Page, mean_text
+from .item import Page, mean_text, number
 from .panels import Panel, draw_panels
 from .selection import Series, cell_label
 
 ACE_ORDER = ("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace")  # worst first, as the paper finds them
+_WIDE = 6  # more cells than this become rows
 _ORDER_TEXT = " < ".join(looks.name(algorithm) for algorithm in ACE_ORDER)
 
 
@@ -23,17 +24,17 @@ def comparison_parts(page: Page) -> list[str]:
     by_axis = {axis: found for axis in looks.AXES if (found := standings(page.evidence, axis))}
     if not by_axis:
         return ["No run has a test accuracy, so there is nothing to compare."]
-    parts = ["## In words", *_words(by_axis)]
+    parts = ["## In words", *in_words(by_axis)]
     for axis, found in by_axis.items():
-        parts += [f"## At equal {looks.AXES[axis]}", _curves(page, axis, found), _accuracies(page, axis, found)]
+        parts += [f"## At equal {looks.AXES[axis]}", _curves(page, axis, found), accuracies(page, axis, found)]
         parts += [_neighbours(page, axis, found), _along(page, axis, found)]
     return parts
 
 
-def _words(by_axis: dict[str, list[Standing]]) -> list[str]:
+def in_words(by_axis: dict[str, list[Standing]]) -> list[str]:
     lines = []
     for axis, found in by_axis.items():
-        leaders = Counter(one.ranking[0].label for one in found)
+        leaders = Counter(" tied with ".join(series.label for series in one.leaders) for one in found)
         said = ", ".join(f"{label} leads in {count} of {len(found)} cells" for label, count in leaders.most_common())
         taus = [agreement(one.means(), ACE_ORDER) for one in found]
         coarse, total = sum(one.coarse(s) for one in found for s in one.runs), sum(len(one.runs) for one in found)
@@ -65,7 +66,8 @@ def _tau_text(taus: list[float]) -> str:
 
 def _spread(values: list[float]) -> str:
     mean = sum(values) / len(values)
-    return f"{mean:.2f}" + (f" on average ({min(values):.2f} to {max(values):.2f})" if len(values) > 1 else "")
+    spread = f" on average ({number(min(values))} to {number(max(values))})" if len(values) > 1 else ""
+    return number(mean) + spread
 
 
 def _noise_text(found: list[Standing]) -> str:
@@ -124,18 +126,22 @@ def _curves(page: Page, axis: str, found: list[Standing]) -> str:
     return page.folder.figure(f"curves_{axis}", draw_panels(panels, _unit(page, axis)), alt, vector=True)
 
 
-def _accuracies(page: Page, axis: str, found: list[Standing]) -> str:
+def accuracies(page: Page, axis: str, found: list[Standing]) -> str:
     keys = page.evidence.cell_keys
     series_all = [series for series in page.evidence.series if any(series in one.runs for one in found)]
     headers = ["algorithm", *(cell_label(keys, one.cell) for one in found)]
+    most = max(len(runs) for one in found for runs in one.runs.values())
     cells, data = [], []
     for series in series_all:
         line = [series.label]
         for one in found:
             values = list(one.final.get(series, {}).values())
             mean, std = mean_and_std(values)
-            best = " (best)" if one.ranking[0] == series else ""
-            line.append(mean_text(mean, std) + (" ~" if series in one.runs and one.coarse(series) else "") + best)
+            notes = ["~"] if series in one.runs and one.coarse(series) else []
+            notes += ["(best)"] if series in one.leaders else []
+            few = 0 < len(values) < most
+            notes += [f"({len(values)} of {most} seeds)"] if few else []
+            line.append(" ".join([mean_text(mean, std), *notes]))
             data.append(
                 {"axis": axis, "algorithm": series.algorithm, **dict(series.variant)}
                 | dict(zip(keys, one.cell, strict=True))
@@ -145,7 +151,10 @@ def _accuracies(page: Page, axis: str, found: list[Standing]) -> str:
     cells.append(["budget", *(f"{one.budget:.6g}" for one in found)])
     cells.append(["… where this ends", *(one.limited_by.label for one in found)])
     taus = [agreement(one.means(), ACE_ORDER) for one in found]
-    cells.append(["Kendall tau, paper", *("-" if math.isnan(tau) else f"{tau:.2f}" for tau in taus)])
+    cells.append(["Kendall tau, paper", *map(number, taus)])
+    if len(found) > _WIDE:  # many cells read better downwards
+        headers, *cells = [list(line) for line in zip(headers, *cells, strict=True)]
+        headers[0] = "cell"
     text = page.folder.table(f"accuracy_{axis}", headers, cells, 1, data)
     coarse = any(one.coarse(series) for one in found for series in one.runs)
     note = "\n~: fewer than two evaluations up to this budget, so mostly interpolated.\n" if coarse else ""
@@ -161,8 +170,8 @@ def _neighbours(page: Page, axis: str, found: list[Standing]) -> str:
             cell_label(page.evidence.cell_keys, one.cell),
             first.label,
             second.label,
-            "-" if math.isnan(pair.mean) else f"{pair.mean:+.2f}",
-            "-" if math.isnan(pair.two_se) else f"{pair.two_se:.2f}",
+            number(pair.mean, "+"),
+            number(pair.two_se),
             str(pair.seeds),
             words[pair.verdict],
         ]
@@ -185,7 +194,7 @@ def _along(page: Page, axis: str, found: list[Standing]) -> str:
             means = one.means(budget)
             tau = agreement_between(means, one.means())
             label = cell_label(page.evidence.cell_keys, one.cell)
-            cells.append([label, part, f"{budget:.6g}", ranking_text(means), "-" if math.isnan(tau) else f"{tau:.2f}"])
+            cells.append([label, part, f"{budget:.6g}", ranking_text(means), number(tau)])
     if len({len(one.runs) for one in found}) == 1 and len(found[0].runs) == 1:
         return ""
     text = page.folder.table(f"ranking_{axis}", headers, cells, 4)

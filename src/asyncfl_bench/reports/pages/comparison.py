@@ -53,6 +53,12 @@ class Standing:
         return ranked(self.means())
 
     @cached_property
+    def leaders(self) -> list[Series]:
+        """The first of the ranking and all that tie with it."""
+        means = self.means()
+        return [series for series in self.ranking if means[series] == means[self.ranking[0]]]
+
+    @cached_property
     def neighbours(self) -> list[tuple[Series, Series, Paired]]:
         """Every series of the ranking with the next one: their paired difference."""
         order = self.ranking

@@ -21,8 +21,10 @@ class HeatMap:
     std_rc: np.ndarray
 
 
-def draw_heat_maps(maps: list[HeatMap], rows: list[str], columns: list[str], row_label: str, column_label: str):
-    """The figure, up to three maps in a row and one colour bar for all."""
+def draw_heat_maps(
+    maps: list[HeatMap], rows: list[str], columns: list[str], row_label: str, column_label: str, bar: str
+):
+    """The figure, up to three maps in a row and one colour bar, labelled ``bar``, for all."""
     across = min(3, len(maps))
     down = math.ceil(len(maps) / across)
     width, height = max(2.5, 0.72 * len(columns)), max(1.8, 0.5 * len(rows))
@@ -55,5 +57,5 @@ def draw_heat_maps(maps: list[HeatMap], rows: list[str], columns: list[str], row
             axes.set_xlabel(column_label)
             axes.tick_params(labelbottom=True)
     image = grid.flat[0].images[0]
-    figure.colorbar(image, ax=grid.ravel().tolist(), label="final test accuracy [%]", shrink=0.9)
+    figure.colorbar(image, ax=grid.ravel().tolist(), label=bar, shrink=0.9)
     return figure

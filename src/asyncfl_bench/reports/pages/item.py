@@ -57,3 +57,8 @@ def mean_text(mean: float, std: float, decimals: int = 2) -> str:
     if mean != mean:
         return "-"
     return f"{mean:.{decimals}f}" + ("" if std != std else f" ± {std:.{decimals}f}")
+
+
+def number(value: float, sign: str = "") -> str:
+    """Two decimals, "-" for NaN, never a negative zero; ``sign="+"`` writes the plus."""
+    return "-" if value != value else f"{round(value, 2) + 0.0:{sign}.2f}"
