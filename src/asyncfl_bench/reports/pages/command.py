@@ -78,4 +78,5 @@ def sweep_grids(overrides: list[str]) -> list[Grid] | None:
     grids_of = getattr(composing, "sweep_grids", None)
     if grids_of is None or sweep not in composing.options("sweep"):
         return None
-    return grids_of(overrides)
+    chosen = {text.partition("=")[0] for text in overrides}  # the same for all runs of a folder
+    return [{key: values for key, values in grid.items() if key not in chosen} for grid in grids_of(overrides)]

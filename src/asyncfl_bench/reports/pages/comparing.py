@@ -55,13 +55,18 @@ def in_words(by_axis: dict[str, list[Standing]]) -> list[str]:
                     f"- **{looks.AXES[first].capitalize()} or {looks.AXES[second]}** give {verdict}: it is the same in "
                     f"{same} of {len(taus)} cells, Kendall tau between the two {_spread(known)}."
                 )
+    ordered = any(not math.isnan(agreement(one.means(), ACE_ORDER)) for found in by_axis.values() for one in found)
     order = f"The paper's order is {_ORDER_TEXT}; it is compared over the algorithms present."
-    return ["\n".join(lines), order, "\n".join(between)]
+    return ["\n".join(lines), order if ordered else "", "\n".join(between)]
 
 
 def _tau_text(taus: list[float]) -> str:
     known = [tau for tau in taus if not math.isnan(tau)]
-    return f"Kendall tau with the paper's order: {_spread(known)}." if known else "Too few algorithms for an order."
+    return (
+        f"Kendall tau with the paper's order: {_spread(known)}."
+        if known
+        else "There is no order of the paper to compare with."
+    )
 
 
 def _spread(values: list[float]) -> str:
@@ -151,7 +156,8 @@ def accuracies(page: Page, axis: str, found: list[Standing]) -> str:
     cells.append(["budget", *(f"{one.budget:.6g}" for one in found)])
     cells.append(["… where this ends", *(one.limited_by.label for one in found)])
     taus = [agreement(one.means(), ACE_ORDER) for one in found]
-    cells.append(["Kendall tau, paper", *map(number, taus)])
+    if not all(map(math.isnan, taus)):
+        cells.append(["Kendall tau, paper", *map(number, taus)])
     if len(found) > _WIDE:  # many cells read better downwards
         headers, *cells = [list(line) for line in zip(headers, *cells, strict=True)]
         headers[0] = "cell"

@@ -42,6 +42,12 @@ def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def stretched(low: float, high: float, least: float = 5.0) -> tuple[float, float]:
+    """Limits at least ``least`` points apart around the same middle: an axis must not make much of noise."""
+    middle, half = (low + high) / 2, max(high - low, least) / 2
+    return float(middle - half), float(middle + half)
+
+
 def shared_legend(figure: Figure, lines: list[Line], columns: int = 3) -> None:
     """Below the panels, where it covers no line."""
     from matplotlib.lines import Line2D

@@ -65,8 +65,9 @@ def coverage_part(coverage: Coverage, sweep_command: str) -> str:
     said = ", ".join(f"{count} {reason}" for reason, count in counts.items())
     lines = ["## Runs", ""]
     if coverage.expected is None:
-        lines.append(f"{coverage.found} run directories, {coverage.ok} used. The sweep file is not at hand, so nothing")
-        lines.append("can be said about missing runs." + (f" Not used: {said}." if said else ""))
+        unknown = "The sweep file is not at hand, so nothing can be said about missing runs."
+        lines.append(f"{coverage.found} run directories, {coverage.ok} used. {unknown}")
+        lines[-1] += f" Not used: {said}." if said else ""
     else:
         lines.append(f"{coverage.expected} runs expected, {coverage.found} run directories found, {coverage.ok} used, ")
         lines[-1] += f"{len(coverage.missing)} missing." + (f" Not used: {said}." if said else "")

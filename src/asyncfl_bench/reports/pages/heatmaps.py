@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .drawing import new_figure
+from .drawing import new_figure, stretched
 
 _COLOURS = "cividis"  # even in grey, and alike for all kinds of colour vision
 
@@ -31,13 +31,13 @@ def draw_heat_maps(
     figure = new_figure(1.6 + (0.5 + width) * across, (0.85 + height) * down)
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     known = np.concatenate([one.mean_rc[np.isfinite(one.mean_rc)] for one in maps])
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 100.0)
+    low, high = stretched(known.min(), known.max()) if len(known) else (0.0, 100.0)
     for place, axes in enumerate(grid.flat):
         if place >= len(maps):
             axes.set_visible(False)
             continue
         one = maps[place]
-        axes.imshow(one.mean_rc, cmap=_COLOURS, vmin=low, vmax=max(high, low + 1), aspect="auto")
+        axes.imshow(one.mean_rc, cmap=_COLOURS, vmin=low, vmax=high, aspect="auto")
         axes.set_facecolor("white")
         for (row, column), mean in np.ndenumerate(one.mean_rc):
             text, colour = "–", "black"

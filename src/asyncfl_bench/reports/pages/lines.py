@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from .drawing import Line, new_figure, shared_legend, tidy
+from .drawing import Line, new_figure, shared_legend, stretched, tidy
 
 Point = tuple[float, float, float]  # x, mean, standard deviation
 
@@ -26,12 +26,13 @@ def draw_lines(lines: list[tuple[Line, list[Point]]], x_label: str, y_label: str
             marker=line.look.marker,
             markersize=5,
             linewidth=1.5,
-            elinewidth=0.9,
+            elinewidth=0.9 if len(lines) <= 6 else 0.6,
             capsize=2,
         )
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.set_xticks(xs)
+    axes.set_ylim(*stretched(*axes.get_ylim()))
     tidy(axes)
     shared_legend(figure, [line for line, _ in lines])
     return figure

@@ -44,8 +44,28 @@ def threshold_parts(page: Page) -> list[str]:
     columns = [cell[0] for cell in shares]
     bar = "final test accuracy [%]"
     figure = draw_heat_maps([one_map], rows, columns, "τ_algo", "share of clients that stop", bar)
+    flat = _flatness(page)
     alt = f"{title}: threshold tau_algo by share of clients that stop; mean ± sample standard deviation over seeds."
-    return [page.folder.figure("heat_map", figure, alt), *dropout_parts(page)]
+    return [page.folder.figure("heat_map", figure, alt), flat, *dropout_parts(page)]
+
+
+def _flatness(page: Page) -> str:
+    """The paper's claim in this page's numbers: how far apart the thresholds from 10 to 50 end."""
+    named = [series for series in page.evidence.series if 10 <= _number(series.of(TAU) or "0") <= 50]
+    said = []
+    for cell in page.evidence.cells:
+        finals = [(page.final(series, cell)[0], series) for series in named if (series, cell) in page.evidence.runs]
+        if len(finals) < 2:
+            continue
+        (low, worst), (high, best) = min(finals, key=lambda pair: pair[0]), max(finals, key=lambda pair: pair[0])
+        runs = [page.evidence.runs[series, cell] for series in (best, worst)]
+        verdict = paired(*map(final_by_seed, runs)).verdict
+        weight = {"noise": "noise", "larger": "beyond noise", "unknown": "of one seed"}[verdict]
+        said.append(f"{number(high - low)} points at share {cell[0]} ({weight})")
+    if not said:
+        return ""
+    title = "Best minus worst final accuracy among thresholds from 10 to 50, which the paper finds flat"
+    return f"{title}: {', '.join(said)}."
 
 
 def _lines(page: Page, axis: str, found: list[Standing]) -> str:
