@@ -106,7 +106,8 @@ def test_missing_failed_diverged_and_foreign_runs_are_counted_and_named(tmp_path
     assert "Not used: 1 diverged, 1 failed, 1 incomplete, 1 not in the sweep" in text
     assert "- diverged: `asgd-a0.1-exp_beta5-s1" in text and "- failed: `ace-a0.1-exp_beta5-s1" in text
     assert "(failed at iteration 7)" in text and "- not in the sweep: `fedbuff" in text
-    assert "- missing: `algorithm=ca2fl heterogeneity.alpha=0.1 delay=exp_beta5 seed=2`" in text
+    assert "- missing: `algorithm=ca2fl heterogeneity.alpha=0.1 delay=exp_beta5 seed=0,1,2`" in text
+    assert "- missing: `algorithm=asgd heterogeneity.alpha=0.1 delay=exp_beta5 seed=2`" in text
     assert (
         "**Diverged runs are in no mean; the mean of the others flatters: vanilla ASGD at α = 0.1, β = 5: 1.**" in text
     )
@@ -336,3 +337,18 @@ def test_a_folder_of_a_pages_name_is_compared_as_a_folder_and_that_is_said(tmp_p
     assert main(["ace/figure2"]) == 0
     assert "for the page add --runs runs" in capsys.readouterr().err
     assert Path("ace/figure2/report/table.csv").exists()
+
+
+def test_seeds_beyond_those_of_the_sweep_count_like_the_others(tmp_path):
+    figure2(tmp_path, {"ace": [0.9, 0.8]})
+    text = page(tmp_path, "ace/figure2", [{"algorithm": ["ace"], **CELL, "seed": ["0"]}])
+    assert "1 runs expected, 2 run directories found, 2 used, 0 missing. 1 have seeds the sweep does not list." in text
+    assert rows_of(text, "algorithm")[1][1].startswith("85.00 ± 7.07")
+
+
+def test_every_published_number_names_its_source():
+    from asyncfl_bench.reports.pages.published import published
+
+    for name, count in (("ace_table_a1", 6), ("ace_table_a2", 36), ("ace_table_a3", 7)):
+        rows = published(name)
+        assert len(rows) == count and all("arXiv:2511.19066, table" in row["source"] for row in rows)

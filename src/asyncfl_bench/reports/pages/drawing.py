@@ -76,6 +76,7 @@ def save(figure: Figure, path: Path, vector: bool = False) -> str:
     # 256 colours are plenty for lines and bands, and a third of the bytes
     Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path.with_suffix(".png"), optimize=True)
     if vector:
+        figure.set_layout_engine("none")  # what was laid out for the PNG stays where it is
         svg = path.with_suffix(".svg")
         with matplotlib.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "none"}):
             figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})

@@ -69,16 +69,18 @@ def coverage_part(coverage: Coverage, sweep_command: str) -> str:
         lines.append(f"{coverage.found} run directories, {coverage.ok} used. {unknown}")
         lines[-1] += f" Not used: {said}." if said else ""
     else:
+        missing = sum(count for _, count in coverage.missing)
         lines.append(f"{coverage.expected} runs expected, {coverage.found} run directories found, {coverage.ok} used, ")
-        lines[-1] += f"{len(coverage.missing)} missing." + (f" Not used: {said}." if said else "")
+        lines[-1] += f"{missing} missing." + (f" Not used: {said}." if said else "")
+        lines[-1] += f" {coverage.more_seeds} have seeds the sweep does not list." if coverage.more_seeds else ""
     lines += [""] if coverage.left_out or coverage.missing else []
     for run, reason in coverage.left_out[:_NAMED]:
         lines.append(f"- {reason}: `{run.path.name}`" + (f" ({run.note})" if run.note else ""))
     if len(coverage.left_out) > _NAMED:
         lines.append(f"- … and {len(coverage.left_out) - _NAMED} more that are not used")
-    lines += [f"- missing: `{text}`" for text in coverage.missing[:_NAMED]]
-    if len(coverage.missing) > _NAMED:
-        lines.append(f"- … and {len(coverage.missing) - _NAMED} more missing")
+    lines += [f"- missing: `{text}`" for text, _ in coverage.missing[:_NAMED]]
+    if rest := sum(count for _, count in coverage.missing[_NAMED:]):
+        lines.append(f"- … and {rest} more missing")
     if coverage.missing or coverage.left_out:
         lines += ["", f"The command that makes the runs makes what is missing: `{sweep_command}`"]
     return "\n".join(lines)

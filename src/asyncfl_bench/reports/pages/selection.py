@@ -41,14 +41,16 @@ class Coverage:
     """Expected runs and what became of them.
 
     expected   runs the sweep asks for; None when its file is not at hand
-    missing    overrides of those without a run directory
+    missing    overrides of those without a run directory, the seeds of one setting together, and their number
+    more_seeds runs with seeds that the sweep does not list; they count like the others
     left_out   runs no number of the page uses, with the reason
     """
 
     found: int
     ok: int
     expected: int | None = None
-    missing: list[str] = field(default_factory=list)
+    missing: list[tuple[str, int]] = field(default_factory=list)
+    more_seeds: int = 0
     left_out: list[tuple[Run, str]] = field(default_factory=list)
 
 
@@ -74,11 +76,12 @@ def select(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None
     """
     wanted = {} if grids is None else _jobs(grids)
     key_sets = list(dict.fromkeys(tuple(key for key, _ in place) for place in wanted))
+    any_seed = {_seedless(place) for place in wanted}
     left_out: list[tuple[Run, str]] = []
     measured: list[Run] = []
     present = set()
     for run in sorted(runs, key=lambda run: str(run.path)):
-        place = next((p for keys in key_sets if (p := _place(run, keys)) in wanted), None)
+        place = next((p for keys in key_sets if _seedless(p := _place(run, keys)) in any_seed), None)
         present.add(place)
         if grids is not None and place is None and run.settings:
             left_out.append((run, "not in the sweep"))
@@ -107,7 +110,8 @@ def select(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None
         found=len(runs),
         ok=sum(len(group) for group in selection.runs.values()),
         expected=None if grids is None else len(wanted),
-        missing=[text for place, text in wanted.items() if place not in present],
+        missing=_missing({place: pairs for place, pairs in wanted.items() if place not in present}),
+        more_seeds=len(present - wanted.keys() - {None}),
         left_out=left_out,
     )
     return selection
@@ -140,14 +144,26 @@ def _normal(value: str) -> object:
     return float(value) if _is_number(value) else value
 
 
-def _jobs(grids: list[Grid]) -> dict[tuple, str]:
-    """Every job of the grids once: (key, value) pairs in a fixed order -> the overrides that make it."""
-    jobs: dict[tuple, str] = {}
+def _jobs(grids: list[Grid]) -> dict[tuple, list[tuple[str, str]]]:
+    """Every job of the grids once: (key, value) pairs in a fixed order -> the pairs as the sweep writes them."""
+    jobs: dict[tuple, list[tuple[str, str]]] = {}
     for grid in grids:
         for values in itertools.product(*grid.values()):
             pairs = list(zip(grid, values, strict=True))
-            jobs.setdefault(tuple(sorted((k, _normal(v)) for k, v in pairs)), " ".join(f"{k}={v}" for k, v in pairs))
+            jobs.setdefault(tuple(sorted((k, _normal(v)) for k, v in pairs)), pairs)
     return jobs
+
+
+def _seedless(place: tuple) -> tuple:
+    return tuple(pair for pair in place if pair[0] != "seed")
+
+
+def _missing(jobs: dict[tuple, list[tuple[str, str]]]) -> list[tuple[str, int]]:
+    seeds: dict[str, list[str]] = {}
+    for pairs in jobs.values():
+        text = " ".join(f"{key}={value}" for key, value in pairs if key != "seed")
+        seeds.setdefault(text, []).extend(value for key, value in pairs if key == "seed")
+    return [(f"{text} seed={','.join(of)}" if of else text, len(of) or 1) for text, of in seeds.items()]
 
 
 def _place(run: Run, keys: tuple[str, ...]) -> tuple:
