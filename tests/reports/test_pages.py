@@ -43,7 +43,7 @@ def test_the_table_shows_mean_and_deviation_the_order_and_kendalls_tau(tmp_path)
     assert rows["budget"] == "10"
     assert rows["Kendall tau, paper"] == "0.33"  # of three pairs two agree with fedbuff < ca2fl < ace
     pairs = rows_of(text, "cell | better")
-    assert pairs[1][1:] == ["ACE", "FedBuff", "+11.00", "2.00", "2", "larger than noise"]
+    assert pairs[1][1:] == ["ACE", "FedBuff", "+11.00", "2.00", "2", "beyond noise"]
     assert "no run" not in text and "3 runs expected" not in text and "6 runs expected, 6 run directories" in text
     assert "The paper draws test accuracy" in text and "nothing to take a difference with" in text
     table = pd.read_csv(tmp_path / "out/ace/figure2/paper-small/accuracy_iteration.csv")
@@ -53,7 +53,7 @@ def test_the_table_shows_mean_and_deviation_the_order_and_kendalls_tau(tmp_path)
 def test_differences_below_two_standard_errors_are_called_noise_and_one_seed_unknown(tmp_path):
     figure2(tmp_path, {"ace": [0.81, 0.79], "asgd": [0.80, 0.79], "fedbuff": [0.5]})
     rows = rows_of(page(tmp_path, "ace/figure2", None), "cell | better")
-    assert [row[-1] for row in rows[1:]] == ["noise", "one seed: unknown"]
+    assert [row[-1] for row in rows[1:]] == ["noise", "unknown: fewer than two seeds"]
 
 
 def test_the_common_budget_is_that_of_the_shortest_run_on_each_axis(tmp_path):
@@ -242,7 +242,7 @@ def test_cache_precisions_are_compared_seed_by_seed_with_their_bytes(tmp_path):
     grid = {"algorithm": ["ace"], "algorithm.cache.precision": ["fp32", "int8"], "seed": ["0", "1"]}
     rows = rows_of(page(tmp_path, "ace/figure_a3", [grid]), "rule")
     assert rows[1][2:] == ["fp32", "85.00 ± 7.07", "-", "-", "-", "4000", "0"]
-    assert rows[2][2:] == ["int8", "82.50 ± 6.36", "+2.50", "1.00", "larger", "1000", "0"]
+    assert rows[2][2:] == ["int8", "82.50 ± 6.36", "+2.50", "1.00", "beyond noise", "1000", "0"]
 
 
 def test_uploads_per_iteration_stand_beside_the_published_ones(tmp_path):

@@ -99,14 +99,12 @@ def _report(directories: list[Path], x: str, out: Path, by: list[str]) -> int:
 
 
 def _say_if_also_a_page(names: list[str]) -> None:
-    for name in names:
-        if ("/" in name and not name.startswith((".", "/"))) or name == "ace":
-            from .pages.make import ITEMS
+    from .pages.command import sweeps_named
 
-            if name in ITEMS or any(sweep.startswith(f"{name}/") for sweep in ITEMS):
-                print(
-                    f"{name} is a folder here, so its runs are compared; for the page add --runs runs", file=sys.stderr
-                )
+    for name in names:
+        if sweeps_named(name):
+            said = f"{name} is a folder here, so the runs in it are compared; for the page add --runs runs"
+            print(said, file=sys.stderr)
 
 
 def entry() -> None:

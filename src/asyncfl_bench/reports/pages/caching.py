@@ -8,7 +8,7 @@ from ..load import Run
 from . import looks
 from .comparison import percent_curve
 from .drawing import Line
-from .item import Page, final_by_seed, mean_text, number
+from .item import VERDICTS, Page, final_by_seed, mean_text, number
 from .looks import Look
 from .panels import Panel, draw_panels
 from .selection import Series, cell_label
@@ -73,7 +73,7 @@ def _table(page: Page) -> str:
                 if precision == "fp32" or math.isnan(pair.mean):
                     line += ["-", "-", "-"]
                 else:
-                    line += [number(pair.mean, "+"), number(pair.two_se), pair.verdict]
+                    line += [number(pair.mean, "+"), number(pair.two_se), VERDICTS[pair.verdict]]
                 cells.append([*line, *(state_bytes(runs, place) for place in ("server", "clients"))])
     return page.folder.table("precision", headers, cells, 3)
 
@@ -87,15 +87,11 @@ def _words(page: Page) -> str:
                     continue
                 runs = [page.evidence.runs.get((one, cell), []) for one in (of_precision["fp32"], series)]
                 pair = paired(final_by_seed(runs[0]), final_by_seed(runs[1]))
-                said = {
-                    "noise": "no more than the seeds' noise",
-                    "larger": "beyond the seeds' noise",
-                    "unknown": "of unknown weight: fewer than two seeds have both",
-                }[pair.verdict]
                 where = cell_label(page.evidence.cell_keys, cell)
-                difference = "" if math.isnan(pair.mean) else f" of {number(pair.mean, '+')} points"
+                difference = number(pair.mean, "+")
                 lines.append(
-                    f"- {rule.label} ({where}): full precision minus {precision} is a difference{difference} {said}."
+                    f"- {rule.label} ({where}): full precision minus {precision} is {difference} points "
+                    f"({VERDICTS[pair.verdict]})."
                 )
     return "\n".join(lines) or "No rule was run with two precisions, so there is no difference to tell."
 

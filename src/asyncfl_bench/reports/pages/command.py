@@ -19,6 +19,11 @@ class NoPage(BenchError):
     exit_code = ConfigError.exit_code
 
 
+def sweeps_named(name: str) -> list[str]:
+    """The sweeps with a page that ``name`` means: one, those of a paper, or all; none for any other name."""
+    return [sweep for sweep in ITEMS if name in (sweep, sweep.partition("/")[0], "all")]
+
+
 def items_of(names: list[str]) -> list[Item] | None:
     """The pages that ``names`` mean: a sweep, a paper, or ``all``; None when they mean directories.
 
@@ -27,7 +32,7 @@ def items_of(names: list[str]) -> list[Item] | None:
     found: dict[str, Item] = {}
     others = []
     for name in names:
-        sweeps = [sweep for sweep in ITEMS if name in (sweep, sweep.partition("/")[0], "all")]
+        sweeps = sweeps_named(name)
         found |= {sweep: ITEMS[sweep] for sweep in sweeps}
         if not sweeps:
             others.append(name)

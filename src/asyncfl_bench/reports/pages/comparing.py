@@ -10,7 +10,7 @@ from ..table import mean_and_std
 from . import looks
 from .comparison import FRACTIONS, Standing, agreement, agreement_between, percent_curve, ranked, standings
 from .drawing import Line
-from .item import Page, mean_text, number
+from .item import VERDICTS, Page, mean_text, number
 from .panels import Panel, draw_panels
 from .selection import Series, cell_label
 
@@ -154,7 +154,7 @@ def accuracies(page: Page, axis: str, found: list[Standing]) -> str:
             )
         cells.append(line)
     cells.append(["budget", *(f"{one.budget:.6g}" for one in found)])
-    cells.append(["… where this ends", *(one.limited_by.label for one in found)])
+    cells.append(["ended first by", *(one.limited_by.label for one in found)])
     taus = [agreement(one.means(), ACE_ORDER) for one in found]
     if not all(map(math.isnan, taus)):
         cells.append(["Kendall tau, paper", *map(number, taus)])
@@ -170,7 +170,6 @@ def accuracies(page: Page, axis: str, found: list[Standing]) -> str:
 
 def _neighbours(page: Page, axis: str, found: list[Standing]) -> str:
     headers = ["cell", "better", "next", "difference [points]", "2 standard errors", "seeds", "verdict"]
-    words = {"larger": "larger than noise", "noise": "noise", "unknown": "one seed: unknown"}
     cells = [
         [
             cell_label(page.evidence.cell_keys, one.cell),
@@ -179,7 +178,7 @@ def _neighbours(page: Page, axis: str, found: list[Standing]) -> str:
             number(pair.mean, "+"),
             number(pair.two_se),
             str(pair.seeds),
-            words[pair.verdict],
+            VERDICTS[pair.verdict],
         ]
         for one in found
         for first, second, pair in one.neighbours

@@ -12,6 +12,8 @@ from .frame import Combination
 from .selection import Cell, Series
 from .tuning import Evidence
 
+VERDICTS = {"larger": "beyond noise", "noise": "noise", "unknown": "unknown: fewer than two seeds"}
+
 
 @dataclass(frozen=True)
 class Item:

@@ -40,7 +40,7 @@ _LOOKS = {
     "ca2fl": Look("#009E73", "^", "-."),
     "fedbuff": Look("#CC79A7", "D", (0, (5, 1, 1, 1, 1, 1))),
     "delay_adaptive_asgd": Look("#E69F00", "v"),
-    "asgd": Look("#000000", "P", (0, (1, 1))),
+    "asgd": Look("#000000", "P", (0, (1, 2))),
 }
 _REST = Look("#56B4E9", "X", "--")
 

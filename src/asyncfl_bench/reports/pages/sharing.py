@@ -12,7 +12,7 @@ from .comparing import accuracies, in_words, line_of
 from .comparison import Standing, standings
 from .drawing import Line
 from .heatmaps import HeatMap, draw_heat_maps
-from .item import Page, final_by_seed, number
+from .item import VERDICTS, Page, final_by_seed, number
 from .lines import draw_lines
 from .looks import Look
 from .selection import Series
@@ -59,8 +59,7 @@ def _flatness(page: Page) -> str:
             continue
         (low, worst), (high, best) = min(finals, key=lambda pair: pair[0]), max(finals, key=lambda pair: pair[0])
         runs = [page.evidence.runs[series, cell] for series in (best, worst)]
-        verdict = paired(*map(final_by_seed, runs)).verdict
-        weight = {"noise": "noise", "larger": "beyond noise", "unknown": "of one seed"}[verdict]
+        weight = VERDICTS[paired(*map(final_by_seed, runs)).verdict]
         said.append(f"{number(high - low)} points at share {cell[0]} ({weight})")
     if not said:
         return ""
@@ -104,8 +103,7 @@ def _loss(page: Page) -> str:
         runs = [page.evidence.runs.get((series, cell), []) for cell in (first, last)]
         pair = paired(final_by_seed(runs[0]), final_by_seed(runs[1]))
         means = [page.final(series, cell)[0] for cell in (first, last)]
-        verdict = {"larger": "beyond noise", "noise": "noise", "unknown": "unknown"}[pair.verdict]
-        cells.append([series.label, *map(number, (*means, pair.mean, pair.two_se)), verdict])
+        cells.append([series.label, *map(number, (*means, pair.mean, pair.two_se)), VERDICTS[pair.verdict]])
     text = page.folder.table("loss", headers, cells)
     return f"Final test accuracy [%] without and with the largest share, seed against seed:\n\n{text}"
 

@@ -7,7 +7,7 @@ import math
 from . import looks
 from .comparing import comparison_parts
 from .comparison import ranked
-from .item import Page, mean_text, number
+from .item import VERDICTS, Page, mean_text, number
 from .published import published
 from .selection import cell_label
 from .statistics import kendall_tau
@@ -114,9 +114,7 @@ def _differences(page: Page, rows: list[dict[str, str]]) -> str:
             two_se = 2 * std / math.sqrt(seeds) if seeds > 1 else math.nan
             difference = mean - float(row["accuracy_percent"])
             error = math.hypot(two_se, float(row["two_standard_errors_percent"]))
-            verdict = (
-                "one seed: unknown" if math.isnan(error) else "noise" if abs(difference) < error else "beyond noise"
-            )
+            verdict = VERDICTS["unknown" if math.isnan(error) else "noise" if abs(difference) < error else "larger"]
             printed = f"{row['accuracy_percent']} ± {row['two_standard_errors_percent']}"
             line = [row["model"], where[ALPHA], series.label, mean_text(mean, two_se), str(seeds)]
             cells.append([*line, printed, number(difference, "+"), verdict])
