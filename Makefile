@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $(STAMP)
 
-.PHONY: help setup run test lint golden bench
+.PHONY: help setup run test lint figures golden bench
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ lint: $(STAMP) ## style, common mistakes and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
+
+figures: $(STAMP) ## every page of every paper from the runs in runs/, into results/
+	$(BIN)/afl-report all
 
 crash: $(STAMP) ## kill -9 every algorithm 20 times and compare (a few minutes)
 	PYTHONPATH=tests $(BIN)/python tests/crashing.py 20

@@ -78,6 +78,7 @@ def test_a_run_ends_with_its_result_and_where_it_lies(tmp_path):
     directory = tmp_path / answer.stdout.rsplit("in ", 1)[1].strip()
     summary = json.loads((directory / "summary.json").read_text())
     assert summary["exit_status"] == "ok" and summary["used"]["server_iterations"] == 20
+    assert f"of {summary['parameters']} parameters" in answer.stderr
     assert f"{100 * summary['final']['test/accuracy']:.1f} %" in answer.stdout
     assert answer.stdout.count("\n") == 1
     assert "1437 samples, 10 clients" in answer.stderr  # what it is going to do, before it does it

@@ -33,6 +33,12 @@ def test_the_wheel_holds_every_yaml_once(unpacked):
     assert names(packaged) == sorted(own + [f"sweep/{name}" for name in names(ROOT / "sweeps")])
 
 
+def test_the_wheel_holds_the_published_numbers(unpacked):
+    packaged = unpacked / "asyncfl_bench" / "reports" / "published"
+    own = ROOT / "src" / "asyncfl_bench" / "reports" / "published"
+    assert [path.name for path in sorted(packaged.glob("*.csv"))] == [path.name for path in sorted(own.glob("*.csv"))]
+
+
 def test_a_run_works_from_the_wheel_in_another_folder(unpacked, tmp_path):
     # -P and an explicit path: the repository, installed in editable mode, must not be what answers
     program = f"""

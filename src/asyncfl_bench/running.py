@@ -282,6 +282,7 @@ class Run:
             "dataset": settings.choices.get("dataset"),
             "delay": settings.choices.get("delay"),
             "seed": settings.root.seed,
+            "parameters": world.task.flat.d,
             "final": self.last,
             "best": self.best,
             "diagnostics": self._diagnostics(),

@@ -1,4 +1,4 @@
-"""afl-report: run directories in, one table and one figure out."""
+"""afl-report: run directories in; one table and one figure out, or the pages of a paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _DESCRIPTION = (
     "Compares runs. Reads every run directory at or below DIR, prints one table (mean ± sample standard deviation over "
     "seeds) and writes table.csv, table.md, table.tex and curve.png. Runs with different settings are never averaged: "
-    "a setting that differs between runs of one algorithm becomes a column."
+    "a setting that differs between runs of one algorithm becomes a column. With the name of a sweep (ace/figure2), "
+    "of a paper (ace) or 'all' instead of DIR it writes pages: README.md with figures and tables, one folder for every "
+    "profile and scale with runs."
 )
 
 
@@ -26,14 +28,34 @@ def main(argv: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ± still gets its table
     parser = argparse.ArgumentParser("afl-report", description=_DESCRIPTION)
-    parser.add_argument("directories", metavar="DIR", nargs="+", type=Path, help="a run directory or a folder of them")
+    parser.add_argument("names", metavar="DIR", nargs="+", help="a run directory, a folder of them, or a sweep's name")
     axes = ("iteration", "uploads", "virtual_time")
     parser.add_argument("--x", choices=axes, default="iteration", help="what the figure's x axis counts")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="where to write (default: report/ in the first DIR)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="where to write (default: report/ in the first DIR; pages: results)"
+    )
     parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="config keys that shall be columns anyway")
+    pages = parser.add_argument_group("for pages")
+    pages.add_argument("--runs", metavar="DIR", type=Path, help="where the sweeps' runs lie (default: runs)")
+    pages.add_argument("--profile", help="only the runs of this profile")
+    pages.add_argument("--scale", help="only the runs of this scale")
+    pages.add_argument("--horizon", help="only the runs of this horizon, for example long")
     given = parser.parse_args(argv)
+    wanted = {key: value for key in ("profile", "scale", "horizon") if (value := getattr(given, key)) is not None}
     try:
-        return _report(given.directories, given.x, given.out or given.directories[0] / "report", given.by)
+        if all(Path(name).is_dir() for name in given.names) and given.runs is None and not wanted:
+            _say_if_also_a_page(given.names)
+        else:
+            from .pages.command import items_of, write_pages
+
+            if (items := items_of(given.names)) is not None:
+                if given.by:
+                    raise ConfigError("--by", " ".join(given.by), "pages have columns of their own")
+                return write_pages(items, given.runs or Path("runs"), given.out or Path("results"), wanted)
+            if given.runs is not None or wanted:
+                raise _UsageError(f"{given.names[0]}: --runs, --profile, --scale and --horizon go with a sweep's name")
+        directories = [Path(name) for name in given.names]
+        return _report(directories, given.x, given.out or directories[0] / "report", given.by)
     except BenchError as error:
         print(f"afl-report: {error}", file=sys.stderr)
         return error.exit_code
@@ -74,6 +96,15 @@ def _report(directories: list[Path], x: str, out: Path, by: list[str]) -> int:
         raise BenchError(f"cannot write to {out}: {error.strerror}; choose another place with --out") from error
     print(f"written to {out}: {', '.join(written)}")
     return 0
+
+
+def _say_if_also_a_page(names: list[str]) -> None:
+    from .pages.command import sweeps_named
+
+    for name in names:
+        if sweeps_named(name):
+            said = f"{name} is a folder here, so the runs in it are compared; for the page add --runs runs"
+            print(said, file=sys.stderr)
 
 
 def entry() -> None:

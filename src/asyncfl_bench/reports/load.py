@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,16 @@ class Run:
             return str(self.choices[key])
         return shown(self.settings[key]) if key in self.settings else "-"
 
+    @cached_property
+    def points(self) -> list[dict[str, object]]:
+        """The lines of metrics.jsonl, read once."""
+        return read_metrics(self.path / METRICS_NAME)
+
+    def last(self, name: str) -> float | None:
+        """The value of the last point that has one."""
+        values = (row[name] for row in reversed(self.points) if isinstance(row.get(name), (int, float)))
+        return next((float(value) for value in values), None)  # type: ignore[arg-type]
+
     def curve(self, x: str) -> tuple[np.ndarray, np.ndarray]:
         """x and test accuracy of every point where it was measured.
 
@@ -51,7 +62,7 @@ class Run:
         """
         points = [
             (row[x], row["test/accuracy"])
-            for row in read_metrics(self.path / METRICS_NAME)
+            for row in self.points
             if row.get(x) is not None and row.get("test/accuracy") is not None
         ]
         x_p, accuracy_p = np.array(points, dtype=float).reshape(-1, 2).T

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+_LATEX |= {"α": r"$\alpha$", "β": r"$\beta$", "τ": r"$\tau$", "−": "$-$", "…": r"\ldots{}", ">": "$>$", "<": "$<$"}
 _LATEX |= {character: "\\" + character for character in "&%$#_{}"}
 
 

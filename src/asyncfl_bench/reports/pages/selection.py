@@ -1,0 +1,201 @@
+"""Which runs a page is about: those of one folder that fit the sweep, sorted into cells, and what is not there.
+
+A **cell** is one column of the experiment (``heterogeneity.alpha`` and ``delay`` in figure 2), a **series** one row: an
+algorithm, with a variant (``tau_algo = 10``) where the sweep lists several.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...errors import BenchError
+from ..grouping import differing_keys
+from ..load import Run
+from . import looks
+
+Cell = tuple[str, ...]
+Grid = dict[str, list[str]]
+STEP = "algorithm.c"  # the factor of the server step: tuned within a page, never a row of its own
+
+
+@dataclass(frozen=True)
+class Series:
+    """One row or line. variant: (key, value) pairs that tell this one from others of the same algorithm."""
+
+    algorithm: str
+    variant: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def label(self) -> str:
+        return ", ".join([looks.name(self.algorithm), *(looks.setting(key, value) for key, value in self.variant)])
+
+    def of(self, key: str) -> str | None:
+        return dict(self.variant).get(key)
+
+
+@dataclass
+class Coverage:
+    """Expected runs and what became of them.
+
+    expected   runs the sweep asks for; None when its file is not at hand
+    missing    overrides of those without a run directory, the seeds of one setting together, and their number
+    more_seeds runs with seeds that the sweep does not list; they count like the others
+    left_out   runs no number of the page uses, with the reason
+    """
+
+    found: int
+    ok: int
+    expected: int | None = None
+    missing: list[tuple[str, int]] = field(default_factory=list)
+    more_seeds: int = 0
+    left_out: list[tuple[Run, str]] = field(default_factory=list)
+
+
+@dataclass
+class Selection:
+    """runs: (series, cell, c) -> its runs that ended well, one per seed; diverged: how many more did not."""
+
+    cell_keys: tuple[str, ...]
+    runs: dict[tuple[Series, Cell, str], list[Run]]
+    diverged: dict[tuple[Series, Cell, str], int]
+    coverage: Coverage
+
+    @property
+    def all_runs(self) -> list[Run]:
+        return [run for runs in self.runs.values() for run in runs]
+
+
+def select(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None, folder: Path) -> Selection:
+    """Sorts ``runs`` into series and cells.
+
+    grids   the sweep's, {key: values} each; None: unknown, then every run counts and none is missing
+    Raises BenchError when runs of one series, cell and c differ in more than their seed: no mean may mix them.
+    """
+    wanted = {} if grids is None else _jobs(grids)
+    key_sets = list(dict.fromkeys(tuple(key for key, _ in place) for place in wanted))
+    any_seed = {_seedless(place) for place in wanted}
+    left_out: list[tuple[Run, str]] = []
+    measured: list[Run] = []
+    present = set()
+    for run in sorted(runs, key=lambda run: str(run.path)):
+        place = next((p for keys in key_sets if _seedless(p := _place(run, keys)) in any_seed), None)
+        present.add(place)
+        if grids is not None and place is None and run.settings:
+            left_out.append((run, "not in the sweep"))
+        elif run.status in ("ok", "diverged"):
+            measured.append(run)
+        else:
+            left_out.append((run, run.status))
+    variants = _variant_keys(measured, cell_keys, grids)
+    selection = Selection(cell_keys, {}, {}, Coverage(len(runs), 0))
+    groups: dict[tuple[Series, Cell, str], list[Run]] = {}
+    for run in measured:
+        series = Series(run.algorithm, tuple((key, run.value(key)) for key in variants.get(run.algorithm, ())))
+        groups.setdefault((series, tuple(run.value(key) for key in cell_keys), run.value(STEP)), []).append(run)
+    for group_place, group in groups.items():
+        _check_alike(group, group_place, cell_keys, folder)
+        by_seed = {run.seed: run for run in group}  # of two runs of one seed the last by name: one result, not two
+        left_out += [(run, "repeated") for run in group if by_seed[run.seed] is not run]
+        chosen = sorted(by_seed.values(), key=lambda run: (len(str(run.seed)), str(run.seed)))
+        if ok := [run for run in chosen if run.status == "ok"]:
+            selection.runs[group_place] = ok
+        if lost := [run for run in chosen if run.status == "diverged"]:
+            selection.diverged[group_place] = len(lost)
+            left_out += [(run, "diverged") for run in lost]
+    left_out.sort(key=lambda pair: (pair[1], str(pair[0].path)))
+    selection.coverage = Coverage(
+        found=len(runs),
+        ok=sum(len(group) for group in selection.runs.values()),
+        expected=None if grids is None else len(wanted),
+        missing=_missing({place: pairs for place, pairs in wanted.items() if place not in present}),
+        more_seeds=len(present - wanted.keys() - {None}),
+        left_out=left_out,
+    )
+    return selection
+
+
+def cell_label(cell_keys: tuple[str, ...], cell: Cell) -> str:
+    return ", ".join(looks.setting(key, value) for key, value in zip(cell_keys, cell, strict=True))
+
+
+def in_order(values: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Tuples of settings, numbers (also those at the end of a name: ``exp_beta5``) by their size."""
+    return sorted(set(values), key=lambda cell: tuple(_sortable(value) for value in cell))
+
+
+def _sortable(value: str) -> tuple:
+    head = value.rstrip("0123456789.-+e") if not _is_number(value) else ""
+    tail = value[len(head) :]
+    return (head, float(tail) if _is_number(tail) else 0.0, value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _normal(value: str) -> object:
+    return float(value) if _is_number(value) else value
+
+
+def _jobs(grids: list[Grid]) -> dict[tuple, list[tuple[str, str]]]:
+    """Every job of the grids once: (key, value) pairs in a fixed order -> the pairs as the sweep writes them."""
+    jobs: dict[tuple, list[tuple[str, str]]] = {}
+    for grid in grids:
+        for values in itertools.product(*grid.values()):
+            pairs = list(zip(grid, values, strict=True))
+            jobs.setdefault(tuple(sorted((k, _normal(v)) for k, v in pairs)), pairs)
+    return jobs
+
+
+def _seedless(place: tuple) -> tuple:
+    return tuple(pair for pair in place if pair[0] != "seed")
+
+
+def _missing(jobs: dict[tuple, list[tuple[str, str]]]) -> list[tuple[str, int]]:
+    seeds: dict[str, list[str]] = {}
+    for pairs in jobs.values():
+        text = " ".join(f"{key}={value}" for key, value in pairs if key != "seed")
+        seeds.setdefault(text, []).extend(value for key, value in pairs if key == "seed")
+    return [(f"{text} seed={','.join(of)}" if of else text, len(of) or 1) for text, of in seeds.items()]
+
+
+def _place(run: Run, keys: tuple[str, ...]) -> tuple:
+    """Which job of a grid over ``keys`` the run would be."""
+    return tuple((key, _normal(run.value(key))) for key in keys)
+
+
+def _check_alike(group: list[Run], place: tuple[Series, Cell, str], cell_keys: tuple[str, ...], folder: Path) -> None:
+    if apart := differing_keys(group):
+        shown = ", ".join(f"{key} ({' and '.join(sorted({run.value(key) for run in group}))})" for key in apart)
+        where = f"{place[0].label}, {cell_label(cell_keys, place[1])}"
+        raise BenchError(
+            f"{folder}: runs of {where} differ in {shown}; no mean may mix them, so move one kind elsewhere"
+        )
+
+
+def _variant_keys(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None) -> dict[str, tuple[str, ...]]:
+    """algorithm -> keys of the algorithm itself that the sweep (or, without one, the runs) gives several values."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for grid in grids or []:
+        for algorithm in grid.get("algorithm", []):
+            for key, values in grid.items():
+                found.setdefault(algorithm, {}).setdefault(key, set()).update(values)
+    if grids is None:
+        for algorithm in {run.algorithm for run in runs}:
+            same = [run for run in runs if run.algorithm == algorithm]
+            found[algorithm] = {key: {run.value(key) for run in same} for key in differing_keys(same)}
+    return {
+        algorithm: tuple(
+            key
+            for key, values in keys.items()
+            if len(values) > 1 and key.startswith("algorithm.") and key not in (STEP, "algorithm.eta", *cell_keys)
+        )
+        for algorithm, keys in found.items()
+    }
