@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import logging
 from collections.abc import Callable
 
@@ -24,7 +25,7 @@ def _dataclass_with_shared_defaults(original: Callable) -> Callable:
 
     def dataclass(cls=None, /, **options):
         def decorate(cls):
-            for name in cls.__dict__.get("__annotations__", {}):
+            for name in inspect.get_annotations(cls):
                 default = cls.__dict__.get(name)
                 if dataclasses.is_dataclass(default) and not isinstance(default, type):
                     factory = lambda default=default: copy.deepcopy(default)  # noqa: E731

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     import torch
 
 LEARNING_RATE = 0.001
-SAMPLES_PER_CLIENT = {"W1": 100, "W3a": 40, "W3f": 40}  # as in scripts/benchmark.py
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class Workload:
 
 WORKLOADS = {
     "W1": Workload("lenet5", n_clients=100, concurrency=20, batch=50, buffer=10, updates=200),
-    "W3a": Workload("mlp", n_clients=1000, concurrency=1000, batch=32, buffer=1, updates=2000),
-    "W3f": Workload("mlp", n_clients=1000, concurrency=1000, batch=32, buffer=10, updates=2000),
+    "W3a": Workload("mlp", n_clients=1000, concurrency=1000, batch=32, buffer=1, updates=1000),
+    "W3f": Workload("mlp", n_clients=1000, concurrency=1000, batch=32, buffer=10, updates=1000),
 }
 
 
