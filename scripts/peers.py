@@ -132,9 +132,8 @@ def main() -> None:
                 reasons[peer] = f"not installed: {failure}"
 
     say(f"{time.strftime('%Y-%m-%d')}, one torch thread each, medians of {given.repeats} repeats\n")
-    say(
-        "| | simulator | does | updates/s | bare loop there, steps/s | ratio |\n| --- | --- | --- | ---: | ---: | ---: |"
-    )
+    say("| | simulator | does | updates/s | bare loop there, steps/s | ratio |")
+    say("| --- | --- | --- | ---: | ---: | ---: |")
     with tempfile.TemporaryDirectory() as folder:
         for name in given.names or WORKLOADS:
             _, _, shape, number, _ = benchmark.WORKLOADS[name]
