@@ -4,11 +4,11 @@
     python scripts/peers.py W3a --python flgo=/venv/bin/python  one workload, ours and FLGo in an environment of yours
     python scripts/peers.py --environments ~/peers --out results.md
 
-Every simulator runs in a process of its own with one torch thread, and takes turns there with a bare loop of the same
-network and batch size; the ratio is that of their medians within one turn, the median over the repeats. Evaluation and
-logging are off. All train our own network on the same random images, one local step per client update. What each peer
-really does is in the table and at the top of `scripts/peers/<name>_peer.py`. A peer that cannot be installed or does
-not run is a row with the reason.
+Every simulator runs in a process of its own with one torch thread and takes turns there with a bare loop of the same
+network and batch size, which runs before and after each turn; ratio: simulator / bare loop, the median over the
+repeats, so above 1 the simulator is faster. Evaluation and logging are off. All train our own network on the same
+random images, one local step per client update. What each peer really does is in the table and at the top of
+`scripts/peers/<name>_peer.py`. A peer that cannot be installed or does not run is a row with the reason.
 """
 
 from __future__ import annotations
