@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $(STAMP)
 
-.PHONY: help setup run test lint figures golden bench
+.PHONY: help setup run test lint figures crash bench peers golden
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ crash: $(STAMP) ## kill -9 every algorithm 20 times and compare (a few minutes)
 
 bench: $(STAMP) ## updates per second beside a bare PyTorch loop (a quarter of an hour on 2 cores)
 	$(BIN)/python scripts/benchmark.py
+
+peers: $(STAMP) ## FLGo, FLSim and FedLab beside ours (downloads 6 GB into .peers, half an hour on 2 cores)
+	$(BIN)/python scripts/peers.py --environments .peers
 
 golden: $(STAMP) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py
