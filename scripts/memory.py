@@ -79,6 +79,8 @@ def run_alone(words: list[str], data: Path, folder: Path) -> tuple[int, int]:
 def compare(words: list[str], folder: Path) -> tuple[int, int]:
     """(bytes estimated, bytes measured) of a run, both beyond those of its network alone."""
     model = [word for word in words if word.startswith("model")]
+    if client := [word for word in words if word.startswith("client")]:  # an optimizer brings 200 MiB of torch with it
+        model += [*client, "client.upload=difference"]
     data = made_up_data(folder, image="model=resnet18" in words)
     said, took = run_alone(words, data, folder)
     said_alone, took_alone = run_alone([*model, *ALONE], data, folder)

@@ -64,7 +64,7 @@ class LocalTraining:
     def vectors(self, steps: int) -> int:
         """Vectors of d floats that computing one upload takes besides the received model and the upload."""
         if self.config.optimizer == "adamw" and self.upload_kind == "difference":
-            return 4  # the local model, two moments, their quotient
+            return 5  # the local model, two moments, the root of one and their quotient
         return 0 if steps == 1 else 1 + (self.config.momentum > 0)
 
     def upload(self, start, gradient, steps: int, out) -> None:
