@@ -164,12 +164,18 @@ def test_without_validation_accuracies_no_step_is_chosen_and_the_page_says_so(tm
 
 
 @pytest.mark.parametrize(
-    ("scale", "said"),
-    [("small", "A small stand-in, not the paper's experiment"), ("smoke", "A smoke test"), ("paper", "the paper's**")],
+    ("scale", "problem", "said"),
+    [
+        ("small", ("digits", "mlp"), "A small stand-in, not the paper's experiment"),
+        ("smoke", ("digits", "mlp"), "A smoke test"),
+        ("paper", ("cifar10", "resnet18"), "the paper's**"),
+        ("paper", ("cifar10", "lenet5"), "A small stand-in, not the paper's experiment"),
+    ],
 )
-def test_the_top_says_what_the_runs_are_and_the_end_where_they_come_from(tmp_path, scale, said):
+def test_the_top_says_what_the_runs_are_and_the_end_where_they_come_from(tmp_path, scale, problem, said):
     combination = Combination("paper", scale, "long")
-    write_run(tmp_path / f"runs/ace/figure2/paper-{scale}-long", "ace", 0, curve(0.9))
+    real = dict(zip(("dataset", "model"), problem, strict=True))
+    write_run(tmp_path / f"runs/ace/figure2/paper-{scale}-long", "ace", 0, curve(0.9), choices=real)
     text = page(tmp_path, "ace/figure2", None, combination)
     assert said in text.partition("## In words")[0]
     assert f"afl-run -m sweep=ace/figure2 profile=paper scale={scale} horizon=long\n" in text

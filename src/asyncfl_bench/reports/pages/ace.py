@@ -68,6 +68,7 @@ ITEMS = (
         f"The paper shows heat maps of final accuracy on CIFAR-100. {_NO_NUMBERS}",
         _SKEW_BY_DELAY,
         heat_map_parts,
+        ("cifar100 with resnet18",),
     ),
     Item(
         "ace/figure_a3",
@@ -89,6 +90,7 @@ ITEMS = (
         "The paper prints accuracies of six methods with two text models at three skews, β = 5.",
         ("model", "heterogeneity.alpha"),
         accuracy_parts,
+        ("20newsgroups with distilbert", "20newsgroups with bert_base"),
     ),
     Item(
         "ace/table_a3",

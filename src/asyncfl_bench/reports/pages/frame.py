@@ -37,10 +37,11 @@ class Combination:
         return cls(*words) if 2 <= len(words) <= 3 and all(words) else None
 
 
-def standing(combination: Combination, runs: list[Run]) -> str:
-    """What these runs are, beside the paper's: the sentence on top of a page."""
-    what = _listed(f"{run.choices.get('dataset', '?')} with {run.choices.get('model', '?')}" for run in runs)
-    if combination.scale == "paper":
+def standing(combination: Combination, runs: list[Run], problems: tuple[str, ...]) -> str:
+    """What these runs are, beside the paper's ``problems``: the sentence on top of a page."""
+    found = [f"{run.choices.get('dataset', '?')} with {run.choices.get('model', '?')}" for run in runs]
+    what = _listed(found)
+    if combination.scale == "paper" and set(found) <= set(problems):
         text = f"**Scale: the paper's** ({what})."
     elif combination.scale == "smoke":
         text = f"**A smoke test** ({what}): it shows that the sweep and this page work. Its numbers mean nothing."
@@ -56,6 +57,8 @@ def standing(combination: Combination, runs: list[Run]) -> str:
         "algorithm tuned on validation samples.",
     }
     said = profiles.get(combination.profile, f"Profile `{combination.profile}`.")
+    if any(run.choices.get("paper") == "none" for run in runs):
+        said = "Hyper-parameters are this package's defaults, not the paper's."
     return f"{text} {said} Nothing on this page is called reproduced that was not."
 
 

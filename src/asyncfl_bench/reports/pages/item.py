@@ -24,6 +24,7 @@ class Item:
     shows      what the paper's item shows, and whether numbers are published for it: one paragraph
     cell_keys  settings that make the columns
     build      writes figures and tables into the page's folder and returns Markdown parts
+    problems   ``data set with model`` that are the paper's own for this item; anything else is a stand-in
     """
 
     sweep: str
@@ -31,6 +32,7 @@ class Item:
     shows: str
     cell_keys: tuple[str, ...]
     build: Callable[[Page], list[str]]
+    problems: tuple[str, ...] = ("cifar10 with resnet18",)
 
 
 @dataclass

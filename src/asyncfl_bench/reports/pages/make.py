@@ -52,7 +52,7 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
     runs_command = " ".join(["afl-run", "-m", *overrides])
     horizon = f" --horizon {combination.horizon}" if combination.horizon else ""
     page_command = f"afl-report {item.sweep} --profile {combination.profile} --scale {combination.scale}{horizon}"
-    parts = [f"# {item.title}", standing(combination, selection.all_runs), item.shows]
+    parts = [f"# {item.title}", standing(combination, selection.all_runs, item.problems), item.shows]
     parts += [undecided_part(evidence), diverged_part(evidence, selection)]
     parts += item.build(page)
     if tuned := tuning_part(evidence):
