@@ -40,6 +40,24 @@ ITEMS = (
         _curve_parts,
     ),
     Item(
+        "ace/figure2_time_clock",
+        "ACE paper, figure 2 read differently: delays in virtual time",
+        "The paper does not give the unit of its delays. In figure2 they are ticks of the server, which takes one step "
+        "for all uploads of a tick; here they are virtual time and every arrival is a step, as the pseudo-code reads. "
+        f"Everything else is as in figure2. {_NO_NUMBERS}",
+        _SKEW_BY_DELAY,
+        _curve_parts,
+    ),
+    Item(
+        "ace/figure2_unit_step",
+        "ACE paper, figure 2 with a local step of 1",
+        "The paper prints a local step of 0.05 for FedBuff and CA2FL. With one local step per upload that only makes "
+        "their steps 20 times smaller than those of the methods that send gradients; here it is 1, everything else is "
+        f"as in figure2. {_NO_NUMBERS}",
+        _SKEW_BY_DELAY,
+        _curve_parts,
+    ),
+    Item(
         "ace/figure3a",
         "ACE paper, figure 3a: final accuracy when clients stop",
         "The paper stops 0 to 70 % of the clients for good at half of the 500 server iterations (CIFAR-10, α = 0.3, "
