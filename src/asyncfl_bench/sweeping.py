@@ -26,7 +26,10 @@ Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
 @dataclass
 class Job:
-    """One cell of a sweep: its overrides, and its settings (None where these cannot be composed, then ``error``)."""
+    """One cell of a sweep: its overrides, and its settings (None where these cannot be composed).
+
+    error  why they cannot be composed, or what the job raised instead of running
+    """
 
     overrides: list[str]
     settings: Settings | None
@@ -81,6 +84,8 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
             again = [[job] for job in begun] if len(batch) > 1 else []
             batches = ([waiting] if waiting else []) + batches + again
         else:
+            for job, one in zip(batch, returns, strict=True):
+                job.error = _raised(one)
             if any(_code(one) == EXIT_INTERRUPTED for one in returns):
                 break
     return trouble
@@ -119,12 +124,17 @@ def _was_interrupted(job: Job) -> bool:
     return (_outcome(job, None) or "").startswith("interrupted")
 
 
+def _raised(job_return: Any) -> str | None:
+    """What a job raised, in one line; None for one that returned."""
+    if job_return.status.name == "COMPLETED":
+        return None
+    error = job_return._return_value  # hydra's property raises it
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
 def _code(job_return: Any) -> int:
     """The exit code a job returned; 1 for one that crashed instead of returning."""
-    try:
-        return int(job_return.return_value["code"])
-    except Exception:  # hydra raises here whatever the job raised
-        return 1
+    return int(job_return.return_value["code"]) if _raised(job_return) is None else 1
 
 
 def _outcome(job: Job, trouble: str | None) -> str | None:
@@ -137,7 +147,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
         summary = json.loads((job.settings.directory / "summary.json").read_text())
         return f"{summary['exit_status']}: {summary['error']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return trouble or "no summary: not begun, or killed"
+        return job.error or trouble or "no summary: not begun, or killed"
 
 
 def report(result: SweepResult) -> str:
