@@ -60,7 +60,7 @@ def _stopped(number, frame):
 
     if not sweeping.stopped:
         sweeping.stopped = True
-        launchers.let_workers_save(sweeping.under_way)
+        launchers.let_workers_save(launchers.workers_of_joblib(), sweeping.under_way)
     raise KeyboardInterrupt
 
 

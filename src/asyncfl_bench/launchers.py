@@ -36,12 +36,16 @@ def check_launcher(name: str) -> None:
         raise ConfigError("hydra/launcher", name, f"needs pip install 'asyncfl_bench[{extra}]'")
 
 
-def let_workers_save(under_way: Callable[[], bool]) -> None:
-    """Tells the processes this one has started to stop, and waits until their runs are saved.
+def workers_of_joblib() -> list[int]:
+    """Ids of the processes that joblib has started from this one."""
+    return [worker.pid for worker in multiprocessing.active_children() if worker.pid is not None]
 
-    joblib kills its workers as soon as this process is interrupted, a run that is writing its checkpoint included.
+
+def let_workers_save(workers: list[int], under_way: Callable[[], bool]) -> None:
+    """Tells these processes to stop, and waits until no run is under way.
+
+    Launchers kill their workers as soon as this process is interrupted, a run that is writing its checkpoint included.
     """
-    workers = [worker.pid for worker in multiprocessing.active_children() if worker.pid is not None]
     for pid in workers:
         try:
             os.kill(pid, signal.SIGTERM)

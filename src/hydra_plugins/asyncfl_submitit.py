@@ -3,6 +3,7 @@
 They lie in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
 """
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -33,17 +34,36 @@ with suppress(ImportError):
                 for number, overrides in enumerate(job_overrides, start=initial_job_idx)
             ]
             jobs = executor.map_array(self, *zip(*arguments, strict=True))
-            return [_outcome(job, number) for number, job in enumerate(jobs, start=initial_job_idx + 1)]
+            try:
+                return [_outcome(job, number) for number, job in enumerate(jobs, start=initial_job_idx + 1)]
+            except KeyboardInterrupt:
+                self.stop(jobs)
+                raise
+
+        def stop(self, jobs: Sequence[Any]) -> None:
+            """Called when the person who waits for the jobs does not want to any more."""
 
     class Local(Patient):
-        """Processes of this machine."""
+        """Processes of this machine. They would outlive this one, so they are told to save themselves."""
 
         _EXECUTOR = "local"
+
+        def stop(self, jobs: Sequence[Any]) -> None:
+            from asyncfl_bench import launchers, sweeping
+
+            launchers.let_workers_save([int(job.job_id) for job in jobs if not job.done()], sweeping.under_way)
+            for job in jobs:
+                if not job.done():
+                    job.cancel()
 
     class Slurm(Patient):
         """One array of Slurm jobs."""
 
         _EXECUTOR = "slurm"
+
+        def stop(self, jobs: Sequence[Any]) -> None:
+            array = str(jobs[0].job_id).partition("_")[0]
+            print(f"afl-run: the Slurm jobs go on without this command; scancel {array} ends them", file=sys.stderr)
 
     def _outcome(job: Any, number: int) -> JobReturn:
         """What the job returned; a killed one returns nothing, and its run directory tells what it left."""
