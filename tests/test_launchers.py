@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 import yaml
@@ -20,9 +21,22 @@ SWEEP = ["-m", "algorithm=asgd", "scale=smoke", "model=softmax", "progress=false
 LONG = [*SWEEP, "budget.server_iterations=1000000", "evaluation.every=500", "seed=0"]
 
 
-def afl_run(*words):
-    command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.fixture
+def afl_run():
+    """Starts the command; what is left of it and of its jobs ends with the test."""
+    started = []
+
+    def start(*words):
+        command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, **pipes, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def summaries(folder):
@@ -64,7 +78,7 @@ def test_the_slurm_preset_asks_for_a_gpu_memory_time_and_requeueing():
 
 
 @pytest.mark.parametrize("launcher", ["cores", "slurm_local"])
-def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path):
+def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path, afl_run):
     words = [*SWEEP, "algorithm=fedbuff", "client.lr=1e38,0.05", f"hydra/launcher={launcher}"]
     sweep = afl_run(*words)
     out, err = sweep.communicate(timeout=200)
@@ -74,13 +88,13 @@ def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path)
     assert all(one["threads"] == 1 for one in summaries(tmp_path))
 
 
-def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(tmp_path):
+def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(tmp_path, afl_run):
     sweep = afl_run(*LONG, "hydra/launcher=slurm_local")
     metrics = metrics_of_the_run(tmp_path, lines=3)
     job = next((tmp_path / "runs/.submitit").glob("[0-9]*")).name
     process = subprocess.run(["pgrep", "-P", job], capture_output=True, text=True, check=True).stdout
     os.kill(int(process), signal.SIGUSR2)  # what Slurm sends before a job's time is up
-    wait_for(lambda: "Requeued job" in log(tmp_path))
+    wait_for(lambda: log(tmp_path).count("Starting with") == 2)
     saved = metrics.read_text().splitlines()
     assert (metrics.parent / "checkpoint.pt").exists()
 
@@ -96,7 +110,7 @@ def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(
     assert not (metrics.parent / ".lock").exists(), "the job outlived the command"
 
 
-def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_path):
+def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_path, afl_run):
     sweep = afl_run(*LONG, "seed=0,1,2,3,4,5,6,7,8,9", "hydra/launcher=cores", "hydra.launcher.n_jobs=2")
     metrics_of_the_run(tmp_path, lines=2)
     sweep.terminate()
