@@ -83,6 +83,8 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
                 return trouble  # it cannot start at all
             again = [[job] for job in begun] if len(batch) > 1 else []
             batches = ([waiting] if waiting else []) + batches + again
+            if batches:
+                print(f"{trouble}; going on with {sum(map(len, batches))} runs", file=sys.stderr)
         else:
             for job, one in zip(batch, returns, strict=True):
                 job.error = _raised(one)
