@@ -40,7 +40,8 @@ HYDRA_FLAGS = (
 def main() -> None:
     """Entry point of ``afl-run``. Exit codes: 0 done, 1 a run failed, 2 usage, 75 interrupted (can be resumed)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads sleep instead of spinning
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _stopped)
+    signal.signal(signal.SIGINT, _stopped)
     try:
         code = _main(sys.argv[1:])
         sys.stdout.flush()
@@ -53,7 +54,13 @@ def main() -> None:
     sys.exit(code)
 
 
-def _terminated(number, frame):
+def _stopped(number, frame):
+    """The first Ctrl-C or SIGTERM lets jobs in other processes save themselves; a second one does not wait."""
+    from . import launchers, sweeping
+
+    if not sweeping.stopped:
+        sweeping.stopped = True
+        launchers.let_workers_save(launchers.workers_of_joblib(), sweeping.under_way)
     raise KeyboardInterrupt
 
 
@@ -169,21 +176,28 @@ def _hydra(arguments: list[str]) -> int:
 
     def job(config) -> dict:
         """One job of a multirun. Returns its outcome instead of raising, so that the others go on."""
-        place = HydraConfig.get()
+        if sweeping.stopped:  # jobs handed to a worker in advance
+            raise KeyboardInterrupt
+        place, result = HydraConfig.get(), None
         try:
             settings = settings_of_job(config, place)
-            from .experiment import execute
+            if not sweeping.current and sys.stderr.isatty():
+                settings.root.progress = False  # the bars of several processes would overwrite each other
+            from .experiment import SCHEDULER_SIGNALS, execute
 
             result = execute(settings, os.environ.get("ASYNCFL_BENCH_GROUP"))
             line, code = closing_line(result), result.exit_code
         except BenchError as error:
             line, code = f"failed: {error}", error.exit_code
         with suppress(BrokenPipeError):  # nobody reads any more, but the runs are wanted
-            total = f"/{sweeping.launched}" if sweeping.launched else ""  # unknown in a process of its own
+            total = f"/{len(sweeping.current)}" if sweeping.current else ""  # unknown in a process of its own
             print(f"[{int(place.job.num) + 1}{total}] {line}", flush=True)
-        if code == EXIT_INTERRUPTED:
+        if result is not None and result.signal in SCHEDULER_SIGNALS:
+            signal.raise_signal(result.signal)  # the run is saved: the scheduler's handler requeues it
+        elif code == EXIT_INTERRUPTED:
+            sweeping.stopped = True
             raise KeyboardInterrupt  # the person who stopped one job wants the rest stopped too
-        return {"code": code}
+        return {"code": code, "line": line}
 
     sys.argv = ["afl-run", *arguments]
     hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(job)()

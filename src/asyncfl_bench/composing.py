@@ -13,6 +13,7 @@ from typing import Any, cast
 from .config import NOT_IDENTITY, PARTS, Settings, check_settings
 from .errors import BenchError, ConfigError, did_you_mean
 from .grids import Grid, jobs_of, laid_out, parsed, values_of
+from .launchers import check_launcher
 from .sweeping import Job
 
 
@@ -108,6 +109,8 @@ def sweep_grids(overrides: list[str]) -> list[Grid]:
 def check_all(overrides: list[str]) -> int:
     """Checks every value of every swept key once, the others at their first value. Returns the number of jobs."""
     _check_overrides([o for o in overrides if _key_of(o) in groups()])
+    for launcher in [o.partition("=")[2] for o in overrides if _key_of(o) == "hydra/launcher"]:
+        check_launcher(launcher)
     union = sweep_grids(overrides)
     for grid in union:
         first = {key: values[0] for key, values in grid.items()}
@@ -126,7 +129,7 @@ def _compose_checked(job: dict[str, str]) -> None:
 
 def _chosen(overrides: list[str]) -> list[str]:
     """What is chosen for groups, each at its first value: what a sweep file's own settings depend on."""
-    known = groups()
+    known = {*groups(), "hydra/launcher"}  # a launcher's preset may say how many threads a job has
     return [f"{o.partition('=')[0]}={values_of(parsed(o))[0]}" for o in overrides if _key_of(o) in known and "=" in o]
 
 

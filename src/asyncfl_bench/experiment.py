@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 import traceback
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,13 +19,17 @@ from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
+SCHEDULER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+_ONE_REQUEST_SECONDS = 1.0  # a terminal and the process that started this one may both pass on the same Ctrl-C
+
 
 @dataclass
 class RunResult:
-    """What a run leaves: its directory and its summary (the content of summary.json)."""
+    """What a run leaves: its directory and its summary (the content of summary.json). signal: what interrupted it."""
 
     directory: Path
     summary: dict
+    signal: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -88,7 +93,7 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
             raise BenchError(f"{run_directory.path}: cannot be written: {problem.strerror or problem}{said}") from None
         finally:
             tracker.finish(summary, 0 if status == "ok" else 1)
-    return RunResult(run_directory.path, summary)
+    return RunResult(run_directory.path, summary, interrupted[0] if status == "interrupted" else None)
 
 
 @contextmanager
@@ -144,17 +149,25 @@ def _refuse_strangers(settings: Settings) -> None:
 
 @contextmanager
 def _signals(received: list[int]):
-    """While open, Ctrl-C and SIGTERM are noted instead of raised; a second one ends the process as usual."""
+    """While open, Ctrl-C and SIGTERM are noted instead of raised; a second one ends the process as usual.
+
+    So are the signals by which a scheduler announces the end, where it has installed a handler for them.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    at = 0.0
+
     def note(number, frame):
-        if received:
+        nonlocal at
+        if received and time.monotonic() - at > _ONE_REQUEST_SECONDS:
             raise KeyboardInterrupt
+        at = time.monotonic()
         received.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    announced = [number for number in SCHEDULER_SIGNALS if callable(signal.getsignal(number))]
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, *announced)}
     try:
         yield
     finally:

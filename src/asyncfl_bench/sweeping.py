@@ -6,22 +6,30 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from .config import Settings
 from .errors import EXIT_INTERRUPTED
 from .experiment import finished
+from .launchers import forget_workers
 
 # the outcome of the sweep this process ran last: Hydra gives what a sweeper returns to nobody
 last_result: SweepResult | None = None
-launched = 0  # jobs of the sweep under way in this process
+current: list[Job] = []  # jobs of the sweep under way; none in a process that only runs a job of it
+stopped = False  # no further job is to begin in this process
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
 
 @dataclass
 class Job:
-    """One cell of a sweep: its overrides, and its settings (None where these cannot be composed, then ``error``)."""
+    """One cell of a sweep: its overrides, and its settings (None where these cannot be composed).
+
+    error  why they cannot be composed, or what the job raised instead of running
+    """
 
     overrides: list[str]
     settings: Settings | None
@@ -41,33 +49,94 @@ class SweepResult:
 def run_owed(jobs: list[Job], launch: Launch, batch_size: int | None) -> SweepResult:
     """Launches every job without a finished run. Jobs tell their outcome by their run directories alone, so this works
     alike in this process, in others and on other machines that share the disk."""
-    global last_result, launched
+    global last_result, current
     owed = [job for job in jobs if job.settings is None or finished(job.settings) is None]
     print(f"{len(jobs)} runs, {len(jobs) - len(owed)} of them finished already", file=sys.stderr)
-    composed = [job for job in owed if job.settings is not None]
-    trouble, launched = None, len(composed)
-    size = batch_size or max(1, len(composed))
-    for first in range(0, len(composed), size):
-        batch = composed[first : first + size]
-        try:
-            returns = launch([job.overrides for job in batch], first)
-        except Exception as error:  # a launcher that lost its workers; what they finished is on disk
-            trouble = f"the launcher gave up: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            break
-        if any(_code(one) == EXIT_INTERRUPTED for one in returns):
-            break
+    current = [job for job in owed if job.settings is not None]
+    size = batch_size or max(1, len(current))
+    trouble = _launch_all([current[first : first + size] for first in range(0, len(current), size)], launch)
     failed = [(job, outcome) for job in owed if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
-    last_result = SweepResult(len(jobs), len(composed), failed, interrupted)
+    last_result = SweepResult(len(jobs), len(current), failed, interrupted)
     return last_result
+
+
+def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
+    """Launches batch after batch. Returns why the launcher gave up for good, if it did.
+
+    A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. What had not begun is then
+    launched again, and what had begun one by one, so that the culprit harms nobody else.
+    """
+    trouble = None
+    while batches:
+        batch = batches.pop(0)
+        before = {id(job): _summary_stamp(job) for job in batch}
+        try:
+            returns = launch([job.overrides for job in batch], current.index(batch[0]))
+        except Exception as error:
+            forget_workers()
+            trouble = f"the launcher gave up: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            left = [job for job in batch if _summary_stamp(job) == before[id(job)] or _was_interrupted(job)]
+            begun = [job for job in left if _lock(job).exists()]
+            waiting = [job for job in left if job not in begun]
+            if len(waiting) == len(batch):
+                return trouble  # it cannot start at all
+            again = [[job] for job in begun] if len(batch) > 1 else []
+            batches = ([waiting] if waiting else []) + batches + again
+            if batches:
+                print(f"{trouble}; going on with {sum(map(len, batches))} runs", file=sys.stderr)
+        else:
+            for job, one in zip(batch, returns, strict=True):
+                job.error = _raised(one)
+            if any(_code(one) == EXIT_INTERRUPTED for one in returns):
+                break
+    return trouble
+
+
+def under_way() -> bool:
+    """True while some process is at a run of this sweep."""
+    return any(_is_held(_lock(job)) for job in current)
+
+
+def _is_held(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def _lock(job: Job) -> Path:
+    """There while a process is at the run, and after one that was killed."""
+    assert job.settings is not None
+    return job.settings.directory / ".lock"
+
+
+def _summary_stamp(job: Job) -> int | None:
+    assert job.settings is not None
+    try:
+        return (job.settings.directory / "summary.json").stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _was_interrupted(job: Job) -> bool:
+    return (_outcome(job, None) or "").startswith("interrupted")
+
+
+def _raised(job_return: Any) -> str | None:
+    """What a job raised, in one line; None for one that returned."""
+    if job_return.status.name == "COMPLETED":
+        return None
+    error = job_return._return_value  # hydra's property raises it
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def _code(job_return: Any) -> int:
     """The exit code a job returned; 1 for one that crashed instead of returning."""
-    try:
-        return int(job_return.return_value["code"])
-    except Exception:  # hydra raises here whatever the job raised
-        return 1
+    return int(job_return.return_value["code"]) if _raised(job_return) is None else 1
 
 
 def _outcome(job: Job, trouble: str | None) -> str | None:
@@ -80,7 +149,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
         summary = json.loads((job.settings.directory / "summary.json").read_text())
         return f"{summary['exit_status']}: {summary['error']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return trouble or "no summary: not begun, or killed"
+        return job.error or trouble or "no summary: not begun, or killed"
 
 
 def report(result: SweepResult) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.types import HydraContext, TaskFunction
@@ -49,7 +50,9 @@ class OwedRuns(BasicSweeper):
         OmegaConf.save(self.config, folder / "multirun.yaml")
         jobs = jobs_of(laid_out(self.params, self.grids, arguments))
         owed = settings_of_jobs(jobs, lambda overrides: loader.load_sweep_config(self.config, overrides))
-        return run_owed(owed, self._launch, self.max_batch_size)
+        # one after another anyway, so hand the jobs over singly: a batch keeps every job's config to its end
+        singly = 1 if isinstance(self.launcher, BasicLauncher) else None
+        return run_owed(owed, self._launch, self.max_batch_size or singly)
 
     def _launch(self, batch: Sequence[Sequence[str]], first: int) -> Sequence[Any]:
         assert self.launcher is not None

@@ -1,0 +1,77 @@
+"""submitit's launchers, waiting for every job: the plugin's own stop waiting at the first job that was killed.
+
+They lie in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
+"""
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+with suppress(ImportError):
+    from hydra.core.singleton import Singleton
+    from hydra.core.utils import JobReturn, JobStatus
+    from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
+
+    SHARED = ("timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name")
+
+    class Patient(BaseSubmititLauncher):
+        """Submits all jobs at once, as an array where there are such, and returns when none is under way any more."""
+
+        def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+            import submitit
+
+            settings = {key: value for key, value in self.params.items() if value is not None}
+            folder = settings.pop("submitit_folder")
+            times = {f"{self._EXECUTOR}_max_num_timeout": settings.pop("max_num_timeout")}
+            executor = submitit.AutoExecutor(folder=folder, cluster=self._EXECUTOR, **times)
+            plain = (*SHARED, "stderr_to_stdout")
+            executor.update_parameters(
+                **{key if key in plain else f"{self._EXECUTOR}_{key}": value for key, value in settings.items()}
+            )
+            arguments = [
+                (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
+                for number, overrides in enumerate(job_overrides, start=initial_job_idx)
+            ]
+            jobs = executor.map_array(self, *zip(*arguments, strict=True))
+            try:
+                return [_outcome(job, number) for number, job in enumerate(jobs, start=initial_job_idx + 1)]
+            except KeyboardInterrupt:
+                self.stop(jobs)
+                raise
+
+        def stop(self, jobs: Sequence[Any]) -> None:
+            """Called when the person who waits for the jobs does not want to any more."""
+
+    class Local(Patient):
+        """Processes of this machine. They would outlive this one, so they are told to save themselves."""
+
+        _EXECUTOR = "local"
+
+        def stop(self, jobs: Sequence[Any]) -> None:
+            from asyncfl_bench import launchers, sweeping
+
+            launchers.let_workers_save([int(job.job_id) for job in jobs if not job.done()], sweeping.under_way)
+            for job in jobs:
+                if not job.done():
+                    job.cancel()
+
+    class Slurm(Patient):
+        """One array of Slurm jobs."""
+
+        _EXECUTOR = "slurm"
+
+        def stop(self, jobs: Sequence[Any]) -> None:
+            array = str(jobs[0].job_id).partition("_")[0]
+            print(f"afl-run: the Slurm jobs go on without this command; scancel {array} ends them", file=sys.stderr)
+
+    def _outcome(job: Any, number: int) -> JobReturn:
+        """What the job returned; a killed one returns nothing, and its run directory tells what it left."""
+        try:
+            returned = job.results()[0]
+            print(f"[{number}] {returned.return_value['line']}", flush=True)  # the job itself wrote it to its own log
+            return returned
+        except Exception as error:  # submitit's own, and whatever the job raised
+            lost = JobReturn(status=JobStatus.FAILED)
+            lost.return_value = error
+            return lost

@@ -1,0 +1,143 @@
+"""Launchers: the presets compose, and joblib and submitit start, lose and go on with real jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+import yaml
+
+from asyncfl_bench.composing import check_all, config_directory, sweep_grids
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.launchers import PRESETS
+
+SWEEP = ["-m", "algorithm=asgd", "scale=smoke", "model=softmax", "progress=false", "output_dir=runs"]
+LONG = [*SWEEP, "budget.server_iterations=1000000", "evaluation.every=500", "seed=0"]
+
+
+@pytest.fixture
+def afl_run():
+    """Starts the command; what is left of it and of its jobs ends with the test."""
+    started = []
+
+    def start(*words):
+        command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, **pipes, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def summaries(folder):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("runs/*/summary.json"))]
+
+
+def test_every_preset_says_what_it_is_and_what_each_setting_means():
+    folder = config_directory() / "hydra" / "launcher"
+    assert {path.stem for path in folder.glob("*.yaml")} == set(PRESETS)
+    for path in folder.glob("*.yaml"):
+        package, description, *lines = path.read_text().splitlines()
+        assert package == "# @package _global_" and f"asyncfl_bench[{PRESETS[path.stem][1]}]" in description
+        for line in lines:
+            assert line.endswith(":") or " # " in line or "_target_" in line, f"{path.name}: {line}"
+
+
+def test_jobs_that_share_a_machine_have_one_thread_each_unless_told_otherwise():
+    grid = sweep_grids(["algorithm=ace,asgd", "hydra/launcher=cores"])[0]
+    assert grid["threads"] == ["1"] and grid["algorithm"] == ["ace", "asgd"]
+    assert sweep_grids(["hydra/launcher=cores", "threads=2"])[0]["threads"] == ["2"]
+    assert "threads" not in sweep_grids(["algorithm=ace,asgd"])[0]
+
+
+def test_a_preset_without_its_plugin_is_answered_with_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'asyncfl_bench\[slurm\]'"):
+        check_all(["algorithm=ace,asgd", "hydra/launcher=slurm"])
+
+
+def test_a_mistyped_launcher_is_answered_with_those_there_are():
+    with pytest.raises(ConfigError, match=r"did you mean .*cores"):
+        check_all(["algorithm=ace,asgd", "hydra/launcher=core"])
+
+
+def test_the_slurm_preset_asks_for_a_gpu_memory_time_and_requeueing():
+    preset = yaml.safe_load((config_directory() / "hydra/launcher/slurm.yaml").read_text())["hydra"]["launcher"]
+    assert preset["gpus_per_node"] == 1 and preset["mem_gb"] and preset["timeout_min"]
+    assert preset["max_num_timeout"] > 0 and preset["signal_delay_s"] < 60 * preset["timeout_min"]
+
+
+@pytest.mark.parametrize("launcher", ["cores", "slurm_local"])
+def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path, afl_run):
+    words = [*SWEEP, "algorithm=fedbuff", "client.lr=1e38,0.05", f"hydra/launcher={launcher}"]
+    sweep = afl_run(*words)
+    out, err = sweep.communicate(timeout=200)
+    assert sweep.returncode == 1, err
+    assert {one["exit_status"] for one in summaries(tmp_path)} == {"ok", "diverged"}
+    assert "1 of 2 runs did not finish" in err and "client.lr=1e+38" in err and "done, test accuracy" in out
+    assert all(one["threads"] == 1 for one in summaries(tmp_path))
+
+
+def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(tmp_path, afl_run):
+    sweep = afl_run(*LONG, "hydra/launcher=slurm_local")
+    metrics = metrics_of_the_run(tmp_path, lines=3)
+    job = next((tmp_path / "runs/.submitit").glob("[0-9]*")).name
+    process = subprocess.run(["pgrep", "-P", job], capture_output=True, text=True, check=True).stdout
+    os.kill(int(process), signal.SIGUSR2)  # what Slurm sends before a job's time is up
+    wait_for(lambda: log(tmp_path).count("Starting with") == 2)
+    saved = metrics.read_text().splitlines()
+    assert (metrics.parent / "checkpoint.pt").exists()
+
+    metrics_of_the_run(tmp_path, lines=len(saved) + 2)
+    rows = metrics.read_text().splitlines()
+    assert rows[: len(saved)] == saved, "the second process began anew"
+    iterations = [json.loads(row)["iteration"] for row in rows]
+    assert iterations == sorted(set(iterations))
+
+    sweep.terminate()
+    assert sweep.communicate(timeout=100) and sweep.returncode == 75
+    assert [one["exit_status"] for one in summaries(tmp_path)] == ["interrupted"]
+    assert not (metrics.parent / ".lock").exists(), "the job outlived the command"
+
+
+def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_path, afl_run):
+    sweep = afl_run(*LONG, "seed=0,1,2,3,4,5,6,7,8,9", "hydra/launcher=cores", "hydra.launcher.n_jobs=2")
+    metrics_of_the_run(tmp_path, lines=2)
+    sweep.terminate()
+    _, err = sweep.communicate(timeout=100)
+    assert sweep.returncode == 75 and "the same command goes on" in err
+    assert {one["exit_status"] for one in summaries(tmp_path)} == {"interrupted"}
+    assert 1 <= len(summaries(tmp_path)) <= 3
+    for run in tmp_path.glob("runs/asgd-*/summary.json"):
+        assert (run.parent / "checkpoint.pt").exists()
+
+
+def wait_for(happened):
+    until = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def metrics_of_the_run(folder, lines):
+    """The metrics file of a run, as soon as one has so many lines."""
+
+    def long_enough():
+        return [path for path in folder.glob("runs/*/metrics.jsonl") if len(path.read_text().splitlines()) >= lines]
+
+    wait_for(long_enough)
+    return long_enough()[0]
+
+
+def log(folder):
+    return "".join(path.read_text() for path in folder.glob("runs/.submitit/*/*_log.*"))
