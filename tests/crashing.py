@@ -42,6 +42,13 @@ CRASHES = {
 }
 
 
+def timed(words: list[str], folder: Path):
+    """(result, seconds) of the undisturbed run, without imports: a child process to be killed has them already."""
+    run([*words, "budget.server_iterations=1", f"output_dir={folder}/warm"])
+    started = time.monotonic()
+    return run([*words, f"output_dir={folder}/whole"]), time.monotonic() - started
+
+
 def run_until_killed(words: list[str], seconds: float) -> bool:
     """Runs in a child process that gets kill -9 after so many seconds; True when it ended by itself before."""
     child = os.fork()
@@ -84,9 +91,7 @@ def assert_same(one: Path, other: Path) -> None:
 def crash(case: str, kills_wanted: int, folder: Path) -> str:
     """Kills runs of one case until there were enough, compares each that ended; a row of the table."""
     words = [*WORDS, f"algorithm={case.split()[0]}", *CRASHES[case]]
-    started = time.monotonic()
-    whole = run([*words, f"output_dir={folder}/whole"])
-    seconds = time.monotonic() - started
+    whole, seconds = timed(words, folder)
     moments, kills, ended = random.Random(case), 0, 0
     while kills < kills_wanted or not ended:
         output = f"output_dir={folder}/killed{ended}"

@@ -2,12 +2,11 @@
 
 import json
 import random
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from crashing import CRASHES, WORDS, assert_same, run_until_killed
+from crashing import CRASHES, WORDS, assert_same, run_until_killed, timed
 
 from asyncfl_bench import run
 from asyncfl_bench.composing import options
@@ -21,9 +20,7 @@ def test_every_algorithm_is_crashed():
 @pytest.mark.parametrize("case", CRASHES)
 def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(case):
     words = [*WORDS, f"algorithm={case.split()[0]}", *CRASHES[case]]
-    started = time.monotonic()
-    whole = run([*words, "output_dir=whole"])
-    seconds = time.monotonic() - started
+    whole, seconds = timed(words, Path())
     assert whole.ok, whole.summary["error"]
     moments = random.Random(case)
     kills = 0
