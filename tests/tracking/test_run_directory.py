@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 
 import numpy as np
 import pandas as pd
@@ -150,16 +149,13 @@ def test_a_trace_restored_from_a_checkpoint_continues_as_if_never_stopped(tmp_pa
     assert second.rows == ROWS
 
 
-def test_a_long_trace_survives_its_change_into_columns_and_costs_little(tmp_path):
+def test_a_long_trace_survives_its_change_into_columns(tmp_path):
     n = 150_000
     trace = Trace(tmp_path / "trace.parquet")
-    began = time.process_time()
     for i in range(n):
         trace.add((i, 0.5 * i, i % 10, i, i, 3, 100, 1, i % 2 == 0))
-    microseconds = (time.process_time() - began) / n * 1e6
     columns = trace.columns()
     assert np.array_equal(columns["upload"], np.arange(n)) and columns["model_changed"].sum() == n // 2
-    assert microseconds < 4  # 0.8 when measured alone, building the tuple included
 
 
 def test_the_partition_comes_back_client_by_client(tmp_path):
