@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -326,7 +325,5 @@ def test_help_needs_neither_numpy_nor_pandas_nor_matplotlib():
         "import sys\nfrom asyncfl_bench.reports.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
         "print([m for m in ('numpy', 'pandas', 'matplotlib', 'torch', 'yaml') if m in sys.modules])"
     )
-    began = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "--by KEY" in done.stdout and done.stdout.endswith("[]\n")
-    assert time.perf_counter() - began < 5  # 0.1 s measured; the margin is for a busy machine
