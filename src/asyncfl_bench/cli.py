@@ -85,7 +85,7 @@ def _main(arguments: list[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         print("afl-run: stopped", file=sys.stderr)
-        return 130
+        return EXIT_INTERRUPTED
 
 
 def _split(arguments: list[str]) -> tuple[bool, list[str]]:

@@ -10,7 +10,7 @@ import copy
 from pathlib import Path
 from typing import Any, cast
 
-from .config import NOT_IDENTITY, PARTS, Settings, check_settings
+from .config import NOT_IDENTITY, ORIGINS, PARTS, Settings, check_settings
 from .errors import BenchError, ConfigError, did_you_mean
 from .grids import Grid, jobs_of, laid_out, parsed, values_of
 from .launchers import check_launcher
@@ -111,6 +111,11 @@ def check_all(overrides: list[str]) -> int:
     _check_overrides([o for o in overrides if _key_of(o) in groups()])
     for launcher in [o.partition("=")[2] for o in overrides if _key_of(o) == "hydra/launcher"]:
         check_launcher(launcher)
+    for text in overrides:
+        if _key_of(text) in ORIGINS and len(values := values_of(parsed(text))) > 1:
+            raise ConfigError(_key_of(text), ",".join(values), "must be one choice: each has a folder of its own")
+        if text.startswith("~") and "sweep" in {_key_of(o) for o in overrides}:
+            raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
     union = sweep_grids(overrides)
     for grid in union:
         first = {key: values[0] for key, values in grid.items()}

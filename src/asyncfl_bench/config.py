@@ -288,6 +288,8 @@ def _check_paths(settings: Settings) -> None:
 
 def _resolve_across(settings: Settings) -> None:
     """Checks that concern several groups, and what `auto` and null mean in this combination."""
+    both = settings.choices.get("profile") == "fair" and settings.choices.get("horizon") == "long"
+    check(not both, "horizon", "long", "standard with profile=fair, which has 20 000 uploads for all already")
     root, budget, parts = settings.root, settings.budget, settings.parts
     rule, client = parts["algorithm"].config, parts["client"].config
     schedule, delay = parts["schedule"].config, parts["delay"].config
@@ -314,9 +316,13 @@ def _resolve_across(settings: Settings) -> None:
         check(ok, "algorithm.step_on", rule.step_on, f"arrival or auto: there are no ticks under clock={root.clock}")
     away = parts["availability"].config
     if hasattr(away, "at_iteration") and away.at_iteration is None:
-        if horizon is None:
-            raise ConfigError("availability.at_iteration", None, "half the horizon needs algorithm.horizon; or set it")
-        away.at_iteration = max(1, horizon // 2)
+        total = budget.server_iterations
+        if total is None and budget.uploads is not None and getattr(rule, "step_on", "arrival") == "arrival":
+            total = budget.uploads // getattr(rule, "buffer_size", 1)
+        if total is None:  # a tick takes as many uploads as happen to arrive
+            said = "half the budget is known in server iterations only, or in uploads per arrival; set a number"
+            raise ConfigError("availability.at_iteration", None, said)
+        away.at_iteration = max(1, total // 2)
     if hasattr(rule, "tau_c") and rule.tau_c is None:
         rule.tau_c = root.concurrency
     size = getattr(rule, "buffer_size", 1)

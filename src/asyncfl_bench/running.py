@@ -27,6 +27,10 @@ class Diverged(BenchError):
     """The model or its loss is no longer finite."""
 
 
+class DamagedState(BenchError):
+    """A checkpoint that can be read but whose content does not fit."""
+
+
 class Run:
     """One run on its way.
 
@@ -227,29 +231,45 @@ class Run:
             "wall_time": self.wall_time(),
             "evaluation_seconds": self.evaluation_seconds,
         }
-        checkpoint.save(self.directory.checkpoint_path, self.settings.identity, state)
+        self.directory.metrics.sync()  # never fewer lines on the disk than the checkpoint counts
+        checkpoint.save(self.directory.checkpoint_path, self.settings.identity, state, CONTRACT)
         self._checkpointed = time.monotonic()
 
     def _resume(self) -> bool:
         """True when a usable checkpoint was loaded. An unusable one is named and the run starts anew."""
-        world = self.world
         identity = self.settings.resumed_identity or self.settings.identity
         try:
-            state, remarks = checkpoint.load(self.directory.checkpoint_path, identity)
+            lines = self.directory.metrics.complete_lines()
+            state, remarks = checkpoint.load(self.directory.checkpoint_path, identity, CONTRACT, lines)
+            if self._trace is not None and state["trace"] is None:
+                raise BenchError(f"{self.directory.path}: trace=true was not set from the start, so it would have gaps")
+            if not at_least(state["diagnostics"]["settings"], self._diagnostics()):
+                raise BenchError(f"{self.directory.path}: these diagnostics were not made from the start")
+            self._take_over(state)
             self.directory.truncate_metrics(state["lines"])
         except BenchError as error:
-            if self.settings.root.resume:
+            if self.settings.root.resume or isinstance(error, DamagedState):
                 raise
             print(f"{error}; starting from the beginning", file=sys.stderr)
             return False
         for remark in remarks:
             print(f"{remark}; using the one before it", file=sys.stderr)
+        return True
+
+    def _take_over(self, state: dict) -> None:
+        """Raises BenchError for a state that does not fit the run, which is then unusable for anything else."""
+        try:
+            self._load(state)
+        except (KeyError, RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise DamagedState(
+                f"{self.directory.checkpoint_path}: does not fit this run ({reason[:150]}); delete it to start again"
+            ) from None
+
+    def _load(self, state: dict) -> None:
+        world = self.world
         if self._trace is not None:
-            if state["trace"] is None:
-                return False  # made without a trace: the whole run is needed again
             self._trace.load_state_dict(state["trace"])
-        if not at_least(state["diagnostics"]["settings"], self._diagnostics()):
-            return False  # what is now to be measured was not, from the start
         world.model_d.copy_(state["model_d"])
         world.simulation.load_state_dict(state["simulation"])
         world.rule.load_state_dict(state["rule"])
@@ -262,7 +282,6 @@ class Run:
         self._logged_at, self._next_time = state["logged_at"], state["next_time"]
         self._checkpoint_iteration = state["checkpoint_iteration"]
         self._wall_before, self.evaluation_seconds = state["wall_time"], state["evaluation_seconds"]
-        return True
 
     def _diagnostics(self) -> dict:
         return self.settings.tree["diagnostics"]

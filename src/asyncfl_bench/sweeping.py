@@ -87,7 +87,9 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
                 print(f"{trouble}; going on with {sum(map(len, batches))} runs", file=sys.stderr)
         else:
             for job, one in zip(batch, returns, strict=True):
-                job.error = _raised(one)
+                job.error = _raised(one) or (
+                    one.return_value["line"] if _code(one) not in (0, EXIT_INTERRUPTED) else None
+                )
             if any(_code(one) == EXIT_INTERRUPTED for one in returns):
                 break
     return trouble

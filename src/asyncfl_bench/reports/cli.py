@@ -134,3 +134,7 @@ def _left_out_text(report: Report) -> str:
             lines.append(f"- {reason}: {run.path}" + (f" ({run.note})" if run.note else ""))
         lines.append("")
     return "".join(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    entry()

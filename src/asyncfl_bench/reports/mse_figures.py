@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from ..diagnostics.correlation import LAGS
-from .curves import _COLOURS, _MARKERS
 from .load import Run
 from .mse_table import ORDER, drift_by_staleness, in_order, keys_of, measured_runs
 
@@ -76,9 +75,11 @@ def _algorithms(table: pd.DataFrame) -> list[str]:
 
 
 def _look(name: str, table: pd.DataFrame) -> dict:
-    """The colour and mark of an algorithm: the same whichever others are shown."""
-    place = [*ORDER, *(other for other in _algorithms(table) if other not in ORDER)].index(name)
-    return {"color": _COLOURS[place % len(_COLOURS)], "marker": _MARKERS[place % len(_MARKERS)]}
+    """The colour, mark and dash of an algorithm: the same on every page."""
+    from .pages.looks import look
+
+    one = look(name)
+    return {"color": one.colour, "marker": one.marker, "linestyle": one.dashes}
 
 
 def _panels(table: pd.DataFrame, keys: list[str], y: str, x: str = ""):

@@ -58,6 +58,14 @@ class MetricsFile:
         if content:
             os.truncate(self.path, end)
 
+    def complete_lines(self) -> int:
+        return self.path.read_bytes().count(b"\n") if self.path.exists() else 0
+
+    def sync(self) -> None:
+        """Waits until the lines are on the disk."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

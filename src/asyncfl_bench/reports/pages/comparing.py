@@ -36,6 +36,8 @@ def in_words(by_axis: dict[str, list[Standing]]) -> list[str]:
     for axis, found in by_axis.items():
         leaders = Counter(" tied with ".join(series.label for series in one.leaders) for one in found)
         said = ", ".join(f"{label} leads in {count} of {len(found)} cells" for label, count in leaders.most_common())
+        clear = sum(bool(one.neighbours) and one.neighbours[0][2].verdict == "larger" for one in found)
+        said += f" (beyond noise over the next in {clear})"
         taus = [agreement(one.means(), ACE_ORDER) for one in found]
         coarse, total = sum(one.coarse(s) for one in found for s in one.runs), sum(len(one.runs) for one in found)
         rough = f" {coarse} of {total} accuracies are mostly interpolated (~)." if coarse else ""
@@ -154,7 +156,7 @@ def accuracies(page: Page, axis: str, found: list[Standing]) -> str:
             )
         cells.append(line)
     cells.append(["budget", *(f"{one.budget:.6g}" for one in found)])
-    cells.append(["ended first by", *(one.limited_by.label for one in found)])
+    cells.append(["ended first by", *(one.limited_by_text for one in found)])
     taus = [agreement(one.means(), ACE_ORDER) for one in found]
     if not all(map(math.isnan, taus)):
         cells.append(["Kendall tau, paper", *map(number, taus)])

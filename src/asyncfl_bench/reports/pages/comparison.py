@@ -39,6 +39,13 @@ class Standing:
             for series, runs in self.runs.items()
         }
 
+    @property
+    def limited_by_text(self) -> str:
+        """Who spent the least, if it was one and not all."""
+        ends = {s: min(float(run.curve(self.axis)[0][-1]) for run in runs) for s, runs in self.runs.items()}
+        first = [series.label for series, end in ends.items() if end == self.budget]
+        return "all" if len(first) == len(ends) > 1 else " and ".join(first)
+
     @cached_property
     def final(self) -> dict[Series, dict[object, float]]:
         return self.values(self.budget)

@@ -12,7 +12,7 @@ from .folder import PageFolder
 from .frame import Combination, coverage_part, diverged_part, origin_part, standing, tuning_part, undecided_part
 from .item import Item, Page
 from .selection import Grid, select
-from .tuning import tune
+from .tuning import spent_on_tuning, tune
 
 ITEMS = {item.sweep: item for item in ACE_ITEMS}
 GridsOf = Callable[[list[str]], list[Grid] | None]  # the overrides of a sweep -> its grids; None: not at hand
@@ -60,7 +60,7 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
         parts += [
             "## Server steps chosen",
             "`algorithm.c` with the best mean validation accuracy [%] of its last evaluation, per algorithm and cell; "
-            f"test accuracies are reported for this c only.\n\n{text}",
+            f"test accuracies are reported for this c only. {spent_on_tuning(evidence)}\n\n{text}",
         ]
     parts.append(coverage_part(selection.coverage, runs_command))
     parts.append(origin_part(selection.all_runs, [runs_command, page_command]))

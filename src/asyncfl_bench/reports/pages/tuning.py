@@ -93,6 +93,21 @@ def tune(selection: Selection) -> Evidence:
     return evidence
 
 
+def spent_on_tuning(evidence: Evidence) -> str:
+    """What the choice cost, in one sentence."""
+    tried = sorted({len(choice.candidates) for choice in evidence.choices.values()})
+    runs = [run for of_cell in evidence.runs.values() for run in of_cell]
+    seeds = max((len(of_cell) for of_cell in evidence.runs.values()), default=0)
+    uploads = {run.settings.get("budget.uploads") for run in runs}
+    share = {run.settings.get("evaluation.validation_share") for run in runs}
+    if not tried or len(uploads) != 1 or len(share) != 1 or None in (*uploads, *share):
+        return ""
+    return (
+        f"Tuning had {' or '.join(map(str, tried))} values of c by up to {seeds} seeds by {uploads.pop()} uploads per "
+        f"algorithm and cell; {100 * float(str(share.pop())):g} % of the training samples were held back for it."
+    )
+
+
 def _validation(runs: list[Run]) -> float | None:
     """Mean over seeds of the last validation accuracy, in percent; None when a run has none."""
     values = [run.last("validation/accuracy") for run in runs]
