@@ -162,3 +162,32 @@ def test_a_diverging_run_names_the_upload_keeps_its_metrics_and_is_marked():
     again = run(["algorithm=fedbuff", "client.lr=1e38", "scale=smoke", "model=softmax", "progress=false"])
     assert again.summary["exit_status"] == "diverged"
     assert len(again.metrics) == len(result.metrics)
+
+
+def test_a_trace_that_was_not_kept_from_the_start_is_refused_and_nothing_is_lost(tmp_path):
+    words = [*WORDS, "model=softmax", "budget.server_iterations=30"]
+    directory = run([*[word for word in words if word != "trace=true"], "output_dir=cut"]).directory
+    (directory / "summary.json").unlink()
+    before = (directory / "metrics.jsonl").read_bytes()
+    with pytest.raises(BenchError, match="trace=true was not set from the start"):
+        raise BenchError(run([f"resume={directory}", "trace=true", "budget.server_iterations=40"]).summary["error"])
+    assert (directory / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(("part", "value"), [("rule", {}), ("model_d", torch.zeros(3))])
+def test_a_checkpoint_whose_content_does_not_fit_is_named_without_a_stack_trace(part, value, tmp_path):
+    _, directory, _ = interrupted(tmp_path)
+    saved = torch.load(directory / "checkpoint.pt", weights_only=True)
+    saved["state"][part] = value
+    torch.save(saved, directory / "checkpoint.pt")
+    error = run([f"resume={directory}", "budget.server_iterations=90"]).summary["error"]
+    assert "checkpoint.pt: does not fit this run" in error and not (directory / "error.txt").exists()
+
+
+def test_a_checkpoint_of_another_contract_or_after_lost_lines_gives_way_to_the_one_before(tmp_path, capsys):
+    words, directory, whole = interrupted(tmp_path)
+    saved = torch.load(directory / "checkpoint.pt", weights_only=True)
+    torch.save(saved | {"contract": -1}, directory / "checkpoint.pt")
+    assert run([*words, "output_dir=cut"]).ok
+    assert "computes other numbers; using the one before it" in capsys.readouterr().err
+    assert_same(directory, whole)

@@ -176,3 +176,41 @@ def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(
     assert afl_run(*words, "budget.uploads=100", "evaluation.every_uploads=25", "progress=false").returncode == 0
     rows = [json.loads(line) for line in next(tmp_path.glob("runs/*/metrics.jsonl")).read_text().splitlines()]
     assert [row["uploads"] for row in rows] == [0, 30, 50, 80, 100]  # ten uploads make one iteration
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sweep=ace/figure2", "profile=paper,fair"], "profile=paper,fair: must be one choice"),
+        (["sweep=ace/figure2", "scale=smoke,small"], "scale=smoke,small: must be one choice"),
+        (["sweep=ace/figure2", "~seed"], "cannot be taken out of a sweep"),
+        (["sweep=ace/figure2", "profile=fair", "horizon=long"], "horizon=long: must be standard with profile=fair"),
+        (["sweep=ace/figure3a", "horizon=long"], "availability.at_iteration=null: "),
+    ],
+)
+def test_what_would_mix_or_mislead_is_refused_before_anything_runs(words, said, tmp_path):
+    answer = afl_run(*words)
+    assert answer.returncode == 2 and said in answer.stderr, answer.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_job_that_never_got_a_directory_is_named_with_its_error():
+    words = ["sweep=ace/figure2", "scale=smoke", "model=softmax", "algorithm=asgd", "delay=exp_beta5", "progress=false"]
+    answer = afl_run(*words, "heterogeneity.alpha=0.1", "heterogeneity.min_samples=5,200")
+    assert answer.returncode == 1 and "1 of 2 runs did not finish" in answer.stderr
+    assert "# failed: heterogeneity.min_samples=200: must be at most" in answer.stderr
+
+
+def test_clients_stop_at_half_of_a_budget_of_uploads():
+    words = ["paper=ace", "profile=fair", "availability=dropout"]
+    stops = {n: compose([*words, f"algorithm={n}"]).parts["availability"].config.at_iteration for n in ("ace", "ca2fl")}
+    assert stops == {"ace": 10_000, "ca2fl": 1000}  # the same 10 000 uploads
+
+
+def test_table_a2_has_the_settings_of_table_a6():
+    grids = sweep_grids(["sweep=ace/table_a2", "seed=0", "heterogeneity.alpha=1.0"])
+    fedbuff = next(job for job in jobs_of(grids) if "algorithm=fedbuff" in job)
+    settings = compose(fedbuff)
+    client = settings.parts["client"].config
+    assert (client.optimizer, client.lr, client.batch_size, settings.root.concurrency) == ("adamw", 5e-4, 32, 10)
+    assert len(jobs_of(grids)) == 6

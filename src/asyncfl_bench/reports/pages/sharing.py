@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ..load import Run
 from ..table import mean_and_std
 from . import looks
 from .comparing import accuracies, in_words, line_of
@@ -29,8 +30,33 @@ def dropout_parts(page: Page) -> list[str]:
         return ["No run has a test accuracy, so there is nothing to compare."]
     parts = ["## In words", *in_words(by_axis), "## What the largest share costs", _loss(page)]
     for axis, found in by_axis.items():
-        parts += [f"## At equal {looks.AXES[axis]}", _lines(page, axis, found), accuracies(page, axis, found)]
+        parts += [f"## At equal {looks.AXES[axis]}", _before_the_stop(axis, found)]
+        parts += [_lines(page, axis, found), accuracies(page, axis, found)]
     return parts
+
+
+def _before_the_stop(axis: str, found: list[Standing]) -> str:
+    """Which series have not come to the clients' stop within the budget: a line of theirs shows nothing of it."""
+    early = {
+        series.label
+        for one in found
+        for series, runs in one.runs.items()
+        for run in runs
+        if float(str(run.settings.get("availability.share") or 0)) > 0 and _stop(run, axis) > one.budget
+    }
+    if not early:
+        return ""
+    return (
+        f"**At this budget of {looks.AXES[axis]} clients have not stopped yet for {', '.join(sorted(early))}.** "
+        "Their numbers say nothing about clients that stop."
+    )
+
+
+def _stop(run: Run, axis: str) -> float:
+    """Where on the axis the clients stop: the first logged point at or after that server iteration; never: infinity."""
+    at = run.settings.get("availability.at_iteration")
+    points = zip(run.curve("iteration")[0], run.curve(axis)[0], strict=True)
+    return next((float(x) for iteration, x in points if at is not None and iteration >= float(str(at))), math.inf)
 
 
 def threshold_parts(page: Page) -> list[str]:
