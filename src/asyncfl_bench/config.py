@@ -23,7 +23,7 @@ from .errors import ConfigError, check, check_choice, did_you_mean
 
 DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
 # Raised whenever the same settings begin to give other numbers: a run finished under another contract is run again
-CONTRACT = 1
+CONTRACT = 2
 PARTS = (
     "dataset",
     "heterogeneity",

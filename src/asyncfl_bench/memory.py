@@ -65,8 +65,10 @@ class Vectors:
         if cache is None:
             return Needs(near)
         kept = {"fp32": 4, "bf16": 2, "int8": 1}[cache.precision] * n * self.d
-        if self.on_clients or cache.precision != "fp32":
-            near += FLOAT * self.d  # the vector that is changed or widened
+        if self.on_clients:
+            near += 2 * FLOAT * self.d  # the change, in double precision
+        elif cache.precision != "fp32":
+            near += FLOAT * self.d  # the vector that is widened
         if cache.precision == "int8":
             near += FLOAT * n * self.tensors
         if cache.place == "device":

@@ -39,8 +39,8 @@ class Work:
 class Upload:
     """What reaches the server.
 
-    vector_d        (d,) float tensor: a gradient, or local model minus received model. It is lent: a rule copies
-                    what it wants to keep.
+    vector_d        (d,) float tensor: a gradient, or local model minus received model; of doubles where clients send
+                    changes (ServerRule.sends_changes). It is lent: a rule copies what it wants to keep.
     base_iteration  version of the model the work started from
     staleness       server iterations between dispatch and arrival, >= 0
     samples         training samples the client holds

@@ -6,6 +6,7 @@ from toy import Scripted, simulate
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.base import RunningSum
+from asyncfl_bench.clients.versions import ClientMemories
 from asyncfl_bench.types import ClientTable, Upload
 
 
@@ -90,3 +91,19 @@ def test_no_step_is_taken_before_every_client_was_heard(step_on):
     changed = rule.receive(Upload(2, torch.ones(2), 0, 0, 1, 1))
     assert (changed, rule.tick()) == ((True, False) if step_on == "arrival" else (False, True))
     torch.testing.assert_close(model, -torch.ones(2))
+
+
+def test_the_incremental_sum_stays_with_its_clients_while_gradients_shrink_a_thousandfold():
+    n, d, arrivals = 20, 50, 10_000
+    draws = np.random.default_rng(0)
+    rule = Ace(AceConfig(eta=1e-9, rule="incremental"))
+    rule.start(torch.zeros(d), ClientTable(np.full(n, 10)), "gradient")
+    memories = ClientMemories(n, torch.zeros(d))
+    latest_nd = np.zeros((n, d), dtype=np.float32)
+    for arrival in range(arrivals):
+        client = arrival % n
+        latest_nd[client] = draws.normal(size=d) * 1000 ** (-arrival / arrivals)
+        vector_d = memories.change(client, torch.from_numpy(latest_nd[client].copy()))
+        rule.receive(Upload(client, vector_d, 0, 0, 10, 1))
+    exact_d = latest_nd.astype(np.float64).sum(axis=0)
+    assert np.abs(rule.total.sum_d.numpy() - exact_d).max() < 1e-5 * np.abs(exact_d).max()

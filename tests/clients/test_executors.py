@@ -94,9 +94,7 @@ def test_memories_send_the_change_against_the_previous_upload():
     memories = ClientMemories(2, torch.zeros(2))
     sent = []
     for value in (3.0, 5.0, 4.0):
-        vector = torch.full((2,), value)
-        memories.subtract_previous(1, vector)
-        sent.append(vector[0].item())
+        sent.append(memories.change(1, torch.full((2,), value))[0].item())
     assert sent == [3.0, 2.0, -1.0]
     assert memories.previous[0].sum() == 0
 

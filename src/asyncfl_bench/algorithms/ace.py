@@ -41,8 +41,8 @@ class Ace(ServerRule):
     Memory   direct the cache, n d numbers of its precision, and 5 d floats; incremental 5 d on the server and d on
              each client
     Limits   n = 1 without delay: SGD.  Aced with tau_algo >= T is this rule
-    Differs  the mean is a running sum in double precision instead of a sum over n cached vectors. Incremental messages
-             are rounded to single precision, so that sum drifts where the direct one does not (docs/architecture.md)
+    Differs  the mean is a running sum in double precision instead of a sum over n cached vectors, and
+             incremental messages are in double precision, so that the sum does not drift away from the clients
     """
 
     Config = AceConfig

@@ -131,7 +131,7 @@ class SequentialExecutor:
             flat = self.task.flat
             flat.load_statistics(flat.statistics().lerp(result.statistics, self.statistics_rate))
         if self.changes is not None:
-            self.changes.subtract_previous(work.client, result.vector_d)
+            return self.changes.change(work.client, result.vector_d), result.loss
         return result.vector_d, result.loss
 
     def vectors(self, local_steps: int) -> int:

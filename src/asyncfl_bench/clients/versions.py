@@ -88,19 +88,20 @@ class Blocks:
 class ClientMemories:
     """Each client's previous upload, for rules whose clients send changes (ACE, Algorithm a.5, lines 17-18).
 
-    Touched only at delivery: work that is discarded leaves client and server in step. Memory: n d floats in ``place``
-    (storage.PLACES), d on the device.
+    Touched only at delivery: work that is discarded leaves client and server in step. A change is a double: rounded to
+    single precision, every message would leave the server's sum a little further behind its clients.
+    Memory: n d floats in ``place`` (storage.PLACES), 2 d on the device.
     """
 
     def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
         self.previous = Rows(n, like_d, place, storage.folder if storage else None)
-        self._current_d = like_d.new_empty(like_d.shape)
+        self._change_d = like_d.new_empty(like_d.shape).double()
 
-    def subtract_previous(self, client: int, vector_d: torch.Tensor) -> None:
-        """vector <- vector - previous; previous <- what vector was."""
-        self._current_d.copy_(vector_d)
-        vector_d.sub_(self.previous[client])
-        self.previous.put(client, self._current_d)
+    def change(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
+        """(d,) doubles: vector - previous, lent until the next call; previous <- vector."""
+        self._change_d.copy_(vector_d).sub_(self.previous[client])
+        self.previous.put(client, vector_d)
+        return self._change_d
 
     def state_dict(self) -> dict:
         return self.previous.state_dict()
