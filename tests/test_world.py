@@ -22,7 +22,7 @@ ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
     ("words", "floats"),
     [
         (["algorithm=ace"], 100 + 5 + 100 + 7),
-        (["algorithm=ace", "algorithm.rule=incremental"], 5 + 100 + 2 + 100 + 7),
+        (["algorithm=ace", "algorithm.rule=incremental"], 5 + 100 + 4 + 100 + 7),
         (["algorithm=ca2fl", "algorithm.cache.precision=bf16"], 50 + 7 + 1 + 100 + 7),
         (["algorithm=asgd", "concurrency=10"], 10 + 7),
         (["algorithm=fedbuff", "algorithm.momentum=0.9"], 2 + 100 + 7),

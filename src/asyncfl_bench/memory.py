@@ -66,7 +66,7 @@ class Vectors:
             return Needs(near)
         kept = {"fp32": 4, "bf16": 2, "int8": 1}[cache.precision] * n * self.d
         if self.on_clients:
-            near += 2 * FLOAT * self.d  # the change, in double precision
+            near += 4 * FLOAT * self.d  # the change and a workspace, in double precision
         elif cache.precision != "fp32":
             near += FLOAT * self.d  # the vector that is widened
         if cache.precision == "int8":

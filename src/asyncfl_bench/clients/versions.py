@@ -90,16 +90,17 @@ class ClientMemories:
 
     Touched only at delivery: work that is discarded leaves client and server in step. A change is a double: rounded to
     single precision, every message would leave the server's sum a little further behind its clients.
-    Memory: n d floats in ``place`` (storage.PLACES), 2 d on the device.
+    Memory: n d floats in ``place`` (storage.PLACES), 4 d on the device.
     """
 
     def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
         self.previous = Rows(n, like_d, place, storage.folder if storage else None)
         self._change_d = like_d.new_empty(like_d.shape).double()
+        self._wide_d = self._change_d.clone()  # mixed types in one operation would allocate at every upload
 
     def change(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
         """(d,) doubles: vector - previous, lent until the next call; previous <- vector."""
-        self._change_d.copy_(vector_d).sub_(self.previous[client])
+        self._change_d.copy_(vector_d).sub_(self._wide_d.copy_(self.previous[client]))
         self.previous.put(client, vector_d)
         return self._change_d
 
