@@ -16,7 +16,7 @@ from asyncfl_bench.simulation.availability import Always, AlwaysConfig
 from asyncfl_bench.simulation.delays import Delay, DelayConfig
 from asyncfl_bench.simulation.engine import BudgetConfig, Observer, Simulation
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
-from asyncfl_bench.types import ClientTable
+from asyncfl_bench.types import ClientTable, Workload
 
 
 class QuadraticExecutor:
@@ -32,10 +32,11 @@ class QuadraticExecutor:
         self.versions.hold(work.iteration, model_d)
 
     def deliver(self, work):
-        vector_d = self.scale * (self.versions[work.iteration] - self.targets_nd[work.client])
+        self.base_d = self.versions[work.iteration]
+        vector_d = self.scale * (self.base_d - self.targets_nd[work.client])
         self.versions.release(work.iteration)
         self.delivered.append(work)
-        return vector_d, torch.zeros(())
+        return vector_d, torch.zeros(()), self.base_d
 
     def discard(self, work):
         self.versions.release(work.iteration)
@@ -49,9 +50,9 @@ class Scripted(Delay):
         super().__init__(DelayConfig())
         self.durations = durations
 
-    def duration(self, client, count):
-        row = self.durations[client]
-        return float(row[min(count, len(row) - 1)])
+    def duration(self, work):
+        row = self.durations[work.client]
+        return float(row[min(work.cycle, len(row) - 1)])
 
 
 @dataclass
@@ -105,7 +106,7 @@ def simulate(
         model_d=torch.zeros(targets.shape[1], dtype=torch.float64) if start is None else torch.tensor(start),
         clients=ClientTable(np.ones(n, dtype=int)),
         upload_kind=kind,
-        local_steps=1,
+        workload=Workload(),
         executor=QuadraticExecutor(targets, kind, lr),
         delay=delay,
         availability=availability or Always(AlwaysConfig()),

@@ -301,14 +301,22 @@ def _resolve_across(settings: Settings) -> None:
     if root.concurrency is None:
         root.concurrency = n
 
-    horizon = rule.horizon or budget.server_iterations
-    if horizon is None and budget.uploads is not None:
-        horizon = max(1, budget.uploads // getattr(rule, "buffer_size", 1))
-    rule.horizon = None  # it has said all it can through eta: runs of one eta are the same run
-    if rule.eta is None:
-        if horizon is None:
-            raise ConfigError("algorithm.eta", None, "c * sqrt(n / T) needs T, algorithm.horizon; or set a number")
-        rule.eta = rule.c * (n / horizon) ** 0.5
+    target = parts["algorithm"].target
+    algorithm = settings.choices.get("algorithm", "this algorithm")
+    for key, value in rule.for_clients().items():
+        was = getattr(client, key)
+        said = f"left alone under algorithm={algorithm}, whose own settings decide it ({value:g})"
+        check(was in (getattr(type(client)(), key), value), f"client.{key}", was, said)
+        setattr(client, key, value)
+    if hasattr(rule, "horizon"):
+        _resolve_eta(rule, budget, n)
+    if hasattr(rule, "k_initial") and rule.k_initial is None:
+        rule.k_initial = client.workload.k
+    if schedule.hand_out == "auto":
+        schedule.hand_out = "at_round" if target.moves_each_round else "immediate"
+    said = f"auto or at_round for {algorithm}, whose server steps once everybody in a round has reported"
+    ok = schedule.hand_out == "at_round" or not target.moves_each_round
+    check(ok, "schedule.hand_out", schedule.hand_out, said)
     if hasattr(rule, "step_on"):
         if rule.step_on == "auto":
             rule.step_on = "tick" if root.clock == "ticks" else "arrival"
@@ -327,23 +335,23 @@ def _resolve_across(settings: Settings) -> None:
         rule.tau_c = root.concurrency
     size = getattr(rule, "buffer_size", 1)
     check(
-        schedule.hand_out == "immediate" or size <= root.concurrency,
+        schedule.hand_out != "at_flush" or size <= root.concurrency,
         "algorithm.buffer_size",
         size,
         f"at most {root.concurrency}, the clients in flight, with schedule.hand_out=at_flush: it would never fill",
     )
 
-    accepts = parts["algorithm"].target.accepts
+    accepts = target.accepts
     if client.upload == "auto":
         client.upload = accepts[0]
-    algorithm = settings.choices.get("algorithm", "this algorithm")
     ok = client.upload in accepts
     check(ok, "client.upload", client.upload, f"one of {', '.join(accepts)} for {algorithm}")
+    key, one = ("local_steps", 1) if client.local_epochs is None else ("local_epochs", None)
     check(
-        client.upload == "difference" or client.local_steps == 1,
-        "client.local_steps",
-        client.local_steps,
-        f"1 for uploads that are gradients ({algorithm}); client.upload=difference allows more local steps",
+        client.upload == "difference" or getattr(client, key) == one,
+        f"client.{key}",
+        getattr(client, key),
+        f"{one or 'null'} for uploads that are gradients ({algorithm}); client.upload=difference allows more local work",
     )
     only_time = all(v is None for k, v in dataclasses.asdict(budget).items() if k != "virtual_time")
     takes_time = root.clock == "ticks" or delay.takes_time
@@ -354,6 +362,18 @@ def _resolve_across(settings: Settings) -> None:
         f"joined by another budget: under delay={settings.choices.get('delay')} virtual time stands still",
     )
     parts["diagnostics"].target.check_run(settings)
+
+
+def _resolve_eta(rule, budget, n: int) -> None:
+    """A server step of null is c * sqrt(n / T)."""
+    horizon = rule.horizon or budget.server_iterations
+    if horizon is None and budget.uploads is not None:
+        horizon = max(1, budget.uploads // getattr(rule, "buffer_size", 1))
+    rule.horizon = None  # it has said all it can through eta: runs of one eta are the same run
+    if rule.eta is None:
+        if horizon is None:
+            raise ConfigError("algorithm.eta", None, "c * sqrt(n / T) needs T, algorithm.horizon; or set a number")
+        rule.eta = rule.c * (n / horizon) ** 0.5
 
 
 def _resolved_tree(settings: Settings, sections: dict) -> dict:

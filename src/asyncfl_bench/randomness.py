@@ -18,6 +18,7 @@ STREAMS = (
     "delay",  # one piece of work's duration
     "schedule",  # which idle client goes next
     "dropout",  # who drops out
+    "suspension",  # which piece of work is lost, and how long its client hangs
     "batch",  # mini-batches
     "augment",  # crops and flips
     "validation",  # which training samples are held back

@@ -10,6 +10,7 @@ import torch
 from .clients.executors import SequentialExecutor
 from .clients.versions import Block
 from .config import Settings
+from .simulating import make_simulation
 from .simulation.engine import Simulation
 from .storage import Storage
 from .types import Work
@@ -24,6 +25,7 @@ class StandIn(SequentialExecutor):
     def __init__(self, real: SequentialExecutor):
         super().__init__(None, None, None, None)  # type: ignore[arg-type]  # it computes nothing
         self.together, self.ahead, self.starts_apart = real.together, real.ahead, real.starts_apart
+        self.keeps_base = real.keeps_base
         self.most_versions = 0
 
     @property
@@ -49,27 +51,15 @@ class StandIn(SequentialExecutor):
 
 def rehearsal(settings: Settings, clients, streams, executor: SequentialExecutor) -> tuple[Simulation, StandIn]:
     """The simulation of the run, with one parameter and no cache of any size, and its executor."""
-    root, parts = settings.root, settings.parts
-    assert root.concurrency is not None
-    config = parts["algorithm"].config
+    algorithm = settings.parts["algorithm"]
+    config = algorithm.config
     if (cache := getattr(config, "cache", None)) is not None:
         config = dataclasses.replace(config, cache=type(cache)())
-    rule = parts["algorithm"].target(config)
+    rule = algorithm.target(config)
     rule.storage = Storage(rounding=streams.cache)
     stand_in = StandIn(executor)
-    simulation = Simulation(
-        rule=rule,
-        model_d=torch.zeros(1),
-        clients=clients,
-        upload_kind=parts["client"].config.upload,
-        local_steps=parts["client"].config.local_steps,
-        executor=stand_in,
-        delay=parts["delay"].build(),
-        availability=parts["availability"].build(),
-        schedule=parts["schedule"].build(),
-        clock=root.clock,
-        concurrency=root.concurrency,
-        budget=settings.budget,
-        streams=streams,
+    model_d = torch.zeros(1)
+    simulation = make_simulation(
+        settings, rule=rule, model_d=model_d, clients=clients, executor=stand_in, streams=streams
     )
     return simulation, stand_in

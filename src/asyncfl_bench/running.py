@@ -58,8 +58,8 @@ class Run:
         self._next_time = 0.0  # the next virtual time to evaluate at
         self._checkpointed = time.monotonic()
         self._checkpoint_iteration = 0
-        self._trace = directory.open_trace() if settings.root.trace else None
-        self.arrivals = Arrivals(settings.root.n_clients, self._trace)
+        self._trace = directory.open_trace(world.rule.arrival_facts) if settings.root.trace else None
+        self.arrivals = Arrivals(settings.root.n_clients, self._trace, world.rule)
         self.steps = Steps(world.rule, world.model_d)
         world.diagnostics.open(directory)
         world.simulation.observers += [world.diagnostics, self.arrivals, self.steps, _AtIterations(self)]

@@ -23,8 +23,14 @@ class Work:
     sequence     number of this dispatch in the run, from 0; orders events of equal time
     count        number of this dispatch among the client's own, from 0; keys the client's random draws
     iteration    server iterations done when it was dispatched: the version of the model it starts from
-    local_steps  K, mini-batch steps to do (>= 1)
-    due          virtual time of its arrival
+    local_steps  mini-batch steps to do (>= 1)
+    due          virtual time of its arrival, or of the client's return when its upload is lost
+    k            K, the amount of work in the client's unit: local steps or passes over its data
+    samples      training samples it goes through, each as often as it is used
+    cycle        number among the client's own that take virtual time (a first round takes none), from 0; keys the
+                 draws of delays and availability
+    start        virtual time of its dispatch
+    lost         its upload never reaches the server
     """
 
     client: int
@@ -33,6 +39,11 @@ class Work:
     iteration: int
     local_steps: int
     due: float = 0.0
+    k: int = 1
+    samples: int = 0
+    cycle: int = 0
+    start: float = 0.0
+    lost: bool = False
 
 
 @dataclass(slots=True)
@@ -40,12 +51,15 @@ class Upload:
     """What reaches the server.
 
     vector_d        (d,) float tensor: a gradient, or local model minus received model; of doubles where clients send
-                    changes (ServerRule.sends_changes). It is lent: a rule copies what it wants to keep.
+                    changes (ServerRule.clients_keep). It is lent: a rule copies what it wants to keep.
     base_iteration  version of the model the work started from
     staleness       server iterations between dispatch and arrival, >= 0
     samples         training samples the client holds
-    local_steps     K that was done
+    local_steps     mini-batch steps that were done
     loss            mean training loss over its mini-batches, 0-d tensor
+    k               K, the amount of work in the client's unit: local steps or passes over its data
+    delay           virtual time between dispatch and arrival
+    base_d          (d,) the model the work started from, for rules that ask for it (ServerRule.needs_base); lent
     """
 
     client: int
@@ -55,6 +69,9 @@ class Upload:
     samples: int
     local_steps: int
     loss: torch.Tensor | None = None
+    k: int = 1
+    delay: float = 0.0
+    base_d: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +88,34 @@ class ClientTable:
         return len(self.samples_n)
 
 
+@dataclass(frozen=True)
+class Workload:
+    """How much a client does for a given K.
+
+    k           what it does when the rule does not say, >= 1
+    batch_size  samples per mini-batch, or `all`
+    epochs      K counts passes over the client's data instead of mini-batch steps
+    """
+
+    k: int = 1
+    batch_size: int | str = "all"
+    epochs: bool = False
+
+    def steps(self, held: int, k: int) -> int:
+        """Mini-batch steps of a client that holds ``held`` samples."""
+        return k * self._steps_per_pass(held) if self.epochs else k
+
+    def samples(self, held: int, k: int) -> int:
+        """Samples it goes through, each as often as it is used."""
+        if self.epochs:
+            return k * held
+        passes, rest = divmod(k, self._steps_per_pass(held))
+        return passes * held + (min(rest * self.batch_size, held) if isinstance(self.batch_size, int) else 0)
+
+    def _steps_per_pass(self, held: int) -> int:
+        return max(1, -(-held // self.batch_size)) if isinstance(self.batch_size, int) else 1
+
+
 @dataclass(slots=True)
 class Counters:
     """What a run has used so far. Every line of metrics.jsonl carries these under the same names."""
@@ -79,4 +124,4 @@ class Counters:
     uploads: int = 0
     client_steps: int = 0
     virtual_time: float = 0.0
-    discarded: int = 0
+    discarded: int = 0  # pieces of work whose upload never reached the server

@@ -18,8 +18,8 @@ class World:
         from .algorithms.caches import CacheConfig
         from .clients.batches import Batches
         from .clients.choosing import executor_class, make_executor
-        from .clients.versions import ClientMemories
-        from .simulation.engine import Simulation
+        from .clients.versions import ClientMemories, ClientSums
+        from .simulating import make_simulation
         from .tasks.task import build_task
 
         root, parts = settings.root, settings.parts
@@ -68,10 +68,11 @@ class World:
             device=self.device,
             cores=self.cores,
             augment=client.augment,
+            keeps_base=self.rule.needs_base,
             statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
         )
         cache: CacheConfig | None = getattr(parts["algorithm"].config, "cache", None)
-        if cache is None and self.rule.sends_changes:
+        if cache is None and self.rule.clients_keep:
             cache = CacheConfig()  # the clients'
         versions, uploads = memory.most_in_use(settings, self.task.clients, streams, self.executor, flat.d)
         measuring = self.diagnostics.vectors(self.rule, n, root.concurrency)
@@ -80,28 +81,25 @@ class World:
             tensors=len(flat.lengths),
             rule=self.rule.vectors(n),
             cache=cache,
-            on_clients=self.rule.sends_changes,
+            on_clients=self.rule.clients_keep is not None,
             versions=versions,
             # the model, as it is, as it was at first and as it was last logged
-            computing=uploads + self.executor.vectors(client.local_steps) + 3 + measuring,
+            computing=uploads
+            + self.executor.vectors(client.local_steps if client.local_epochs is None else 2)
+            + 3
+            + measuring,
         )
         memory.refuse_if_too_large(vectors, n, self.device, settings.directory)
         self.needs = vectors.needs(n)
-        if self.rule.sends_changes and cache is not None:
-            self.executor.changes = ClientMemories(n, self.model_d, cache.place, storage)
-        self.simulation = Simulation(
+        if self.rule.clients_keep and cache is not None:
+            kept = {"previous": ClientMemories, "sum": ClientSums}[self.rule.clients_keep]
+            self.executor.memories = kept(n, self.model_d, cache.place, storage)
+        self.simulation = make_simulation(
+            settings,
             rule=self.rule,
             model_d=self.model_d,
             clients=self.task.clients,
-            upload_kind=client.upload,
-            local_steps=client.local_steps,
             executor=self.executor,
-            delay=parts["delay"].build(),
-            availability=parts["availability"].build(),
-            schedule=parts["schedule"].build(),
-            clock=root.clock,
-            concurrency=root.concurrency,
-            budget=settings.budget,
             streams=streams,
         )
         shadow = parts["algorithm"].build()
@@ -116,8 +114,8 @@ class World:
 
     def state_bytes(self) -> dict[str, int]:
         """Bytes of the tensors that the rule and the clients keep from one upload to the next, workspaces left out."""
-        changes = self.executor.changes
-        clients = 0 if changes is None else bytes_of(changes.state_dict())
+        memories = self.executor.memories
+        clients = 0 if memories is None else bytes_of(memories.state_dict())
         return {"server": bytes_of(self.rule.state_dict()), "clients": clients}
 
     def describe(self, settings: Settings) -> str:

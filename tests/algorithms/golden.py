@@ -32,6 +32,8 @@ def trajectory(algorithm: str, delay: str) -> dict:
 
     with tempfile.TemporaryDirectory() as folder:
         words = [*WORDS, f"algorithm={algorithm}", f"delay={delay}", f"output_dir={folder}"]
+        if algorithm == "asyncfeded":
+            words.append("client.local_steps=4")  # so that K can fall
         if algorithm in ("fedbuff", "ca2fl"):
             words.append("algorithm.buffer_size=4")
         result = run(words)

@@ -103,7 +103,7 @@ def test_the_incremental_sum_stays_with_its_clients_while_gradients_shrink_a_tho
     for arrival in range(arrivals):
         client = arrival % n
         latest_nd[client] = draws.normal(size=d) * 1000 ** (-arrival / arrivals)
-        vector_d = memories.change(client, torch.from_numpy(latest_nd[client].copy()))
+        vector_d = memories.message(client, torch.from_numpy(latest_nd[client].copy()))
         rule.receive(Upload(client, vector_d, 0, 0, 10, 1))
     exact_d = latest_nd.astype(np.float64).sum(axis=0)
     assert np.abs(rule.total.sum_d.numpy() - exact_d).max() < 1e-5 * np.abs(exact_d).max()

@@ -4,14 +4,14 @@ import torch
 from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import RuleConfig
+from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd, DelayAdaptiveAsgdConfig
 from asyncfl_bench.types import ClientTable, Upload
 
 
 def test_every_arrival_is_a_step_along_its_own_gradient():
     _, recorder, _ = simulate(
-        Asgd(RuleConfig(eta=0.5)), n=2, delay=Scripted([[1], [1.5]]), targets=[[2.0], [4.0]], server_iterations=3
+        Asgd(StepConfig(eta=0.5)), n=2, delay=Scripted([[1], [1.5]]), targets=[[2.0], [4.0]], server_iterations=3
     )
     # w0 = 0: 0.5 * 2 = 1; then client 1 from w0: + 0.5 * 4 = 3; then client 0 from w1 = 1: + 0.5 * 1 = 3.5
     np.testing.assert_allclose(np.array(recorder.models)[:, 0], [1.0, 3.0, 3.5])

@@ -35,16 +35,19 @@ def arrivals(count, seed=0):
 def feed(rule, model, events, iteration=0):
     """Hands over uploads as the engine would; returns the answers and the iterations done."""
     answers = []
-    for client, vector, staleness in events:
-        before = model.clone()
-        changed = rule.receive(Upload(client, vector.clone(), max(0, iteration - staleness), staleness, 10, 1))
-        assert changed is True or changed is False
-        assert changed == (not torch.equal(before, model)), "True exactly when the global model changed"
-        iteration += changed
-        ticked = rule.tick()
-        assert ticked is True or ticked is False
-        iteration += ticked
-        answers.append(changed or ticked)
+    for number, (client, vector, staleness) in enumerate(events):
+        upload = Upload(client, vector.clone(), max(0, iteration - staleness), staleness, 10, 1)
+        upload.base_d = torch.full((D,), 0.05 * staleness)
+        moved = 0
+        # a tick after every arrival, a round after every fourth
+        for ask in (lambda upload=upload: rule.receive(upload), rule.tick, *([rule.round] if number % 4 == 3 else [])):
+            before = model.clone()
+            changed = ask()
+            assert changed is True or changed is False
+            assert changed == (not torch.equal(before, model)), "True exactly when the global model changed"
+            moved += changed
+        iteration += moved
+        answers.append(moved)
         rule.work_for(client)
     return answers, iteration
 
@@ -89,14 +92,17 @@ def test_uploads_are_only_lent_to_a_rule(name):
     rule, kind = built(name)
     model = torch.zeros(D)
     rule.start(model, ClientTable(np.full(N, 10)), kind)
-    reused, twin_rule = torch.zeros(D), built(name)[0]
+    reused, base, twin_rule = torch.zeros(D), torch.zeros(D), built(name)[0]
     twin = torch.zeros(D)
     twin_rule.start(twin, ClientTable(np.full(N, 10)), kind)
     for client, vector, staleness in arrivals(30):
         reused.copy_(vector)
-        rule.receive(Upload(client, reused, 0, staleness, 10, 1))
-        reused.fill_(float("nan"))  # the executor recycles it
-        twin_rule.receive(Upload(client, vector, 0, staleness, 10, 1))
+        base.fill_(0.05 * staleness)
+        rule.receive(Upload(client, reused, 0, staleness, 10, 1, base_d=base))
+        twin_rule.receive(Upload(client, vector, 0, staleness, 10, 1, base_d=base.clone()))
+        for lent in (reused, base):
+            lent.fill_(float("nan"))  # the executor recycles it
+        assert rule.round() == twin_rule.round()
     assert torch.equal(model, twin)
 
 

@@ -8,7 +8,7 @@ from toy import Scripted, simulate
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import RuleConfig
+from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
 from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd, DelayAdaptiveAsgdConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
@@ -35,7 +35,7 @@ def aced(tau_algo, eta=0.1, step_on="arrival", tstart="dispatch"):
 
 
 def asgd(eta=0.1):
-    return Asgd(RuleConfig(eta=eta))
+    return Asgd(StepConfig(eta=eta))
 
 
 def fedbuff(**config):

@@ -45,7 +45,7 @@ def test_a_gradient_is_taken_at_the_model_of_its_dispatch_not_of_its_delivery():
     executor.dispatch(Work(3, 0, 0, 0, 1), model_d)
     at_dispatch = model_d.clone()
     model_d.add_(torch.randn_like(model_d))
-    vector_d, loss = executor.deliver(Work(3, 0, 0, 0, 1))
+    vector_d, loss, _ = executor.deliver(Work(3, 0, 0, 0, 1))
     x, y = task.batch(Batches(task.partition, 10, Streams(0)).of(Work(3, 0, 0, 0, 1))[0])
     expected = torch.empty_like(model_d)
     expected_loss = task.gradient(at_dispatch, x, y, expected)
@@ -72,7 +72,7 @@ def test_an_empty_client_uploads_zero():
     task.partition[4] = np.array([], dtype=np.int64)
     executor = executor_of(task, "difference")
     executor.dispatch(Work(4, 0, 0, 0, 2), task.flat.initial_d())
-    vector_d, loss = executor.deliver(Work(4, 0, 0, 0, 2))
+    vector_d, loss, _ = executor.deliver(Work(4, 0, 0, 0, 2))
     assert vector_d.abs().max() == 0 and loss == 0
 
 
@@ -94,7 +94,7 @@ def test_memories_send_the_change_against_the_previous_upload():
     memories = ClientMemories(2, torch.zeros(2))
     sent = []
     for value in (3.0, 5.0, 4.0):
-        sent.append(memories.change(1, torch.full((2,), value))[0].item())
+        sent.append(memories.message(1, torch.full((2,), value))[0].item())
     assert sent == [3.0, 2.0, -1.0]
     assert memories.previous[0].sum() == 0
 

@@ -18,12 +18,18 @@ from asyncfl_bench.simulation.delays import (
     Uniform,
     UniformConfig,
 )
+from asyncfl_bench.types import Work
+
+
+def piece(client, cycle):
+    """Work of one step, as number ``cycle`` of its client."""
+    return Work(client, 0, cycle, 0, 1, cycle=cycle)
 
 
 def drawn(delay, n=200, count=100, seed=0):
     """(n, count) durations."""
     delay.start(n, Streams(seed))
-    return np.array([[delay.duration(client, k) for k in range(count)] for client in range(n)])
+    return np.array([[delay.duration(piece(client, k)) for k in range(count)] for client in range(n)])
 
 
 def test_uniform_fills_its_interval():
@@ -89,8 +95,8 @@ def test_a_duration_depends_on_client_and_count_alone(name):
     one, other = part.build(), part.build()
     one.start(10, Streams(4))
     other.start(10, Streams(4))
-    forward = [one.duration(c, k) for c in range(10) for k in range(5)]
-    backward = [other.duration(c, k) for c in reversed(range(10)) for k in reversed(range(5))]
+    forward = [one.duration(piece(c, k)) for c in range(10) for k in range(5)]
+    backward = [other.duration(piece(c, k)) for c in reversed(range(10)) for k in reversed(range(5))]
     assert forward == backward[::-1]
     assert min(forward) >= 0
 
@@ -117,6 +123,6 @@ def test_the_tick_clock_of_the_papers_preset_delivers_as_many_uploads_as_its_law
     delay = part.build()
     delay.start(2000, Streams(1))
     expected = (1 - np.exp(-1 / (5 * delay.speed_n))).mean()
-    ticks = np.array([[max(1, int(delay.duration(c, k))) for k in range(60)] for c in range(2000)])
+    ticks = np.array([[max(1, int(delay.duration(piece(c, k)))) for k in range(60)] for c in range(2000)])
     assert (1 / ticks.mean(axis=1)).mean() == pytest.approx(expected, rel=0.03)
     assert expected == pytest.approx(0.354, rel=0.05)  # the integral over z ~ Exp(1)

@@ -9,7 +9,7 @@ from toy import Scripted, simulate
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import RuleConfig
+from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.simulation.availability import Dropout, DropoutConfig
@@ -17,7 +17,7 @@ from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleC
 
 
 def asgd(eta=0.1):
-    return Asgd(RuleConfig(eta=eta))
+    return Asgd(StepConfig(eta=eta))
 
 
 def facts(recorder):
@@ -175,7 +175,7 @@ def test_a_rule_that_answers_neither_true_nor_false_is_named():
             return None
 
     with pytest.raises(BenchError, match="Vague answered None"):
-        simulate(Vague(RuleConfig(eta=1.0)), n=1, delay=Scripted([[1]]), server_iterations=1)
+        simulate(Vague(StepConfig(eta=1.0)), n=1, delay=Scripted([[1]]), server_iterations=1)
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 8])

@@ -9,7 +9,7 @@ from toy import Scripted, simulate
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import RuleConfig
+from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
 from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd, DelayAdaptiveAsgdConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
@@ -31,7 +31,7 @@ def worlds(draw):
                 lambda: Ace(AceConfig(eta=0.1, step_on=step_on)),
                 lambda: Aced(AcedConfig(eta=0.1, step_on=step_on, tau_algo=size)),
                 lambda: Aced(AcedConfig(eta=0.1, step_on=step_on, tau_algo=size, tstart="gradient")),
-                lambda: Asgd(RuleConfig(eta=0.1)),
+                lambda: Asgd(StepConfig(eta=0.1)),
                 lambda: DelayAdaptiveAsgd(DelayAdaptiveAsgdConfig(eta=0.1, tau_c=size, variant="drop")),
                 lambda: FedBuff(FedBuffConfig(eta=0.1, buffer_size=size, max_staleness=size)),
                 lambda: Ca2fl(Ca2flConfig(eta=0.1, buffer_size=size)),
@@ -111,7 +111,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_delays_sum_to_t_times_c_minus_1_where_every_arrival_is_an_iteration(world):
     world |= {
-        "rule": Asgd(RuleConfig(eta=0.1)),
+        "rule": Asgd(StepConfig(eta=0.1)),
         "clock": "time",
         "kind": "gradient",
         "schedule": type(world["schedule"])(ScheduleConfig()),

@@ -4,12 +4,12 @@ import numpy as np
 from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import RuleConfig
+from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
 
 
 def uploads_per_client(schedule, delay, concurrency, iterations, n=20, seed=0):
-    rule = Asgd(RuleConfig(eta=0.01))
+    rule = Asgd(StepConfig(eta=0.01))
     _, recorder, _ = simulate(
         rule, n=n, delay=delay, schedule=schedule, concurrency=concurrency, seed=seed, server_iterations=iterations
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import check, check_choice
-from .base import STEP_ON, RuleConfig, RunningSum, ServerRule
+from .base import STEP_ON, RunningSum, ServerRule, StepConfig
 from .caches import CacheConfig, make_cache
 
 
 @dataclass
-class AceConfig(RuleConfig):
+class AceConfig(StepConfig):
     """rule: `direct` keeps the cache on the server; `incremental` leaves it with the clients, same trajectory.
     step_on: `arrival`, `tick`, or `auto` (tick under the tick clock, else arrival).
     cache: precision and place of the cached gradients; with `incremental` the place of the clients' memories, which
@@ -54,12 +54,12 @@ class Ace(ServerRule):
 
     def __init__(self, config: AceConfig):
         super().__init__(config)
-        self.sends_changes = config.rule == "incremental"
+        self.clients_keep = "previous" if config.rule == "incremental" else None
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         caching = self.config.cache
-        self.cache = None if self.sends_changes else make_cache(self.n, model_d, caching, self.storage)
+        self.cache = None if self.clients_keep else make_cache(self.n, model_d, caching, self.storage)
         self.total = RunningSum(model_d)
         self.unheard = self.n
 

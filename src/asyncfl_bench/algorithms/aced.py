@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import check, check_choice
-from .base import STEP_ON, RuleConfig, RunningSum, ServerRule
+from .base import STEP_ON, RunningSum, ServerRule, StepConfig
 from .caches import CacheConfig, make_cache
 
 
 @dataclass
-class AcedConfig(RuleConfig):
+class AcedConfig(StepConfig):
     """tau_algo: a client counts as active while t - tstart <= tau_algo (iterations).
     tstart: what tstart means, see Aced.  step_on: as in Ace.  cache: precision and place of the cached gradients."""
 

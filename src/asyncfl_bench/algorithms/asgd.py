@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import RuleConfig, ServerRule
+from .base import ServerRule, StepConfig
 
 
 class Asgd(ServerRule):
@@ -14,7 +14,7 @@ class Asgd(ServerRule):
     Limits   one client, no delay: SGD.  FedBuff with M = 1 and K = 1 is this rule with step eta * eta_l
     """
 
-    Config = RuleConfig
+    Config = StepConfig
     accepts = ("gradient", "difference")
     linear = True
 

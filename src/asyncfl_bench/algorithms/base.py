@@ -21,7 +21,19 @@ STEP_ON = ("auto", "arrival", "tick")  # `auto` is resolved when the run is comp
 
 @dataclass
 class RuleConfig:
-    """Fields every rule has: its server step.
+    """Settings of a rule; the base of all."""
+
+    def __post_init__(self) -> None:
+        pass
+
+    def for_clients(self) -> dict[str, float]:
+        """Settings of the group `client` that are this rule's to decide, by name."""
+        return {}
+
+
+@dataclass
+class StepConfig(RuleConfig):
+    """Fields of a rule with a server step of its own.
 
     eta      server step > 0; null means c * sqrt(n / T)
     c        the factor in that formula, > 0
@@ -44,11 +56,15 @@ class ServerRule:
 
     accepts          kinds of upload it can use, its own kind first
     first_round      asks for one upload of every client at w0 before anything else
-    sends_changes    its clients send the change against their previous upload, which they remember
+    clients_keep     a vector of d floats each client keeps from one upload to the next: `previous`, its last upload, of
+                     which it sends the change; `sum`, the sum of its uploads, around which it is regularised; or None
+    needs_base       uploads come with the model their work started from (``Upload.base_d``)
     moves_each_tick  takes its step in ``tick`` (tick clock only) instead of in ``receive``
+    moves_each_round takes its step in ``round``: nobody is handed work before all who were have reported
     linear           each step adds a weighted sum of uploads, with weights that do not depend on what is in them:
                      what diagnostics=mse can take apart
     averaged         names in ``stats`` whose mean over server iterations says more than the last value
+    arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns of their own
     state_names      attributes that make up its state: tensors, numbers, lists
     storage          what the run offers to a rule that keeps a vector per client; set before ``start``
     """
@@ -56,15 +72,18 @@ class ServerRule:
     Config = RuleConfig
     accepts: tuple[str, ...] = ("difference", "gradient")
     first_round = False
-    sends_changes = False
+    clients_keep: str | None = None
+    needs_base = False
     moves_each_tick = False
+    moves_each_round = False
     linear = False
     averaged: tuple[str, ...] = ()
+    arrival_facts: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
     storage = Storage()
 
     def __init__(self, config: RuleConfig):
-        if config.eta is None:
+        if isinstance(config, StepConfig) and config.eta is None:
             raise ConfigError("eta", None, "must be resolved to a number before the rule is built")
         self.config = config
         self.moves_each_tick = getattr(config, "step_on", None) == "tick"
@@ -75,9 +94,10 @@ class ServerRule:
             raise ConfigError("client.upload", upload_kind, f"must be one of {', '.join(self.accepts)}")
         self.model_d = model_d
         self.n = clients.n
-        assert self.config.eta is not None
-        # every rule adds step_size * u; a gradient points uphill, a difference downhill
-        self.step_size = self.config.eta if upload_kind == "difference" else -self.config.eta
+        eta = self.config.eta if isinstance(self.config, StepConfig) else 1.0
+        assert eta is not None
+        # a rule adds step_size * u; a gradient points uphill, a difference downhill
+        self.step_size = eta if upload_kind == "difference" else -eta
 
     def receive(self, upload: Upload) -> bool:
         """Uses one upload; exactly True when the global model changed (one server iteration), else exactly False."""
@@ -87,8 +107,14 @@ class ServerRule:
         """Called once per tick under the tick clock; True when the global model changed."""
         return False
 
+    def round(self) -> bool:
+        """Called when everybody who was handed work has reported or is lost, under ``schedule.hand_out=at_round``;
+        True when the global model changed. A rule steps here or in ``tick``, not in both."""
+        return False
+
     def work_for(self, client: int) -> int | None:
-        """Called at each dispatch: local steps this client is to do; None means the configured K."""
+        """Called at each dispatch: K of this client's work, in the client's unit (local steps or passes over its data);
+        None means the configured K."""
         return None
 
     def stats(self) -> dict[str, float]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import check
-from .base import RuleConfig, RunningSum, ServerRule
+from .base import RunningSum, ServerRule, StepConfig
 from .caches import CacheConfig, make_cache
 
 
 @dataclass
-class Ca2flConfig(RuleConfig):
+class Ca2flConfig(StepConfig):
     """buffer_size: M, uploads per server iteration.  cache: precision and place of the cached differences."""
 
     eta: float | None = 1.0

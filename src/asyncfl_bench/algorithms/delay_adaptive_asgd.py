@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ConfigError, check, check_choice
-from .base import RuleConfig, ServerRule
+from .base import ServerRule, StepConfig
 
 
 @dataclass
-class DelayAdaptiveAsgdConfig(RuleConfig):
+class DelayAdaptiveAsgdConfig(StepConfig):
     """variant: what happens beyond the threshold, see DelayAdaptiveAsgd.  tau_c: the threshold in iterations; null
     means the concurrency.  smoothness: L of the `koloskova` variant; null means 1 / (4 L) = eta."""
 

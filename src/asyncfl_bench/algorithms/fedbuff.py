@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import check, check_choice
-from .base import RuleConfig, ServerRule
+from .base import ServerRule, StepConfig
 
 
 @dataclass
-class FedBuffConfig(RuleConfig):
+class FedBuffConfig(StepConfig):
     """buffer_size: M.  staleness_weight, staleness_exponent: s(tau) = 1, or (1 + tau)^-a.
     momentum: server momentum in [0, 1).  max_staleness: older uploads are dropped and not counted; null keeps all."""
 

@@ -23,7 +23,7 @@ from ..randomness import Streams
 from ..types import Work
 from .batches import Batches
 from .local import LocalTraining
-from .versions import Block, Blocks, ClientMemories, ModelVersions
+from .versions import Block, Blocks, ClientMemories, ClientSums, ModelVersions
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,8 @@ class SequentialExecutor:
     task      data on the device and the model (tasks.task.Task)
     local     what a client does (LocalTraining)
     batches   which samples it sees
-    changes   None, or the clients' memories for rules that want the change against the previous upload
+    memories  None, or what each client keeps from one upload to the next (versions.ClientMemories, ClientSums)
+    keeps_base  a model version is held until the upload is delivered, and handed over with it
     statistics_rate  with batch norm: the server's running statistics move this far towards each delivered client's
     """
 
@@ -80,10 +81,12 @@ class SequentialExecutor:
         streams: Streams,
         *,
         augment: bool = False,
-        changes: ClientMemories | None = None,
+        memories: ClientMemories | ClientSums | None = None,
+        keeps_base: bool = False,
         statistics_rate: float = 0.1,
     ):
-        self.task, self.local, self.batches, self.changes = task, local, batches, changes
+        self.task, self.local, self.batches, self.memories = task, local, batches, memories
+        self.keeps_base = keeps_base
         self.versions = ModelVersions()
         self.statistics_rate = statistics_rate
         self._augment = streams.augment if augment else None
@@ -108,12 +111,15 @@ class SequentialExecutor:
             self._collect()
         if (result := self._results.pop(work.sequence, None)) is not None:
             self._blocks.used(result.block)
+            if self.keeps_base:
+                self.versions.release(work.iteration)
         else:
             del self._pending[work.sequence]
             self.versions.release(work.iteration)
 
-    def deliver(self, work: Work) -> tuple[torch.Tensor, torch.Tensor]:
-        """((d,) upload, mean training loss). The vector is lent until the next delivery."""
+    def deliver(self, work: Work) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """((d,) upload, mean training loss, (d,) model it started from or None). Vectors are lent until the next
+        delivery or dispatch."""
         if self._lent is not None:
             self._blocks.used(self._lent)
             self._lent = None
@@ -130,9 +136,14 @@ class SequentialExecutor:
         if result.statistics is not None:
             flat = self.task.flat
             flat.load_statistics(flat.statistics().lerp(result.statistics, self.statistics_rate))
-        if self.changes is not None:
-            return self.changes.change(work.client, result.vector_d), result.loss
-        return result.vector_d, result.loss
+        base_d = None
+        if self.keeps_base:
+            base_d = self.versions[work.iteration]
+            self.versions.release(work.iteration)  # its memory is not used again before the next dispatch
+        vector_d = result.vector_d
+        if self.memories is not None:
+            vector_d = self.memories.message(work.client, vector_d)
+        return vector_d, result.loss, base_d
 
     def vectors(self, local_steps: int) -> int:
         """Vectors of d floats in use while computing, versions of the model and uploads left out."""
@@ -168,7 +179,8 @@ class SequentialExecutor:
     def _keep(self, batch: _Batch, answers: list[tuple]) -> None:
         for row, (work, (loss, statistics)) in enumerate(zip(batch.works, answers, strict=True)):
             self._results[work.sequence] = _Result(batch.block, row, loss, statistics)
-            self.versions.release(work.iteration)
+            if not self.keeps_base:
+                self.versions.release(work.iteration)
 
     def _compute(self, works: list[Work], block: Block) -> Callable[[], list[tuple]]:
         """Begins writing the uploads into the block's rows; the answer waits and gives (loss, statistics) of each."""
@@ -198,7 +210,8 @@ class SequentialExecutor:
         if flat.has_statistics:
             servers = flat.statistics()
             flat.reset_statistics()
-        self.local.upload(start_d, gradient, work.local_steps, out_d)
+        anchor_d = None if self.memories is None else self.memories.anchor(work.client, start_d)
+        self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work.count), anchor_d)
         if flat.has_statistics:
             statistics = flat.statistics()
             flat.load_statistics(servers)
@@ -222,8 +235,8 @@ class SequentialExecutor:
                 "losses": [loss for loss, _ in begun.finish()],
             },
         }
-        if self.changes is not None:
-            state["changes"] = self.changes.state_dict()
+        if self.memories is not None:
+            state["memories"] = self.memories.state_dict()
         if self.task.flat.has_statistics:
             state["statistics"] = self.task.flat.statistics()
         return state
@@ -249,8 +262,8 @@ class SequentialExecutor:
             known |= set(begun["sequences"])
         self._pending = {work.sequence: work for work in in_flight if work.sequence not in known}
         self._order = sorted((work.due, work.sequence) for work in self._pending.values())
-        if self.changes is not None:
-            self.changes.load_state_dict(state["changes"])
+        if self.memories is not None:
+            self.memories.load_state_dict(state["memories"])
         if self.task.flat.has_statistics:
             self.task.flat.load_statistics(state["statistics"])
 
@@ -334,6 +347,8 @@ class BatchedExecutor(SequentialExecutor):
 
     def _part(self, works: list[Work], drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor) -> torch.Tensor:
         """Writes (p, d) uploads, returns (p,) mean losses."""
+        import torch
+
         steps = works[0].local_steps
         for row, work in enumerate(works):
             start_pd[row].copy_(self.versions[work.iteration])
@@ -350,7 +365,13 @@ class BatchedExecutor(SequentialExecutor):
             weight_pb = self.task.from_numpy(weight_pb)
             losses.append(self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd))
 
-        self.local.upload(start_pd, gradient, steps, out_pd)
+        lrs = [self.local.lr(work.count) for work in works]
+        lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
+        anchor_pd = None
+        if self.memories is not None:
+            anchors = [self.memories.anchor(work.client, start_pd[row]) for row, work in enumerate(works)]
+            anchor_pd = None if anchors[0] is None else torch.stack(anchors)
+        self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd)
         for row, (batches, _) in enumerate(drawn):
             if len(batches[0]) == 0:
                 out_pd[row].zero_()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import check, check_choice
+from ..types import Workload
 
 UPLOADS = ("auto", "gradient", "difference")
 
@@ -20,20 +21,26 @@ class LocalConfig:
 
     batch_size     samples per mini-batch (a client with fewer uses all it has), or `all`: its full local data
     local_steps    K, local steps per piece of work, >= 1
+    local_epochs   K passes over the client's data per piece of work instead, >= 1; null counts local_steps
     optimizer      sgd | adamw, with a fresh state for each piece of work
     lr             local step eta_l > 0; a gradient upload does not use it
+    lr_decay       eta_l of a client's c-th piece of work is lr * lr_decay^c, c from 0, in (0, 1]
     momentum       of sgd, in [0, 1)
     weight_decay   of the optimizer, >= 0
+    proximal       mu >= 0: each gradient gains mu * (local - received model)
     upload         `gradient` (one local step), `difference` (local minus received model), `auto`: what the rule asks
     augment        random crop with 4 pixels of padding, and horizontal flip (image data)
     """
 
     batch_size: Any = 10
     local_steps: int = 1
+    local_epochs: int | None = None
     optimizer: str = "sgd"
     lr: float = 0.1
+    lr_decay: float = 1.0
     momentum: float = 0.0
     weight_decay: float = 0.0
+    proximal: float = 0.0
     upload: str = "auto"
     augment: bool = False
 
@@ -41,11 +48,22 @@ class LocalConfig:
         whole = isinstance(self.batch_size, int) and not isinstance(self.batch_size, bool) and self.batch_size >= 1
         check(whole or self.batch_size == "all", "batch_size", self.batch_size, "a whole number >= 1, or all")
         check(self.local_steps >= 1, "local_steps", self.local_steps, "a whole number >= 1")
+        ok = self.local_epochs is None or self.local_epochs >= 1
+        check(ok, "local_epochs", self.local_epochs, "a whole number >= 1, or null to count local_steps")
         check_choice("optimizer", self.optimizer, ("sgd", "adamw"))
         check(self.lr > 0, "lr", self.lr, "a number > 0")
+        check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "a number in (0, 1]")
+        check(self.lr_decay == 1 or self.optimizer == "sgd", "lr_decay", self.lr_decay, "1 with optimizer=adamw")
         check(0 <= self.momentum < 1, "momentum", self.momentum, "a number in [0, 1)")
         check(self.weight_decay >= 0, "weight_decay", self.weight_decay, "a number >= 0")
+        check(self.proximal >= 0, "proximal", self.proximal, "a number >= 0")
         check_choice("upload", self.upload, UPLOADS)
+
+    @property
+    def workload(self) -> Workload:
+        """What K means, and K where the rule does not say."""
+        epochs = self.local_epochs is not None
+        return Workload(self.local_epochs or self.local_steps, self.batch_size, epochs)
 
 
 class LocalTraining:
@@ -63,35 +81,57 @@ class LocalTraining:
 
     def vectors(self, steps: int) -> int:
         """Vectors of d floats that computing one upload takes besides the received model and the upload."""
+        pulled = 2 if self.config.proximal else 0  # what the local model is pulled to, and how far away that is
         if self.config.optimizer == "adamw" and self.upload_kind == "difference":
-            return 5  # the local model, two moments, the root of one and their quotient
-        return 0 if steps == 1 else 1 + (self.config.momentum > 0)
+            return 5 + pulled  # the local model, two moments, the root of one and their quotient
+        return pulled if steps == 1 else 1 + (self.config.momentum > 0) + pulled
 
-    def upload(self, start, gradient, steps: int, out) -> None:
+    def lr(self, count: int) -> float:
+        """eta_l of a client's piece of work number ``count``."""
+        return self.config.lr * self.config.lr_decay**count
+
+    def upload(self, start, gradient, steps: int, out, lr: Any = None, anchor=None) -> None:
         """Writes the upload into ``out``.
 
         start     (..., d) received model, left as it is
         gradient  gradient(w, step, out): writes the mini-batch gradient at w (..., d) into out
+        lr        eta_l: a number, or (..., 1) one for each client; None: the configured one
+        anchor    (..., d) what the proximal term pulls to; None: the received model
         """
+        if self.config.proximal:
+            gradient = self._pulled(gradient, start if anchor is None else anchor)
+        lr = self.config.lr if lr is None else lr
         if self.upload_kind == "gradient":
             gradient(start, 0, out)
             if self.config.optimizer == "sgd":
                 self._decay(start, out)
         elif self.config.optimizer == "sgd":
-            self._sgd(start, gradient, steps, out)
+            self._sgd(start, gradient, steps, out, lr)
         else:
             self._adamw(start, gradient, steps, out)
+
+    def _pulled(self, gradient, anchor):
+        away = anchor.new_empty(anchor.shape)
+
+        def with_pull(w, step, out) -> None:
+            import torch
+
+            gradient(w, step, out)
+            torch.sub(w, anchor, out=away)  # first the difference: at the anchor itself the pull is exactly zero
+            out.add_(away, alpha=self.config.proximal)
+
+        return with_pull
 
     def _decay(self, w, gradient) -> None:
         if self.config.weight_decay:
             gradient.add_(w, alpha=self.config.weight_decay)
 
-    def _sgd(self, start, gradient, steps, out) -> None:
+    def _sgd(self, start, gradient, steps, out, lr) -> None:
         config = self.config
         if steps == 1:
             gradient(start, 0, out)
             self._decay(start, out)
-            out.mul_(-config.lr)
+            out.mul_(-lr)
             return
         w = start.clone()
         velocity = None
@@ -99,10 +139,10 @@ class LocalTraining:
             gradient(w, step, out)
             self._decay(w, out)
             if not config.momentum:
-                w.add_(out, alpha=-config.lr)
+                _step(w, out, lr)
                 continue
             velocity = out.clone() if velocity is None else velocity.mul_(config.momentum).add_(out)
-            w.add_(velocity, alpha=-config.lr)
+            _step(w, velocity, lr)
         out.copy_(w).sub_(start)
 
     def _adamw(self, start, gradient, steps, out) -> None:
@@ -116,3 +156,11 @@ class LocalTraining:
             optimizer.step()
         w.grad = None
         out.copy_(w).sub_(start)
+
+
+def _step(w, direction, lr) -> None:
+    """w <- w - lr * direction"""
+    if isinstance(lr, float):
+        w.add_(direction, alpha=-lr)
+    else:
+        w.addcmul_(direction, lr, value=-1)

@@ -85,6 +85,31 @@ class Blocks:
             self._spare.append(block)
 
 
+class ClientSums:
+    """The sum of each client's delivered uploads, for rules that regularise clients around it (FedDyn).
+
+    Memory: n d floats in ``place`` (storage.PLACES).
+    """
+
+    def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
+        self.sums = Rows(n, like_d, place, storage.folder if storage else None)
+
+    def anchor(self, client: int, start_d: torch.Tensor) -> torch.Tensor:
+        """(d,) what the client is pulled to: the received model minus its sum."""
+        return start_d - self.sums[client]
+
+    def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
+        """What the client sends: the upload itself, which its sum takes in."""
+        self.sums.put(client, self.sums[client] + vector_d)
+        return vector_d
+
+    def state_dict(self) -> dict:
+        return self.sums.state_dict()
+
+    def load_state_dict(self, state: dict) -> None:
+        self.sums.load_state_dict(state)
+
+
 class ClientMemories:
     """Each client's previous upload, for rules whose clients send changes (ACE, Algorithm a.5, lines 17-18).
 
@@ -98,8 +123,11 @@ class ClientMemories:
         self._change_d = like_d.new_empty(like_d.shape).double()
         self._wide_d = self._change_d.clone()  # mixed types in one operation would allocate at every upload
 
-    def change(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
-        """(d,) doubles: vector - previous, lent until the next call; previous <- vector."""
+    def anchor(self, client: int, start_d: torch.Tensor) -> None:
+        """Nothing but the received model pulls."""
+
+    def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
+        """(d,) doubles, what the client sends: vector - previous, lent until the next call; previous <- vector."""
         self._change_d.copy_(vector_d).sub_(self._wide_d.copy_(self.previous[client]))
         self.previous.put(client, vector_d)
         return self._change_d

@@ -13,15 +13,17 @@ class Arrivals(Observer):
 
     n      number of clients
     trace  tracking.trace.Trace to write one row per arrival to, or None
+    rule   whose facts about each arrival (ServerRule.arrival_facts) are the trace's last columns
     """
 
-    def __init__(self, n: int, trace=None):
+    def __init__(self, n: int, trace=None, rule=None):
         self.uploads_n = [0] * n
         self._version_n = [0] * n  # version of the model the client's latest upload was computed at
         self._staleness_sum, self._staleness_max = 0, 0
         # (client, staleness) of the first upload in the last answer of ``metrics`` whose training loss was not finite
         self.first_unfinite: tuple[int, int] | None = None
-        self._trace = trace
+        self._trace, self._rule = trace, rule
+        self._facts = rule.arrival_facts if rule is not None else ()
         self._uploads = 0
         self._clear()
 
@@ -53,6 +55,8 @@ class Arrivals(Observer):
                     upload.samples,
                     upload.local_steps,
                     changed,
+                    upload.delay,
+                    *(getattr(self._rule, name) for name in self._facts),
                 )
             )
 

@@ -74,12 +74,15 @@ class Mse(Diagnostics):
         wanted = "fp32 with diagnostics=mse: what is rounded would count as bias"
         check(precision == "fp32", "algorithm.cache.precision", precision, wanted)
         key, wanted = "algorithm.rule", "direct with diagnostics=mse, which needs gradients and not their changes"
-        check(not rule.sends_changes, key, getattr(rule.config, "rule", None), wanted)
+        check(rule.clients_keep is None, key, getattr(rule.config, "rule", None), wanted)
         wanted = f"none: a step of algorithm={settings.choices.get('algorithm')} is no weighted sum of its uploads"
         check(rule.linear, "diagnostics", "mse", wanted)
         if client.upload == "difference":
             wanted = "1 with diagnostics=mse: several local steps are no gradient at one model"
             check(client.local_steps == 1, "client.local_steps", client.local_steps, wanted)
+            check(client.local_epochs is None, "client.local_epochs", client.local_epochs, f"null: {wanted}")
+            wanted = "1 with diagnostics=mse: uploads are divided by one local step"
+            check(client.lr_decay == 1, "client.lr_decay", client.lr_decay, wanted)
             wanted = "sgd with diagnostics=mse: an AdamW step is not on the scale of a gradient"
             check(client.optimizer == "sgd", "client.optimizer", client.optimizer, wanted)
         check(not client.augment, "client.augment", client.augment, f"false {_UNBIASED}")
@@ -158,6 +161,9 @@ class Mse(Diagnostics):
 
     def ticked(self, changed: bool) -> None:
         self._follow(self.shadow.tick(), changed)
+
+    def round_ended(self, changed: bool) -> None:
+        self._follow(self.shadow.round(), changed)
 
     def _follow(self, shadow_changed: bool, changed: bool) -> None:
         if shadow_changed != changed:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
+from ..types import Work
 
 
 @dataclass
@@ -29,6 +30,13 @@ class Always:
     def gone(self, client: int, iteration: int) -> bool:
         """True when the client no longer takes part once ``iteration`` server iterations are done."""
         return False
+
+    def outcome(self, work: Work, duration: float) -> tuple[float, bool]:
+        """(time from the work's dispatch until its client is free again, whether its upload reaches the server).
+
+        duration  what the delay says, in its unit
+        """
+        return duration, True
 
 
 @dataclass
@@ -60,3 +68,37 @@ class Dropout(Always):
     def gone(self, client: int, iteration: int) -> bool:
         assert self.config.at_iteration is not None
         return iteration >= self.config.at_iteration and bool(self.gone_n[client])
+
+
+@dataclass
+class SuspensionConfig(AlwaysConfig):
+    """probability: P that a piece of work is lost, in [0, 1).  hang: the longest after it, in durations of that work."""
+
+    probability: float = 0.1
+    hang: float = 3.0
+
+    def __post_init__(self) -> None:
+        check(0 <= self.probability < 1, "probability", self.probability, "a number in [0, 1)")
+        check(self.hang >= 0, "hang", self.hang, "a number >= 0")
+
+
+class Suspension(Always):
+    """With probability P a client is suspended: its upload is lost, it hangs for U(0, hang * T) after the T its work
+    takes, then comes back and starts again from the current model. Synchronous rounds wait for it.
+
+    Drawn per (seed, client, cycle), and nested: what is lost under some P is lost under every larger one, and under
+    every algorithm.
+    Source: AsyncFedED (Wang et al. 2022), section 6.1; hang and loss as the authors' raw runs show them.
+    """
+
+    Config = SuspensionConfig
+    config: SuspensionConfig
+
+    def start(self, n: int, streams: Streams) -> None:
+        self._stream = streams.suspension
+
+    def outcome(self, work: Work, duration: float) -> tuple[float, bool]:
+        chance, hang = self._stream(work.client, work.cycle).random(2)
+        if chance >= self.config.probability:
+            return duration, True
+        return float(duration * (1 + self.config.hang * hang)), False

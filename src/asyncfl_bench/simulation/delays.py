@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import check, check_choice
 from ..randomness import Streams
+from ..types import Work
 
 UNITS = ("seconds", "ticks")
 
@@ -40,16 +41,17 @@ class Delay:
     def __init__(self, config: DelayConfig):
         self.config = config
 
-    def start(self, n: int, streams: Streams) -> None:
-        self._stream = streams.delay
+    def start(self, n: int, streams: Streams, model_bytes: int = 0) -> None:
+        """model_bytes: size of one model on its way, for laws that know transmission."""
+        self._stream, self.model_bytes = streams.delay, model_bytes
         self.speed_n = self._speeds(n, streams)
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
         """(n,) persistent number per client; its meaning belongs to the law."""
         return np.ones(n)
 
-    def duration(self, client: int, count: int) -> float:
-        """Units of time the client's piece of work number ``count`` takes, >= 0."""
+    def duration(self, work: Work) -> float:
+        """Units of time the piece of work takes, >= 0; draws are keyed by its client and cycle."""
         raise TypeError(f"{type(self).__name__} is a base class")
 
 
@@ -65,7 +67,7 @@ class NoDelay(Delay):
 
     Config = NoDelayConfig
 
-    def duration(self, client: int, count: int) -> float:
+    def duration(self, work: Work) -> float:
         return 0.0
 
 
@@ -88,7 +90,7 @@ class Constant(Delay):
     Config = ConstantConfig
     config: ConstantConfig
 
-    def duration(self, client: int, count: int) -> float:
+    def duration(self, work: Work) -> float:
         return self.config.mean
 
 
@@ -113,8 +115,8 @@ class Uniform(Delay):
     Config = UniformConfig
     config: UniformConfig
 
-    def duration(self, client: int, count: int) -> float:
-        return float(self._stream(client, count).uniform(self.config.low, self.config.high))
+    def duration(self, work: Work) -> float:
+        return float(self._stream(work.client, work.cycle).uniform(self.config.low, self.config.high))
 
 
 @dataclass
@@ -153,9 +155,9 @@ class Exponential(Delay):
             return np.ones(n)
         return np.array([streams.speed(client).exponential() for client in range(n)])
 
-    def duration(self, client: int, count: int) -> float:
-        mean = self.config.beta * self.speed_n[client]
-        extra = self._stream(client, count).exponential() * mean if self.config.redraw else mean
+    def duration(self, work: Work) -> float:
+        mean = self.config.beta * self.speed_n[work.client]
+        extra = self._stream(work.client, work.cycle).exponential() * mean if self.config.redraw else mean
         return float(self.config.compute + extra)
 
 
@@ -192,8 +194,10 @@ class MixedExponential(Delay):
         mean_n[slow] = self.config.slow_mean
         return mean_n
 
-    def duration(self, client: int, count: int) -> float:
-        return float(self.config.compute + self._stream(client, count).exponential() * self.speed_n[client])
+    def duration(self, work: Work) -> float:
+        return float(
+            self.config.compute + self._stream(work.client, work.cycle).exponential() * self.speed_n[work.client]
+        )
 
 
 @dataclass
@@ -219,9 +223,9 @@ class LogNormal(Delay):
         factor = [np.exp(self.config.clients_sigma * streams.speed(client).standard_normal()) for client in range(n)]
         return np.array(factor)
 
-    def duration(self, client: int, count: int) -> float:
-        spread = np.exp(self.config.sigma * self._stream(client, count).standard_normal())
-        return float(self.config.median * self.speed_n[client] * spread)
+    def duration(self, work: Work) -> float:
+        spread = np.exp(self.config.sigma * self._stream(work.client, work.cycle).standard_normal())
+        return float(self.config.median * self.speed_n[work.client] * spread)
 
 
 @dataclass
@@ -251,6 +255,58 @@ class Classes(Delay):
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
         return np.array([int(np.argmax(streams.speed(client).dirichlet(self.config.shares))) for client in range(n)])
 
-    def duration(self, client: int, count: int) -> float:
-        low, high = self.config.ranges[2 * self.speed_n[client] :][:2]
-        return float(self._stream(client, count).uniform(low, high))
+    def duration(self, work: Work) -> float:
+        low, high = self.config.ranges[2 * self.speed_n[work.client] :][:2]
+        return float(self._stream(work.client, work.cycle).uniform(low, high))
+
+
+@dataclass
+class WorkAndLinkConfig(DelayConfig):
+    """
+    seconds_per_sample  of training, once through the network and back, >= 0
+    bandwidth           bytes per second for one model there and back, > 0; null: transmission takes no time
+    link_spread         standard deviation of the random factor of a transmission, >= 0
+    clients_sigma       spread of the clients' computing speeds: a factor exp(clients_sigma * N(0, 1)) each, >= 0
+    """
+
+    seconds_per_sample: float = 1e-4
+    bandwidth: float | None = None
+    link_spread: float = 0.3
+    clients_sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.bandwidth is None or self.bandwidth > 0
+        check(ok, "bandwidth", self.bandwidth, "a number > 0, or null for no transmission time")
+        for name in ("seconds_per_sample", "link_spread", "clients_sigma"):
+            check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
+
+    @property
+    def takes_time(self) -> bool:
+        return self.seconds_per_sample > 0 or self.bandwidth is not None
+
+
+class WorkAndLink(Delay):
+    """What is computed and what is sent: seconds_per_sample * samples worked through + c * model bytes / bandwidth.
+
+    The samples of K passes over n_i samples are K n_i, so time grows with K and with the client's data; c ~ N(1,
+    link_spread), drawn anew for every piece of work and cut off above 0.
+    Source: AsyncFedED (Wang et al. 2022), section 6.1, which gives the form and no numbers.
+    """
+
+    Config = WorkAndLinkConfig
+    config: WorkAndLinkConfig
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        sigma = self.config.clients_sigma
+        return np.array([np.exp(sigma * streams.speed(client).standard_normal()) for client in range(n)])
+
+    def duration(self, work: Work) -> float:
+        config = self.config
+        computing = config.seconds_per_sample * work.samples * self.speed_n[work.client]
+        if config.bandwidth is None:
+            return float(computing)
+        generator, factor = self._stream(work.client, work.cycle), 0.0
+        while factor <= 0:
+            factor = generator.normal(1, config.link_spread)
+        return float(computing + factor * self.model_bytes / config.bandwidth)

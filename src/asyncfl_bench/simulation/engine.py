@@ -14,7 +14,7 @@ from typing import Protocol
 
 from ..errors import BenchError, check
 from ..randomness import Streams
-from ..types import ClientTable, Counters, Upload, Work
+from ..types import ClientTable, Counters, Upload, Work, Workload
 
 CLOCKS = ("ticks", "time")
 
@@ -44,7 +44,8 @@ class BudgetConfig:
 
 
 class Executor(Protocol):
-    """Computes work. The engine hands it every dispatch and later asks once for (vector_d, loss), or discards it."""
+    """Computes work. The engine hands it every dispatch whose upload will arrive, and later asks once for (vector_d,
+    loss, the model it started from or None), or discards it when the client has left meanwhile."""
 
     def dispatch(self, work: Work, model_d) -> None: ...
 
@@ -60,7 +61,7 @@ class Observer:
         """Work was handed out; its client starts from ``model_d``, which is only lent."""
 
     def discarded(self, work: Work) -> None:
-        """The work's client is gone: it will never arrive."""
+        """The work's upload was lost, or its client is gone: it will never arrive."""
 
     def received(self, upload: Upload, changed: bool) -> None:
         """The rule has just used an upload; ``changed`` says whether it moved the model."""
@@ -68,9 +69,12 @@ class Observer:
     def ticked(self, changed: bool) -> None:
         """The rule was just asked for a tick's own step; ``changed`` says whether it took one."""
 
+    def round_ended(self, changed: bool) -> None:
+        """The rule was just asked for a round's step; ``changed`` says whether it took one."""
+
     def arrived(self, upload: Upload, changed: bool, time: float) -> None:
         """An upload reached the server at ``time``; ``changed`` says whether the model moved because of it, the
-        tick's own step included where this was the tick's last arrival."""
+        step of a tick or round included where this was its last arrival."""
 
     def iterated(self, counters: Counters) -> None:
         """A server iteration is complete."""
@@ -83,6 +87,7 @@ class Simulation:
     model_d       (d,) global model, changed in place by the rule
     clients       ClientTable
     upload_kind   "gradient" or "difference", what the executor returns
+    workload      what K means, and K where the rule does not say
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are handed to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free places are handed out again
     """
@@ -94,7 +99,7 @@ class Simulation:
         model_d,
         clients: ClientTable,
         upload_kind: str,
-        local_steps: int,
+        workload: Workload,
         executor: Executor,
         delay,
         availability,
@@ -108,7 +113,7 @@ class Simulation:
         self.rule, self.model_d, self.clients = rule, model_d, clients
         self.executor, self.delay, self.availability, self.schedule = executor, delay, availability, schedule
         self.clock, self.budget, self.observers = clock, budget, list(observers or [])
-        self.local_steps = local_steps
+        self.workload = workload
         self.counters = Counters()
         self.in_flight: dict[int, Work] = {}  # by sequence number
         self.dispatches = 0
@@ -116,10 +121,10 @@ class Simulation:
         self._due: list[tuple[float, int]] = []  # heap of (time of arrival, sequence number)
         self._count_n = [0] * clients.n  # dispatches per client
         self._samples_n = [int(s) for s in clients.samples_n]
-        self._at_flush = schedule.config.hand_out == "at_flush"
+        self._hand_out_when = schedule.config.hand_out
         self._started = False
-        self._unmoved = 0  # uploads since the model last changed
-        delay.start(clients.n, streams)
+        self._unmoved = 0  # uploads, lost ones included, since the model last changed
+        delay.start(clients.n, streams, model_bytes=model_d.numel() * model_d.element_size())
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
         rule.start(model_d, clients, upload_kind)
@@ -184,10 +189,7 @@ class Simulation:
         if self._beyond(time):
             return "virtual_time"
         self.counters.virtual_time = time
-        work = self._pop()
-        changed = self._receive(work)
-        if not self._at_flush or changed:
-            self._hand_out()
+        self._hand_out(after=self._arrive(self.in_flight.pop(heapq.heappop(self._due)[1])))
         return self.spent()
 
     def _advance_tick(self) -> str | None:
@@ -201,19 +203,18 @@ class Simulation:
         while self._due and self._due[0][0] <= tick:
             due.append(heapq.heappop(self._due))
         # the tick's own step follows its last arrival that counts, so the trace shows it on that row
-        arriving = [s for _, s in due if not self.availability.gone(self.in_flight[s].client, self.counters.iteration)]
+        arriving = [sequence for _, sequence in due if self._arrives(self.in_flight[sequence])]
         last = arriving[-1] if arriving else None
         for place, (_, sequence) in enumerate(due):
-            moved |= self._receive(self.in_flight.pop(sequence), tick_after=sequence == last)
+            moved |= self._arrive(self.in_flight.pop(sequence), tick_after=sequence == last)
             # a rule that steps once per tick gets the whole tick
             if not self.rule.moves_each_tick and (ended_by := self.spent()) is not None:
                 for event in due[place + 1 :]:  # they stay in flight
                     heapq.heappush(self._due, event)
                 return ended_by
         if last is None:
-            moved |= self._tick()
-        if not self._at_flush or moved:
-            self._hand_out()
+            moved |= self._moves_itself(tick=True)
+        self._hand_out(after=moved)
         return self.spent()
 
     def _beyond(self, time: float) -> bool:
@@ -230,27 +231,37 @@ class Simulation:
             works.append(self._new_work(client))
             self._dispatch(works[-1])
         for place, work in enumerate(works):
-            self._receive(work, tick_after=self.clock == "ticks" and place + 1 == len(works), place_freed=False)
+            self._arrive(work, tick_after=self.clock == "ticks" and place + 1 == len(works), place_freed=False)
 
     # -- one arrival -----------------------------------------------------------------------------------------------
 
-    def _pop(self) -> Work:
-        return self.in_flight.pop(heapq.heappop(self._due)[1])
+    def _arrives(self, work: Work) -> bool:
+        return not (work.lost or self.availability.gone(work.client, self.counters.iteration))
 
-    def _receive(self, work: Work, tick_after: bool = False, place_freed: bool = True) -> bool:
-        """Hands one finished piece of work to the rule. True when the global model changed.
+    def _arrive(self, work: Work, tick_after: bool = False, place_freed: bool = True) -> bool:
+        """A piece of work is over. True when the global model changed.
 
-        tick_after  this is the tick's last arrival: the tick's own step belongs to it in the trace
+        tick_after  this is the tick's last arrival: the tick's own step belongs to it in the trace, as does a round's
+                    to the round's last
         """
-        counters = self.counters
-        if self.availability.gone(work.client, counters.iteration):
+        round_after = self._hand_out_when == "at_round" and place_freed and not self.in_flight
+        if self._arrives(work):
+            return self._receive(work, tick_after, round_after, place_freed)
+        if not work.lost:
             self.executor.discard(work)
-            for observer in self.observers:
-                observer.discarded(work)
-            counters.discarded += 1
-            self.free_places += place_freed
-            return False
-        vector_d, loss = self.executor.deliver(work)
+        for observer in self.observers:
+            observer.discarded(work)
+        self.counters.discarded += 1
+        self._unmoved += 1
+        self.free_places += place_freed
+        if work.lost:  # it comes back, unlike one that is gone
+            self.schedule.report(work.client)
+        return round_after and self._moves_itself(round_=True)
+
+    def _receive(self, work: Work, tick_after: bool, round_after: bool, place_freed: bool) -> bool:
+        """Hands one finished piece of work to the rule. True when the global model changed."""
+        counters = self.counters
+        vector_d, loss, base_d = self.executor.deliver(work)
         upload = Upload(
             client=work.client,
             vector_d=vector_d,
@@ -259,6 +270,9 @@ class Simulation:
             samples=self._samples_n[work.client],
             local_steps=work.local_steps,
             loss=loss,
+            k=work.k,
+            delay=counters.virtual_time - work.start,
+            base_d=base_d,
         )
         changed = self._moved(self.rule.receive(upload))
         for observer in self.observers:
@@ -271,28 +285,38 @@ class Simulation:
         if place_freed:
             self.free_places += 1
             self.schedule.report(work.client)
-        ticked = tick_after and self._ask_for_tick()
+        itself = self._ask(tick_after, round_after)
         for observer in self.observers:
-            observer.arrived(upload, changed or ticked, counters.virtual_time)
+            observer.arrived(upload, changed or itself, counters.virtual_time)
         if changed:
             self._iterated()
-        if ticked:
-            self._unmoved = 0
-            counters.iteration += 1
-            self._iterated()
-        return changed or ticked
+        if itself:
+            self._count_own_step()
+        return changed or itself
 
-    def _tick(self) -> bool:
-        if not self._ask_for_tick():
-            return False
+    def _moves_itself(self, tick: bool = False, round_: bool = False) -> bool:
+        """The rule's own step when no arrival goes with it."""
+        if moved := self._ask(tick, round_):
+            self._count_own_step()
+        return moved
+
+    def _count_own_step(self) -> None:
+        self._unmoved = 0
         self.counters.iteration += 1
         self._iterated()
-        return True
 
-    def _ask_for_tick(self) -> bool:
-        changed = self._moved(self.rule.tick())
-        for observer in self.observers:
-            observer.ticked(changed)
+    def _ask(self, tick: bool, round_: bool) -> bool:
+        """Asks the rule for its own step at the end of a tick, of a round, or of both, where it takes it in one."""
+        changed = False
+        if tick:
+            changed = self._moved(self.rule.tick())
+            for observer in self.observers:
+                observer.ticked(changed)
+        if round_:
+            answer = self._moved(self.rule.round())
+            for observer in self.observers:
+                observer.round_ended(answer)
+            changed = changed or answer
         return changed
 
     def _moved(self, answer: bool) -> bool:
@@ -309,13 +333,32 @@ class Simulation:
     def _new_work(self, client: int) -> Work:
         count = self._count_n[client]
         self._count_n[client] += 1
-        steps = self.rule.work_for(client)
+        k = self.rule.work_for(client)
+        k = self.workload.k if k is None else k
         sequence = self.dispatches
         self.dispatches += 1
-        return Work(client, sequence, count, self.counters.iteration, self.local_steps if steps is None else steps)
+        held = self._samples_n[client]
+        return Work(
+            client,
+            sequence,
+            count,
+            self.counters.iteration,
+            local_steps=self.workload.steps(held, k),
+            k=k,
+            samples=self.workload.samples(held, k),
+            # a first round takes no time and no draw: all rules meet the same durations
+            cycle=count - self.rule.first_round,
+            start=self.counters.virtual_time,
+        )
 
-    def _hand_out(self) -> None:
-        """Fills every free place for which the schedule has a client that still takes part."""
+    def _hand_out(self, after: bool = True) -> None:
+        """Fills every free place for which the schedule has a client that still takes part, if this is the moment.
+
+        after  whether the global model has just changed
+        """
+        # with nobody in flight neither a flush nor the end of a round is to be waited for any more
+        if self.in_flight and not (self._hand_out_when == "immediate" or (self._hand_out_when == "at_flush" and after)):
+            return
         while self.free_places:
             client = self.schedule.next()
             if client is None:
@@ -324,8 +367,8 @@ class Simulation:
                 continue  # leaves for good: not idle any more
             self.free_places -= 1
             work = self._new_work(client)
-            # a first round takes no time and no draw: all rules meet the same durations
-            duration = self.delay.duration(client, work.count - self.rule.first_round)
+            duration, arrives = self.availability.outcome(work, self.delay.duration(work))
+            work.lost = not arrives
             if self.clock == "ticks":
                 duration = max(1, math.floor(duration))
             work.due = self.counters.virtual_time + duration
@@ -334,7 +377,8 @@ class Simulation:
             self._dispatch(work)
 
     def _dispatch(self, work: Work) -> None:
-        self.executor.dispatch(work, self.model_d)
+        if not work.lost:
+            self.executor.dispatch(work, self.model_d)
         for observer in self.observers:
             observer.dispatched(work, self.model_d)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import check_choice
 from ..randomness import Stream
 
-HAND_OUT = ("immediate", "at_flush")
+HAND_OUT = ("auto", "immediate", "at_flush", "at_round")
 
 
 @dataclass
@@ -16,7 +16,9 @@ class ScheduleConfig:
     """Fields shared by all schedules.
 
     hand_out  `immediate`: a free place is handed on right after the arrival that freed it (and after the server
-              iteration this arrival may have caused); `at_flush`: only once the global model has changed
+              iteration this arrival may have caused); `at_flush`: only once the global model has changed, or nobody
+              is in flight any more; `at_round`: once everybody in flight has reported or is lost; `auto`: at_round
+              for rules that work in rounds, immediate for the others
     """
 
     hand_out: str = "immediate"

@@ -68,9 +68,12 @@ class RunDirectory:
         """Before a run is started again in its directory: it is not complete any more."""
         self.summary_path.unlink(missing_ok=True)
 
-    def open_trace(self) -> Trace:
-        """The run's trace, written as trace.parquet by its ``close`` or by the directory's."""
-        return self.open_table(TRACE_NAME, TRACE_TYPES)
+    def open_trace(self, facts: Sequence[str] = ()) -> Trace:
+        """The run's trace, written as trace.parquet by its ``close`` or by the directory's.
+
+        facts  names of further columns of numbers
+        """
+        return self.open_table(TRACE_NAME, TRACE_TYPES | dict.fromkeys(facts, float))
 
     def open_table(self, name: str, types: dict[str, type]) -> Trace:
         """A table of arrivals with these columns, written as ``name`` by its own ``close`` or by the directory's."""

@@ -19,12 +19,13 @@ TRACE_TYPES = {
     "samples": np.int64,
     "local_steps": np.int64,
     "model_changed": np.bool_,
+    "delay": np.float64,  # virtual time between dispatch and arrival
 }
-_CHUNK_ROWS = 65_536  # Python tuples cost some 400 bytes a row, columns 65: convert before they pile up
+_CHUNK_ROWS = 65_536  # Python tuples cost some 400 bytes a row, columns 73: convert before they pile up
 
 
 class Trace:
-    """Collects the arrivals of a run in memory and writes them when closed. 65 bytes per arrival with TRACE_TYPES.
+    """Collects the arrivals of a run in memory and writes them when closed. 73 bytes per arrival with TRACE_TYPES.
 
     types  the columns by name
     """

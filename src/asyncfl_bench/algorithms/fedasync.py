@@ -1,0 +1,82 @@
+"""FedAsync: each arriving local model is mixed into the global one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import check, check_choice
+from .base import RuleConfig, ServerRule
+
+
+@dataclass
+class FedAsyncConfig(RuleConfig):
+    """alpha: weight of an arriving model, in (0, 1].  staleness_weight: s = `constant`, `hinge` or `polynomial`.
+    hinge_a, hinge_b: s = 1 up to the lag b, then 1 / (a (lag - b) + 1).  exponent: s = (lag + 1)^-exponent.
+    lag: `iterations` (staleness) or `time` (virtual time from dispatch to arrival).
+    rho: weight of the clients' proximal term."""
+
+    alpha: float = 0.6
+    staleness_weight: str = "constant"
+    hinge_a: float = 10.0
+    hinge_b: float = 4.0
+    exponent: float = 0.5
+    lag: str = "iterations"
+    rho: float = 0.0
+
+    def __post_init__(self) -> None:
+        check(0 < self.alpha <= 1, "alpha", self.alpha, "a number in (0, 1]")
+        check_choice("staleness_weight", self.staleness_weight, ("constant", "hinge", "polynomial"))
+        for name in ("hinge_a", "hinge_b", "exponent", "rho"):
+            check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
+        check_choice("lag", self.lag, ("iterations", "time"))
+
+    def for_clients(self) -> dict[str, float]:
+        return {"proximal": self.rho}
+
+
+class FedAsync(ServerRule):
+    """FedAsync (Xie et al. 2019, arXiv:1903.03934, Algorithm 1; AsyncFedED paper, equations 40 and 41).
+
+    Rule     arrival of w_i = received + D_i:  a = alpha s(lag);  w <- (1 - a) w + a w_i
+             s = 1 (constant);  1 if lag <= b else 1 / (a (lag - b) + 1) (hinge);  (lag + 1)^-exponent (polynomial)
+             client: each gradient gains rho (w - w_received)
+    Upload   difference, shape (d,), with the model the work started from
+    State    the last weight      Memory d floats, and a model version per client in flight
+    Limits   alpha = 1: w = w_i.  Without staleness and s = 1: w + alpha D_i, which with staleness it is not.
+             hinge_b = infinity: constant
+    Differs  the lag is in server iterations as in the original, in virtual time in the AsyncFedED paper
+    """
+
+    Config = FedAsyncConfig
+    config: FedAsyncConfig
+    accepts = ("difference",)
+    needs_base = True
+    averaged = ("rule/mixing",)
+    arrival_facts = ("mixing",)
+    state_names = ("mixing",)
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.mixing = 0.0
+        self._local_d = model_d.new_empty(model_d.shape)
+
+    def vectors(self, n: int) -> int:
+        return 1
+
+    def receive(self, upload) -> bool:
+        lag = upload.staleness if self.config.lag == "iterations" else upload.delay
+        self.mixing = self.config.alpha * self._weight(lag)
+        self._local_d.copy_(upload.base_d).add_(upload.vector_d)
+        self.model_d.lerp_(self._local_d, self.mixing)
+        return True
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/mixing": self.mixing}
+
+    def _weight(self, lag: float) -> float:
+        config = self.config
+        if config.staleness_weight == "polynomial":
+            return (lag + 1) ** -config.exponent
+        if config.staleness_weight == "constant" or lag <= config.hinge_b:
+            return 1.0
+        return 1 / (config.hinge_a * (lag - config.hinge_b) + 1)

@@ -1,0 +1,37 @@
+"""FedProx: FedAvg whose clients are pulled towards the model they received."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import check
+from .fedavg import FedAvg, FedAvgConfig
+
+
+@dataclass
+class FedProxConfig(FedAvgConfig):
+    """mu: weight of the proximal term, >= 0."""
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.mu >= 0, "mu", self.mu, "a number >= 0")
+
+    def for_clients(self) -> dict[str, float]:
+        return {"proximal": self.mu}
+
+
+class FedProx(FedAvg):
+    """FedProx (Li et al. 2020, arXiv:1812.06127, Algorithm 2; AsyncFedED paper, equation 39).
+
+    Rule     client: minimise f_i(w) + (mu/2) ||w - w_received||^2, so each step's gradient gains mu (w - w_received)
+             server: that of FedAvg
+    Upload   difference, shape (d,)
+    State    the round's sum      Memory 2 d floats, 2 d more while a client computes
+    Limits   mu = 0: FedAvg, bit for bit
+    Differs  slow clients do all of their work here; in the authors' code stragglers do fewer passes
+    """
+
+    Config = FedProxConfig
+    config: FedProxConfig
