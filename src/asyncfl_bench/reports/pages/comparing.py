@@ -85,14 +85,15 @@ def _settled(found: list[Standing]) -> str:
     )
 
 
-def _unit(page: Page, axis: str) -> str:
+def axis_label(page: Page, axis: str) -> str:
+    """``virtual time [seconds]`` where all runs have one unit."""
     units = {str(run.settings.get("delay.unit", "")) for runs in page.evidence.runs.values() for run in runs}
     unit = units.pop() if len(units) == 1 else ""
     return f"{looks.AXES[axis]} [{unit}]" if axis == "virtual_time" and unit else looks.AXES[axis]
 
 
 def line_of(series: Series) -> Line:
-    return Line(series.label, looks.look(series.algorithm))
+    return Line(series.label, series.look)
 
 
 def _curves(page: Page, axis: str, found: list[Standing]) -> str:
@@ -106,7 +107,7 @@ def _curves(page: Page, axis: str, found: list[Standing]) -> str:
     seeds = {len(runs) for one in found for runs in one.runs.values()}
     count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
     alt = f"Test accuracy against {looks.AXES[axis]}: mean over {count} seeds, band of one sample standard deviation."
-    return page.folder.figure(f"curves_{axis}", draw_panels(panels, _unit(page, axis)), alt, vector=True)
+    return page.folder.figure(f"curves_{axis}", draw_panels(panels, axis_label(page, axis)), alt, vector=True)
 
 
 def accuracies(page: Page, axis: str, found: list[Standing]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,7 @@ def standings(evidence: Evidence, axis: str) -> list[Standing]:
     return found
 
 
-def _accuracies(runs: dict[Series, list[Run]], axis: str, budget: float) -> dict[Series, dict[object, float]]:
+def _accuracies(runs: dict[Series, list[Run]], axis: str, budget: float) -> dict[Series, dict[Any, float]]:
     """series -> seed -> accuracy at ``budget``."""
     return {s: {run.seed: value_at(*percent_curve(run, axis), budget) for run in of} for s, of in runs.items()}
 

@@ -37,3 +37,11 @@ def held_at(x_p: np.ndarray, y_p: np.ndarray, at: float) -> float:
     """The last y measured at or before ``at``; NaN before the first."""
     place = int(np.searchsorted(x_p, at, side="right"))
     return float(y_p[place - 1]) if place else math.nan
+
+
+def unsteadiness(time_p: np.ndarray, accuracy_p: np.ndarray, limit: float) -> float:
+    """Mean absolute change from one evaluation to the next, from the time of 90 % of the best to ``limit``; NaN when
+    fewer than two evaluations lie there."""
+    since = time_to_share_of_best(time_p, accuracy_p, limit)
+    late_p = accuracy_p[(time_p >= since) & (time_p <= limit)]
+    return float(np.abs(np.diff(late_p)).mean()) if len(late_p) > 1 else math.nan

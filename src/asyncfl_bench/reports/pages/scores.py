@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ..table import mean_and_std
 from .selection import Cell, Series
@@ -22,7 +23,7 @@ class Scores:
     """
 
     cell: Cell
-    final: dict[Series, dict[object, float]]
+    final: dict[Series, dict[Any, float]]
     lower: bool = False
 
     def means(self) -> dict[Series, float]:
