@@ -351,7 +351,7 @@ def _resolve_across(settings: Settings) -> None:
         client.upload == "difference" or getattr(client, key) == one,
         f"client.{key}",
         getattr(client, key),
-        f"{one or 'null'} for uploads that are gradients ({algorithm}); client.upload=difference allows more local work",
+        f"{one or 'null'} for uploads that are gradients ({algorithm}); client.upload=difference allows more",
     )
     only_time = all(v is None for k, v in dataclasses.asdict(budget).items() if k != "virtual_time")
     takes_time = root.clock == "ticks" or delay.takes_time
