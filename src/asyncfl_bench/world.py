@@ -84,10 +84,7 @@ class World:
             on_clients=self.rule.clients_keep is not None,
             versions=versions,
             # the model, as it is, as it was at first and as it was last logged
-            computing=uploads
-            + self.executor.vectors(client.local_steps if client.local_epochs is None else 2)
-            + 3
-            + measuring,
+            computing=uploads + self.executor.vectors(1 if client.one_step else 2) + 3 + measuring,
         )
         memory.refuse_if_too_large(vectors, n, self.device, settings.directory)
         self.needs = vectors.needs(n)

@@ -367,10 +367,11 @@ class BatchedExecutor(SequentialExecutor):
 
         lrs = [self.local.lr(work.count) for work in works]
         lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
-        anchor_pd = None
+        anchor_pd: torch.Tensor | None = None
         if self.memories is not None:
-            anchors = [self.memories.anchor(work.client, start_pd[row]) for row, work in enumerate(works)]
-            anchor_pd = None if anchors[0] is None else torch.stack(anchors)
+            pulls = [self.memories.anchor(work.client, start_pd[row]) for row, work in enumerate(works)]
+            if anchors := [anchor_d for anchor_d in pulls if anchor_d is not None]:  # all of them or none
+                anchor_pd = torch.stack(anchors)
         self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd)
         for row, (batches, _) in enumerate(drawn):
             if len(batches[0]) == 0:

@@ -65,6 +65,11 @@ class LocalConfig:
         epochs = self.local_epochs is not None
         return Workload(self.local_epochs or self.local_steps, self.batch_size, epochs)
 
+    @property
+    def one_step(self) -> bool:
+        """Whether every piece of work is a single mini-batch step."""
+        return self.local_epochs is None and self.local_steps == 1
+
 
 class LocalTraining:
     """Turns a received model into an upload.
