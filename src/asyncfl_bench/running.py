@@ -302,6 +302,7 @@ class Run:
             "delay": settings.choices.get("delay"),
             "seed": settings.root.seed,
             "parameters": world.task.flat.d,
+            "data_source": world.task.source,
             "final": self.last,
             "best": self.best,
             "diagnostics": self._diagnostics(),

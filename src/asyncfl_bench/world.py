@@ -51,6 +51,7 @@ class World:
             cores=self.cores,
             perceptron=flat.perceptron is not None,
             has_statistics=flat.has_statistics,
+            recurrent=flat.recurrent,
         )
         environment.set_threads(self.cores if flat.d >= environment.SMALL_MODEL else 1)
         environment.reset_peak_memory(self.device)
