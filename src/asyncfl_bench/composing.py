@@ -157,10 +157,18 @@ def sweep_name(overrides: list[str]) -> str | None:
 
 def _compose(overrides: list[str]) -> Settings:
     config = _hydra_config(overrides)
+    _check_profile(config.hydra.runtime.choices)
     settings = check_settings(config, dict(config.hydra.runtime.choices))
     if any(_key_of(o) == "hydra.run.dir" for o in overrides):
         settings.place = Path(config.hydra.run.dir).expanduser()
     return settings
+
+
+def _check_profile(choices) -> None:
+    """A profile other than `paper` is a tuning of its own: refused where a paper has none."""
+    tuned = config_directory() / "hyperparameters" / choices.paper / choices.profile
+    if choices.paper != "none" and not tuned.is_dir():
+        raise ConfigError("profile", choices.profile, f"must be paper: nothing else is there for paper={choices.paper}")
 
 
 def settings_of_job(config, hydra_config) -> Settings:

@@ -292,6 +292,9 @@ def _resolve_across(settings: Settings) -> None:
     check(not both, "horizon", "long", "standard with profile=fair, which has 20 000 uploads for all already")
     root, budget, parts = settings.root, settings.budget, settings.parts
     rule, client = parts["algorithm"].config, parts["client"].config
+    factors = getattr(parts["delay"].config, "client_factors", None)
+    wanted = f"a number for each of the {root.n_clients} clients"
+    check(factors is None or len(factors) == root.n_clients, "delay.client_factors", factors, wanted)
     schedule, delay = parts["schedule"].config, parts["delay"].config
     if root.clock == "auto":
         root.clock = "ticks" if delay.unit == "ticks" else "time"
