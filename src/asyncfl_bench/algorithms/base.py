@@ -27,7 +27,7 @@ class RuleConfig:
         pass
 
     def for_clients(self) -> dict[str, str]:
-        """Settings of the group `client` that are this rule's to decide: the name there, and that of its own setting."""
+        """Settings of the group `client` that are this rule's to decide: their names and its own."""
         return {}
 
 
