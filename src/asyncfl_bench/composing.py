@@ -273,11 +273,18 @@ def _check_key(key: str, value: str, tree, known_groups: dict[str, str]) -> None
                 names = sorted({*names, *known_groups})
             inside = f" of {'.'.join(walked)}" if walked else ""
             shown = [name for name in names if name != "_target_"]
-            raise ConfigError(
-                key, value, f"no such setting{inside}{did_you_mean(word, shown)}; known: {', '.join(shown)}"
-            )
+            known = f"; known: {', '.join(shown)}" if shown else ""
+            others = _choices_with(walked[0], word) if len(walked) == 1 else []
+            near = f", except with {walked[0]}={'|'.join(others)}" if others else did_you_mean(word, shown)
+            raise ConfigError(key, value, f"no such setting{inside}{near}{known}")
         walked.append(word)
         node = node._get_node(word)
+
+
+def _choices_with(group: str, setting: str) -> list[str]:
+    """The choices of a group whose yaml has this setting."""
+    files = sorted((config_directory() / group).glob("*.yaml")) if group in PARTS else []
+    return [file.stem for file in files if f"\n{setting}:" in file.read_text()]
 
 
 def _key_of(text: str) -> str:
