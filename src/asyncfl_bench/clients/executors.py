@@ -242,7 +242,7 @@ class SequentialExecutor:
         return state
 
     def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
-        """``in_flight``: the engine's work, of which the saved results are a part."""
+        """``in_flight``: the work that was dispatched here and not delivered; the saved results are a part of it."""
         self.versions.load_state_dict(state["versions"], model_d)
         for sequence, saved in state["results"].items():
             block = self._blocks.take(1, model_d)
@@ -367,10 +367,11 @@ class BatchedExecutor(SequentialExecutor):
 
         lrs = [self.local.lr(work.count) for work in works]
         lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
-        anchor_pd = None
+        anchor_pd: torch.Tensor | None = None
         if self.memories is not None:
-            anchors = [self.memories.anchor(work.client, start_pd[row]) for row, work in enumerate(works)]
-            anchor_pd = None if anchors[0] is None else torch.stack(anchors)
+            pulls = [self.memories.anchor(work.client, start_pd[row]) for row, work in enumerate(works)]
+            if anchors := [anchor_d for anchor_d in pulls if anchor_d is not None]:  # all of them or none
+                anchor_pd = torch.stack(anchors)
         self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd)
         for row, (batches, _) in enumerate(drawn):
             if len(batches[0]) == 0:

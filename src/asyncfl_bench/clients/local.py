@@ -50,6 +50,8 @@ class LocalConfig:
         check(self.local_steps >= 1, "local_steps", self.local_steps, "a whole number >= 1")
         ok = self.local_epochs is None or self.local_epochs >= 1
         check(ok, "local_epochs", self.local_epochs, "a whole number >= 1, or null to count local_steps")
+        ok = self.local_epochs is None or self.local_steps == 1
+        check(ok, "local_steps", self.local_steps, f"1 with local_epochs={self.local_epochs}, which counts instead")
         check_choice("optimizer", self.optimizer, ("sgd", "adamw"))
         check(self.lr > 0, "lr", self.lr, "a number > 0")
         check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "a number in (0, 1]")
@@ -64,6 +66,11 @@ class LocalConfig:
         """What K means, and K where the rule does not say."""
         epochs = self.local_epochs is not None
         return Workload(self.local_epochs or self.local_steps, self.batch_size, epochs)
+
+    @property
+    def one_step(self) -> bool:
+        """Whether every piece of work is a single mini-batch step."""
+        return self.local_epochs is None and self.local_steps == 1
 
 
 class LocalTraining:

@@ -72,7 +72,7 @@ class Dropout(Always):
 
 @dataclass
 class SuspensionConfig(AlwaysConfig):
-    """probability: P that a piece of work is lost, in [0, 1).  hang: the longest after it, in durations of that work."""
+    """probability: P that a piece of work is lost, in [0, 1).  hang: the longest, in durations of that work."""
 
     probability: float = 0.1
     hang: float = 3.0
