@@ -64,6 +64,45 @@ def test_the_other_sweeps_have_the_runs_their_figure_needs(item, runs):
     assert len(jobs_of(sweep_grids([f"sweep=ace/{item}"]))) == runs
 
 
+@pytest.mark.parametrize(
+    ("item", "runs"),
+    [
+        ("figure2", 3 * 5 * 5),
+        ("figure3", 3 * 5 * 10 * 5),
+        ("figure4", 3 * 5 * 5),
+        ("table1", 3 * 5),
+        ("table2", 3 * 5),
+        ("table3", 3 * 25),
+        ("table4", 3 * 400),
+    ],
+)
+def test_asyncfededs_sweeps_have_the_runs_of_their_item(item, runs):
+    assert len(jobs_of(sweep_grids([f"sweep=asyncfeded/{item}"]))) == runs
+
+
+def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_directory_of_its_own():
+    words = ["sweep=asyncfeded/figure4", "scale=small", "seed=0", "paper=asyncfeded/synthetic,asyncfeded/femnist"]
+    from asyncfl_bench.composing import _hydra_config, check_all
+
+    assert check_all(words) == 2 * 5
+    found = settings_of_jobs(jobs_of(sweep_grids(words)), _hydra_config)
+    assert [job.error for job in found] == [None] * 10 and len({job.settings.name for job in found}) == 10
+    rules = {(job.settings.choices["paper"], job.settings.parts["algorithm"].config.kappa) for job in found}
+    synthetic, femnist = "asyncfeded/synthetic", "asyncfeded/femnist"
+    assert rules == {(synthetic, 1.0), (synthetic, 0.0), (femnist, 0.05), (femnist, 0.0)}
+    assert {job.settings.parts["availability"].config.probability for job in found} == {0.1}
+
+
+def test_the_runs_of_figure_2_are_those_of_figure_3_with_p_0_1():
+    from asyncfl_bench.composing import _hydra_config
+
+    narrow = ["scale=small", "seed=0", "paper=asyncfeded/shakespeare"]
+    figure2 = settings_of_jobs(jobs_of(sweep_grids(["sweep=asyncfeded/figure2", *narrow])), _hydra_config)
+    words = ["sweep=asyncfeded/figure3", *narrow, "availability.probability=0.1"]
+    figure3 = settings_of_jobs(jobs_of(sweep_grids(words)), _hydra_config)
+    assert [job.settings.name for job in figure2] == [job.settings.name for job in figure3] and len(figure2) == 5
+
+
 def test_the_paper_profile_is_what_the_paper_prints():
     def of(algorithm, *words):
         return compose([f"algorithm={algorithm}", "paper=ace", "delay=exp_beta30", *words])

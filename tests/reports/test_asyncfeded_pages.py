@@ -112,10 +112,10 @@ def test_kendalls_tau_is_taken_with_the_published_order_of_that_data_set_and_p(t
     grids = [grid(list(orders), ("0.0",), ("synthetic", "femnist"))]
     grids += [grid(["fedasync"], ("0.0",), ("synthetic", "femnist"), **{WEIGHT: ["constant", "hinge"]})]
     rows = rows_of(page(tmp_path, "figure3", grids), "cell | by | order measured, best first")
-    assert rows[3][0] == "protocol Synthetic, P = 0.0" and rows[1][0] == "protocol FEMNIST, P = 0.0"
-    assert rows[3][2] == "FedAsync+Hinge > FedAsync+Constant > AsyncFedED > FedProx > FedAvg"
-    assert rows[3][3] == "AsyncFedED > FedAsync+Constant > FedAvg > FedProx > FedAsync+Hinge"
-    assert rows[3][4] == "-0.20"  # of ten pairs four agree: AsyncFedED and Constant above FedAvg and FedProx
+    assert rows[4][0] == "protocol Synthetic, P = 0.0" and rows[1][0] == "protocol FEMNIST, P = 0.0"
+    assert rows[4][2] == "FedAsync+Hinge > FedAsync+Constant > AsyncFedED > FedProx > FedAvg"
+    assert rows[4][3] == "AsyncFedED > FedAsync+Constant > FedAvg > FedProx > FedAsync+Hinge"
+    assert rows[4][4] == "-0.20"  # of ten pairs four agree: AsyncFedED and Constant above FedAvg and FedProx
     # FEMNIST: AsyncFedED 78.8 > FedAvg 78.7 > Constant 76.0 > FedProx 75.9 > Hinge 75.7
     assert rows[1][4] == "-0.40"
 
@@ -133,6 +133,9 @@ def test_figure_3_says_what_suspension_costs_and_draws_every_p(tmp_path):
     loss = f"{lost['0.0'] - lost['0.9']:+.2f}"
     assert rows[1] == ["Synthetic", "FedAvg", "0.0 to 0.9", "+35.00", "10.00", "beyond noise", loss]
     assert rows[2][3:6] == ["+0.00", "0.00", "noise"]
+    orders = rows_of(text, "cell | by")
+    assert orders[1][2:] == ["AsyncFedED ≈ FedAvg", "AsyncFedED > FedAvg", "-"]  # a tie has no order to agree
+    assert orders[4][2] == "AsyncFedED > FedAvg"  # P = 0.9: 90 beside 50 and 60
     files = {path.name for path in (tmp_path / "out/asyncfeded/figure3/paper-small").iterdir()}
     assert {"against_p.png", "curves_p0_0.png", "curves_p0_9.png", "measured_synthetic.csv"} <= files
 

@@ -11,7 +11,7 @@ from .item import Page, mean_text, number
 from .reached import Reached
 from .scores import Scores, agreement_between
 from .selection import Series, cell_label
-from .wording import leaders_text, noise_text, ranking_text, spread_text
+from .wording import cautious_ranking_text, leaders_text, noise_text, ranking_text, spread_text
 
 _MEASURES = {
     "best": "best test accuracy",
@@ -76,7 +76,9 @@ def _agreement(found: list[Reached], measure: str) -> str:
 
 
 def _published(one: Reached, measure: str) -> Scores | None:
-    """The published means of the cell's methods, as scores of one seed."""
+    """The published means of the cell's methods, as scores of one seed; None where nothing was published."""
+    if measure not in _PUBLISHED:
+        return None
     of_cell = printed.figure3().get(printed.place_of(one.cell), {})
     final = {s: {"mean": getattr(of_cell[s], measure)} for s in map(printed.bare, one.runs) if s in of_cell}
     return Scores(cell=one.cell, final=final, lower=measure != "best") if final else None
@@ -129,7 +131,6 @@ def published_parts(page: Page, found: list[Reached]) -> list[str]:
         "(Qiyr0/AsyncFedED at 37b7562). Their five repeats share split, initial model and suspensions, so their spread "
         "is timing noise and smaller than ours over seeds. Their clocks are real: the first cycle of every client "
         f"contains the start of its process ({seconds}), which virtual time leaves out.",
-        _orders(page, of_cells),
     ]
     if real:
         parts.append(_differences(page, real))
@@ -142,18 +143,22 @@ def published_parts(page: Page, found: list[Reached]) -> list[str]:
     return parts
 
 
-def _orders(page: Page, found: list[Reached]) -> str:
+def orders_part(page: Page, found: list[Reached]) -> str:
+    """A table: the order of the methods in every cell by every measure, beside the published one."""
     headers = ["cell", "by", "order measured, best first", "order published", "Kendall tau"]
     cells = []
     for one in found:
-        for measure in _PUBLISHED:
+        for measure, text in _MEASURES.items():
             ours, theirs = getattr(one, measure), _published(one, measure)
+            line = [cell_label(page.evidence.cell_keys, one.cell), text, cautious_ranking_text(ours)]
             if theirs is None:
-                continue
-            line = [cell_label(page.evidence.cell_keys, one.cell), _MEASURES[measure]]
-            line += [ranking_text(scores.means(), scores.lower) for scores in (ours, theirs)]
-            cells.append([*line, number(agreement_between(ours.means(), theirs.means()))])
-    return page.folder.table("orders", headers, cells, 4)
+                line += ["-", "-"]
+            else:
+                line.append(ranking_text(theirs.means(), theirs.lower))
+                line.append(number(agreement_between(ours.means(), theirs.means())))
+            cells.append(line)
+    note = "≈: neighbours that differ, seed against seed, by no more than two standard errors."
+    return f"{page.folder.table('orders', headers, cells, 4)}\n{note}"
 
 
 def _differences(page: Page, found: list[Reached]) -> str:

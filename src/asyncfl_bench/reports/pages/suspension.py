@@ -11,7 +11,7 @@ from .comparison import percent_curve
 from .item import VERDICTS, Page, number
 from .lines import LinePanel, draw_line_panels
 from .panels import Panel, draw_panels
-from .racing import limits_text, measured_table, published_parts, words
+from .racing import limits_text, measured_table, orders_part, published_parts, words
 from .reached import TIME, Reached, reached
 from .selection import Series
 from .statistics import paired
@@ -27,7 +27,7 @@ def curve_parts(page: Page) -> list[str]:
         return [NOTHING]
     parts = ["## In words", words(page, found), "## Test accuracy in virtual time", *_curves(page, found)]
     parts += ["## Reached", limits_text(found), measured_table(page, "measured", found), *_neighbours(page, found)]
-    return parts + published_parts(page, found)
+    return [*parts, "## Orders", orders_part(page, found), *published_parts(page, found)]
 
 
 def suspension_parts(page: Page) -> list[str]:
@@ -41,7 +41,7 @@ def suspension_parts(page: Page) -> list[str]:
         of_paper = [one for one in found if one.cell[0] == paper]
         name = f"measured_{paper.rpartition('/')[2]}"
         parts += [f"### Protocol {looks.protocol(paper)}", measured_table(page, name, of_paper)]
-    parts += [*_neighbours(page, found), *published_parts(page, found)]
+    parts += ["## Orders", orders_part(page, found), *published_parts(page, found)]
     return [*parts, "## Curves for every P (figures 5 to 14)", *_curves(page, found)]
 
 
@@ -106,7 +106,11 @@ def _against_p(page: Page, found: list[Reached]) -> str:
                 if theirs := _published_line(page, series, of_paper, measure):
                     panel.printed.append((line_of(series), theirs))
             panels.append(panel)
-    also = " Dotted: the paper's, times with the start-up of its processes." if any(x.printed for x in panels) else ""
+    also = (
+        " Dotted: the paper's at P = 0, 0.1, 0.5 and 0.9, times with the start-up of its processes."
+        if any(x.printed for x in panels)
+        else ""
+    )
     alt = f"Best accuracy (left) and time to 90 % of it (right) against P: mean, bar of one standard deviation.{also}"
     return page.folder.figure("against_p", draw_line_panels(panels, "P, probability of suspension"), alt, vector=True)
 

@@ -43,6 +43,13 @@ def ranking_text(means: Mapping[Series, float], lower: bool = False) -> str:
     return "".join(series.label + sign for series, sign in zip(order, [*signs, ""], strict=True))
 
 
+def cautious_ranking_text(scores: Scores) -> str:
+    """``ACE > ACED ≈ CA2FL``: best first, ``≈`` where neighbours differ by no more than the seeds' noise."""
+    signs = {"larger": " > ", "noise": " ≈ ", "unknown": " > "}
+    after = [signs[pair.verdict] for _, _, pair in scores.neighbours]
+    return "".join(series.label + sign for series, sign in zip(scores.ranking, [*after, ""], strict=True))
+
+
 def neighbours_part(page: Page, name: str, found: Sequence[Scores], unit: str) -> str:
     """A table ``<name>``: every series of every ranking with the next one; empty without two series in a cell.
 
