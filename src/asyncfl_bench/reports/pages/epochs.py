@@ -17,12 +17,11 @@ from .item import VERDICTS, Page, number
 from .looks import Look
 from .measures import held_at, unsteadiness
 from .panels import Panel, draw_panels
-from .racing import limits_text, measured_table
+from .racing import TARGET_TEXT, few_seeds, limits_text, measure_text, measured_table
 from .reached import TIME, Reached, reached
 from .scores import Scores
 from .selection import Series, cell_label
 from .statistics import paired
-from .wording import leaders_text, noise_text
 
 KAPPA, EPOCHS = "algorithm.kappa", "client.local_epochs"
 ADAPTIVE = "adaptive"
@@ -39,8 +38,8 @@ def epochs_parts(page: Page) -> list[str]:
         return ["No run has a test accuracy, so there is nothing to compare."]
     parts = ["## In words", _words(found), "## Test accuracy in virtual time", _curves(page, found)]
     parts += ["## The course of K", *_course(page, found)]
-    parts += ["## Reached", limits_text(found), measured_table(page, "measured", found), _against_constant(page, found)]
-    return parts
+    parts += ["## Reached", f"{limits_text(found)} {TARGET_TEXT}", measured_table(page, "measured", found)]
+    return [*parts, _against_constant(page, found)]
 
 
 def _renamed(page: Page):
@@ -87,7 +86,7 @@ def _words(found: list[Reached]) -> str:
         "time to a common target": [one.to_target for one in found],
         "steadiness (change between evaluations after 90 %)": [_steadiness(one) for one in found],
     }
-    lines = [f"- **By {text}** {leaders_text(scores)}. {noise_text(scores)}" for text, scores in measures.items()]
+    lines = [*(measure_text(text, scores) for text, scores in measures.items()), *few_seeds(found)]
     lines.append(
         "- The paper says that adaptive K converges faster and more smoothly than constant K. Its runs with constant K "
         "were not published, so no number stands beside these."

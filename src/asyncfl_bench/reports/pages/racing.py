@@ -19,6 +19,7 @@ _MEASURES = {
     "to_target": "time to a common target",
 }
 _PUBLISHED = ("best", "to_share")
+TARGET_TEXT = "Common target: 90 % of the lowest mean best of its cell, the same accuracy for every method."
 
 
 def limits_text(found: list[Reached]) -> str:
@@ -28,9 +29,8 @@ def limits_text(found: list[Reached]) -> str:
     short = "" if limits == [300] else ", less than the paper's 300, because runs end there"
     return (
         f"All numbers are within {until} units of virtual time{short}. Best: the highest evaluated test accuracy. Time "
-        "to 90 %: the first evaluation at 90 % of the run's own best, so a method that stays low may be quick. Common "
-        "target: 90 % of the lowest mean best of its cell, the same accuracy for every method. Uploads: those that "
-        "arrived; lost ones are not counted."
+        "to 90 %: the first evaluation at 90 % of the run's own best, so a method that stays low may be quick. "
+        "Uploads: those that arrived; lost ones are not counted."
     )
 
 
@@ -38,18 +38,9 @@ def words(page: Page, found: list[Reached]) -> str:
     """Who leads by each measure, agreement with the published order, and what the seeds' noise leaves of it."""
     lines = []
     for measure, text in _MEASURES.items():
-        scores = [getattr(one, measure) for one in found]
-        said = [f"- **By {text}** {leaders_text(scores)}."]
-        if measure in _PUBLISHED:
-            said.append(_agreement(found, measure))
-        said.append(noise_text(scores))
-        values = [value for one in scores for of_seed in one.final.values() for value in of_seed.values()]
-        if missed := sum(map(math.isnan, values)):
-            said.append(f"{missed} of {len(values)} runs never come to it; their methods have no mean and rank last.")
-        lines.append(" ".join(said))
-    seeds = max(len(of_seed) for one in found for of_seed in one.best.final.values())
-    if seeds < 5:
-        lines.append(f"- **Only {seeds} seed{'s' if seeds > 1 else ''}**, the paper has five repeats: read with care.")
+        agreed = _agreement(found, measure) if measure in _PUBLISHED else ""
+        lines.append(measure_text(text, [getattr(one, measure) for one in found], agreed))
+    lines += few_seeds(found)
     if any(printed.place_of(one.cell) in printed.figure3() for one in found):
         real = [printed.is_real(one, page.combination.scale) for one in found]
         if not all(real):
@@ -59,6 +50,22 @@ def words(page: Page, found: list[Reached]) -> str:
                 "here and there, not whether the paper's numbers are right."
             )
     return "\n".join(lines)
+
+
+def measure_text(text: str, scores: list[Scores], more: str = "") -> str:
+    """One line about one measure: who leads, ``more``, what is noise, and how many runs have no number."""
+    said = [f"- **By {text}** {leaders_text(scores)}.", more, noise_text(scores)]
+    values = [value for one in scores for of_seed in one.final.values() for value in of_seed.values()]
+    if missed := sum(map(math.isnan, values)):
+        said.append(f"{missed} of {len(values)} runs never come to it; their methods have no mean and rank last.")
+    return " ".join(part for part in said if part)
+
+
+def few_seeds(found: list[Reached]) -> list[str]:
+    """A line of warning where there are fewer seeds than the paper has repeats."""
+    seeds = max(len(of_seed) for one in found for of_seed in one.best.final.values())
+    plural = "s" if seeds > 1 else ""
+    return [f"- **Only {seeds} seed{plural}**, the paper has five repeats: read with care."] if seeds < 5 else []
 
 
 def _agreement(found: list[Reached], measure: str) -> str:

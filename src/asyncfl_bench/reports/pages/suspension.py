@@ -11,7 +11,7 @@ from .comparison import percent_curve
 from .item import VERDICTS, Page, number
 from .lines import LinePanel, draw_line_panels
 from .panels import Panel, draw_panels
-from .racing import limits_text, measured_table, orders_part, published_parts, words
+from .racing import TARGET_TEXT, limits_text, measured_table, orders_part, published_parts, words
 from .reached import TIME, Reached, reached
 from .selection import Series
 from .statistics import paired
@@ -26,7 +26,12 @@ def curve_parts(page: Page) -> list[str]:
     if not found:
         return [NOTHING]
     parts = ["## In words", words(page, found), "## Test accuracy in virtual time", *_curves(page, found)]
-    parts += ["## Reached", limits_text(found), measured_table(page, "measured", found), *_neighbours(page, found)]
+    parts += [
+        "## Reached",
+        f"{limits_text(found)} {TARGET_TEXT}",
+        measured_table(page, "measured", found),
+        *_neighbours(page, found),
+    ]
     return [*parts, "## Orders", orders_part(page, found), *published_parts(page, found)]
 
 
@@ -36,7 +41,7 @@ def suspension_parts(page: Page) -> list[str]:
     if not found:
         return [NOTHING]
     parts = ["## In words", words(page, found), "## Against the probability of suspension", _against_p(page, found)]
-    parts += [limits_text(found), _cost(page, found)]
+    parts += [f"{limits_text(found)} {TARGET_TEXT}", _cost(page, found)]
     for paper in dict.fromkeys(one.cell[0] for one in found):
         of_paper = [one for one in found if one.cell[0] == paper]
         name = f"measured_{paper.rpartition('/')[2]}"
@@ -69,7 +74,7 @@ def _curves(page: Page, found: list[Reached]) -> list[str]:
         alt = f"Test accuracy in virtual time, P = {p}: mean over seeds, band of one sample standard deviation.{also}"
         parts.append(page.folder.figure(name, figure, alt, vector=len(found) <= 3))
         if apart:
-            figure = draw_panels(apart, "seconds", columns=3, held=True)
+            figure = draw_panels(apart, "seconds", columns=3)
             alt = f"The paper's curves, P = {p}, on its own data: mean of its repeats, with its processes' start-up."
             parts.append(page.folder.figure(f"published_{name}", figure, alt))
     return parts
