@@ -66,13 +66,14 @@ class FleetFile:
         return BenchError(f"{self.path}, {self.where(row)}: {said}")
 
     def _numbers(self, name: str, values: list) -> list[float]:
+        least = math.ulp(0.0) if name in POSITIVE else 0.0
         numbers = []
         for row, value in enumerate(values):
             try:
                 number = float(value)
             except (TypeError, ValueError):
                 number = math.nan
-            if not math.isfinite(number) or number < 0 or (number == 0 and name in POSITIVE):
+            if not least <= number < math.inf:
                 wanted = "a number > 0" if name in POSITIVE else "a number >= 0"
                 raise self.refusal(row, f"{name} must be {wanted}, found {_text(value) or 'nothing'}")
             numbers.append(number)
@@ -98,7 +99,7 @@ def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
             names = [name.strip() for name in next(reader, [])]
             lines, rows = [], []
             for cells in reader:
-                if not any(cell.strip() for cell in cells):
+                if not "".join(cells).strip():
                     continue
                 if len(cells) != len(names):
                     said = f"must have {len(names)} values, one per column, found {len(cells)}"
@@ -131,6 +132,8 @@ def _in_order(ids: set[str]) -> list[str]:
 
 def _text(value: object) -> str:
     """What is in a cell; nothing for a missing value."""
+    if isinstance(value, str):
+        return value.strip()
     if value is None or value != value:
         return ""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
