@@ -123,6 +123,7 @@ class Simulation:
         self._samples_n = [int(s) for s in clients.samples_n]
         self._hand_out_when = schedule.config.hand_out
         self._started = False
+        self._moved_in_tick = False  # the model has moved in a tick that the budget cut short
         self._unmoved = 0  # uploads, lost ones included, since the model last changed
         delay.start(clients.n, streams, model_bytes=model_d.numel() * model_d.element_size())
         availability.start(clients.n, streams)
@@ -198,7 +199,7 @@ class Simulation:
         if self._beyond(tick):
             return "virtual_time"
         self.counters.virtual_time = tick
-        moved = False
+        moved, self._moved_in_tick = self._moved_in_tick, False
         due = []
         while self._due and self._due[0][0] <= tick:
             due.append(heapq.heappop(self._due))
@@ -207,8 +208,10 @@ class Simulation:
         last = arriving[-1] if arriving else None
         for place, (_, sequence) in enumerate(due):
             moved |= self._arrive(self.in_flight.pop(sequence), tick_after=sequence == last)
-            # a rule that steps once per tick gets the whole tick
-            if not self.rule.moves_each_tick and (ended_by := self.spent()) is not None:
+            # a rule that steps once per tick gets the whole tick; after its last arrival a tick is over in any case
+            rest = not self.rule.moves_each_tick and place + 1 < len(due)
+            if rest and (ended_by := self.spent()) is not None:
+                self._moved_in_tick = moved
                 for event in due[place + 1 :]:  # they stay in flight
                     heapq.heappush(self._due, event)
                 return ended_by
@@ -394,6 +397,7 @@ class Simulation:
             "free_places": self.free_places,
             "count_n": list(self._count_n),
             "started": self._started,
+            "moved_in_tick": self._moved_in_tick,
             "unmoved": self._unmoved,
             "schedule": self.schedule.state_dict(),
         }
@@ -406,4 +410,5 @@ class Simulation:
         self.dispatches, self.free_places = state["dispatches"], state["free_places"]
         self._count_n = list(state["count_n"])
         self._started, self._unmoved = state["started"], state["unmoved"]
+        self._moved_in_tick = state.get("moved_in_tick", False)  # older checkpoints do not say
         self.schedule.load_state_dict(state["schedule"])
