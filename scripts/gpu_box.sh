@@ -3,11 +3,12 @@
 #
 #   scripts/gpu_box.sh DATA OUT [MINUTES]
 #
-# DATA     data directory with cifar10.npz (and cifar100.npz), or an empty one if this machine can download
+# DATA     data directory with cifar10.npz (and cifar100.npz, shakespeare-speeches.jsonl, femnist.npz), or an empty one
+#          if this machine can download
 # OUT      results: a log per step, the benchmark as Markdown, run directories without weights as .tar.gz, pages
 # MINUTES  for the sweeps together (default 600); the checks and the benchmark before them take about ten
 set -u
-if [ $# -lt 2 ]; then sed -n '2,8p' "$0"; exit 2; fi
+if [ $# -lt 2 ]; then sed -n '2,9p' "$0"; exit 2; fi
 data=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2"); minutes=${3:-600}
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
@@ -34,9 +35,13 @@ keep() { # what a sweep has so far, small enough to send; the pages are made aga
     tar czf "$out/$(echo "$1" | tr / -).tar.gz" --exclude='*.pt*' --exclude='.lock' -C "$out" "runs/$1" 2> "$out/keep.log"
     "$python" -m asyncfl_bench.reports.cli all --runs "$out/runs" --out "$out/results" > "$out/pages.log" 2>&1
 }
-for sweep in ace/figure2 ace/figure3a ace/figure_a3 ace/figure_a1 ace/figure3b ace/figure_a2; do
-    step "${sweep//\//-}" "$(left)" "$python" -m asyncfl_bench.cli -m sweep="$sweep" scale=paper device=cuda \
-        progress=false data_dir="$data" output_dir="$out/runs" checkpoint.at_end_mib=0 tracking=local
-    keep "$sweep"
-done
+sweep() { # NAME [OVERRIDE...]
+    local name=$1; shift
+    step "${name//\//-}${1:+-${1##*/}}" "$(left)" "$python" -m asyncfl_bench.cli -m sweep="$name" scale=paper device=cuda \
+        progress=false data_dir="$data" output_dir="$out/runs" checkpoint.at_end_mib=0 tracking=local "$@"
+    keep "$name"
+}
+sweep ace/figure2
+for set in shakespeare femnist synthetic; do sweep asyncfeded/figure2 paper=asyncfeded/$set; done
+for name in ace/figure3a ace/figure_a3 ace/figure_a1 ace/figure3b asyncfeded/figure4 ace/figure_a2; do sweep "$name"; done
 echo "results are in $out"

@@ -157,10 +157,18 @@ def sweep_name(overrides: list[str]) -> str | None:
 
 def _compose(overrides: list[str]) -> Settings:
     config = _hydra_config(overrides)
+    _check_profile(config.hydra.runtime.choices)
     settings = check_settings(config, dict(config.hydra.runtime.choices))
     if any(_key_of(o) == "hydra.run.dir" for o in overrides):
         settings.place = Path(config.hydra.run.dir).expanduser()
     return settings
+
+
+def _check_profile(choices) -> None:
+    """A profile other than `paper` is a tuning of its own: refused where a paper has none."""
+    tuned = config_directory() / "hyperparameters" / choices.paper / choices.profile
+    if choices.paper != "none" and not tuned.is_dir():
+        raise ConfigError("profile", choices.profile, f"must be paper: nothing else is there for paper={choices.paper}")
 
 
 def settings_of_job(config, hydra_config) -> Settings:
@@ -265,11 +273,18 @@ def _check_key(key: str, value: str, tree, known_groups: dict[str, str]) -> None
                 names = sorted({*names, *known_groups})
             inside = f" of {'.'.join(walked)}" if walked else ""
             shown = [name for name in names if name != "_target_"]
-            raise ConfigError(
-                key, value, f"no such setting{inside}{did_you_mean(word, shown)}; known: {', '.join(shown)}"
-            )
+            known = f"; known: {', '.join(shown)}" if shown else ""
+            others = _choices_with(walked[0], word) if len(walked) == 1 else []
+            near = f", except with {walked[0]}={'|'.join(others)}" if others else did_you_mean(word, shown)
+            raise ConfigError(key, value, f"no such setting{inside}{near}{known}")
         walked.append(word)
         node = node._get_node(word)
+
+
+def _choices_with(group: str, setting: str) -> list[str]:
+    """The choices of a group whose yaml has this setting."""
+    files = sorted((config_directory() / group).glob("*.yaml")) if group in PARTS else []
+    return [file.stem for file in files if f"\n{setting}:" in file.read_text()]
 
 
 def _key_of(text: str) -> str:

@@ -292,6 +292,9 @@ def _resolve_across(settings: Settings) -> None:
     check(not both, "horizon", "long", "standard with profile=fair, which has 20 000 uploads for all already")
     root, budget, parts = settings.root, settings.budget, settings.parts
     rule, client = parts["algorithm"].config, parts["client"].config
+    factors = getattr(parts["delay"].config, "client_factors", None)
+    wanted = f"a number for each of the {root.n_clients} clients"
+    check(factors is None or len(factors) == root.n_clients, "delay.client_factors", factors, wanted)
     schedule, delay = parts["schedule"].config, parts["delay"].config
     if root.clock == "auto":
         root.clock = "ticks" if delay.unit == "ticks" else "time"
@@ -302,16 +305,20 @@ def _resolve_across(settings: Settings) -> None:
         root.concurrency = n
 
     target = parts["algorithm"].target
+    # uploads that one server iteration takes, when none is lost
+    per_iteration = root.concurrency if target.moves_each_round else getattr(rule, "buffer_size", 1)
     algorithm = settings.choices.get("algorithm", "this algorithm")
-    for key, value in rule.for_clients().items():
-        was = getattr(client, key)
-        said = f"left alone under algorithm={algorithm}, whose own settings decide it ({value:g})"
+    for key, own in rule.for_clients().items():
+        was, value = getattr(client, key), getattr(rule, own)
+        said = f"left alone under algorithm={algorithm}: set algorithm.{own}, which decides it ({value:g})"
         check(was in (getattr(type(client)(), key), value), f"client.{key}", was, said)
         setattr(client, key, value)
     if hasattr(rule, "horizon"):
-        _resolve_eta(rule, budget, n)
-    if hasattr(rule, "k_initial") and rule.k_initial is None:
-        rule.k_initial = client.workload.k
+        _resolve_eta(rule, budget, n, per_iteration)
+    if hasattr(rule, "k_initial"):
+        rule.k_initial = rule.k_initial or client.workload.k
+        ok = rule.k_max is None or rule.k_initial <= rule.k_max
+        check(ok, "algorithm.k_max", rule.k_max, f"at least the first K, which is {rule.k_initial}, or null for no cap")
     if schedule.hand_out == "auto":
         schedule.hand_out = "at_round" if target.moves_each_round else "immediate"
     said = f"auto or at_round for {algorithm}, whose server steps once everybody in a round has reported"
@@ -326,7 +333,7 @@ def _resolve_across(settings: Settings) -> None:
     if hasattr(away, "at_iteration") and away.at_iteration is None:
         total = budget.server_iterations
         if total is None and budget.uploads is not None and getattr(rule, "step_on", "arrival") == "arrival":
-            total = budget.uploads // getattr(rule, "buffer_size", 1)
+            total = budget.uploads // per_iteration
         if total is None:  # a tick takes as many uploads as happen to arrive
             said = "half the budget is known in server iterations only, or in uploads per arrival; set a number"
             raise ConfigError("availability.at_iteration", None, said)
@@ -364,11 +371,11 @@ def _resolve_across(settings: Settings) -> None:
     parts["diagnostics"].target.check_run(settings)
 
 
-def _resolve_eta(rule, budget, n: int) -> None:
+def _resolve_eta(rule, budget, n: int, per_iteration: int) -> None:
     """A server step of null is c * sqrt(n / T)."""
     horizon = rule.horizon or budget.server_iterations
     if horizon is None and budget.uploads is not None:
-        horizon = max(1, budget.uploads // getattr(rule, "buffer_size", 1))
+        horizon = max(1, budget.uploads // per_iteration)
     rule.horizon = None  # it has said all it can through eta: runs of one eta are the same run
     if rule.eta is None:
         if horizon is None:

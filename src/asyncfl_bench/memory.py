@@ -48,6 +48,7 @@ class Vectors:
     cache       how the rule, or with ``on_clients`` its clients, keep a vector of each client; None: they do not
     versions    models kept for pending work at most
     computing   vectors of d floats for uploads not yet used and for computing them, the model included
+    chosen      the cache is a setting, so another one may be advised
     """
 
     d: int
@@ -57,6 +58,7 @@ class Vectors:
     on_clients: bool
     versions: int
     computing: int
+    chosen: bool = True
 
     def needs(self, n: int, cache: CacheConfig | None = None) -> Needs:
         """For n clients, with another cache if one is given."""
@@ -108,7 +110,7 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path) -> 
 
 
 def _other_caches(vectors: Vectors, device: str) -> list[dict[str, str]]:
-    if vectors.cache is None:
+    if vectors.cache is None or not vectors.chosen:
         return []
     places = [{"place": place} for place in (["disk"] if device == "cpu" else ["host", "disk"])]
     return places if vectors.on_clients else [*places, {"precision": "bf16"}, {"precision": "int8"}]

@@ -273,8 +273,8 @@ class Run:
         world.model_d.copy_(state["model_d"])
         world.simulation.load_state_dict(state["simulation"])
         world.rule.load_state_dict(state["rule"])
-        in_flight = list(world.simulation.in_flight.values())
-        world.executor.load_state_dict(state["executor"], world.model_d, in_flight)
+        computed = [work for work in world.simulation.in_flight.values() if not work.lost]  # the executor's share
+        world.executor.load_state_dict(state["executor"], world.model_d, computed)
         self.arrivals.load_state_dict(state["arrivals"])
         self.steps.load_state_dict(state["steps"])
         world.diagnostics.load_state_dict(state["diagnostics"]["state"])
@@ -302,6 +302,7 @@ class Run:
             "delay": settings.choices.get("delay"),
             "seed": settings.root.seed,
             "parameters": world.task.flat.d,
+            "data_source": world.task.source,
             "final": self.last,
             "best": self.best,
             "diagnostics": self._diagnostics(),

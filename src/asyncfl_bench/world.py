@@ -51,6 +51,7 @@ class World:
             cores=self.cores,
             perceptron=flat.perceptron is not None,
             has_statistics=flat.has_statistics,
+            recurrent=flat.recurrent,
         )
         environment.set_threads(self.cores if flat.d >= environment.SMALL_MODEL else 1)
         environment.reset_peak_memory(self.device)
@@ -72,19 +73,22 @@ class World:
             statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
         )
         cache: CacheConfig | None = getattr(parts["algorithm"].config, "cache", None)
+        chosen = cache is not None
         if cache is None and self.rule.clients_keep:
             cache = CacheConfig()  # the clients'
         versions, uploads = memory.most_in_use(settings, self.task.clients, streams, self.executor, flat.d)
         measuring = self.diagnostics.vectors(self.rule, n, root.concurrency)
+        one_step = client.one_step and not hasattr(parts["algorithm"].config, "k_initial")  # else K may grow
         vectors = memory.Vectors(
             d=flat.d,
             tensors=len(flat.lengths),
             rule=self.rule.vectors(n),
             cache=cache,
             on_clients=self.rule.clients_keep is not None,
+            chosen=chosen,
             versions=versions,
             # the model, as it is, as it was at first and as it was last logged
-            computing=uploads + self.executor.vectors(1 if client.one_step else 2) + 3 + measuring,
+            computing=uploads + self.executor.vectors(1 if one_step else 2) + 3 + measuring,
         )
         memory.refuse_if_too_large(vectors, n, self.device, settings.directory)
         self.needs = vectors.needs(n)

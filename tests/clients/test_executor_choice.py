@@ -78,6 +78,9 @@ def test_the_same_settings_give_the_same_bits_twice(executor):
         ({"perceptron": False, "cores": 1}, "sequential"),
         ({"perceptron": False, "device": "cuda"}, "batched"),
         ({"perceptron": False, "has_statistics": True}, "sequential"),
+        ({"perceptron": False, "recurrent": True}, "threads"),
+        ({"perceptron": False, "recurrent": True, "cores": 1}, "sequential"),
+        ({"perceptron": False, "recurrent": True, "device": "cuda"}, "sequential"),
     ],
 )
 def test_auto_chooses_by_device_and_model(facts, expected):
@@ -90,3 +93,29 @@ def test_a_choice_that_cannot_work_is_refused():
         executor_class("batched", device="cpu", cores=2, perceptron=False, has_statistics=True)
     with pytest.raises(ConfigError, match="executor=threads"):
         executor_class("threads", device="cuda", cores=2, perceptron=False, has_statistics=False)
+    facts = {"cores": 2, "perceptron": False, "has_statistics": False, "recurrent": True}
+    with pytest.raises(ConfigError, match="executor=batched: must be sequential or threads or auto with a recurrent"):
+        executor_class("batched", device="cpu", **facts)
+    for wanted in ("batched", "threads"):
+        with pytest.raises(
+            ConfigError, match=f"executor={wanted}: must be sequential or auto with a recurrent network"
+        ):
+            executor_class(wanted, device="cuda:0", **facts)
+
+
+def test_a_recurrent_network_runs_in_threads_with_the_bits_of_one_after_another(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 80, (90, 80), dtype=np.uint8)
+    np.savez(tmp_path / "shakespeare.npz", x=x, y=x[:, -1], client=np.repeat(np.arange(3), 30))
+    words = ["dataset=shakespeare", "model=lstm", "model.hidden=8", "n_clients=3", f"data_dir={tmp_path}"]
+    words += ["algorithm=fedbuff", "algorithm.buffer_size=2", "client.local_steps=2", "budget.server_iterations=4"]
+    words += ["evaluation.validation_share=0.2"]
+    trace, weights, result = outcome("auto", words)
+    sequential_trace, sequential_weights, _ = outcome("sequential", words)
+    assert result.summary["executor"] == "threads" and result.summary["data_source"] == "shakespeare.npz"
+    pd.testing.assert_frame_equal(trace, sequential_trace, check_exact=True)
+    assert all(torch.equal(weights[name], sequential_weights[name]) for name in weights)
+    assert 3.5 < result.metrics["validation/loss"][0] < 5
+    assert trace.groupby("client").samples.first().sum() == 65  # of 81 to train 16 are held back
+    with pytest.raises(ConfigError, match="executor=batched"):
+        outcome("batched", words)

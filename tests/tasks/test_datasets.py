@@ -286,6 +286,42 @@ def test_a_synthetic_client_is_the_same_among_few_and_many():
     assert not np.array_equal(synthetic(2, seed=1).x_train[:5], few.x_train[:5])
 
 
+def test_asyncfededs_sizes_are_those_its_published_runs_show():
+    data = synthetic(10, size_factor=5, size_seed=0)
+    sizes = [9545, 855, 2180, 24380, 11685, 285, 2075, 450, 470, 870]
+    assert [len(own) for own in data.natural] == [size * 9 // 10 for size in sizes]
+    assert len(data.y_train) + len(data.y_test) == sum(sizes) == 52_795 and len(data.y_test) == 5282
+    other = synthetic(10, seed=1, size_factor=5, size_seed=0)
+    assert [len(own) for own in other.natural] == [len(own) for own in data.natural]
+    assert not np.array_equal(other.x_train[:5], data.x_train[:5])  # the seed still draws the samples
+
+
+def test_synthetic_sizes_from_the_runs_seed_are_what_they_always_were():
+    data = synthetic(4)
+    assert [len(own) for own in data.natural] == [224, 67, 328, 54] and len(data.y_test) == 77
+    np.testing.assert_allclose(
+        data.x_train[0, :3], [-2.3895833492279053, -2.030946731567383, -1.6055824756622314], rtol=1e-6
+    )
+    assert np.bincount(data.y_train, minlength=10).tolist() == [0, 11, 0, 43, 0, 67, 0, 0, 328, 224]
+
+
+def test_another_size_of_a_synthetic_client_changes_how_many_samples_it_has_and_not_which():
+    few, many = synthetic(3, test_share=0.5), synthetic(3, test_share=0.5, size_factor=3)
+    other = synthetic(3, test_share=0.5, size_seed=4)
+    for client in range(3):
+        x, x_more, x_other = (data.x_train[data.natural[client]] for data in (few, many, other))
+        least = min(len(x), len(x_other))
+        assert len(x_more) >= 3 * len(x)
+        np.testing.assert_array_equal(x_more[: len(x)], x)
+        np.testing.assert_array_equal(x_other[:least], x[:least])
+
+
+@pytest.mark.parametrize("key, value", [("size_factor", 0), ("size_seed", -1), ("size_seed", 2**32)])
+def test_impossible_synthetic_sizes_are_refused_by_key(key, value):
+    with pytest.raises(ConfigError, match=rf"^{key}={value}: must be an integer"):
+        SyntheticConfig(**{key: value})
+
+
 def test_synthetic_refuses_another_number_of_clients():
     with pytest.raises(ConfigError, match=r"^clients=20: must be null or equal n_clients=30"):
         synthetic(30, clients=20)

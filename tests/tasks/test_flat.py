@@ -13,6 +13,8 @@ from asyncfl_bench.tasks.models import (
     CnnConfig,
     LeNet5,
     LeNet5Config,
+    Lstm,
+    LstmConfig,
     Mlp,
     MlpConfig,
     ResNet18,
@@ -188,3 +190,70 @@ def test_batch_norm_is_refused_for_stacked_models():
     w_pd = flat_model.initial_d().repeat(2, 1)
     with pytest.raises(BenchError, match="norm=group"):
         flat_model.stacked_gradient(w_pd, x, y, torch.full((2, 3), 1 / 3), torch.empty_like(w_pd))
+
+
+# --- recurrent networks
+
+
+def lstm(seed=3):
+    return Lstm(LstmConfig(hidden=24)).build((80,), 80, seed, 80)
+
+
+def tokens(b, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, 80, (b, 80), generator=generator, dtype=torch.uint8)
+    return x, torch.randint(0, 80, (b,), generator=generator)
+
+
+def test_an_lstms_flat_gradient_is_autograds_on_a_plain_module_at_any_vector(recwarn):
+    flat_model, plain, (x, y) = FlatModel(lstm()), lstm(), tokens(6)
+    out_d = torch.empty(flat_model.d)
+    for seed in range(3):
+        w_d = near(flat_model.initial_d(), seed)
+        torch.nn.utils.vector_to_parameters(w_d, plain.parameters())
+        loss = F.cross_entropy(plain(x), y)
+        expected_d = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(plain.parameters()))])
+        assert flat_model.gradient(w_d, x, y, out_d).item() == loss.item() and torch.equal(out_d, expected_d)
+        torch.testing.assert_close(flat_model.logits(w_d, x).clone(), plain(x), rtol=1e-5, atol=1e-6)
+    assert not recwarn.list
+
+
+def test_an_lstms_weights_stay_views_of_the_vector_after_flattening_moving_and_copying():
+    flat_model, (x, y) = FlatModel(lstm()), tokens(3)
+    first_d, second_d = near(flat_model.initial_d(), 1), near(flat_model.initial_d(), 2)
+    wanted_d, out_d = torch.empty_like(first_d), torch.empty_like(first_d)
+    FlatModel(lstm()).gradient(second_d, x, y, wanted_d)
+    for model in (flat_model, flat_model.twin(), flat_model.to("cpu")):
+        model.gradient(first_d, x, y, out_d)
+        model.module.lstm.flatten_parameters()
+        model.gradient(second_d, x, y, out_d)
+        assert torch.equal(out_d, wanted_d)
+        storage = second_d.untyped_storage().data_ptr()
+        assert all(p.untyped_storage().data_ptr() == storage for p in model.module.lstm.parameters())
+
+
+def test_moving_a_model_binds_it_again_whatever_its_layers_did_with_their_weights():
+    class Compacting(torch.nn.Linear):
+        """As a recurrent layer on a GPU: being moved, it puts its weights into memory of its own."""
+
+        def _apply(self, fn, recurse=True):
+            super()._apply(fn, recurse)
+            for parameter in self.parameters():
+                parameter.data = parameter.data.clone()
+            return self
+
+    flat_model = FlatModel(torch.nn.Sequential(Compacting(4, 3)))
+    w_d = flat_model._initial_d
+    flat_model.to("cpu")
+    storage = w_d.untyped_storage().data_ptr()
+    assert all(p.untyped_storage().data_ptr() == storage for p in flat_model.module.parameters())
+
+
+def test_recurrent_layers_are_refused_for_stacked_models():
+    flat_model, (x, y) = FlatModel(lstm()), tokens(4)
+    assert flat_model.recurrent and flat_model.twin().recurrent and not flat("cnn")[0].recurrent
+    w_pd = flat_model.initial_d().repeat(2, 1)
+    with pytest.raises(BenchError, match="recurrent layers"):
+        flat_model.stacked_gradient(
+            w_pd, x.view(2, 2, 80), y.view(2, 2), torch.full((2, 2), 0.5), torch.empty_like(w_pd)
+        )

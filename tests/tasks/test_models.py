@@ -9,8 +9,12 @@ from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tasks.models import (
     Cnn,
     CnnConfig,
+    CnnOnePool,
+    CnnOnePoolConfig,
     LeNet5,
     LeNet5Config,
+    Lstm,
+    LstmConfig,
     Mlp,
     MlpConfig,
     ResNet18,
@@ -20,7 +24,14 @@ from asyncfl_bench.tasks.models import (
 )
 
 RESNET = ResNet18(ResNet18Config())
-ALL = [Softmax(SoftmaxConfig()), Mlp(MlpConfig()), LeNet5(LeNet5Config()), Cnn(CnnConfig()), RESNET]
+ALL = [
+    Softmax(SoftmaxConfig()),
+    Mlp(MlpConfig()),
+    LeNet5(LeNet5Config()),
+    Cnn(CnnConfig()),
+    CnnOnePool(CnnOnePoolConfig()),
+    RESNET,
+]
 
 
 def parameters(module):
@@ -43,6 +54,41 @@ def test_small_digits_pass_where_the_docs_say_so(model):
 )
 def test_lenet5_has_the_classical_number_of_parameters(shape, classes, d):
     assert parameters(LeNet5(LeNet5Config()).build(shape, classes, 0)) == d
+
+
+def test_the_cnn_with_one_pooling_flattens_to_9216_on_femnist():
+    module = CnnOnePool(CnnOnePoolConfig()).build((1, 28, 28), 62, 0)
+    # 28 - 2 - 2 = 24 pixels after two convolutions without padding, 12 after pooling: 64 * 12 * 12 = 9216
+    assert parameters(module) == (9 + 1) * 32 + (9 * 32 + 1) * 64 + (9216 + 1) * 62 == 590_270
+
+
+def test_the_lstm_for_shakespeare_has_the_parameters_of_its_layers():
+    module = Lstm(LstmConfig()).build((80,), 80, 0, 80)
+    # embedding, four gates of two layers with two biases each, linear
+    assert parameters(module) == 80 * 8 + 4 * 256 * (8 + 256 + 2) + 4 * 256 * (256 + 256 + 2) + 257 * 80 == 819_920
+    small = Lstm(LstmConfig(embedding=3, hidden=5, layers=1)).build((7,), 4, 0, 6)
+    assert parameters(small) == 6 * 3 + 4 * 5 * (3 + 5 + 2) + 6 * 4
+    assert small(torch.zeros(2, 7, dtype=torch.uint8)).shape == (2, 4)
+
+
+def test_the_lstm_reads_every_token_and_the_last_ones_differently_from_the_first():
+    module = Lstm(LstmConfig(hidden=16)).build((5,), 6, 1, 6)
+    x = torch.tensor([[0, 1, 2, 3, 4], [5, 1, 2, 3, 4], [0, 1, 2, 3, 5], [4, 3, 2, 1, 0]], dtype=torch.uint8)
+    logits = module(x)
+    assert all(not torch.allclose(logits[i], logits[j], atol=1e-7) for i in range(4) for j in range(i))
+
+
+def test_the_lstms_initial_weights_depend_on_the_seed_alone():
+    built = [
+        torch.cat([p.flatten() for p in Lstm(LstmConfig()).build((80,), 80, s, 80).parameters()]) for s in (5, 5, 6)
+    ]
+    assert torch.equal(built[0], built[1]) and not torch.equal(built[0], built[2])
+
+
+@pytest.mark.parametrize("key", ["embedding", "hidden", "layers"])
+def test_an_lstm_without_width_is_refused_by_key(key):
+    with pytest.raises(ConfigError, match=f"^{key}=0: must be an integer >= 1"):
+        LstmConfig(**{key: 0})
 
 
 def test_resnet18_for_cifar10_has_its_known_number_of_parameters_under_both_norms():
@@ -86,6 +132,7 @@ def test_mlp_has_the_widths_asked_for():
     [
         (LeNet5(LeNet5Config()), (1, 8, 8), "lenet5: needs images of at least 12x12 pixels, the data set has 8x8"),
         (Cnn(CnnConfig()), (60,), "cnn: needs images, the data set has 60 features"),
+        (CnnOnePool(CnnOnePoolConfig()), (1, 5, 9), "cnn_one_pool: needs images of at least 6x6 pixels"),
         (ResNet18(ResNet18Config(norm="batch")), (1, 8, 8), "resnet18: needs images of at least 16x16"),
     ],
 )
@@ -97,6 +144,7 @@ def test_samples_a_model_cannot_take_are_refused(model, shape, message):
 def test_the_smallest_allowed_images_pass():
     assert LeNet5(LeNet5Config()).build((1, 12, 12), 10, 0)(torch.zeros(1, 1, 12, 12)).shape == (1, 10)
     assert Cnn(CnnConfig()).build((1, 4, 4), 10, 0)(torch.zeros(1, 1, 4, 4)).shape == (1, 10)
+    assert CnnOnePool(CnnOnePoolConfig()).build((1, 6, 6), 10, 0)(torch.zeros(1, 1, 6, 6)).shape == (1, 10)
     batch = ResNet18(ResNet18Config(norm="batch")).build((1, 16, 16), 10, 0).train()
     assert batch(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
 

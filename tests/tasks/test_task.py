@@ -11,7 +11,18 @@ from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.data import Data, Scale
 from asyncfl_bench.tasks.datasets import Digits, DigitsConfig
 from asyncfl_bench.tasks.flat import FlatModel
-from asyncfl_bench.tasks.models import Cnn, CnnConfig, LeNet5, LeNet5Config, Mlp, MlpConfig, Softmax, SoftmaxConfig
+from asyncfl_bench.tasks.models import (
+    Cnn,
+    CnnConfig,
+    LeNet5,
+    LeNet5Config,
+    Lstm,
+    LstmConfig,
+    Mlp,
+    MlpConfig,
+    Softmax,
+    SoftmaxConfig,
+)
 from asyncfl_bench.tasks.partition import (
     Dirichlet,
     DirichletConfig,
@@ -204,3 +215,64 @@ def test_a_data_set_with_other_clients_is_refused_by_its_full_key():
     settings = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"}
     with pytest.raises(ConfigError, match=r"^dataset\.clients=3: must be null or equal n_clients=4"):
         build_task(dataset, Natural(NaturalConfig()), Softmax(SoftmaxConfig()), **settings)
+
+
+# --- token ids
+
+
+class Copying:
+    """Six symbols in rows of 10; the label is the last but one token. 400 to train by four clients, 300 to test."""
+
+    def load(self, data_dir, streams, n_clients):
+        x = np.random.default_rng(0).integers(0, 6, (700, 10), dtype=np.uint8)
+        y = x[:, -2].astype(np.int64)
+        natural = np.split(np.arange(400), 4)
+        return Data(x[:400], y[:400], x[400:], y[400:], classes=6, natural=natural, symbols=6)
+
+
+def copying(model=None, **settings):
+    settings = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"} | settings
+    model = model or Lstm(LstmConfig(hidden=16, layers=1))
+    return build_task(Copying(), Natural(NaturalConfig()), model, **settings)
+
+
+def test_token_ids_stay_integers_on_their_way_to_the_network():
+    task, data = copying(), Copying().load(None, None, 4)
+    x_b, y_b = task.batch(np.array([3, 0, 399]))
+    assert x_b.dtype == torch.uint8 and y_b.dtype == torch.int64
+    np.testing.assert_array_equal(x_b.numpy(), data.x_train[[3, 0, 399]])
+    x_pb, _ = task.batch(np.array([[3, 0], [1, 2]]))
+    assert x_pb.shape == (2, 2, 10) and torch.equal(x_pb[0, 1], x_b[1])
+
+
+def test_an_lstm_learns_to_copy_a_token():
+    task, rng = copying(), np.random.default_rng(0)
+    w_d = task.flat.initial_d()
+    g_d = torch.empty_like(w_d)
+    before = task.evaluate(w_d)
+    for _ in range(400):
+        task.gradient(w_d, *task.batch(rng.integers(0, 400, 32)), g_d)
+        w_d.add_(g_d, alpha=-1.0)
+    assert before["test/accuracy"] < 0.4 and task.evaluate(w_d)["test/accuracy"] > 0.95
+
+
+def test_held_back_token_ids_are_judged_as_the_test_set_is():
+    task, data = copying(validation_share=0.25), Copying().load(None, None, 4)
+    assert task.clients.samples_n.sum() == 300
+    w_d = task.flat.initial_d()
+    metrics = task.evaluate(w_d)  # 300 test samples: two batches on a CPU
+    logits = task.flat.logits(w_d, torch.from_numpy(data.x_test)).double().numpy()
+    loss = np.log(np.exp(logits).sum(1)) - logits[np.arange(300), data.y_test]
+    assert metrics["test/loss"] == pytest.approx(loss.mean(), rel=1e-5)
+    assert metrics["test/accuracy"] == np.mean(logits.argmax(1) == data.y_test)
+    assert 1.5 < metrics["validation/loss"] < 2.2
+
+
+def test_models_of_numbers_and_token_ids_refuse_each_other_in_one_line():
+    for model, name in ((Mlp(MlpConfig()), "mlp"), (Softmax(SoftmaxConfig()), "softmax"), (Cnn(CnnConfig()), "cnn")):
+        with pytest.raises(ConfigError, match=rf"^model={name}: needs numbers, .* of 10 token ids; model=lstm"):
+            copying(model)
+    with pytest.raises(ConfigError, match=r"^model=lstm: needs token ids, the data set has samples of 1x8x8 numbers"):
+        digits(Lstm(LstmConfig()))
+    with pytest.raises(ConfigError, match=r"^client\.augment=true: must be false"):
+        copying(augment=True)

@@ -26,8 +26,8 @@ class RuleConfig:
     def __post_init__(self) -> None:
         pass
 
-    def for_clients(self) -> dict[str, float]:
-        """Settings of the group `client` that are this rule's to decide, by name."""
+    def for_clients(self) -> dict[str, str]:
+        """Settings of the group `client` that are this rule's to decide: their names and its own."""
         return {}
 
 

@@ -30,8 +30,8 @@ class FedAsyncConfig(RuleConfig):
             check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
         check_choice("lag", self.lag, ("iterations", "time"))
 
-    def for_clients(self) -> dict[str, float]:
-        return {"proximal": self.rho}
+    def for_clients(self) -> dict[str, str]:
+        return {"proximal": "rho"}
 
 
 class FedAsync(ServerRule):
@@ -44,7 +44,9 @@ class FedAsync(ServerRule):
     State    the last weight      Memory d floats, and a model version per client in flight
     Limits   alpha = 1: w = w_i.  Without staleness and s = 1: w + alpha D_i, which with staleness it is not.
              hinge_b = infinity: constant
-    Differs  the lag is in server iterations as in the original, in virtual time in the AsyncFedED paper
+    Differs  the lag is in server iterations as in the original, in virtual time in the AsyncFedED paper. The authors'
+             code also halves alpha at given iterations and begins with a warm-up on one client. It pulls the local
+             model back by eta_l rho before each step, which for plain SGD is this gradient
     """
 
     Config = FedAsyncConfig

@@ -18,8 +18,8 @@ class FedDynConfig(RuleConfig):
     def __post_init__(self) -> None:
         check(self.alpha > 0, "alpha", self.alpha, "a number > 0")
 
-    def for_clients(self) -> dict[str, float]:
-        return {"proximal": self.alpha}
+    def for_clients(self) -> dict[str, str]:
+        return {"proximal": "alpha"}
 
 
 class FedDyn(ServerRule):

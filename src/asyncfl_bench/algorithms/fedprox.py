@@ -18,8 +18,8 @@ class FedProxConfig(FedAvgConfig):
         super().__post_init__()
         check(self.mu >= 0, "mu", self.mu, "a number >= 0")
 
-    def for_clients(self) -> dict[str, float]:
-        return {"proximal": self.mu}
+    def for_clients(self) -> dict[str, str]:
+        return {"proximal": "mu"}
 
 
 class FedProx(FedAvg):

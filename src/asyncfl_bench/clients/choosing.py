@@ -7,17 +7,26 @@ from .batched import BatchedExecutor
 from .executors import SequentialExecutor, ThreadsExecutor
 
 
-def executor_class(wanted: str, *, device: str, cores: int, perceptron: bool, has_statistics: bool) -> str:
+def executor_class(
+    wanted: str, *, device: str, cores: int, perceptron: bool, has_statistics: bool, recurrent: bool = False
+) -> str:
     """`sequential`, `threads` or `batched` for ``auto``, from the measurements in docs/performance.md.
 
     On a CPU networks of linear layers gain most from stacked formulas, everything else from one piece of work per
-    core. Batch normalisation has one set of statistics at a time, so its work is done one after another.
+    core. Batch normalisation has one set of statistics at a time, so its work is done one after another; the work of
+    recurrent networks cannot be stacked either, but threads have a network each.
     Raises ConfigError for a choice that cannot work.
     """
     if has_statistics:
         if wanted not in ("auto", "sequential"):
             raise ConfigError("executor", wanted, "must be sequential or auto with batch normalisation")
         return "sequential"
+    if recurrent:
+        choices = ("sequential", "threads", "auto") if device == "cpu" else ("sequential", "auto")
+        if wanted not in choices:
+            raise ConfigError("executor", wanted, f"must be {' or '.join(choices)} with a recurrent network")
+        if device != "cpu":
+            return "sequential"
     if wanted == "threads" and device != "cpu":
         raise ConfigError("executor", wanted, "must be sequential, batched or auto on a GPU")
     if wanted != "auto":

@@ -248,7 +248,7 @@ class SequentialExecutor:
         return state
 
     def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
-        """``in_flight``: the engine's work, of which the saved results are a part."""
+        """``in_flight``: the work that was dispatched here and not delivered; the saved results are a part of it."""
         self.versions.load_state_dict(state["versions"], model_d)
         for sequence, saved in state["results"].items():
             block = self._blocks.take(1, model_d)

@@ -50,6 +50,8 @@ class LocalConfig:
         check(self.local_steps >= 1, "local_steps", self.local_steps, "a whole number >= 1")
         ok = self.local_epochs is None or self.local_epochs >= 1
         check(ok, "local_epochs", self.local_epochs, "a whole number >= 1, or null to count local_steps")
+        ok = self.local_epochs is None or self.local_steps == 1
+        check(ok, "local_steps", self.local_steps, f"1 with local_epochs={self.local_epochs}, which counts instead")
         check_choice("optimizer", self.optimizer, ("sgd", "adamw"))
         check(self.lr > 0, "lr", self.lr, "a number > 0")
         check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "a number in (0, 1]")

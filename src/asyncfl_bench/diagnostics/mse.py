@@ -73,10 +73,10 @@ class Mse(Diagnostics):
         precision = getattr(getattr(rule.config, "cache", None), "precision", "fp32")
         wanted = "fp32 with diagnostics=mse: what is rounded would count as bias"
         check(precision == "fp32", "algorithm.cache.precision", precision, wanted)
-        key, wanted = "algorithm.rule", "direct with diagnostics=mse, which needs gradients and not their changes"
-        check(rule.clients_keep is None, key, getattr(rule.config, "rule", None), wanted)
         wanted = f"none: a step of algorithm={settings.choices.get('algorithm')} is no weighted sum of its uploads"
         check(rule.linear, "diagnostics", "mse", wanted)
+        key, wanted = "algorithm.rule", "direct with diagnostics=mse, which needs gradients and not their changes"
+        check(rule.clients_keep is None, key, getattr(rule.config, "rule", None), wanted)
         if client.upload == "difference":
             wanted = "1 with diagnostics=mse: several local steps are no gradient at one model"
             check(client.local_steps == 1, "client.local_steps", client.local_steps, wanted)

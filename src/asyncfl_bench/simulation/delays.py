@@ -267,12 +267,14 @@ class WorkAndLinkConfig(DelayConfig):
     bandwidth           bytes per second for one model there and back, > 0; null: transmission takes no time
     link_spread         standard deviation of the random factor of a transmission, >= 0
     clients_sigma       spread of the clients' computing speeds: a factor exp(clients_sigma * N(0, 1)) each, >= 0
+    client_factors      the same factors given, one > 0 for each client; null: drawn
     """
 
     seconds_per_sample: float = 1e-4
     bandwidth: float | None = None
     link_spread: float = 0.3
     clients_sigma: float = 0.0
+    client_factors: list[float] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -280,6 +282,8 @@ class WorkAndLinkConfig(DelayConfig):
         check(ok, "bandwidth", self.bandwidth, "a number > 0, or null for no transmission time")
         for name in ("seconds_per_sample", "link_spread", "clients_sigma"):
             check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
+        ok = self.client_factors is None or min(self.client_factors, default=0) > 0
+        check(ok, "client_factors", self.client_factors, "a list of numbers > 0, or null")
 
     @property
     def takes_time(self) -> bool:
@@ -298,7 +302,9 @@ class WorkAndLink(Delay):
     config: WorkAndLinkConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
-        sigma = self.config.clients_sigma
+        given, sigma = self.config.client_factors, self.config.clients_sigma
+        if given is not None:
+            return np.array(given)
         return np.array([np.exp(sigma * streams.speed(client).standard_normal()) for client in range(n)])
 
     def duration(self, work: Work) -> float:

@@ -1,10 +1,11 @@
-"""Reading and writing .npz files so that a broken one is named and a half-written one never appears."""
+"""Reading and writing .npz files: a broken one is named, a half-written one never appears, two jobs write one."""
 
 from __future__ import annotations
 
 import os
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,18 @@ from .data import DataError
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def read_npz(path: Path, optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """The four arrays of a data set, and those of ``optional`` that are there. DataError names file and problem."""
+def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """The arrays ``required``, and those of ``optional`` that are there. DataError names file and problem."""
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
             raise DataError(f"{path}: a single array, not an .npz archive")
         with archive:
-            missing = [name for name in ARRAYS if name not in archive]
+            missing = [name for name in required if name not in archive]
             if missing:
                 found = ", ".join(archive.files) or "nothing"
                 raise DataError(f"{path}: no array {', '.join(missing)} in it (found {found})")
-            return {name: archive[name] for name in (*ARRAYS, *optional) if name in archive}
+            return {name: archive[name] for name in (*required, *optional) if name in archive}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: not a readable .npz file ({error}); delete it or put a good one there") from error
 
@@ -41,3 +42,21 @@ def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def made_once(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:
+    """Writes the arrays that ``make`` gives to ``path`` unless it is there, and returns it.
+
+    Of several jobs one makes them and the others wait for its file. DataError, with ``ways_out``, when the directory
+    cannot be written.
+    """
+    from filelock import FileLock
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.parent / f".{path.name}.lock"):
+            if not path.exists():  # another job may have finished it while this one waited
+                write_npz(path, make())
+    except OSError as error:
+        raise DataError(f"{path.parent} cannot be written ({error}). {ways_out}") from error
+    return path

@@ -1,6 +1,6 @@
 """What every data set gives: plain arrays and the facts needed to use them.
 
-Legend: N samples, C channels, H height, W width, F features, n clients.
+Legend: N samples, C channels, H height, W width, F features, L tokens, n clients.
 """
 
 from __future__ import annotations
@@ -12,6 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import BenchError, ConfigError
+
+# ends what is said about data that cannot be had
+DATA_DIRECTORY = (
+    "The data directory is set by `data_dir=` or the environment variable ASYNCFL_BENCH_DATA; "
+    "`dataset=digits` runs offline."
+)
 
 
 class DataError(BenchError):
@@ -29,12 +35,14 @@ class Scale(NamedTuple):
 class Data:
     """A data set in memory.
 
-    x_train, x_test  (N, C, H, W) uint8 images, or (N, C, H, W) or (N, F) float32
+    x_train, x_test  (N, C, H, W) uint8 images, (N, C, H, W) or (N, F) float32, or (N, L) uint8 token ids
     y_train, y_test  (N,) int64 labels, 0 .. classes - 1
     classes          number of labels
-    scale            for uint8 images; None for floats, which are used as they are
+    scale            for uint8 images; None for floats and token ids, which are used as they are
+    symbols          for token ids: how many there are, ids 0 .. symbols - 1; None for numbers
     natural          sample indices of each client, for data that come with clients
     augmentable      whether random crops and flips make sense (colour photographs)
+    source           where the samples came from, for data that can come from several places
     x_validation, y_validation  samples held back from the training set, as ``hold_back`` makes them, or None
     """
 
@@ -46,12 +54,14 @@ class Data:
     scale: Scale | None = None
     natural: list[np.ndarray] | None = None
     augmentable: bool = False
+    symbols: int | None = None
+    source: str | None = None
     x_validation: np.ndarray | None = None
     y_validation: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sample: (C, H, W) or (F,)."""
+        """Of one sample: (C, H, W), (F,) or (L,)."""
         return self.x_train.shape[1:]
 
 
@@ -80,20 +90,39 @@ def hold_back(data: Data, share: float, generator: np.random.Generator) -> Data:
     )
 
 
-def checked_labels(path: Path, arrays: dict[str, np.ndarray], split: str, classes: int | None) -> np.ndarray:
-    """The split's labels as (N,) int64. DataError unless they are integers 0 .. classes - 1, one per sample."""
-    x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
-    name = f"{path}: y_{split}"
+def checked_labels(path: Path, arrays: dict[str, np.ndarray], suffix: str, classes: int | None) -> np.ndarray:
+    """The labels in array `y<suffix>` as (N,) int64. DataError unless they are integers 0 .. classes - 1, one for each
+    sample in `x<suffix>`."""
+    x, y = arrays[f"x{suffix}"], arrays[f"y{suffix}"]
+    name = f"{path}: y{suffix}"
     if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
         raise DataError(f"{name} must be a one-dimensional array of integers, found {y.dtype} of shape {y.shape}")
     if x.ndim == 0 or len(x) != len(y):
-        raise DataError(f"{name} has {len(y)} labels, x_{split} has shape {x.shape}: one label per sample is needed")
+        raise DataError(f"{name} has {len(y)} labels, x{suffix} has shape {x.shape}: one label per sample is needed")
     if len(y) == 0:
-        raise DataError(f"{path}: the {split} set has no samples")
+        raise DataError(f"{path}: x{suffix} has no samples")
     if y.min() < 0 or (classes is not None and y.max() >= classes):
         allowed = "integers >= 0" if classes is None else f"integers 0 to {classes - 1}"
         raise DataError(f"{name} must hold {allowed}, found {y.min()} to {y.max()}")
     return y.astype(np.int64)
+
+
+def by_client(path: Path, name: str, client: np.ndarray, samples: int) -> list[np.ndarray]:
+    """Sample indices (int64, rising) of each client, by rising id. DataError unless array ``name`` has an id >= 0 for
+    each sample."""
+    if not np.issubdtype(client.dtype, np.integer) or client.shape != (samples,):
+        found = f"found {client.dtype} of shape {client.shape}"
+        raise DataError(f"{path}: {name} must be {samples} integers, one per sample, {found}")
+    if client.min() < 0:
+        raise DataError(f"{path}: {name} must hold client ids >= 0, found {client.min()}")
+    _, first = np.unique(np.sort(client), return_index=True)
+    return np.split(np.argsort(client, kind="stable").astype(np.int64), first[1:])
+
+
+def train_count(samples: int, test_share: float) -> int:
+    """floor((1 - test_share) samples), but at least one sample on either side. Needs two."""
+    # 1e-9: 0.9 * 50 must not fall below 45 by rounding
+    return min(max(int((1 - test_share) * samples + 1e-9), 1), samples - 1)
 
 
 def channels_first(x: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import ConfigError, check, check_choice
 from ..randomness import Streams
 from .archive import read_npz
-from .data import Data, DataError, Scale, channels_first, checked_labels
+from .data import Data, DataError, Scale, by_client, channels_first, checked_labels
 
 
 @dataclass
@@ -118,7 +118,7 @@ class TorchvisionImages:
                 wanted = ", ".join(map(str, known.image))
                 found = f"found {images.dtype} of shape {images.shape}"
                 raise DataError(f"{path}: x_{split} must be uint8 of shape (N, {wanted}), {found}")
-            labels = checked_labels(path, arrays, split, known.classes)
+            labels = checked_labels(path, arrays, f"_{split}", known.classes)
             if count is not None and count > len(labels):
                 allowed = f"must be null or an integer from 1 to {len(labels)}, the {split} images in {path}"
                 raise ConfigError(f"{split}_samples", count, allowed)
@@ -167,14 +167,15 @@ class Arrays:
         assert self.config.path is not None
         path = Path(self.config.path).expanduser()
         arrays = read_npz(path, optional=("client_train",))
-        y_train, y_test = (checked_labels(path, arrays, split, None) for split in ("train", "test"))
+        y_train, y_test = (checked_labels(path, arrays, suffix, None) for suffix in ("_train", "_test"))
         x_train, x_test = (_checked_samples(path, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
         if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
             found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
             raise DataError(f"{path}: samples of x_train and x_test must be of one kind and shape, {found}")
         classes = 1 + int(max(y_train.max(), y_test.max()))
         scale = _own_scale(x_train) if x_train.dtype == np.uint8 else None
-        natural = _natural(path, arrays.get("client_train"), len(y_train))
+        client = arrays.get("client_train")
+        natural = None if client is None else by_client(path, "client_train", client, len(y_train))
         return Data(x_train, y_train, x_test, y_test, classes, scale, natural)
 
 
@@ -205,15 +206,3 @@ def _own_scale(x: np.ndarray) -> Scale:
     std = np.sqrt((share_cv * (value - mean[:, None]) ** 2).sum(axis=1))
     std[std == 0] = 1.0  # a constant channel becomes 0, not NaN
     return Scale(tuple(mean.tolist()), tuple(std.tolist()))
-
-
-def _natural(path: Path, client: np.ndarray | None, samples: int) -> list[np.ndarray] | None:
-    if client is None:
-        return None
-    if not np.issubdtype(client.dtype, np.integer) or client.shape != (samples,):
-        found = f"found {client.dtype} of shape {client.shape}"
-        raise DataError(f"{path}: client_train must be {samples} integers, one per training sample, {found}")
-    if client.min() < 0:
-        raise DataError(f"{path}: client_train must hold client ids >= 0, found {client.min()}")
-    _, first = np.unique(np.sort(client), return_index=True)
-    return np.split(np.argsort(client, kind="stable").astype(np.int64), first[1:])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .archive import write_npz
-from .data import DataError
+from .archive import made_once
+from .data import DATA_DIRECTORY, DataError
 from .vision import torchvision
 
 
@@ -16,17 +16,7 @@ def fetch(label: str, data_dir: Path, paths: list[Path]) -> Path:
 
     Of several jobs one downloads and the others wait for its file. DataError names the paths and the ways out.
     """
-    from filelock import FileLock
-
-    path = paths[0]
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        with FileLock(data_dir / f".{path.name}.lock"):
-            if not path.exists():  # another job may have finished it while this one waited
-                write_npz(path, _download(label, data_dir, paths))
-    except OSError as error:
-        raise DataError(f"{data_dir} cannot be written ({error}). {_ways_out(paths)}") from error
-    return path
+    return made_once(paths[0], lambda: _download(label, data_dir, paths), _ways_out(paths))
 
 
 def _download(label: str, data_dir: Path, paths: list[Path]) -> dict[str, np.ndarray]:
@@ -45,7 +35,4 @@ def _download(label: str, data_dir: Path, paths: list[Path]) -> dict[str, np.nda
 
 def _ways_out(paths: list[Path]) -> str:
     looked = " and ".join(str(path) for path in paths)
-    return (
-        f"Looked for {looked} (arrays x_train, y_train, x_test, y_test). The data directory is set by `data_dir=` or "
-        "the environment variable ASYNCFL_BENCH_DATA; `dataset=digits` runs offline."
-    )
+    return f"Looked for {looked} (arrays x_train, y_train, x_test, y_test). {DATA_DIRECTORY}"

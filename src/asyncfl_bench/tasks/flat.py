@@ -22,7 +22,8 @@ class FlatModel:
 
     All vectors are contiguous float32 on the model's device. The module's parameters stay bound to the last vector
     used, which is therefore kept alive; nothing here ever writes to it.
-    d  number of parameters
+    d          number of parameters
+    recurrent  whether there are recurrent layers: their kernels work for one model at a time
     """
 
     def __init__(self, module: nn.Module):
@@ -38,7 +39,7 @@ class FlatModel:
         self._sizes = [p.numel() for p in self._parameters]
         self.d = sum(self._sizes)
         self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
-        self._bound = 0
+        self.recurrent = any(isinstance(m, nn.RNNBase) for m in modules)
         self.perceptron = StackedPerceptron.of(module)
         self.to(self._initial_d.device)
 
@@ -51,6 +52,7 @@ class FlatModel:
         """Moves the model there, in place; returns itself."""
         self.module.to(device)
         self._initial_d = self._initial_d.to(device)
+        self._bound = 0  # moving a recurrent layer to a GPU puts its weights into memory of its own, even from there
         self._bind(self._initial_d)
         buffers = self.module.named_buffers()  # found again: moving a module replaces its buffers
         self._statistics = [buffer for name, buffer in buffers if name.endswith(("running_mean", "running_var"))]
@@ -67,7 +69,7 @@ class FlatModel:
     def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
         """Writes the gradient at ``w_d`` of the mean cross-entropy over the mini-batch into ``out_d``.
 
-        x (B, ...) float32, y (B,) int64, out_d (d,). Returns the loss in nats, a detached scalar tensor.
+        x (B, ...) float32 or token ids, y (B,) int64, out_d (d,). Returns the loss in nats, a detached scalar tensor.
         Batch normalisation, if any, takes this batch into its running statistics (see ``reset_statistics``).
         """
         self._bind(w_d)
@@ -82,10 +84,12 @@ class FlatModel:
         Model i's loss is sum_b weight_pb[i, b] * cross-entropy(i, b). Weights >= 0 that sum to 1 in each row give a
         weighted mean; zeros make padding, so that mini-batches of several sizes fit in one call.
         x_pb (p, B, ...) float32, y_pb (p, B) int64, weight_pb (p, B) float32.
-        BenchError for batch normalisation, whose statistics belong to one model at a time.
+        BenchError for batch normalisation, whose statistics belong to one model at a time, and for recurrent layers.
         """
         if self.has_statistics:
             raise BenchError("several models at once do not work with batch normalisation; use model.norm=group")
+        if self.recurrent:
+            raise BenchError("several models at once do not work with recurrent layers")
         if self.perceptron is not None:
             return self.perceptron.gradient(w_pd, x_pb, y_pb, weight_pb, out_pd)
         w_stacked = {

@@ -1,7 +1,9 @@
-"""The torch modules behind ``models``. Samples come as (B, C, H, W) or (B, F) float32, logits leave as (B, classes)."""
+"""The torch modules behind ``models``. Samples come as (B, C, H, W) or (B, F) float32 or (B, L) token ids,
+logits leave as (B, classes)."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from math import prod
 
@@ -71,6 +73,36 @@ def cnn(shape: tuple[int, ...], hidden: int, classes: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(hidden, classes),
     )
+
+
+def cnn_one_pool(shape: tuple[int, ...], classes: int) -> nn.Module:
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * ((height - 4) // 2) * ((width - 4) // 2), classes),
+    )
+
+
+class Lstm(nn.Module):
+    """(B, L) integers 0 .. symbols - 1 to (B, classes) logits."""
+
+    def __init__(self, symbols: int, embedding: int, hidden: int, layers: int, classes: int):
+        super().__init__()
+        self.embedding = nn.Embedding(symbols, embedding)
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
+        self.output = nn.Linear(hidden, classes)
+        # On a GPU torch copies the weights into an order of its own at each call and advises to keep them so. Here they
+        # are views of a flat vector, another one at each call; what is copied is small beside the work.
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk", UserWarning)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        step, _ = self.lstm(self.embedding(x.int()))
+        return self.output(step[:, -1])
 
 
 def resnet18(shape: tuple[int, ...], classes: int, groups: int | None) -> nn.Module:

@@ -1,6 +1,6 @@
 """A task ready to run: data on the device, its partition, and the model's loss and metrics.
 
-Legend: n clients, d parameters, B samples of a mini-batch, C channels, H height, W width.
+Legend: n clients, d parameters, B samples of a mini-batch, C channels, H height, W width, L tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Augmentation = tuple[np.ndarray, np.ndarray, np.ndarray]
 class Task:
     """What the clients train on and how the global model is judged.
 
-    data       moved to ``device`` once, images as uint8
+    data       moved to ``device`` once, images and token ids as uint8
     partition  n arrays of training-sample indices
     flat       the model; moved to ``device``
     augment    whether training batches are to be cropped and flipped (the caller draws and passes the offsets)
@@ -40,7 +40,7 @@ class Task:
         self.flat = flat.to(device)
         self.augment = augment
         self.clients = ClientTable(np.array([len(samples) for samples in partition], dtype=np.int64))
-        self.classes, self.shape = data.classes, tuple(data.shape)
+        self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
         self.device = torch.device(device)
         self._x_train, self._y_train = self._on_device(data.x_train), self._on_device(data.y_train)
         self._judged = {"test": (self._on_device(data.x_test), self._on_device(data.y_test))}
@@ -57,7 +57,8 @@ class Task:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def batch(self, indices: np.ndarray | Tensor, augment: Augmentation | None = None) -> tuple[Tensor, Tensor]:
-        """Training samples by index: x (..., *shape) float32 and y (...) int64, for indices of any shape (...).
+        """Training samples by index: x (..., *shape) float32 and y (...) int64, for indices of any shape (...). Token
+        ids stay uint8, (..., L).
 
         augment  (dy, dx, flip) as ``draw_augmentation`` gives them, of the indices' shape: each image, with 4 zero
                  pixels around it, is cut at row dy and column dx and then mirrored left to right where flip is true
@@ -122,7 +123,7 @@ class Task:
         }
 
     def _as_float(self, x: Tensor) -> Tensor:
-        """Pixels to normalised float32; floats pass."""
+        """Pixels to normalised float32; floats and token ids pass."""
         if self._factor is None or self._offset is None:
             return x
         return x.float().mul_(self._factor).add_(self._offset)
@@ -148,6 +149,21 @@ def _in_group(group: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise (error if error.key == "n_clients" else error.under(group)) from error
+
+
+def _module(model, data: Data, seed: int) -> torch.nn.Module:
+    """The model's module for such samples. ConfigError when one reads token ids and the other does not have them."""
+    name = getattr(model, "name", type(model).__name__)
+    if getattr(model, "reads_tokens", False):
+        if data.symbols is None:
+            shape = "x".join(map(str, data.shape))
+            allowed = f"needs token ids, the data set has samples of {shape} numbers; dataset=shakespeare has token ids"
+            raise ConfigError("", name, allowed)
+        return model.build(data.shape, data.classes, seed, data.symbols)
+    if data.symbols is not None:
+        allowed = f"needs numbers, the data set has samples of {data.shape[0]} token ids; model=lstm takes them"
+        raise ConfigError("", name, allowed)
+    return model.build(data.shape, data.classes, seed)
 
 
 def build_task(
@@ -181,7 +197,7 @@ def build_task(
             "client.augment", True, "must be false: random crops and flips are for cifar10 and cifar100 only"
         )
     with _in_group("model"):
-        flat = FlatModel(model.build(data.shape, data.classes, streams.model.integer()))
+        flat = FlatModel(_module(model, data, streams.model.integer()))
     with _in_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
     return Task(data, partition, flat, device, augment)
