@@ -90,8 +90,10 @@ def test_classes_draw_from_the_range_of_the_clients_own_class():
 
 
 @pytest.mark.parametrize("name", options("delay"))
-def test_a_duration_depends_on_client_and_count_alone(name):
-    part = compose([f"delay={name}"]).parts["delay"]
+def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
+    (tmp_path / "own.csv").write_text("client,duration\n" + "".join(f"{c},{1 + c % 3}\n{c},7\n" for c in range(10)))
+    words = [f"delay.path={tmp_path}/own.csv"] if name == "trace" else []
+    part = compose([f"delay={name}", *words]).parts["delay"]
     one, other = part.build(), part.build()
     one.start(10, Streams(4))
     other.start(10, Streams(4))

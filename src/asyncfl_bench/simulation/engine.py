@@ -236,7 +236,7 @@ class Simulation:
     # -- one arrival -----------------------------------------------------------------------------------------------
 
     def _arrives(self, work: Work) -> bool:
-        return not (work.lost or self.availability.gone(work.client, self.counters.iteration))
+        return not (work.lost or self.availability.gone(work.client, self.counters.iteration, work.start))
 
     def _arrive(self, work: Work, tick_after: bool = False, place_freed: bool = True) -> bool:
         """A piece of work is over. True when the global model changed.
@@ -254,7 +254,7 @@ class Simulation:
         self.counters.discarded += 1
         self._unmoved += 1
         self.free_places += place_freed
-        if work.lost:  # it comes back, unlike one that is gone
+        if work.lost:  # it comes back, or is found gone when it is to get its next work
             self.schedule.report(work.client)
         return round_after and self._moves_itself(round_=True)
 
@@ -363,7 +363,7 @@ class Simulation:
             client = self.schedule.next()
             if client is None:
                 return
-            if self.availability.gone(client, self.counters.iteration):
+            if self.availability.gone(client, self.counters.iteration, self.counters.virtual_time):
                 continue  # leaves for good: not idle any more
             self.free_places -= 1
             work = self._new_work(client)
