@@ -16,6 +16,8 @@ from .grids import Grid, jobs_of, laid_out, parsed, values_of
 from .launchers import check_launcher
 from .sweeping import Job
 
+_PLACES = tuple(group for group in ORIGINS if group != "paper")  # what a sweep's folder is named after
+
 
 def config_directory() -> Path:
     """The folder of yaml groups: package data of an installed wheel, or the repository's own ``conf/``."""
@@ -112,7 +114,7 @@ def check_all(overrides: list[str]) -> int:
     for launcher in [o.partition("=")[2] for o in overrides if _key_of(o) == "hydra/launcher"]:
         check_launcher(launcher)
     for text in overrides:
-        if _key_of(text) in ORIGINS and len(values := values_of(parsed(text))) > 1:
+        if _key_of(text) in _PLACES and len(values := values_of(parsed(text))) > 1:
             raise ConfigError(_key_of(text), ",".join(values), "must be one choice: each has a folder of its own")
         if text.startswith("~") and "sweep" in {_key_of(o) for o in overrides}:
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")

@@ -21,9 +21,11 @@ def write_run(
     validation: float | None = None,
     choices: dict | None = None,
     summary: dict | None = None,
+    columns: dict[str, list] | None = None,
     **top,
 ) -> Path:
-    """points: (iteration, uploads, virtual time, test accuracy); status None: no summary.json."""
+    """points: (iteration, uploads, virtual time, test accuracy); columns: more of each point; status None: no
+    summary.json."""
     rule = {"c": 0.2, **(rule or {})}
     words = [algorithm, f"a{alpha}", delay, f"s{seed}", *(f"{k}{v}" for k, v in rule.items()), str(share)]
     path = folder / "-".join(words).replace("{", "").replace("}", "")
@@ -42,6 +44,9 @@ def write_run(
     (path / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     names = ("iteration", "uploads", "virtual_time", "test/accuracy")
     lines = [dict(zip(names, point, strict=True)) for point in points]
+    for name, values in (columns or {}).items():
+        for line, value in zip(lines, values, strict=True):
+            line[name] = value
     if validation is not None:
         lines[-1]["validation/accuracy"] = validation
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -297,7 +297,7 @@ def test_the_command_writes_a_page_for_every_profile_and_scale_it_finds(tmp_path
     figure2(tmp_path, {"ace": [0.9]})
     shutil.copytree("runs/ace/figure2/paper-small", "runs/ace/figure2/fair-smoke")
     shutil.copytree("runs/ace/figure2/paper-small", "runs/ace/figure_a1/paper-small")
-    assert [one.folder for one in combinations(Path("runs"), "ace/figure2")] == ["fair-smoke", "paper-small"]
+    assert [one.folder for one in combinations(Path("runs"), ITEMS["ace/figure2"])] == ["fair-smoke", "paper-small"]
     assert main(["all"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "written: results/ace/figure2/fair-smoke/README.md",

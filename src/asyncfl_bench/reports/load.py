@@ -55,19 +55,19 @@ class Run:
         return next((float(value) for value in values), None)  # type: ignore[arg-type]
 
     def curve(self, x: str) -> tuple[np.ndarray, np.ndarray]:
-        """x and test accuracy of every point where it was measured.
+        """x and test accuracy, a share in 0 .. 1, of every point where it was measured; as ``column``."""
+        return self.column("test/accuracy", x)
+
+    def column(self, name: str, x: str) -> tuple[np.ndarray, np.ndarray]:
+        """x and ``name`` of every point that has both.
 
         x   a counter of the points: iteration, uploads or virtual_time
-        Returns two arrays of shape (points,), sorted by x; the accuracy is a share in 0 .. 1.
+        Returns two arrays of shape (points,), sorted by x.
         """
-        points = [
-            (row[x], row["test/accuracy"])
-            for row in self.points
-            if row.get(x) is not None and row.get("test/accuracy") is not None
-        ]
-        x_p, accuracy_p = np.array(points, dtype=float).reshape(-1, 2).T
+        points = [(row[x], row[name]) for row in self.points if row.get(x) is not None and row.get(name) is not None]
+        x_p, y_p = np.array(points, dtype=float).reshape(-1, 2).T
         order = np.argsort(x_p, kind="stable")  # of equal x the later point stays the later one
-        return x_p[order], accuracy_p[order]
+        return x_p[order], y_p[order]
 
 
 def find_run_directories(roots: list[Path]) -> list[Path]:

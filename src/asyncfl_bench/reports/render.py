@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
-_LATEX |= {"α": r"$\alpha$", "β": r"$\beta$", "τ": r"$\tau$", "−": "$-$", "…": r"\ldots{}", ">": "$>$", "<": "$<$"}
+_LATEX |= {"α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "ε": r"$\epsilon$", "κ": r"$\kappa$"}
+_LATEX |= {"λ": r"$\lambda$", "μ": r"$\mu$", "τ": r"$\tau$", "−": "$-$", "…": r"\ldots{}", ">": "$>$", "<": "$<$"}
 _LATEX |= {character: "\\" + character for character in "&%$#_{}"}
 
 

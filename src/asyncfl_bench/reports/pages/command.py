@@ -9,7 +9,7 @@ from ... import composing
 from ...errors import BenchError, ConfigError, did_you_mean
 from .frame import Combination
 from .item import Item
-from .make import ITEMS, combinations, make_page
+from .make import ITEMS, NoRuns, combinations, make_page
 from .selection import Grid
 
 
@@ -53,20 +53,22 @@ def write_pages(items: list[Item], runs: Path, out: Path, wanted: dict[str, str]
     wanted   profile, scale, horizon: only these
     Returns the exit code: 0, or 1 when a page failed. Raises NoPage when there are no runs for any of them.
     """
-    jobs = [(item, one) for item in items for one in combinations(runs, item.sweep) if _matches(one, wanted)]
-    if not jobs:
-        sweep = items[0].sweep
-        chosen = " ".join(f"{key}={value}" for key, value in (_FIRST | wanted).items())
-        raise NoPage(f"{runs / sweep}: no runs found; to make them: afl-run -m sweep={sweep} {chosen}")
-    code = 0
+    jobs = [(item, one) for item in items for one in combinations(runs, item) if _matches(one, wanted)]
+    code, empty = 0, 0
     for item, combination in jobs:
         try:
             print(f"written: {make_page(item, combination, runs, out, sweep_grids)}")
+        except NoRuns:  # of a page that only borrows: there is nothing wrong with the lender
+            empty += 1
         except BenchError as error:
             print(f"afl-report: {error}", file=sys.stderr)
             code = 1
         except OSError as error:
             raise BenchError(f"cannot write to {out}: {error.strerror}; choose another place with --out") from error
+    if empty == len(jobs):
+        sweep = items[0].sweep
+        chosen = " ".join(f"{key}={value}" for key, value in (_FIRST | wanted).items())
+        raise NoPage(f"{runs / sweep}: no runs found; to make them: afl-run -m sweep={sweep} {chosen}")
     return code
 
 

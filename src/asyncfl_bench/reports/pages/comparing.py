@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 
 from ..table import mean_and_std
 from . import looks
-from .comparison import FRACTIONS, Standing, agreement, agreement_between, percent_curve, ranked, standings
+from .comparison import FRACTIONS, Standing, agreement, percent_curve, standings
 from .drawing import Line
-from .item import VERDICTS, Page, mean_text, number
+from .item import Page, mean_text, number
 from .panels import Panel, draw_panels
+from .scores import agreement_between
 from .selection import Series, cell_label
+from .wording import leaders_text, neighbours_part, noise_text, ranking_text, spread_text
 
 ACE_ORDER = ("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace")  # worst first, as the paper finds them
 _WIDE = 6  # more cells than this become rows
@@ -27,22 +28,19 @@ def comparison_parts(page: Page) -> list[str]:
     parts = ["## In words", *in_words(by_axis)]
     for axis, found in by_axis.items():
         parts += [f"## At equal {looks.AXES[axis]}", _curves(page, axis, found), accuracies(page, axis, found)]
-        parts += [_neighbours(page, axis, found), _along(page, axis, found)]
+        parts += [neighbours_part(page, f"neighbours_{axis}", found, "points"), _along(page, axis, found)]
     return parts
 
 
 def in_words(by_axis: dict[str, list[Standing]]) -> list[str]:
     lines = []
     for axis, found in by_axis.items():
-        leaders = Counter(" tied with ".join(series.label for series in one.leaders) for one in found)
-        said = ", ".join(f"{label} leads in {count} of {len(found)} cells" for label, count in leaders.most_common())
-        clear = sum(bool(one.neighbours) and one.neighbours[0][2].verdict == "larger" for one in found)
-        said += f" (beyond noise over the next in {clear})"
         taus = [agreement(one.means(), ACE_ORDER) for one in found]
         coarse, total = sum(one.coarse(s) for one in found for s in one.runs), sum(len(one.runs) for one in found)
         rough = f" {coarse} of {total} accuracies are mostly interpolated (~)." if coarse else ""
         lines.append(
-            f"- **At equal {looks.AXES[axis]}** {said}. {_tau_text(taus)} {_noise_text(found)} {_settled(found)}{rough}"
+            f"- **At equal {looks.AXES[axis]}** {leaders_text(found)}. {_tau_text(taus)} {noise_text(found)} "
+            f"{_settled(found)}{rough}"
         )
     axes = list(by_axis)
     between = []
@@ -55,7 +53,7 @@ def in_words(by_axis: dict[str, list[Standing]]) -> list[str]:
                 verdict = "the same ranking" if same == len(taus) else "another ranking"
                 between.append(
                     f"- **{looks.AXES[first].capitalize()} or {looks.AXES[second]}** give {verdict}: it is the same in "
-                    f"{same} of {len(taus)} cells, Kendall tau between the two {_spread(known)}."
+                    f"{same} of {len(taus)} cells, Kendall tau between the two {spread_text(known)}."
                 )
     ordered = any(not math.isnan(agreement(one.means(), ACE_ORDER)) for found in by_axis.values() for one in found)
     order = f"The paper's order is {_ORDER_TEXT}; it is compared over the algorithms present."
@@ -65,32 +63,10 @@ def in_words(by_axis: dict[str, list[Standing]]) -> list[str]:
 def _tau_text(taus: list[float]) -> str:
     known = [tau for tau in taus if not math.isnan(tau)]
     return (
-        f"Kendall tau with the paper's order: {_spread(known)}."
+        f"Kendall tau with the paper's order: {spread_text(known)}."
         if known
         else "There is no order of the paper to compare with."
     )
-
-
-def _spread(values: list[float]) -> str:
-    mean = sum(values) / len(values)
-    spread = f" on average ({number(min(values))} to {number(max(values))})" if len(values) > 1 else ""
-    return number(mean) + spread
-
-
-def _noise_text(found: list[Standing]) -> str:
-    verdicts = Counter(pair.verdict for one in found for _, _, pair in one.neighbours)
-    total = sum(verdicts.values())
-    if not total:
-        return "One algorithm has no neighbour."
-    unknown = f", {verdicts['unknown']} rest on one seed" if verdicts["unknown"] else ""
-    return f"Of {total} neighbouring pairs {verdicts['noise']} differ by no more than the seeds' noise{unknown}."
-
-
-def ranking_text(means: dict[Series, float]) -> str:
-    """``ACE > ACED = CA2FL``, best first."""
-    order = ranked(means)
-    signs = [" = " if means[a] == means[b] else " > " for a, b in itertools.pairwise(order)]
-    return "".join(series.label + sign for series, sign in zip(order, [*signs, ""], strict=True))
 
 
 def _settled(found: list[Standing]) -> str:
@@ -109,14 +85,15 @@ def _settled(found: list[Standing]) -> str:
     )
 
 
-def _unit(page: Page, axis: str) -> str:
+def axis_label(page: Page, axis: str) -> str:
+    """``virtual time [seconds]`` where all runs have one unit."""
     units = {str(run.settings.get("delay.unit", "")) for runs in page.evidence.runs.values() for run in runs}
     unit = units.pop() if len(units) == 1 else ""
     return f"{looks.AXES[axis]} [{unit}]" if axis == "virtual_time" and unit else looks.AXES[axis]
 
 
 def line_of(series: Series) -> Line:
-    return Line(series.label, looks.look(series.algorithm))
+    return Line(series.label, series.look)
 
 
 def _curves(page: Page, axis: str, found: list[Standing]) -> str:
@@ -130,7 +107,7 @@ def _curves(page: Page, axis: str, found: list[Standing]) -> str:
     seeds = {len(runs) for one in found for runs in one.runs.values()}
     count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
     alt = f"Test accuracy against {looks.AXES[axis]}: mean over {count} seeds, band of one sample standard deviation."
-    return page.folder.figure(f"curves_{axis}", draw_panels(panels, _unit(page, axis)), alt, vector=True)
+    return page.folder.figure(f"curves_{axis}", draw_panels(panels, axis_label(page, axis)), alt, vector=True)
 
 
 def accuracies(page: Page, axis: str, found: list[Standing]) -> str:
@@ -168,29 +145,6 @@ def accuracies(page: Page, axis: str, found: list[Standing]) -> str:
     note = "\n~: fewer than two evaluations up to this budget, so mostly interpolated.\n" if coarse else ""
     title = f"Test accuracy [%] at the largest budget of {looks.AXES[axis]} that all algorithms of a cell have spent"
     return f"{title}:\n\n{text}{note}"
-
-
-def _neighbours(page: Page, axis: str, found: list[Standing]) -> str:
-    headers = ["cell", "better", "next", "difference [points]", "2 standard errors", "seeds", "verdict"]
-    cells = [
-        [
-            cell_label(page.evidence.cell_keys, one.cell),
-            first.label,
-            second.label,
-            number(pair.mean, "+"),
-            number(pair.two_se),
-            str(pair.seeds),
-            VERDICTS[pair.verdict],
-        ]
-        for one in found
-        for first, second, pair in one.neighbours
-    ]
-    if not cells:
-        return ""
-    text = page.folder.table(f"neighbours_{axis}", headers, cells, 3)
-    return (
-        f"Neighbours in the ranking, seed against seed (seeds share split, initial model and client speeds):\n\n{text}"
-    )
 
 
 def _along(page: Page, axis: str, found: list[Standing]) -> str:

@@ -6,38 +6,31 @@ largest budget that all of them spent.
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..load import Run
 from ..table import mean_and_std
-from .selection import Cell, Series
-from .statistics import Paired, kendall_tau, monotone, paired, value_at
+from .scores import Scores
+from .selection import Series
+from .statistics import kendall_tau, monotone, paired, value_at
 from .tuning import Evidence
 
 FRACTIONS = ((1, 40), (1, 20), (1, 10), (1, 4), (1, 2), (1, 1))
 
 
-@dataclass
-class Standing:
+@dataclass(kw_only=True)
+class Standing(Scores):
     """axis: iteration, uploads or virtual_time; budget: in its units; limited_by: the series whose runs end there."""
 
     axis: str
-    cell: Cell
     budget: float
     limited_by: Series
     runs: dict[Series, list[Run]]
-
-    def values(self, budget: float) -> dict[Series, dict[object, float]]:
-        """series -> seed -> accuracy at ``budget``."""
-        return {
-            series: {run.seed: value_at(*percent_curve(run, self.axis), budget) for run in runs}
-            for series, runs in self.runs.items()
-        }
 
     @property
     def limited_by_text(self) -> str:
@@ -46,31 +39,12 @@ class Standing:
         first = [series.label for series, end in ends.items() if end == self.budget]
         return "all" if len(first) == len(ends) > 1 else " and ".join(first)
 
-    @cached_property
-    def final(self) -> dict[Series, dict[object, float]]:
-        return self.values(self.budget)
-
     def means(self, budget: float | None = None) -> dict[Series, float]:
-        values = self.final if budget is None else self.values(budget)
+        """Mean accuracies at ``budget``, or at the end."""
+        if budget is None:
+            return super().means()
+        values = _accuracies(self.runs, self.axis, budget)
         return {series: mean_and_std(list(of_seed.values()))[0] for series, of_seed in values.items()}
-
-    @cached_property
-    def ranking(self) -> list[Series]:
-        """Best first."""
-        return ranked(self.means())
-
-    @cached_property
-    def leaders(self) -> list[Series]:
-        """The first of the ranking and all that tie with it."""
-        means = self.means()
-        return [series for series in self.ranking if means[series] == means[self.ranking[0]]]
-
-    @cached_property
-    def neighbours(self) -> list[tuple[Series, Series, Paired]]:
-        """Every series of the ranking with the next one: their paired difference."""
-        order = self.ranking
-        pairs = itertools.pairwise(order)
-        return [(one, next_, paired(self.final[one], self.final[next_])) for one, next_ in pairs]
 
     def coarse(self, series: Series) -> bool:
         """Whether fewer than two evaluations lie within the budget: then the value is mostly interpolation."""
@@ -119,25 +93,20 @@ def standings(evidence: Evidence, axis: str) -> list[Standing]:
         if runs:
             ends = {series: min(float(run.curve(axis)[0][-1]) for run in of) for series, of in runs.items()}
             limit = min(ends, key=lambda series: ends[series])
-            found.append(Standing(axis, cell, ends[limit], limit, runs))
+            final = _accuracies(runs, axis, ends[limit])
+            found.append(Standing(cell=cell, final=final, axis=axis, budget=ends[limit], limited_by=limit, runs=runs))
     return found
 
 
-def ranked(means: dict[Series, float]) -> list[Series]:
-    """Best first; those without a number last."""
-    return sorted(means, key=lambda series: (math.isnan(means[series]), -means[series], series.label))
+def _accuracies(runs: dict[Series, list[Run]], axis: str, budget: float) -> dict[Series, dict[Any, float]]:
+    """series -> seed -> accuracy at ``budget``."""
+    return {s: {run.seed: value_at(*percent_curve(run, axis), budget) for run in of} for s, of in runs.items()}
 
 
 def agreement(means: dict[Series, float], order: tuple[str, ...]) -> float:
     """Kendall's tau between the means and a paper's order of algorithms (worst first), over those that both have."""
     both = [series for series in means if series.algorithm in order and not math.isnan(means[series])]
     return kendall_tau([means[series] for series in both], [order.index(series.algorithm) for series in both])
-
-
-def agreement_between(first: dict[Series, float], second: dict[Series, float]) -> float:
-    """Kendall's tau between the orders that two sets of means give, over the series that both have."""
-    both = [s for s in first if s in second and not math.isnan(first[s]) and not math.isnan(second[s])]
-    return kendall_tau([first[series] for series in both], [second[series] for series in both])
 
 
 def percent_curve(run: Run, axis: str) -> tuple[np.ndarray, np.ndarray]:

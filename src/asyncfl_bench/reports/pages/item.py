@@ -25,6 +25,7 @@ class Item:
     cell_keys  settings that make the columns
     build      writes figures and tables into the page's folder and returns Markdown parts
     problems   ``data set with model`` that are the paper's own for this item; anything else is a stand-in
+    lenders    other sweeps whose runs count too where they are runs of this one
     """
 
     sweep: str
@@ -33,6 +34,7 @@ class Item:
     cell_keys: tuple[str, ...]
     build: Callable[[Page], list[str]]
     problems: tuple[str, ...] = ("cifar10 with resnet18",)
+    lenders: tuple[str, ...] = ()
 
 
 @dataclass

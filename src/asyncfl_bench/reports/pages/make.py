@@ -6,34 +6,47 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...errors import BenchError
-from ..load import find_run_directories, load_run
+from ..load import Run, find_run_directories, load_run
 from .ace import ITEMS as ACE_ITEMS
+from .asyncfeded import ITEMS as ASYNCFEDED_ITEMS
 from .folder import PageFolder
 from .frame import Combination, coverage_part, diverged_part, origin_part, standing, tuning_part, undecided_part
 from .item import Item, Page
-from .selection import Grid, select
+from .selection import Grid, of_sweep, select
 from .tuning import spent_on_tuning, tune
 
-ITEMS = {item.sweep: item for item in ACE_ITEMS}
+ITEMS = {item.sweep: item for item in (*ACE_ITEMS, *ASYNCFEDED_ITEMS)}
 GridsOf = Callable[[list[str]], list[Grid] | None]  # the overrides of a sweep -> its grids; None: not at hand
 
 
-def combinations(runs: Path, sweep: str) -> list[Combination]:
-    """Profile, scale and horizon of every folder of runs of the sweep, in alphabetical order."""
-    folder = runs / sweep
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    found = [one for one in (Combination.of_folder(name) for name in names) if one is not None]
-    return [one for one in found if find_run_directories([folder / one.folder])]
+class NoRuns(BenchError):
+    """There are runs in a lender's folder only, and none of them is one of this sweep."""
+
+
+def combinations(runs: Path, item: Item) -> list[Combination]:
+    """Profile, scale and horizon of every folder of runs of the sweep or its lenders, in alphabetical order."""
+    folders = [folder for sweep in (item.sweep, *item.lenders) if (folder := runs / sweep).is_dir()]
+    names = {path.name: path for folder in folders for path in folder.iterdir() if find_run_directories([path])}
+    found = [Combination.of_folder(name) for name in sorted(names)]
+    return [one for one in found if one is not None]
 
 
 def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids_of: GridsOf) -> Path:
     """Writes ``<out>/<sweep>/<combination>/README.md`` with its figures and tables and returns its path.
 
     runs      folder that holds ``<sweep>/<combination>/``
-    Raises BenchError when no run ended well or runs of one cell were configured differently.
+    Raises BenchError when no run ended well or runs of one cell were configured differently, NoRuns when there is none.
     """
     source = runs / item.sweep / combination.folder
-    loaded = [load_run(path) for path in find_run_directories([source])]
+    overrides = combination.overrides(item.sweep)
+    grids = grids_of(overrides)
+    loaded = _loaded(source)
+    for lender in item.lenders:
+        own = {run.path.name for run in loaded}  # a directory's name tells its settings
+        lent = of_sweep(_loaded(runs / lender / combination.folder), grids)
+        loaded += [run for run in lent if run.path.name not in own]
+    if not loaded:
+        raise NoRuns(f"{source}: no runs found, and none that {' or '.join(item.lenders)} could lend")
     foreign = {
         key: sorted({run.choices[key] for run in loaded if run.choices.get(key, wanted) != wanted})
         for key, wanted in (("profile", combination.profile), ("scale", combination.scale))
@@ -41,8 +54,7 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
     for key, values in foreign.items():
         if values:
             raise BenchError(f"{source}: holds runs of {key}={', '.join(values)}; a page is about one {key} only")
-    overrides = combination.overrides(item.sweep)
-    selection = select(loaded, item.cell_keys, grids_of(overrides), source)
+    selection = select(loaded, item.cell_keys, grids, source)
     if not selection.runs:
         reasons = sorted({reason for _, reason in selection.coverage.left_out})
         raise BenchError(f"{source}: no run to show: {len(loaded)} found, all {' or '.join(reasons)}")
@@ -66,3 +78,7 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
     parts.append(origin_part(selection.all_runs, [runs_command, page_command]))
     page.folder.page(parts)
     return target / "README.md"
+
+
+def _loaded(folder: Path) -> list[Run]:
+    return [load_run(path) for path in find_run_directories([folder])] if folder.is_dir() else []

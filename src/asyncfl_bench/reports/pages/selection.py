@@ -7,7 +7,7 @@ algorithm, with a variant (``tau_algo = 10``) where the sweep lists several.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from . import looks
 Cell = tuple[str, ...]
 Grid = dict[str, list[str]]
 STEP = "algorithm.c"  # the factor of the server step: tuned within a page, never a row of its own
+_OF_SERIES = ("algorithm.", "client.")  # settings that make rows of their own; others are cells
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,12 @@ class Series:
 
     @property
     def label(self) -> str:
-        return ", ".join([looks.name(self.algorithm), *(looks.setting(key, value) for key, value in self.variant)])
+        others = (looks.setting(key, value) for key, value in self.variant if key != looks.WEIGHT)
+        return ", ".join([looks.name(self.algorithm, self.of(looks.WEIGHT)), *others])
+
+    @property
+    def look(self) -> looks.Look:
+        return looks.look(self.algorithm, self.of(looks.WEIGHT))
 
     def of(self, key: str) -> str | None:
         return dict(self.variant).get(key)
@@ -75,13 +81,12 @@ def select(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None
     Raises BenchError when runs of one series, cell and c differ in more than their seed: no mean may mix them.
     """
     wanted = {} if grids is None else _jobs(grids)
-    key_sets = list(dict.fromkeys(tuple(key for key, _ in place) for place in wanted))
-    any_seed = {_seedless(place) for place in wanted}
     left_out: list[tuple[Run, str]] = []
     measured: list[Run] = []
     present = set()
+    job_of = _finder(wanted)
     for run in sorted(runs, key=lambda run: str(run.path)):
-        place = next((p for keys in key_sets if _seedless(p := _place(run, keys)) in any_seed), None)
+        place = job_of(run)
         present.add(place)
         if grids is not None and place is None and run.settings:
             left_out.append((run, "not in the sweep"))
@@ -115,6 +120,12 @@ def select(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None
         left_out=left_out,
     )
     return selection
+
+
+def of_sweep(runs: list[Run], grids: list[Grid] | None) -> list[Run]:
+    """Those that a sweep with these grids lists, whatever their seed; none where the grids are unknown."""
+    job_of = _finder(_jobs(grids or []))
+    return [run for run in runs if job_of(run) is not None]
 
 
 def cell_label(cell_keys: tuple[str, ...], cell: Cell) -> str:
@@ -166,6 +177,16 @@ def _missing(jobs: dict[tuple, list[tuple[str, str]]]) -> list[tuple[str, int]]:
     return [(f"{text} seed={','.join(of)}" if of else text, len(of) or 1) for text, of in seeds.items()]
 
 
+def _finder(wanted: dict[tuple, list[tuple[str, str]]]) -> Callable[[Run], tuple | None]:
+    """run -> which of the ``wanted`` jobs it is, with its own seed; None: no seed makes it one of them.
+
+    Of two jobs that it could be the one that says more: beside a grid of ``K`` alone, one of ``K`` with ``kappa``.
+    """
+    key_sets = sorted(dict.fromkeys(tuple(key for key, _ in place) for place in wanted), key=len, reverse=True)
+    any_seed = {_seedless(place) for place in wanted}
+    return lambda run: next((p for keys in key_sets if _seedless(p := _place(run, keys)) in any_seed), None)
+
+
 def _place(run: Run, keys: tuple[str, ...]) -> tuple:
     """Which job of a grid over ``keys`` the run would be."""
     return tuple((key, _normal(run.value(key))) for key in keys)
@@ -181,12 +202,15 @@ def _check_alike(group: list[Run], place: tuple[Series, Cell, str], cell_keys: t
 
 
 def _variant_keys(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None) -> dict[str, tuple[str, ...]]:
-    """algorithm -> keys of the algorithm itself that the sweep (or, without one, the runs) gives several values."""
+    """algorithm -> keys of its own or of its clients that the sweep (or, without one, the runs) gives several values.
+
+    A key that only some of an algorithm's grids set has the value "-" in the others.
+    """
     found: dict[str, dict[str, set[str]]] = {}
-    for grid in grids or []:
-        for algorithm in grid.get("algorithm", []):
-            for key, values in grid.items():
-                found.setdefault(algorithm, {}).setdefault(key, set()).update(values)
+    for algorithm in {name for grid in grids or [] for name in grid.get("algorithm", [])}:
+        own = [grid for grid in grids or [] if algorithm in grid.get("algorithm", [])]
+        keys = dict.fromkeys(key for grid in own for key in grid)
+        found[algorithm] = {key: {value for grid in own for value in grid.get(key, ["-"])} for key in keys}
     if grids is None:
         for algorithm in {run.algorithm for run in runs}:
             same = [run for run in runs if run.algorithm == algorithm]
@@ -195,7 +219,7 @@ def _variant_keys(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid]
         algorithm: tuple(
             key
             for key, values in keys.items()
-            if len(values) > 1 and key.startswith("algorithm.") and key not in (STEP, "algorithm.eta", *cell_keys)
+            if len(values) > 1 and key.startswith(_OF_SERIES) and key not in (STEP, "algorithm.eta", *cell_keys)
         )
         for algorithm, keys in found.items()
     }

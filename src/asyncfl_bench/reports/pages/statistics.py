@@ -44,9 +44,10 @@ class Paired:
 def paired(first: Mapping[object, float], second: Mapping[object, float]) -> Paired:
     """first - second, seed by seed: algorithms under one seed share split, initial model and client speeds.
 
-    first, second   seed -> value
+    first, second   seed -> value; a seed with NaN on one side has no partner
     """
-    differences_s = np.array([first[seed] - second[seed] for seed in first if seed in second])
+    pairs_s = [(first[seed], second[seed]) for seed in first if seed in second]
+    differences_s = np.array([a - b for a, b in pairs_s if not math.isnan(a) and not math.isnan(b)])
     count = len(differences_s)
     if not count:
         return Paired(math.nan, math.nan, 0)

@@ -6,9 +6,9 @@ import math
 
 from . import looks
 from .comparing import comparison_parts
-from .comparison import ranked
 from .item import VERDICTS, Page, mean_text, number
 from .published import published
+from .scores import ranked
 from .selection import cell_label
 from .statistics import kendall_tau
 
