@@ -78,12 +78,16 @@ class Arrival:
 
 
 class Recorder(Observer):
-    """Everything that arrived, and the model after every server iteration."""
+    """Everything that arrived, the work that never did, and the model after every server iteration."""
 
     def __init__(self):
         self.arrivals: list[Arrival] = []
         self.models: list[np.ndarray] = []
+        self.discards = []
         self.simulation = None
+
+    def discarded(self, work):
+        self.discards.append(work)
 
     def arrived(self, upload, changed, time):
         vector = upload.vector_d.clone().numpy()
