@@ -99,13 +99,24 @@ class BatchedExecutor(SequentialExecutor):
 
     def _alone(self, work: Work, out_pd: torch.Tensor) -> torch.Tensor:
         """Writes the (1, d) upload, returns the (1,) mean loss."""
+        if not self.batches.held(work.client):  # an empty client has nothing to say
+            return out_pd.zero_().new_zeros(1)
         if not hasattr(self._own, "perceptron"):
             self._own.perceptron = self.task.flat.perceptron.lone()
         perceptron = self._own.perceptron
-        samples = (sample for x, y, size in self.samples.chunks(work) for sample in perceptron.samples(x, y, size))
+        samples = (sample for chunk in self.samples.chunks(work) for sample in perceptron.samples(*chunk))
+        loss = 0.0
+
+        def gradient(w_d, step, into_d):
+            nonlocal loss
+            loss += perceptron.gradient(w_d, next(samples), into_d)
+
+        start_d, anchor_d = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in self._start(work))
+        packed_d = out_pd.new_empty(out_pd.shape[1])
         with np.errstate(all="ignore"):  # a model that diverges is no surprise
-            loss = self._train(work, out_pd[0], lambda w_d, into_d: perceptron.gradient(w_d, next(samples), into_d))
-        return loss.unsqueeze(0)
+            self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work.count), anchor_d)
+        perceptron.unpack(packed_d, out_pd[0])
+        return out_pd.new_tensor([loss / work.local_steps])
 
     def _draws(self, work: Work) -> tuple[list[np.ndarray], list]:
         """Mini-batches and augmentations of the work's steps. Not for threads: streams are shared."""
@@ -149,9 +160,10 @@ class BatchedExecutor(SequentialExecutor):
         return losses[0] if steps == 1 else sum(losses) / steps
 
     def vectors(self, local_steps: int) -> int:
-        stacked = local_steps == 1 or not self._one_by_one or self._each >= STACKED_FROM
-        each = self.local.vectors(local_steps) + (self.task.flat.perceptron is None)
-        return each * (self.together if stacked else self.at_once)
+        each = self.local.vectors(local_steps)
+        if self._one_by_one and local_steps > 1 and self._each < STACKED_FROM:
+            return (each + 2 + (self.memories is not None)) * self.at_once  # the model, the upload in another order
+        return (each + (self.task.flat.perceptron is None)) * self.together
 
     def close(self) -> None:
         if self._pool is not None:

@@ -195,33 +195,30 @@ class SequentialExecutor:
 
     def _one(self, work: Work, out_d: torch.Tensor, flat) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Writes the upload, step by step with automatic differentiation; (mean loss, statistics)."""
+        if not self.batches.held(work.client):  # an empty client has nothing to say
+            out_d.zero_()
+            return out_d.new_zeros(()), None
+        losses = []
+        samples = self.samples.steps(work)
+
+        def gradient(w_d, step, into_d):
+            losses.append(flat.gradient(w_d, *next(samples), into_d))
+
         statistics = None
         if flat.has_statistics:
             servers = flat.statistics()
             flat.reset_statistics()
-        samples = self.samples.steps(work)
-        loss = self._train(work, out_d, lambda w_d, into_d: flat.gradient(w_d, *next(samples), into_d))
+        start_d, anchor_d = self._start(work)
+        self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work.count), anchor_d)
         if flat.has_statistics:
             statistics = flat.statistics()
             flat.load_statistics(servers)
-        return loss, statistics
+        return losses[0] if len(losses) == 1 else sum(losses) / len(losses), statistics
 
-    def _train(self, work: Work, out_d: torch.Tensor, next_gradient: Callable) -> torch.Tensor:
-        """Writes the upload; ``next_gradient(w_d, into_d)`` gives those of one mini-batch after another and the loss.
-        Returns the mean loss."""
-        if not self.batches.held(work.client):  # an empty client has nothing to say
-            out_d.zero_()
-            return out_d.new_zeros(())
-        total = 0.0
-
-        def gradient(w_d, step, into_d):
-            nonlocal total
-            total = total + next_gradient(w_d, into_d)
-
+    def _start(self, work: Work) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(d,) the model the work starts from, and (d,) what it is pulled to if that is another one."""
         start_d = self.versions[work.iteration]
-        anchor_d = None if self.memories is None else self.memories.anchor(work.client, start_d)
-        self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work.count), anchor_d)
-        return out_d.new_tensor(total / work.local_steps) if isinstance(total, float) else total / work.local_steps
+        return start_d, None if self.memories is None else self.memories.anchor(work.client, start_d)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
