@@ -10,6 +10,7 @@ import yaml
 from asyncfl_bench.composing import check_all, compose, config_directory, groups, is_multirun, options
 from asyncfl_bench.config import PARTS
 
+FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
 
 
@@ -22,9 +23,9 @@ def needed(group, name):
 @pytest.mark.parametrize(("group", "name"), EVERY_YAML)
 def test_every_choice_composes(group, name, tmp_path):
     words = [f"{group}={name}", *needed(group, name)]
-    if name == "arrays":
-        (tmp_path / "own.npz").write_bytes(b"")
-        words.append(f"dataset.path={tmp_path}/own.npz")
+    if name in FILES:
+        (tmp_path / FILES[name]).write_bytes(b"")
+        words.append(f"{group}.path={tmp_path}/{FILES[name]}")
     if group == "sweep":
         assert check_all(words) > 1 and is_multirun(words)
         return
@@ -70,9 +71,10 @@ from asyncfl_bench import composing, config
 for group in config.PARTS:
     for choice in composing.options(group):
         words = [f"{group}={choice}"]
-        if choice == "arrays":
-            open("own.npz", "w").close()
-            words.append("dataset.path=own.npz")
+        if choice in ("arrays", "trace"):
+            path = {"arrays": "own.npz", "trace": "own.csv"}[choice]
+            open(path, "w").close()
+            words.append(f"{group}.path={path}")
         composing.compose(words)
 import asyncfl_bench.cli, asyncfl_bench.simulation.engine, asyncfl_bench.reports.cli
 asyncfl_bench.cli.help_text()
@@ -105,11 +107,14 @@ def test_identity_ignores_where_and_how_and_notices_what():
         assert compose([word]).identity != identity, word
 
 
-def test_identity_follows_the_content_of_a_data_file_and_not_its_place(tmp_path):
+@pytest.mark.parametrize("part", ["dataset=arrays", "delay=trace", "availability=trace"])
+def test_identity_follows_the_content_of_a_file_and_not_its_place(part, tmp_path):
+    group, _, choice = part.partition("=")
+    kind = FILES[choice].partition(".")[2]
     identities = []
     for name, content in (("one", b"1"), ("two", b"1"), ("three", b"3")):
-        (tmp_path / f"{name}.npz").write_bytes(content)
-        identities.append(compose(["dataset=arrays", f"dataset.path={tmp_path}/{name}.npz"]).identity)
+        (tmp_path / f"{name}.{kind}").write_bytes(content)
+        identities.append(compose([part, f"{group}.path={tmp_path}/{name}.{kind}"]).identity)
     assert identities[0] == identities[1] != identities[2]
 
 

@@ -43,6 +43,18 @@ class QuadraticExecutor:
         self.discarded.append(work)
 
 
+class ScriptedLoss(Always):
+    """Loses the pieces of work in a set of (client, cycle); their clients hang for ``hang`` times their duration."""
+
+    def __init__(self, lost, hang=0.0):
+        super().__init__(AlwaysConfig())
+        self.lost, self.hang = lost, hang
+
+    def outcome(self, work, duration):
+        lost = (work.client, work.cycle) in self.lost
+        return duration * (1 + self.hang * lost), not lost
+
+
 class Scripted(Delay):
     """Durations read from a table: durations[client][count], the last one repeated."""
 
@@ -66,12 +78,16 @@ class Arrival:
 
 
 class Recorder(Observer):
-    """Everything that arrived, and the model after every server iteration."""
+    """Everything that arrived, the work that never did, and the model after every server iteration."""
 
     def __init__(self):
         self.arrivals: list[Arrival] = []
         self.models: list[np.ndarray] = []
+        self.discards = []
         self.simulation = None
+
+    def discarded(self, work):
+        self.discards.append(work)
 
     def arrived(self, upload, changed, time):
         vector = upload.vector_d.clone().numpy()
@@ -95,6 +111,10 @@ def simulate(
     concurrency=None,
     seed=0,
     start=None,
+    samples=None,
+    workload=None,
+    executor=None,
+    observers=(),
     **budget,
 ):
     """Runs a toy world to the end of its budget. Returns (simulation, recorder, ended_by)."""
@@ -104,10 +124,10 @@ def simulate(
     simulation = Simulation(
         rule=rule,
         model_d=torch.zeros(targets.shape[1], dtype=torch.float64) if start is None else torch.tensor(start),
-        clients=ClientTable(np.ones(n, dtype=int)),
+        clients=ClientTable(np.ones(n, dtype=int) if samples is None else np.asarray(samples)),
         upload_kind=kind,
-        workload=Workload(),
-        executor=QuadraticExecutor(targets, kind, lr),
+        workload=workload or Workload(),
+        executor=executor or QuadraticExecutor(targets, kind, lr),
         delay=delay,
         availability=availability or Always(AlwaysConfig()),
         schedule=schedule or SameClient(ScheduleConfig()),
@@ -115,7 +135,7 @@ def simulate(
         concurrency=concurrency or n,
         budget=BudgetConfig(**budget),
         streams=Streams(seed),
-        observers=[recorder],
+        observers=[recorder, *observers],
     )
     recorder.simulation = simulation
     return simulation, recorder, simulation.run()

@@ -147,7 +147,7 @@ class Settings:
     tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
     place: Path | None = None  # a run directory named by hand, instead of one under output_dir
     resumed_identity: str | None = None  # of the run that is gone on with, when its budget was changed
-    data_digest: str | None = None  # of a data file the settings name by its path
+    digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
 
     @property
     def identity(self) -> str:
@@ -155,8 +155,8 @@ class Settings:
         kept = {key: value for key, value in self.tree.items() if key not in (*NOT_IDENTITY, "choices")}
         if cache := kept["algorithm"].get("cache"):  # where it lies changes no number
             kept["algorithm"] = {**kept["algorithm"], "cache": {k: v for k, v in cache.items() if k != "place"}}
-        if self.data_digest is not None:  # what is in the file decides the numbers, not where it lies
-            kept["dataset"] = {**kept["dataset"], "path": self.data_digest}
+        for name, digest in self.digests.items():  # what is in the file decides the numbers, not where it lies
+            kept[name] = {**kept[name], "path": digest}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
@@ -201,11 +201,19 @@ def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
     )
     _check_paths(settings)
     _resolve_across(settings)
-    if path := getattr(settings.parts["dataset"].config, "path", None):
-        with open(Path(path).expanduser(), "rb") as file:
-            settings.data_digest = hashlib.file_digest(file, "sha256").hexdigest()
+    for name, part in settings.parts.items():
+        if name not in NOT_IDENTITY and (path := getattr(part.config, "path", None)):
+            settings.digests[name] = _digest(f"{name}.path", path)
     settings.tree = _resolved_tree(settings, sections)
     return settings
+
+
+def _digest(key: str, path: str) -> str:
+    try:
+        with open(Path(path).expanduser(), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(key, path, f"must be a file that can be read: {error.strerror}") from None
 
 
 def _section(tree: dict, name: str, dotted: str = "") -> dict:

@@ -36,8 +36,8 @@ class Stream:
     def __init__(self, seed: int, name: str):
         if name not in STREAMS:
             raise ValueError(f"unknown random stream {name!r}: one of {', '.join(STREAMS)}")
-        key = np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(2, np.uint64)
-        self._bits = np.random.Philox(key=key)
+        self._key = np.random.SeedSequence([seed, zlib.crc32(name.encode())]).generate_state(2, np.uint64)
+        self._bits = np.random.Philox(key=self._key)
         self._generator = np.random.Generator(self._bits)
         self._start = self._bits.state
         self._counter = self._start["state"]["counter"]
@@ -46,6 +46,11 @@ class Stream:
         self._counter[2], self._counter[3] = count, client
         self._bits.state = self._start
         return self._generator
+
+    def own(self, client: int = 0, count: int = 0) -> np.random.Generator:
+        """The same draws from a generator that nobody shares: it may be kept, and used in another thread."""
+        counter = np.array([0, 0, count, client], np.uint64)
+        return np.random.Generator(np.random.Philox(key=self._key, counter=counter))
 
     def integer(self, client: int = 0, count: int = 0) -> int:
         """A 63-bit integer, to seed a library that insists on a seed of its own."""

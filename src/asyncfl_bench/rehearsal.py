@@ -24,7 +24,8 @@ class StandIn(SequentialExecutor):
 
     def __init__(self, real: SequentialExecutor):
         super().__init__(None, None, None, None)  # type: ignore[arg-type]  # it computes nothing
-        self.together, self.ahead, self.starts_apart = real.together, real.ahead, real.starts_apart
+        self.together, self.at_once, self.steps_together = real.together, real.at_once, real.steps_together
+        self.ahead, self._starts = real.ahead, real.starts
         self.keeps_base = real.keeps_base
         self.most_versions = 0
 
@@ -38,7 +39,7 @@ class StandIn(SequentialExecutor):
 
     def _compute(self, works: list[Work], block: Block) -> Callable[[], list[tuple]]:
         block.rows_pd.fill_(1.0)
-        starts = self._blocks.take(len(works), block.rows_pd[0]) if self.starts_apart else None
+        starts = self._blocks.take(count, block.rows_pd[0]) if (count := self._starts(works)) else None
 
         def finish() -> list[tuple]:
             if starts is not None:

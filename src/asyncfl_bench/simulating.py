@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .config import Settings
 from .randomness import Streams
 from .simulation.engine import Executor, Simulation
+from .simulation.fleet import check_same_clients
 from .types import ClientTable
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def make_simulation(
     root, parts = settings.root, settings.parts
     assert root.concurrency is not None
     client = parts["client"].config
-    return Simulation(
+    simulation = Simulation(
         rule=rule,
         model_d=model_d,
         clients=clients,
@@ -35,3 +36,5 @@ def make_simulation(
         budget=settings.budget,
         streams=streams,
     )
+    check_same_clients(simulation.delay, simulation.availability)
+    return simulation

@@ -110,8 +110,13 @@ class World:
             model_d=self.model_d,
             task=self.task,
             client=client,
-            gone=self.simulation.availability.gone,
+            gone=self._gone,
         )
+
+    def _gone(self, client: int, iteration: int) -> bool:
+        """Whether the client no longer takes part, now that so many server iterations are done."""
+        simulation = self.simulation
+        return simulation.availability.gone(client, iteration, simulation.counters.virtual_time)
 
     def state_bytes(self) -> dict[str, int]:
         """Bytes of the tensors that the rule and the clients keep from one upload to the next, workspaces left out."""

@@ -54,6 +54,20 @@ def test_a_gradient_is_taken_at_the_model_of_its_dispatch_not_of_its_delivery():
     assert len(executor.versions) == 0
 
 
+def test_a_clients_step_is_smaller_in_each_of_its_pieces_of_work_and_others_keep_theirs():
+    task = digits("model=softmax")
+    executor = executor_of(task, "difference", batch_size="all", lr=0.4, lr_decay=0.5)
+    sent = {}
+    for sequence, (client, count) in enumerate([(3, 0), (3, 1), (3, 2), (4, 0)]):
+        work = Work(client, sequence, count, 0, 1)
+        executor.dispatch(work, task.flat.initial_d())
+        sent[client, count] = executor.deliver(work)[0].clone()
+    assert torch.equal(sent[3, 1], sent[3, 0] / 2) and torch.equal(sent[3, 2], sent[3, 0] / 4)
+    gradient = torch.empty_like(sent[4, 0])
+    task.gradient(task.flat.initial_d(), *task.batch(task.partition[4]), gradient)
+    torch.testing.assert_close(sent[4, 0], -0.4 * gradient)
+
+
 def test_the_order_of_computing_changes_no_result():
     task = digits()
     work = [Work(client, client, 0, 0, 3) for client in range(5)]

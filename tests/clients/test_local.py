@@ -11,10 +11,10 @@ def noisy_quadratic(w, step, out):
     out.copy_(w).add_(0.1 * (step + 1))
 
 
-def upload(start, kind="difference", steps=1, **config):
+def upload(start, kind="difference", steps=1, lr_now=None, anchor=None, **config):
     local = LocalTraining(LocalConfig(**config), kind)
     out = torch.empty_like(start)
-    local.upload(start, noisy_quadratic, steps, out)
+    local.upload(start, noisy_quadratic, steps, out, lr_now, anchor)
     return out
 
 
@@ -74,3 +74,39 @@ def test_the_received_model_is_left_as_it_is():
     upload(start, steps=3, lr=0.5, momentum=0.9)
     upload(start, steps=3, optimizer="adamw")
     assert torch.equal(start, START)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("anchored", [False, True])
+def test_the_proximal_term_is_torchs_step_on_a_loss_with_that_term(optimizer, anchored):
+    anchor = torch.tensor([0.3, 0.0, -4.0]) if anchored else START
+    make = {
+        "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5, weight_decay=0.1),
+        "adamw": lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1),
+    }[optimizer]
+    w = START.clone().requires_grad_()
+    torchs = make([w])
+    for step in range(6):
+        loss = (w**2).sum() / 2 + 0.1 * (step + 1) * w.sum() + 0.7 / 2 * ((w - anchor) ** 2).sum()
+        torchs.zero_grad()
+        loss.backward()
+        torchs.step()
+    config = {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.1, "proximal": 0.7, "optimizer": optimizer}
+    found = upload(START, steps=6, anchor=anchor if anchored else None, **config)
+    torch.testing.assert_close(found, w.detach() - START, rtol=1e-5, atol=1e-6)
+
+
+def test_the_local_step_decays_with_each_piece_of_a_clients_work():
+    local = LocalTraining(LocalConfig(lr=0.4, lr_decay=0.5), "difference")
+    assert [local.lr(count) for count in range(4)] == [0.4, 0.2, 0.1, 0.05]
+    assert LocalTraining(LocalConfig(lr=0.4), "difference").lr(1000) == 0.4
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_each_client_of_a_stack_takes_its_own_local_step(steps):
+    stack, lrs = torch.stack([START, 2 * START]), (0.05, 0.3)
+    config = {"steps": steps, "momentum": 0.9, "weight_decay": 0.01, "proximal": 0.2}
+    together = upload(stack, lr_now=torch.tensor(lrs).unsqueeze(1), **config)
+    alone = torch.stack([upload(row, lr_now=lr, **config) for row, lr in zip(stack, lrs, strict=True)])
+    torch.testing.assert_close(together, alone)
+    assert not torch.allclose(together[0], upload(START, lr_now=0.3, **config))

@@ -17,8 +17,10 @@ from asyncfl_bench.simulation.delays import (
     MixedExponentialConfig,
     Uniform,
     UniformConfig,
+    WorkAndLink,
+    WorkAndLinkConfig,
 )
-from asyncfl_bench.types import Work
+from asyncfl_bench.types import Work, Workload
 
 
 def piece(client, cycle):
@@ -90,8 +92,10 @@ def test_classes_draw_from_the_range_of_the_clients_own_class():
 
 
 @pytest.mark.parametrize("name", options("delay"))
-def test_a_duration_depends_on_client_and_count_alone(name):
-    part = compose([f"delay={name}"]).parts["delay"]
+def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
+    (tmp_path / "own.csv").write_text("client,duration\n" + "".join(f"{c},{1 + c % 3}\n{c},7\n" for c in range(10)))
+    words = [f"delay.path={tmp_path}/own.csv"] if name == "trace" else []
+    part = compose([f"delay={name}", *words]).parts["delay"]
     one, other = part.build(), part.build()
     one.start(10, Streams(4))
     other.start(10, Streams(4))
@@ -126,3 +130,64 @@ def test_the_tick_clock_of_the_papers_preset_delivers_as_many_uploads_as_its_law
     ticks = np.array([[max(1, int(delay.duration(piece(c, k)))) for k in range(60)] for c in range(2000)])
     assert (1 / ticks.mean(axis=1)).mean() == pytest.approx(expected, rel=0.03)
     assert expected == pytest.approx(0.354, rel=0.05)  # the integral over z ~ Exp(1)
+
+
+def work_and_link(samples, n=200, count=50, model_bytes=4_000_000, **config):
+    """(n, count) durations of work that goes through so many samples."""
+    delay = WorkAndLink(WorkAndLinkConfig(**config))
+    delay.start(n, Streams(0), model_bytes=model_bytes)
+    pieces = [[Work(c, 0, k, 0, 1, samples=samples, cycle=k) for k in range(count)] for c in range(n)]
+    return np.array([[delay.duration(work) for work in row] for row in pieces])
+
+
+def test_computing_takes_time_in_proportion_to_k_and_to_the_clients_samples():
+    workload = Workload(k=10, batch_size=32, epochs=True)
+    times = {}
+    for held in (100, 1000):
+        for k in (1, 10):
+            drawn_nk = work_and_link(workload.samples(held, k), n=3, count=2, seconds_per_sample=1e-3)
+            times[held, k] = drawn_nk
+    np.testing.assert_allclose(times[100, 1], 0.1)
+    np.testing.assert_allclose(times[100, 10], 1.0)
+    np.testing.assert_allclose(times[1000, 10], 10.0)
+
+
+def test_transmission_is_the_models_bytes_over_the_bandwidth_times_a_factor_around_one():
+    drawn_nk = work_and_link(0, bandwidth=1e6)
+    assert drawn_nk.mean() == pytest.approx(4, rel=0.01)
+    assert drawn_nk.std() == pytest.approx(4 * 0.3, rel=0.03)
+    twice = work_and_link(0, bandwidth=1e6, model_bytes=8_000_000)
+    np.testing.assert_allclose(twice, 2 * drawn_nk)
+    exact = work_and_link(0, bandwidth=2e6, link_spread=0.0)
+    np.testing.assert_allclose(exact, 2)
+    both = work_and_link(500, bandwidth=1e6, seconds_per_sample=1e-2)
+    np.testing.assert_allclose(both, drawn_nk + 5)
+
+
+def test_a_wide_spread_of_the_link_is_cut_off_above_zero():
+    drawn_nk = work_and_link(0, bandwidth=4e6, link_spread=1.0)
+    assert drawn_nk.min() > 0
+    # of N(1, 1) cut off at 0: mean 1 + phi(1) / Phi(1) = 1 + 0.24197 / 0.84134
+    assert drawn_nk.mean() == pytest.approx(1.2876, rel=0.02)
+
+
+def test_clients_may_compute_at_speeds_of_their_own_that_do_not_touch_the_link():
+    drawn_nk = work_and_link(1000, n=2000, count=2, seconds_per_sample=1e-3, clients_sigma=0.5)
+    assert np.log(drawn_nk[:, 0]).std() == pytest.approx(0.5, rel=0.05)
+    assert np.median(drawn_nk) == pytest.approx(1, rel=0.05)
+    np.testing.assert_array_equal(drawn_nk[:, 0], drawn_nk[:, 1])
+    link = work_and_link(0, n=2000, count=2, bandwidth=1e6, clients_sigma=0.5)
+    assert link.mean() == pytest.approx(4, rel=0.01)
+
+
+def test_a_run_takes_the_time_its_samples_and_its_models_bytes_ask_for():
+    from asyncfl_bench.world import World
+
+    words = ["delay=work_and_link", "delay.seconds_per_sample=0.01", "delay.bandwidth=1000", "delay.link_spread=0"]
+    world = World(compose([*words, "algorithm=fedavg", "client.local_epochs=3", "scale=smoke", "model=softmax"]))
+    world.simulation.begin()
+    assert len(world.simulation.in_flight) == 10
+    for work in world.simulation.in_flight.values():
+        held = len(world.task.partition[work.client])
+        assert work.due == pytest.approx(0.01 * 3 * held + 4 * 650 / 1000)
+    world.executor.close()

@@ -9,11 +9,15 @@ from toy import Scripted, simulate
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.algorithms.asyncfeded import AsyncFedEd, AsyncFedEdConfig
 from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
 from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd, DelayAdaptiveAsgdConfig
+from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
+from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
-from asyncfl_bench.simulation.availability import Dropout, DropoutConfig
+from asyncfl_bench.algorithms.feddyn import FedDyn, FedDynConfig
+from asyncfl_bench.simulation.availability import Dropout, DropoutConfig, Suspension, SuspensionConfig
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
 
 BUDGETS = ("server_iterations", "uploads", "virtual_time")
@@ -35,14 +39,22 @@ def worlds(draw):
                 lambda: DelayAdaptiveAsgd(DelayAdaptiveAsgdConfig(eta=0.1, tau_c=size, variant="drop")),
                 lambda: FedBuff(FedBuffConfig(eta=0.1, buffer_size=size, max_staleness=size)),
                 lambda: Ca2fl(Ca2flConfig(eta=0.1, buffer_size=size)),
+                lambda: FedAvg(FedAvgConfig()),
+                lambda: FedDyn(FedDynConfig()),
+                lambda: FedAsync(FedAsyncConfig(lag="time", staleness_weight="polynomial")),
+                lambda: AsyncFedEd(AsyncFedEdConfig(k_initial=size)),
             ]
         )
     )()
     concurrency = draw(st.integers(1, n))
-    hand_out = draw(st.sampled_from(["immediate", "at_flush"]))
+    hand_out = draw(st.sampled_from(["immediate", "at_flush", "at_round"]))
+    if rule.moves_each_round:
+        hand_out = "at_round"
     schedule = draw(st.sampled_from([SameClient, RandomIdle]))(ScheduleConfig(hand_out=hand_out))
     durations = draw(st.lists(st.lists(st.floats(0, 6), min_size=1, max_size=5), min_size=n, max_size=n))
     share = draw(st.sampled_from([0.0, 0.0, 0.5, 1.0]))
+    dropout = Dropout(DropoutConfig(share=share, at_iteration=draw(st.integers(1, 20))))
+    suspension = Suspension(SuspensionConfig(probability=draw(st.floats(0, 0.7))))
     return {
         "rule": rule,
         "n": n,
@@ -50,7 +62,7 @@ def worlds(draw):
         "concurrency": concurrency,
         "schedule": schedule,
         "delay": Scripted([[0.1 + d for d in row] for row in durations]),
-        "availability": Dropout(DropoutConfig(share=share, at_iteration=draw(st.integers(1, 20)))),
+        "availability": draw(st.sampled_from([dropout, suspension])),
         "kind": rule.accepts[0],
         "seed": draw(st.integers(0, 3)),
         draw(st.sampled_from(BUDGETS)): draw(st.integers(1, 60)),
@@ -66,15 +78,18 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     counters, arrivals = simulation.counters, recorder.arrivals
     executor = simulation.executor
 
-    # every dispatched piece of work arrived, was discarded by dropout, or is in flight; nobody is in flight twice
-    assert simulation.dispatches == len(executor.delivered) + len(executor.discarded) + len(simulation.in_flight)
+    # every dispatched piece of work arrived, was lost or discarded by dropout, or is in flight; nobody is twice
+    lost = [work for work in recorder.discards if work.lost]
+    assert simulation.dispatches == len(executor.delivered) + len(recorder.discards) + len(simulation.in_flight)
+    assert [work for work in recorder.discards if not work.lost] == executor.discarded
+    assert not any(work.lost for work in executor.delivered)
     in_flight = Counter(work.client for work in simulation.in_flight.values())
     assert all(count == 1 for count in in_flight.values())
     assert len(in_flight) + simulation.free_places == world["concurrency"]
 
     # counts add up
     assert counters.uploads == len(arrivals) == len(executor.delivered)
-    assert counters.discarded == len(executor.discarded)
+    assert counters.discarded == len(recorder.discards)
     assert counters.iteration == len(recorder.models)
     per_client = Counter(a.client for a in arrivals)
     assert sum(per_client.values()) == counters.uploads
@@ -87,7 +102,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
 
     # a client's work is done in order, each piece once
     for client in per_client:
-        counts = [work.count for work in executor.delivered + executor.discarded if work.client == client]
+        counts = [work.count for work in executor.delivered + recorder.discards if work.client == client]
         assert sorted(counts) == list(range(len(counts)))
 
     # the run ended for a reason that is true
@@ -103,8 +118,13 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     elif ended_by == "no_clients":
         assert not simulation.in_flight
 
-    # models that nobody needs are not kept
-    assert len(executor.versions) == len({work.iteration for work in simulation.in_flight.values()})
+    # models that nobody needs are not kept, and lost work needs none
+    needed = {work.iteration for work in simulation.in_flight.values() if not work.lost}
+    assert len(executor.versions) == len(needed)
+
+    # where work is handed out at the end of a round, all that is in flight was dispatched together
+    if world["schedule"].config.hand_out == "at_round" and not (lost and world["rule"].first_round):
+        assert len({work.start for work in simulation.in_flight.values()}) <= 1
 
 
 @given(worlds())

@@ -41,7 +41,8 @@ class FedOpt(ServerRule):
              w <- w + eta m / (sqrt(v) + tau)
     Upload   difference, shape (d,)
     State    first moment m, second moment v (tau^2 at the start), the round's sum      Memory 5 d floats
-    Limits   b1 = 0 and tau so large that v does not matter, eta / tau = 1: FedAvg with the same weights
+    Limits   b1 = 0, tau so large that v stays at tau^2 (adam: and b2 near 1), eta = 2 tau: FedAvg with the same
+             weights. The 2 is from v's first value, without which eta = tau would do
     Differs  no bias correction, as in the paper; Flower corrects, with an exponent one too large, and starts v at 0
     """
 

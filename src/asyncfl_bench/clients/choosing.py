@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..errors import ConfigError
-from .executors import BatchedExecutor, SequentialExecutor, ThreadsExecutor
+from .batched import BatchedExecutor
+from .executors import SequentialExecutor, ThreadsExecutor
 
 
 def executor_class(

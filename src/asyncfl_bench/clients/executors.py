@@ -11,25 +11,22 @@ Legend: d parameters, p pieces of work computed together, B samples of a mini-ba
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..randomness import Streams
 from ..types import Work
 from .batches import Batches
 from .local import LocalTraining
+from .samples import Samples
 from .versions import Block, Blocks, ClientMemories, ClientSums, ModelVersions
 
 if TYPE_CHECKING:
     import torch
-
-BLOCK_BYTES = 2**21  # of uploads computed together in one thread: about what stays in a core's cache
-MOST_TOGETHER = 64
 
 
 class _Batch:
@@ -70,7 +67,8 @@ class SequentialExecutor:
     """
 
     together = 1  # pieces of work computed in one go
-    starts_apart = False  # models that work starts from are copied into a block of their own
+    at_once = 1  # of them in as many threads
+    steps_together = math.inf  # steps of them, more only where fewer pieces would leave a thread without work
     ahead = 0  # computed uploads left at which the next ones are begun in the background; 0: never
 
     def __init__(
@@ -90,6 +88,7 @@ class SequentialExecutor:
         self.versions = ModelVersions()
         self.statistics_rate = statistics_rate
         self._augment = streams.augment if augment else None
+        self.samples = Samples(task, batches, self._augment)
         self._blocks = Blocks()
         self._pending: dict[int, Work] = {}  # by sequence number
         self._order: list[tuple[float, int]] = []  # heap of (due, sequence number) over the pending
@@ -149,6 +148,10 @@ class SequentialExecutor:
         """Vectors of d floats in use while computing, versions of the model and uploads left out."""
         return 1 + self.local.vectors(local_steps)  # the gradient in the network's own tensors
 
+    def starts(self, works: list[Work]) -> int:
+        """Of how many of these pieces of work the model is copied into a block for computing."""
+        return 0
+
     def close(self) -> None:
         """Ends threads, if any."""
 
@@ -157,10 +160,12 @@ class SequentialExecutor:
     def _next_works(self, wanted: Work | None = None) -> list[Work]:
         """``wanted`` and the pending work that is due next, ``together`` pieces in all; they are pending no more."""
         works = [] if wanted is None else [self._pending.pop(wanted.sequence)]
-        while self._order and len(works) < self.together:
+        steps = 0 if wanted is None else wanted.local_steps
+        while self._order and len(works) < self.together and (steps < self.steps_together or len(works) < self.at_once):
             sequence = heapq.heappop(self._order)[1]
             if (work := self._pending.pop(sequence, None)) is not None:  # discarded work is no longer there
                 works.append(work)
+                steps += work.local_steps
         return works
 
     def _begin(self, works: list[Work]) -> _Batch:
@@ -185,37 +190,35 @@ class SequentialExecutor:
     def _compute(self, works: list[Work], block: Block) -> Callable[[], list[tuple]]:
         """Begins writing the uploads into the block's rows; the answer waits and gives (loss, statistics) of each."""
         flat = self.task.flat
-        answers = [self._one(work, *self._draws(work), block.rows_pd[row], flat) for row, work in enumerate(works)]
+        answers = [self._one(work, block.rows_pd[row], flat) for row, work in enumerate(works)]
         return lambda: answers
 
-    def _draws(self, work: Work) -> tuple[list[np.ndarray], list]:
-        """Mini-batches and augmentations of the work's steps. Not for threads: streams are shared."""
-        batches = self.batches.of(work)
-        if self._augment is None:
-            return batches, [None] * len(batches)
-        generator = self._augment(work.client, work.count)
-        return batches, [self.task.draw_augmentation(generator, len(batch)) for batch in batches]
-
-    def _one(self, work: Work, batches, augmentations, out_d, flat) -> tuple:
-        if len(batches[0]) == 0:  # an empty client has nothing to say
+    def _one(self, work: Work, out_d: torch.Tensor, flat) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Writes the upload, step by step with automatic differentiation; (mean loss, statistics)."""
+        if not self.batches.held(work.client):  # an empty client has nothing to say
             out_d.zero_()
             return out_d.new_zeros(()), None
         losses = []
+        samples = self.samples.steps(work)
 
         def gradient(w_d, step, into_d):
-            x, y = self.task.batch(batches[step], augment=augmentations[step])
-            losses.append(flat.gradient(w_d, x, y, into_d))
+            losses.append(flat.gradient(w_d, *next(samples), into_d))
 
-        start_d, statistics = self.versions[work.iteration], None
+        statistics = None
         if flat.has_statistics:
             servers = flat.statistics()
             flat.reset_statistics()
-        anchor_d = None if self.memories is None else self.memories.anchor(work.client, start_d)
+        start_d, anchor_d = self._start(work)
         self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work.count), anchor_d)
         if flat.has_statistics:
             statistics = flat.statistics()
             flat.load_statistics(servers)
         return losses[0] if len(losses) == 1 else sum(losses) / len(losses), statistics
+
+    def _start(self, work: Work) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(d,) the model the work starts from, and (d,) what it is pulled to if that is another one."""
+        start_d = self.versions[work.iteration]
+        return start_d, None if self.memories is None else self.memories.anchor(work.client, start_d)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -279,20 +282,17 @@ class ThreadsExecutor(SequentialExecutor):
         super().__init__(*args, **options)
         self.together = 2 * workers
         self.ahead = workers
-        self._pool = _pool(workers)
+        self._pool = one_core_threads(workers)
         self._own = threading.local()
 
     def _compute(self, works, block):
-        jobs = [
-            self._pool.submit(self._in_thread, work, *self._draws(work), block.rows_pd[row])
-            for row, work in enumerate(works)
-        ]
+        jobs = [self._pool.submit(self._in_thread, work, block.rows_pd[row]) for row, work in enumerate(works)]
         return lambda: [job.result() for job in jobs]
 
-    def _in_thread(self, work, batches, augmentations, out_d):
+    def _in_thread(self, work, out_d):
         if not hasattr(self._own, "flat"):
             self._own.flat = self.task.flat.twin()
-        return self._one(work, batches, augmentations, out_d, self._own.flat)
+        return self._one(work, out_d, self._own.flat)
 
     def vectors(self, local_steps: int) -> int:
         return (2 + self.local.vectors(local_steps)) * self.ahead  # each thread's: its network, its gradient
@@ -301,113 +301,8 @@ class ThreadsExecutor(SequentialExecutor):
         self._pool.shutdown()
 
 
-class BatchedExecutor(SequentialExecutor):
-    """Stacked models: the work of p clients as one computation on (p, d), on a CPU in as many parts as there are cores.
-
-    Results equal those of one after another up to rounding. Not for batch normalisation.
-    """
-
-    starts_apart = True
-
-    def __init__(self, *args, workers: int = 1, **options):
-        super().__init__(*args, **options)
-        each = max(4, min(MOST_TOGETHER, BLOCK_BYTES // (4 * self.task.flat.d)))
-        self.together = each * workers
-        self._workers = workers
-        self._pool = _pool(workers) if workers > 1 else None
-        self.ahead = self.together // 2 if self._pool else 0
-
-    def _compute(self, works, block):
-        by_steps: dict[int, list[int]] = {}
-        for row, work in enumerate(works):
-            by_steps.setdefault(work.local_steps, []).append(row)
-        if len(by_steps) > 1:  # rows of one number of steps must lie together
-            rows = [row for same in by_steps.values() for row in same]
-            works[:] = [works[row] for row in rows]
-        parts, first = [], 0
-        for same in by_steps.values():
-            size = -(-len(same) // self._workers)
-            for start in range(first, first + len(same), size):
-                parts.append(slice(start, min(start + size, first + len(same))))
-            first += len(same)
-        jobs, starts = [], self._blocks.take(len(works), block.rows_pd[0])
-        for part in parts:
-            drawn = [self._draws(work) for work in works[part]]
-            # a workspace of its own for each batch: two may be under way at once
-            arguments = (works[part], drawn, starts.rows_pd[part], block.rows_pd[part])
-            jobs.append(self._pool.submit(self._part, *arguments) if self._pool else self._part(*arguments))
-        starts.waiting = 1
-
-        def finish() -> list[tuple]:
-            losses = [job.result() if self._pool else job for job in jobs]
-            self._blocks.used(starts)
-            return [(loss, None) for loss_p in losses for loss in loss_p.unbind()]
-
-        return finish
-
-    def _part(self, works: list[Work], drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor) -> torch.Tensor:
-        """Writes (p, d) uploads, returns (p,) mean losses."""
-        import torch
-
-        steps = works[0].local_steps
-        for row, work in enumerate(works):
-            start_pd[row].copy_(self.versions[work.iteration])
-        losses = []
-
-        def gradient(w_pd, step, into_pd):
-            batches = [batches[step] for batches, _ in drawn]
-            index_pb, weight_pb = _padded(batches)
-            augment = None
-            if self._augment is not None:
-                cuts = [augmentations[step] for _, augmentations in drawn]
-                augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
-            x_pb, y_pb = self.task.batch(index_pb, augment=augment)
-            weight_pb = self.task.from_numpy(weight_pb)
-            losses.append(self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd))
-
-        lrs = [self.local.lr(work.count) for work in works]
-        lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
-        anchor_pd: torch.Tensor | None = None
-        if self.memories is not None:
-            pulls = [self.memories.anchor(work.client, start_pd[row]) for row, work in enumerate(works)]
-            if anchors := [anchor_d for anchor_d in pulls if anchor_d is not None]:  # all of them or none
-                anchor_pd = torch.stack(anchors)
-        self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd)
-        for row, (batches, _) in enumerate(drawn):
-            if len(batches[0]) == 0:
-                out_pd[row].zero_()
-        return losses[0] if steps == 1 else sum(losses) / steps
-
-    def vectors(self, local_steps: int) -> int:
-        return (self.local.vectors(local_steps) + (self.task.flat.perceptron is None)) * self.together
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-
-def _pool(workers: int) -> ThreadPoolExecutor:
-    """Threads that use one core each."""
+def one_core_threads(workers: int) -> ThreadPoolExecutor:
+    """A pool of threads that use one core each."""
     import torch
 
     return ThreadPoolExecutor(workers, "afl", initializer=lambda: torch.set_num_threads(1))
-
-
-def _padded(batches: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(p, B) sample indices, and weights 1/len in each row; short rows are filled with sample 0 at weight 0."""
-    lengths = [len(batch) for batch in batches]
-    index_pb = np.zeros((len(batches), max(1, *lengths)), dtype=np.int64)
-    weight_pb = np.zeros(index_pb.shape, dtype=np.float32)
-    for row, (batch, length) in enumerate(zip(batches, lengths, strict=True)):
-        if length:
-            index_pb[row, :length] = batch
-            weight_pb[row, :length] = 1 / length
-    return index_pb, weight_pb
-
-
-def _stacked(column: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """Rows of several lengths as one (p, B) array, filled up with zeros."""
-    stacked = np.zeros(shape, dtype=column[0].dtype)
-    for row, values in enumerate(column):
-        stacked[row, : len(values)] = values
-    return stacked

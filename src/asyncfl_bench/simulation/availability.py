@@ -27,8 +27,9 @@ class Always:
     def start(self, n: int, streams: Streams) -> None:
         pass
 
-    def gone(self, client: int, iteration: int) -> bool:
-        """True when the client no longer takes part once ``iteration`` server iterations are done."""
+    def gone(self, client: int, iteration: int, time: float = 0.0) -> bool:
+        """True when work handed to the client at virtual ``time`` can no longer be delivered once ``iteration`` server
+        iterations are done: it does not take part any more."""
         return False
 
     def outcome(self, work: Work, duration: float) -> tuple[float, bool]:
@@ -65,7 +66,7 @@ class Dropout(Always):
         self.gone_n = np.zeros(n, dtype=bool)
         self.gone_n[order[: round(self.config.share * n)]] = True
 
-    def gone(self, client: int, iteration: int) -> bool:
+    def gone(self, client: int, iteration: int, time: float = 0.0) -> bool:
         assert self.config.at_iteration is not None
         return iteration >= self.config.at_iteration and bool(self.gone_n[client])
 

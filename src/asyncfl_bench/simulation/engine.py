@@ -123,6 +123,7 @@ class Simulation:
         self._samples_n = [int(s) for s in clients.samples_n]
         self._hand_out_when = schedule.config.hand_out
         self._started = False
+        self._moved_in_tick = False  # the model has moved in a tick that the budget cut short
         self._unmoved = 0  # uploads, lost ones included, since the model last changed
         delay.start(clients.n, streams, model_bytes=model_d.numel() * model_d.element_size())
         availability.start(clients.n, streams)
@@ -198,7 +199,7 @@ class Simulation:
         if self._beyond(tick):
             return "virtual_time"
         self.counters.virtual_time = tick
-        moved = False
+        moved, self._moved_in_tick = self._moved_in_tick, False
         due = []
         while self._due and self._due[0][0] <= tick:
             due.append(heapq.heappop(self._due))
@@ -207,8 +208,10 @@ class Simulation:
         last = arriving[-1] if arriving else None
         for place, (_, sequence) in enumerate(due):
             moved |= self._arrive(self.in_flight.pop(sequence), tick_after=sequence == last)
-            # a rule that steps once per tick gets the whole tick
-            if not self.rule.moves_each_tick and (ended_by := self.spent()) is not None:
+            # a rule that steps once per tick gets the whole tick; after its last arrival a tick is over in any case
+            rest = not self.rule.moves_each_tick and place + 1 < len(due)
+            if rest and (ended_by := self.spent()) is not None:
+                self._moved_in_tick = moved
                 for event in due[place + 1 :]:  # they stay in flight
                     heapq.heappush(self._due, event)
                 return ended_by
@@ -236,7 +239,7 @@ class Simulation:
     # -- one arrival -----------------------------------------------------------------------------------------------
 
     def _arrives(self, work: Work) -> bool:
-        return not (work.lost or self.availability.gone(work.client, self.counters.iteration))
+        return not (work.lost or self.availability.gone(work.client, self.counters.iteration, work.start))
 
     def _arrive(self, work: Work, tick_after: bool = False, place_freed: bool = True) -> bool:
         """A piece of work is over. True when the global model changed.
@@ -254,7 +257,7 @@ class Simulation:
         self.counters.discarded += 1
         self._unmoved += 1
         self.free_places += place_freed
-        if work.lost:  # it comes back, unlike one that is gone
+        if work.lost:  # it comes back, or is found gone when it is to get its next work
             self.schedule.report(work.client)
         return round_after and self._moves_itself(round_=True)
 
@@ -363,7 +366,7 @@ class Simulation:
             client = self.schedule.next()
             if client is None:
                 return
-            if self.availability.gone(client, self.counters.iteration):
+            if self.availability.gone(client, self.counters.iteration, self.counters.virtual_time):
                 continue  # leaves for good: not idle any more
             self.free_places -= 1
             work = self._new_work(client)
@@ -394,6 +397,7 @@ class Simulation:
             "free_places": self.free_places,
             "count_n": list(self._count_n),
             "started": self._started,
+            "moved_in_tick": self._moved_in_tick,
             "unmoved": self._unmoved,
             "schedule": self.schedule.state_dict(),
         }
@@ -406,4 +410,5 @@ class Simulation:
         self.dispatches, self.free_places = state["dispatches"], state["free_places"]
         self._count_n = list(state["count_n"])
         self._started, self._unmoved = state["started"], state["unmoved"]
+        self._moved_in_tick = state.get("moved_in_tick", False)  # older checkpoints do not say
         self.schedule.load_state_dict(state["schedule"])

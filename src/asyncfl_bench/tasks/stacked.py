@@ -8,35 +8,17 @@ Legend: p models, d parameters of each, B samples of a mini-batch, F features, C
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-
-@dataclass
-class _Layer:
-    """Where one linear layer lies in the flat vector: weight (outputs, inputs) at ``at``, then its bias."""
-
-    at: int
-    outputs: int
-    inputs: int
-
-    def weight(self, w_pd: Tensor) -> Tensor:
-        """(p, outputs, inputs) view."""
-        return w_pd[:, self.at : self.at + self.outputs * self.inputs].view(-1, self.outputs, self.inputs)
-
-    def bias(self, w_pd: Tensor) -> Tensor:
-        """(p, outputs) view."""
-        start = self.at + self.outputs * self.inputs
-        return w_pd[:, start : start + self.outputs]
+from .perceptron import Layer, Perceptron
 
 
 class StackedPerceptron:
     """A Flatten, Linear, ReLU, …, Linear network as formulas over p flat vectors."""
 
-    def __init__(self, layers: list[_Layer]):
-        self._layers = layers
+    def __init__(self, layers: list[Layer]):
+        self.layers = layers
 
     @classmethod
     def of(cls, module: nn.Module) -> StackedPerceptron | None:
@@ -52,23 +34,27 @@ class StackedPerceptron:
             return None
         layers, at = [], 0
         for part in linear:
-            layers.append(_Layer(at, part.out_features, part.in_features))
+            layers.append(Layer(at, part.out_features, part.in_features))
             at += part.out_features * (part.in_features + 1)
         return cls(layers)
+
+    def lone(self) -> Perceptron:
+        """The formulas for one model at a time, with memory of its own to compute in."""
+        return Perceptron(self.layers)
 
     def gradient(self, w_pd: Tensor, x_pb: Tensor, y_pb: Tensor, weight_pb: Tensor, out_pd: Tensor) -> Tensor:
         """As ``FlatModel.stacked_gradient``: writes (p, d) gradients, returns (p,) losses in nats."""
         inputs = [x_pb.flatten(2)]
-        for layer in self._layers[:-1]:
+        for layer in self.layers[:-1]:
             inputs.append(self._forward(layer, w_pd, inputs[-1]).relu_())
-        log_pbc = torch.log_softmax(self._forward(self._layers[-1], w_pd, inputs[-1]), dim=2)
+        log_pbc = torch.log_softmax(self._forward(self.layers[-1], w_pd, inputs[-1]), dim=2)
         index_pb1 = y_pb.unsqueeze(2)
         loss_p = -(log_pbc.gather(2, index_pb1).squeeze(2) * weight_pb).sum(dim=1)
         # gradient of the weighted cross-entropy with respect to the logits: weight * (softmax - one-hot)
         error = log_pbc.exp_().scatter_add_(2, index_pb1, log_pbc.new_full((1,), -1.0).expand(index_pb1.shape))
         error.mul_(weight_pb.unsqueeze(2))
-        for number in range(len(self._layers) - 1, -1, -1):
-            layer, entered = self._layers[number], inputs[number]
+        for number in range(len(self.layers) - 1, -1, -1):
+            layer, entered = self.layers[number], inputs[number]
             torch.bmm(error.transpose(1, 2), entered, out=layer.weight(out_pd))
             torch.sum(error, dim=1, out=layer.bias(out_pd))
             if number:
@@ -76,5 +62,5 @@ class StackedPerceptron:
         return loss_p
 
     @staticmethod
-    def _forward(layer: _Layer, w_pd: Tensor, entered: Tensor) -> Tensor:
+    def _forward(layer: Layer, w_pd: Tensor, entered: Tensor) -> Tensor:
         return torch.baddbmm(layer.bias(w_pd).unsqueeze(1), entered, layer.weight(w_pd).transpose(1, 2))

@@ -1,0 +1,190 @@
+"""Computing the work of several clients as one, on stacked models.
+
+Legend: d parameters, p pieces of work computed together, B samples of a mini-batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..types import Work
+from .executors import SequentialExecutor, one_core_threads
+from .versions import Block
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK_BYTES = 2**21  # of uploads computed together in one thread: about what stays in a core's cache
+MOST_TOGETHER = 64
+STACKED_FROM = 8  # models of several steps; fewer are faster one by one
+PARAMETER_STEPS = 2**26  # steps times d in one go: about a quarter of a second
+
+
+class BatchedExecutor(SequentialExecutor):
+    """Stacked models: the work of p clients as one computation on (p, d), on a CPU in as many parts as there are cores.
+
+    Results equal those of one after another up to rounding. Not for batch normalisation.
+    On a CPU a perceptron's work of several steps is done by formulas for one model (tasks/perceptron.py) where fewer
+    than STACKED_FROM pieces have the same number of steps: stacks have too little to share there.
+    """
+
+    def __init__(self, *args, workers: int = 1, **options):
+        super().__init__(*args, **options)
+        flat = self.task.flat
+        self._each = max(4, min(MOST_TOGETHER, BLOCK_BYTES // (4 * flat.d)))
+        self.together = self._each * workers
+        self.at_once = workers
+        self.steps_together = max(self.together, PARAMETER_STEPS // flat.d)
+        self._one_by_one = flat.perceptron is not None and self.task.device.type == "cpu"
+        self._pool = one_core_threads(workers) if workers > 1 else None
+        self._own = threading.local()  # each thread's workspace
+        self.ahead = self.together // 2 if self._pool else 0
+
+    def starts(self, works: list[Work]) -> int:
+        return sum(part.stop - part.start for part in self._parts(works) if not self._is_alone(works[part]))
+
+    def _is_alone(self, works: list[Work]) -> bool:
+        return self._one_by_one and len(works) == 1 and works[0].local_steps > 1
+
+    def _parts(self, works: list[Work]) -> list[slice]:
+        """What is computed as one: slices of work with the same number of steps. Puts the works in order."""
+        by_steps: dict[int, list[Work]] = {}
+        for work in works:
+            by_steps.setdefault(work.local_steps, []).append(work)
+        works[:] = [work for same in by_steps.values() for work in same]
+        parts, first = [], 0
+        for steps, same in by_steps.items():
+            size = -(-len(same) // self.at_once)
+            if self._one_by_one and steps > 1 and size < STACKED_FROM:
+                size = 1
+            last = first + len(same)
+            parts += [slice(start, min(start + size, last)) for start in range(first, last, size)]
+            first = last
+        return parts
+
+    def _compute(self, works: list[Work], block: Block) -> Callable[[], list[tuple]]:
+        answers, parts = [], self._parts(works)
+        # a workspace of its own for each batch: two may be under way at once
+        starts = self._blocks.take(count, block.rows_pd[0]) if (count := self.starts(works)) else None
+        first = 0
+        for part in parts:
+            if self._is_alone(works[part]):
+                answers.append(self._submit(self._alone, works[part.start], block.rows_pd[part]))
+                continue
+            assert starts is not None
+            start_pd = starts.rows_pd[first : first + part.stop - part.start]
+            first += len(start_pd)
+            drawn = [self._draws(work) for work in works[part]]
+            answers.append(self._submit(self._part, works[part], drawn, start_pd, block.rows_pd[part]))
+
+        def finish() -> list[tuple]:
+            losses = [answer() for answer in answers]
+            if starts is not None:
+                starts.waiting = 1
+                self._blocks.used(starts)
+            return [(loss, None) for loss_p in losses for loss in loss_p.unbind()]
+
+        return finish
+
+    def _submit(self, compute: Callable, *arguments) -> Callable[[], torch.Tensor]:
+        """Begins computing; the answer waits for the result."""
+        if self._pool is not None:
+            return self._pool.submit(compute, *arguments).result
+        result = compute(*arguments)
+        return lambda: result
+
+    def _alone(self, work: Work, out_pd: torch.Tensor) -> torch.Tensor:
+        """Writes the (1, d) upload, returns the (1,) mean loss."""
+        if not self.batches.held(work.client):  # an empty client has nothing to say
+            return out_pd.zero_().new_zeros(1)
+        if not hasattr(self._own, "perceptron"):
+            self._own.perceptron = self.task.flat.perceptron.lone()
+        perceptron = self._own.perceptron
+        samples = (sample for chunk in self.samples.chunks(work) for sample in perceptron.samples(*chunk))
+        loss = 0.0
+
+        def gradient(w_d, step, into_d):
+            nonlocal loss
+            loss += perceptron.gradient(w_d, next(samples), into_d)
+
+        start_d, anchor_d = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in self._start(work))
+        packed_d = out_pd.new_empty(out_pd.shape[1])
+        with np.errstate(all="ignore"):  # a model that diverges is no surprise
+            self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work.count), anchor_d)
+        perceptron.unpack(packed_d, out_pd[0])
+        return out_pd.new_tensor([loss / work.local_steps])
+
+    def _draws(self, work: Work) -> tuple[list[np.ndarray], list]:
+        """Mini-batches and augmentations of the work's steps. Not for threads: streams are shared."""
+        batches = self.batches.of(work)
+        if self._augment is None:
+            return batches, [None] * len(batches)
+        generator = self._augment(work.client, work.count)
+        return batches, [self.task.draw_augmentation(generator, len(batch)) for batch in batches]
+
+    def _part(self, works: list[Work], drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor) -> torch.Tensor:
+        """Writes (p, d) uploads, returns (p,) mean losses."""
+        import torch
+
+        steps = works[0].local_steps
+        for row, work in enumerate(works):
+            start_pd[row].copy_(self.versions[work.iteration])
+        losses = []
+
+        def gradient(w_pd, step, into_pd):
+            batches = [batches[step] for batches, _ in drawn]
+            index_pb, weight_pb = _padded(batches)
+            augment = None
+            if self._augment is not None:
+                cuts = [augmentations[step] for _, augmentations in drawn]
+                augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
+            x_pb, y_pb = self.task.batch(index_pb, augment=augment)
+            weight_pb = self.task.from_numpy(weight_pb)
+            losses.append(self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd))
+
+        lrs = [self.local.lr(work.count) for work in works]
+        lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
+        anchor_pd: torch.Tensor | None = None
+        if self.memories is not None:
+            pulls = [self.memories.anchor(work.client, start_pd[row]) for row, work in enumerate(works)]
+            if anchors := [anchor_d for anchor_d in pulls if anchor_d is not None]:  # all of them or none
+                anchor_pd = torch.stack(anchors)
+        self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd)
+        for row, (batches, _) in enumerate(drawn):
+            if len(batches[0]) == 0:
+                out_pd[row].zero_()
+        return losses[0] if steps == 1 else sum(losses) / steps
+
+    def vectors(self, local_steps: int) -> int:
+        each = self.local.vectors(local_steps)
+        if self._one_by_one and local_steps > 1 and self._each < STACKED_FROM:
+            return (each + 2 + (self.memories is not None)) * self.at_once  # the model, the upload in another order
+        return (each + (self.task.flat.perceptron is None)) * self.together
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def _padded(batches: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(p, B) sample indices, and weights 1/len in each row; short rows are filled with sample 0 at weight 0."""
+    lengths = [len(batch) for batch in batches]
+    index_pb = np.zeros((len(batches), max(1, *lengths)), dtype=np.int64)
+    weight_pb = np.zeros(index_pb.shape, dtype=np.float32)
+    for row, (batch, length) in enumerate(zip(batches, lengths, strict=True)):
+        if length:
+            index_pb[row, :length] = batch
+            weight_pb[row, :length] = 1 / length
+    return index_pb, weight_pb
+
+
+def _stacked(column: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """Rows of several lengths as one (p, B) array, filled up with zeros."""
+    stacked = np.zeros(shape, dtype=column[0].dtype)
+    for row, values in enumerate(column):
+        stacked[row, : len(values)] = values
+    return stacked

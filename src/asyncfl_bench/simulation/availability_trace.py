@@ -1,0 +1,128 @@
+"""When clients were online, from a file."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..errors import check, check_choice
+from ..randomness import Streams
+from ..types import Work
+from .availability import Always, AlwaysConfig
+from .fleet import FleetFile, check_file
+from .sessions import Sessions
+
+INTERRUPTED = ("lost", "paused")
+TOUCHING = 1e-9  # share of a moment by which the end of a session may miss the beginning of the next
+
+
+@dataclass
+class AvailabilityTraceConfig(AlwaysConfig):
+    """
+    path         the file; required
+    interrupted  what becomes of work whose client goes offline: `lost`, or `paused` until it is back
+    repeat       the trace begins again after its end; otherwise who has no session left is gone for good
+    period       length of the trace in units of the delay, > 0; null: until the last session in it ends
+    """
+
+    path: str | None = None
+    interrupted: str = "lost"
+    repeat: bool = True
+    period: float | None = None
+
+    def __post_init__(self) -> None:
+        check_file(self.path, "client, online, offline or client, start, duration")
+        check_choice("interrupted", self.interrupted, INTERRUPTED)
+        check(self.period is None or self.period > 0, "period", self.period, "a number > 0, or null")
+        ok = self.repeat or self.period is None
+        check(ok, "period", self.period, "null with repeat=false: the trace ends with its last session")
+
+
+class AvailabilityTrace(Always):
+    """Clients are online during the sessions of a file and offline else. No draws: every seed meets the same.
+
+    Work handed to an offline client begins when it is online next. A client that goes offline meanwhile loses it (the
+    upload never arrives, the client is free again once it is back) or goes on with it afterwards; whoever does not come
+    back is gone from the end of its last session on, and so is its work. Work that is complete as a session ends
+    arrives. Sessions that touch are one, also from the end of the trace to its next turn.
+    """
+
+    Config = AvailabilityTraceConfig
+    config: AvailabilityTraceConfig
+
+    def start(self, n: int, streams: Streams) -> None:
+        """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""
+        assert self.config.path is not None
+        self.n = n
+        self.file = file = FleetFile(self.config.path, (("online", "offline"), ("start", "duration")))
+        rows_n = file.rows_of(n)
+        columns = file.columns
+        if "online" in columns:
+            online_r, offline_r = columns["online"], columns["offline"]
+            for row, (begin, end) in enumerate(zip(online_r, offline_r, strict=True)):
+                if begin >= end:
+                    raise file.refusal(row, f"offline must be a number > online ({begin:g}), found {end:g}")
+        else:
+            online_r = columns["start"]
+            offline_r = [begin + length for begin, length in zip(online_r, columns["duration"], strict=True)]
+        sessions_n = [self._joined(rows, online_r, offline_r) for rows in rows_n]
+        period = self._period(max(offline_r))
+        for _, offline_s in sessions_n:
+            if period is not None and math.isclose(offline_s[-1], period, rel_tol=TOUCHING):
+                offline_s[-1] = period  # touches the next turn
+        self._sessions_n = [Sessions(online_s, offline_s, period) for online_s, offline_s in sessions_n]
+
+    def gone(self, client: int, iteration: int, time: float = 0.0) -> bool:
+        return self._sessions_n[client].at(time) is None
+
+    def outcome(self, work: Work, duration: float) -> tuple[float, bool]:
+        sessions = self._sessions_n[work.client]
+        session = sessions.at(work.start)
+        assert session is not None, "work was handed to a client that is gone"
+        begin, end = session
+        if begin == work.start and begin + duration <= end:
+            return duration, True
+        if self.config.interrupted == "paused":
+            done = sessions.worked(work.start, duration)
+            end = sessions.last
+        else:
+            done = begin + duration if begin + duration <= end else None
+        if done is not None:
+            return _wait(work.start, done), True
+        back = sessions.at(end)
+        return _wait(work.start, end if back is None else back[0]), False
+
+    def _joined(self, rows: list[int], online_r: list[float], offline_r: list[float]) -> tuple[list, list]:
+        """(online_s, offline_s) of one client, in order, with those that touch made one. BenchError if two overlap."""
+        rows = sorted(rows, key=online_r.__getitem__)
+        online_s, offline_s = [online_r[rows[0]]], [offline_r[rows[0]]]
+        for before, row in pairwise(rows):
+            if math.isclose(online_r[row], offline_s[-1], rel_tol=TOUCHING):
+                offline_s[-1] = max(offline_r[row], offline_s[-1])
+                continue
+            if online_r[row] < offline_s[-1]:
+                said = f"must begin at {offline_s[-1]:g} or later, when the session of {self.file.where(before)} ends"
+                raise self.file.refusal(row, f"a session of the same client {said}, found {online_r[row]:g}")
+            online_s.append(online_r[row])
+            offline_s.append(offline_r[row])
+        return online_s, offline_s
+
+    def _period(self, end: float) -> float | None:
+        if not self.config.repeat:
+            return None
+        given = self.config.period
+        if given is None:
+            return end
+        ok = given >= end * (1 - TOUCHING)
+        check(ok, "availability.period", given, f"a number >= {end:g}, where the trace in {self.file.path} ends")
+        return given
+
+
+def _wait(start: float, moment: float) -> float:
+    """The time from ``start`` to ``moment``, so that start + wait is not before it: there a client is not back yet, or
+    not gone yet."""
+    wait = moment - start
+    while start + wait < moment:
+        wait = math.nextafter(wait, math.inf)
+    return wait

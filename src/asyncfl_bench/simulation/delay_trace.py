@@ -1,0 +1,94 @@
+"""Durations that were measured, from a file."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..errors import ConfigError, check, check_choice
+from ..randomness import Streams
+from ..types import Work
+from .delays import Delay, DelayConfig
+from .fleet import FleetFile, check_file
+
+PER = ("work", "step", "sample")
+AT_END = ("repeat", "last")
+
+
+@dataclass
+class DelayTraceConfig(DelayConfig):
+    """
+    path    the file; required
+    per     what a duration is for: a piece of work, one of its local steps, or one sample it goes through
+    at_end  without the column `start`: `repeat` begins again with the client's first duration, `last` keeps the last
+    period  with the column `start`: units after which the trace begins again, > 0; null: the last duration stays
+    """
+
+    path: str | None = None
+    per: str = "work"
+    at_end: str = "repeat"
+    period: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_file(self.path, "client, duration and, if you have it, start")
+        check_choice("per", self.per, PER)
+        check_choice("at_end", self.at_end, AT_END)
+        check(self.period is None or self.period > 0, "period", self.period, "a number > 0, or null")
+
+
+class DelayTrace(Delay):
+    """The durations of a file. No draws: every seed meets the same.
+
+    Columns `client, duration`: a client's k-th piece of work takes its k-th duration, in the file's order. Columns
+    `client, duration, start`: it takes the duration in force at its dispatch, that of the client's latest `start` until
+    then; before its first start the first one, or with ``period`` the last, left over from the turn before.
+    """
+
+    Config = DelayTraceConfig
+    config: DelayTraceConfig
+
+    def start(self, n: int, streams: Streams, model_bytes: int = 0) -> None:
+        """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""
+        assert self.config.path is not None
+        self.n = n
+        self.file = FleetFile(self.config.path, (("duration",), ("duration", "start")))
+        durations, start_r = self.file.columns["duration"], self.file.columns.get("start")
+        rows_n = self.file.rows_of(n)
+        self._starts_n: list[list[float]] | None = None
+        if start_r is not None:
+            rows_n = [self._in_order(rows, start_r) for rows in rows_n]
+            self._starts_n = [[start_r[row] for row in rows] for rows in rows_n]
+        self._check_period()
+        self._durations_n = [[durations[row] for row in rows] for rows in rows_n]
+
+    def duration(self, work: Work) -> float:
+        own = self._durations_n[work.client]
+        amount = {"work": 1, "step": work.local_steps, "sample": work.samples}[self.config.per]
+        return own[self._place(work, len(own))] * amount
+
+    def _place(self, work: Work, count: int) -> int:
+        if self._starts_n is None:
+            return work.cycle % count if self.config.at_end == "repeat" else min(work.cycle, count - 1)
+        period = self.config.period
+        time = work.start if period is None else work.start % period
+        place = bisect_right(self._starts_n[work.client], time) - 1
+        return max(place, 0) if period is None else place  # -1 is the last one, of the turn before
+
+    def _in_order(self, rows: list[int], start_r: list[float]) -> list[int]:
+        rows = sorted(rows, key=start_r.__getitem__)
+        for before, row in pairwise(rows):
+            if start_r[before] == start_r[row]:
+                said = f"start must differ from that of {self.file.where(before)}, of the same client, found"
+                raise self.file.refusal(row, f"{said} {start_r[row]:g}")
+        return rows
+
+    def _check_period(self) -> None:
+        period = self.config.period
+        if period is None:
+            return
+        if self._starts_n is None:
+            raise ConfigError("delay.period", period, f"must be null: {self.file.path} has no column start")
+        last = max(starts[-1] for starts in self._starts_n)
+        check(period > last, "delay.period", period, f"a number > {last:g}, the last start in {self.file.path}")

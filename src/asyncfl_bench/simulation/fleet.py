@@ -1,0 +1,139 @@
+"""A fleet that somebody measured: one file (.csv or .parquet), each row a fact about one client.
+
+Legend: n clients of the run, r rows of the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+from ..errors import BenchError, ConfigError, check
+
+SUFFIXES = (".csv", ".parquet")
+POSITIVE = ("duration", "offline")  # the other columns of numbers may be 0
+
+
+def check_file(path: str | None, columns: str) -> None:
+    """Raises ConfigError unless there is such a file, by its name; its content is looked at when the run is built."""
+    ok = path is not None and Path(path).expanduser().is_file() and Path(path).suffix.lower() in SUFFIXES
+    check(ok, "path", path, f"an existing .csv or .parquet file with the columns {columns}")
+
+
+class FleetFile:
+    """A file, read and checked.
+
+    layouts  the sets of columns it may have besides `client`; no others, so that a mistyped one is noticed
+    clients  the ids in it, in the order in which they become the clients 0, 1, ...: by value when all are whole
+             numbers >= 0, else as text
+    columns  name -> (r,) finite numbers, > 0 for durations and ends, else >= 0
+    Raises BenchError naming file, row and what is allowed.
+    """
+
+    def __init__(self, path: str, layouts: tuple[tuple[str, ...], ...]):
+        self.path = Path(path).expanduser()
+        # of a .csv the line in which a row ends, of a .parquet the row's number from 0
+        self._word, self._place_r, values = _csv(self.path) if self._is_csv else _parquet(self.path)
+        if not any(set(values) == {"client", *layout} for layout in layouts):
+            wanted = " or ".join(", ".join(("client", *layout)) for layout in layouts)
+            raise BenchError(f"{self.path}: must have the columns {wanted}, found {', '.join(values) or 'none'}")
+        if not self._place_r:
+            raise BenchError(f"{self.path}: must have at least one row besides the names of its columns")
+        self._client_r = [_text(value) for value in values.pop("client")]
+        if "" in self._client_r:
+            raise self.refusal(self._client_r.index(""), "client must be a whole number or text, found nothing")
+        self.clients = _in_order(set(self._client_r))
+        self.columns = {name: self._numbers(name, column) for name, column in values.items()}
+
+    @property
+    def _is_csv(self) -> bool:
+        return self.path.suffix.lower() == ".csv"
+
+    def rows_of(self, n: int) -> list[list[int]]:
+        """(n,) the rows of each of the first n clients, in the file's order. Raises ConfigError when it has fewer."""
+        if n > len(self.clients):
+            raise ConfigError("n_clients", n, f"must be at most {len(self.clients)}, the clients in {self.path}")
+        rows: dict[str, list[int]] = {client: [] for client in self.clients}
+        for row, client in enumerate(self._client_r):
+            rows[client].append(row)
+        return [rows[client] for client in self.clients[:n]]
+
+    def where(self, row: int) -> str:
+        return f"{self._word} {self._place_r[row]}"
+
+    def refusal(self, row: int, said: str) -> BenchError:
+        return BenchError(f"{self.path}, {self.where(row)}: {said}")
+
+    def _numbers(self, name: str, values: list) -> list[float]:
+        least = math.ulp(0.0) if name in POSITIVE else 0.0
+        numbers = []
+        for row, value in enumerate(values):
+            try:
+                number = float(value)
+            except (TypeError, ValueError):
+                number = math.nan
+            if not least <= number < math.inf:
+                wanted = "a number > 0" if name in POSITIVE else "a number >= 0"
+                raise self.refusal(row, f"{name} must be {wanted}, found {_text(value) or 'nothing'}")
+            numbers.append(number)
+        return numbers
+
+
+def check_same_clients(delay, availability) -> None:
+    """Raises BenchError when both come from files and the run's client i is not the same one in both."""
+    one, other = getattr(delay, "file", None), getattr(availability, "file", None)
+    if not isinstance(one, FleetFile) or not isinstance(other, FleetFile):
+        return
+    # the files may go on with clients that take no part in this run
+    for client, (name, twin) in enumerate(zip(one.clients[: delay.n], other.clients, strict=False)):
+        if name != twin:
+            said = f"client {client} of the run is {name} in the one and {twin} in the other"
+            raise BenchError(f"{one.path} and {other.path}: must name the same clients; {said}")
+
+
+def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, skipinitialspace=True)
+            names = [name.strip() for name in next(reader, [])]
+            lines, rows = [], []
+            for cells in reader:
+                if not "".join(cells).strip():
+                    continue
+                if len(cells) != len(names):
+                    said = f"must have {len(names)} values, one per column, found {len(cells)}"
+                    raise BenchError(f"{path}, line {reader.line_num}: {said}")
+                lines.append(reader.line_num)
+                rows.append(cells)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BenchError(f"{path}: not a readable .csv file ({error})") from None
+    if len(set(names)) < len(names):
+        raise BenchError(f"{path}: must have each column once, found {', '.join(names)}")
+    return "line", lines, {name: [cells[place] for cells in rows] for place, name in enumerate(names)}
+
+
+def _parquet(path: Path) -> tuple[str, list[int], dict[str, list]]:
+    import pandas as pd
+
+    try:
+        table = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise BenchError(f"{path}: not a readable .parquet file ({str(error).splitlines()[0]})") from None
+    return "row", list(range(len(table))), {str(name): table[name].astype(object).tolist() for name in table}
+
+
+def _in_order(ids: set[str]) -> list[str]:
+    # `01` and `1` may be two clients: only what is written as a number is written is taken for one
+    if all(text.isdecimal() and str(int(text)) == text for text in ids):
+        return sorted(ids, key=int)
+    return sorted(ids)
+
+
+def _text(value: object) -> str:
+    """What is in a cell; nothing for a missing value."""
+    if isinstance(value, str):
+        return value.strip()
+    if value is None or value != value:
+        return ""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)

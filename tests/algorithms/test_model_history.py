@@ -1,0 +1,74 @@
+"""Rules that look back at the model an upload started from: of all past models only those still needed are kept."""
+
+import pytest
+import torch
+
+from asyncfl_bench import run
+from asyncfl_bench.composing import compose
+from asyncfl_bench.simulation.engine import Observer
+from asyncfl_bench.world import World
+
+RULES = ["asyncfeded", "fedasync"]
+WORDS = ["scale=smoke", "model=softmax", "progress=false", "client.local_steps=3", "delay=lognormal", "threads=2"]
+
+
+class Everything(Observer):
+    """The unbounded history: a copy of the model at every iteration, which each upload's own copy is held against."""
+
+    def __init__(self, model_d):
+        self.model_d = model_d
+        self.models = [model_d.clone()]
+        self.compared = self.older = 0
+
+    def received(self, upload, changed):
+        assert torch.equal(upload.base_d, self.models[upload.base_iteration])
+        self.compared += 1
+        self.older += upload.staleness > 0
+
+    def iterated(self, counters):
+        self.models.append(self.model_d.clone())
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
+def test_a_bounded_history_gives_the_bits_of_an_unbounded_one_and_holds_no_more_than_is_needed(rule, executor):
+    words = [
+        *WORDS,
+        f"algorithm={rule}",
+        f"executor={executor}",
+        "availability=suspension",
+        "availability.probability=0.3",
+    ]
+    world = World(compose(words))
+    simulation, versions = world.simulation, world.executor.versions
+    everything = Everything(world.model_d)
+    simulation.observers.append(everything)
+    simulation.begin()
+    while everything.compared < 120:
+        simulation.advance()
+        held = {work.iteration for work in simulation.in_flight.values() if not work.lost}
+        assert len(versions) == len(held) <= 10
+        assert all(torch.equal(versions[iteration], everything.models[iteration]) for iteration in held)
+    dropped = next(i for i in range(simulation.counters.iteration) if i not in held)
+    with pytest.raises(KeyError):
+        versions[dropped]
+    world.executor.close()
+    assert everything.older > 100 and simulation.counters.discarded > 20
+
+
+def final(*words):
+    named = torch.load(run([*WORDS, "trace=true", *words]).directory / "model_final.pt", weights_only=True)
+    return torch.cat([value.flatten() for value in named.values()])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algorithm=asyncfeded", "algorithm.lam_over_eps=1", "algorithm.kappa=0"],
+        ["algorithm=fedasync", "algorithm.alpha=1"],
+    ],
+)
+def test_a_single_client_does_plain_local_sgd(words):
+    alone = ["n_clients=1", "heterogeneity=iid", "client.batch_size=all", "budget.server_iterations=10"]
+    steps = ["client.local_steps=1", "algorithm=asgd", "algorithm.eta=0.1", "budget.server_iterations=30"]
+    torch.testing.assert_close(final(*alone, *words), final(*alone, *steps), rtol=1e-4, atol=1e-6)

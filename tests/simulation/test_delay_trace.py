@@ -1,0 +1,83 @@
+"""Durations from a file."""
+
+import pytest
+from toy import Scripted, simulate
+
+from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.algorithms.base import StepConfig
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.simulation.delay_trace import DelayTrace, DelayTraceConfig
+from asyncfl_bench.types import Work
+
+
+def trace(content, n, **settings):
+    with open("d.csv", "w") as file:
+        file.write(content)
+    delay = DelayTrace(DelayTraceConfig(path="d.csv", **settings))
+    delay.start(n, Streams(0))
+    return delay
+
+
+def taken(delay, client, cycles=(), starts=()):
+    works = [Work(client, 0, cycle, 0, 1, cycle=cycle) for cycle in cycles]
+    return [delay.duration(work) for work in works + [Work(client, 0, 0, 0, 1, start=start) for start in starts]]
+
+
+TWO = "client,duration\na,1\nb,10\na,2\nb,20\na,3\n"
+
+
+def test_a_clients_kth_piece_of_work_takes_its_kth_duration_and_then_the_first_again():
+    delay = trace(TWO, 2)
+    assert taken(delay, 0, cycles=range(7)) == [1, 2, 3, 1, 2, 3, 1]
+    assert taken(delay, 1, cycles=range(4)) == [10, 20, 10, 20]
+
+
+def test_the_last_duration_stays_when_asked_to():
+    assert taken(trace(TWO, 2, at_end="last"), 0, cycles=range(5)) == [1, 2, 3, 3, 3]
+
+
+SHIFTS = "client,duration,start\na,7,8\nb,1,0\na,5,2\n"  # rows need no order
+
+
+def test_the_duration_is_the_one_in_force_at_the_dispatch():
+    delay = trace(SHIFTS, 2)
+    assert taken(delay, 0, starts=[0, 2, 7.9, 8, 1000]) == [5, 5, 5, 7, 7]
+    assert taken(delay, 1, starts=[0, 50]) == [1, 1]
+
+
+def test_with_a_period_the_durations_come_again_and_the_last_reaches_into_the_next_turn():
+    delay = trace(SHIFTS, 2, period=10)
+    assert taken(delay, 0, starts=[0, 2, 8, 11.9, 12, 18, 1e6 + 3]) == [7, 5, 7, 7, 5, 7, 5]
+
+
+@pytest.mark.parametrize(("per", "expected"), [("work", 2), ("step", 2 * 6), ("sample", 2 * 40)])
+def test_a_duration_may_be_for_the_work_a_step_or_a_sample(per, expected):
+    delay = trace("client,duration\na,2\n", 1, per=per)
+    assert delay.duration(Work(0, 0, 0, 0, local_steps=6, samples=40)) == expected
+
+
+@pytest.mark.parametrize("clock", ["time", "ticks"])
+def test_a_run_under_a_trace_is_the_run_its_durations_ask_for(clock):
+    rows = [[1, 2, 3], [10.5, 20], [2.5]]
+    content = "client,duration\n" + "".join(f"{c},{d}\n" for c, row in enumerate(rows) for d in row)
+    simulated = []
+    for delay in (trace(content, 3, at_end="last"), Scripted(rows)):
+        _, recorder, _ = simulate(Asgd(StepConfig(eta=0.1)), n=3, delay=delay, clock=clock, server_iterations=30)
+        simulated.append([(a.time, a.client, a.staleness) for a in recorder.arrivals])
+    assert simulated[0] == simulated[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "settings", "said"),
+    [
+        (TWO, {"period": 10}, "delay.period=10: must be null: d.csv has no column start"),
+        (SHIFTS, {"period": 8}, "delay.period=8: must be a number > 8, the last start in d.csv"),
+        (TWO, {"period": 0}, "period=0: must be a number > 0, or null"),
+        (TWO, {"per": "batch"}, "per=batch: must be one of work, step, sample"),
+        (TWO, {"at_end": "stop"}, "at_end=stop: must be one of repeat, last"),
+    ],
+)
+def test_settings_that_the_file_does_not_fit_are_refused_with_their_key(content, settings, said):
+    with pytest.raises(ConfigError, match=said):
+        trace(content, 2, **settings)

@@ -1,0 +1,147 @@
+"""A file somebody measured is read as it is meant, or refused by file, row and what is allowed."""
+
+import pandas as pd
+import pytest
+
+from asyncfl_bench.errors import BenchError, ConfigError
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.simulation.availability_trace import AvailabilityTrace, AvailabilityTraceConfig
+from asyncfl_bench.simulation.delay_trace import DelayTrace, DelayTraceConfig
+from asyncfl_bench.simulation.fleet import FleetFile, check_same_clients
+from asyncfl_bench.types import Work
+
+
+def delays(path, n, **settings):
+    delay = DelayTrace(DelayTraceConfig(path=str(path), **settings))
+    delay.start(n, Streams(0))
+    return delay
+
+
+def availability(path, n, **settings):
+    trace = AvailabilityTrace(AvailabilityTraceConfig(path=str(path), **settings))
+    trace.start(n, Streams(0))
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("written", "order"),
+    [
+        (["10", "9", "0"], ["0", "9", "10"]),
+        (["b", "a10", "a9"], ["a10", "a9", "b"]),
+        (["01", "1", "2"], ["01", "1", "2"]),
+        (["-1", "10", "9"], ["-1", "10", "9"]),
+    ],
+)
+def test_clients_are_numbered_by_value_when_all_are_whole_numbers_and_else_as_text(written, order, tmp_path):
+    (tmp_path / "f.csv").write_text("client,duration\n" + "".join(f"{client},1\n" for client in written))
+    assert FleetFile("f.csv", (("duration",),)).clients == order
+
+
+def test_a_csv_and_a_parquet_with_the_same_rows_are_the_same_fleet(tmp_path):
+    rows = pd.DataFrame({"client": [3, 10, 3, 10], "duration": [0.1, 2.5, 1e-3, 7], "start": [0, 0, 5, 1 / 3]})
+    rows.to_csv("f.csv", index=False)
+    rows.to_parquet("f.parquet")
+    one, other = (FleetFile(f"f.{kind}", (("duration", "start"),)) for kind in ("csv", "parquet"))
+    assert one.clients == other.clients == ["3", "10"]
+    assert one.columns == other.columns == {name: rows[name].tolist() for name in ("duration", "start")}
+    assert one.rows_of(2) == other.rows_of(2) == [[0, 2], [1, 3]]
+
+
+def test_blank_lines_spaces_and_a_byte_order_mark_are_no_matter(tmp_path):
+    (tmp_path / "f.csv").write_bytes("\ufeffclient, duration\n\na, 1.5\n , \nb,2\n".encode())
+    file = FleetFile("f.csv", (("duration",),))
+    assert (file.clients, file.columns) == (["a", "b"], {"duration": [1.5, 2.0]})
+
+
+DURATIONS = [
+    ("", "f.csv: must have the columns client, duration or client, duration, start, found none"),
+    ("client,duration\n", "f.csv: must have at least one row"),
+    ("client,time\na,1\n", "f.csv: must have the columns client, duration or .*, found client, time"),
+    ("client,duration,begin\na,1,2\n", "f.csv: must have the columns .*, found client, duration, begin"),
+    ("client,duration,duration\na,1,2\n", "f.csv: must have each column once"),
+    ("client,duration\na,1\n\nb,fast\n", "f.csv, line 4: duration must be a number > 0, found fast"),
+    ("client,duration\na,1\nb,-2\n", "f.csv, line 3: duration must be a number > 0, found -2"),
+    ("client,duration\na,0\n", "f.csv, line 2: duration must be a number > 0, found 0"),
+    ("client,duration\na,nan\n", "f.csv, line 2: duration must be a number > 0, found nan"),
+    ("client,duration\na,inf\n", "f.csv, line 2: duration must be a number > 0, found inf"),
+    ("client,duration\na,\n", "f.csv, line 2: duration must be a number > 0, found nothing"),
+    ("client,duration\na,1,2\n", "f.csv, line 2: must have 2 values, one per column, found 3"),
+    ("client,duration\n,1\n", "f.csv, line 2: client must be a whole number or text, found nothing"),
+    ("client,duration,start\na,1,-1\n", "f.csv, line 2: start must be a number >= 0, found -1"),
+    (
+        "client,duration,start\na,1,5\nb,1,5\na,2,5\n",
+        "f.csv, line 4: start must differ from that of line 2, of the same client, found 5",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), DURATIONS)
+def test_a_file_of_durations_that_cannot_be_meant_is_refused_in_one_message(content, said, tmp_path):
+    (tmp_path / "f.csv").write_text(content)
+    with pytest.raises(BenchError, match=f"^{said}") as caught:
+        delays("f.csv", 1)
+    assert "\n" not in str(caught.value)
+
+
+SESSIONS = [
+    ("client,online\na,1\n", "f.csv: must have the columns client, online, offline or client, start, duration, found"),
+    ("client,online,offline\na,1,x\n", "f.csv, line 2: offline must be a number > 0, found x"),
+    ("client,online,offline\na,5,5\n", r"f.csv, line 2: offline must be a number > online \(5\), found 5"),
+    ("client,start,duration\na,5,0\n", "f.csv, line 2: duration must be a number > 0, found 0"),
+    (
+        "client,online,offline\na,6,9\nb,0,9\na,1,7\n",
+        "f.csv, line 2: a session of the same client must begin at 7 or later, when the session of line 4 ends, found",
+    ),
+    ("client,online,offline\na,1,9\na,2,3\n", "f.csv, line 3: a session of the same client must begin at 9 or later"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), SESSIONS)
+def test_a_file_of_sessions_that_cannot_be_meant_is_refused_in_one_message(content, said, tmp_path):
+    (tmp_path / "f.csv").write_text(content)
+    with pytest.raises(BenchError, match=f"^{said}"):
+        availability("f.csv", 1)
+
+
+def test_a_damaged_file_is_refused_by_its_name_and_a_parquet_row_by_its_number(tmp_path):
+    (tmp_path / "f.parquet").write_bytes(b"PAR1")
+    with pytest.raises(BenchError, match=r"^f.parquet: not a readable .parquet file"):
+        delays("f.parquet", 1)
+    (tmp_path / "f.csv").write_bytes(b"client,duration\n\xff\xfe,1\n")
+    with pytest.raises(BenchError, match=r"^f.csv: not a readable .csv file"):
+        delays("f.csv", 1)
+    pd.DataFrame({"client": ["a", "b"], "duration": [1.0, float("nan")]}).to_parquet("f.parquet")
+    with pytest.raises(BenchError, match=r"^f.parquet, row 1: duration must be a number > 0, found nothing"):
+        delays("f.parquet", 1)
+    pd.DataFrame({"client": ["a"], "duration": [pd.Timestamp("2020-01-01")]}).to_parquet("f.parquet")
+    with pytest.raises(BenchError, match=r"^f.parquet, row 0: duration must be a number > 0, found 2020"):
+        delays("f.parquet", 1)
+
+
+@pytest.mark.parametrize("path", [None, "nowhere.csv", "f.txt", "."])
+@pytest.mark.parametrize("config", [DelayTraceConfig, AvailabilityTraceConfig])
+def test_a_path_that_names_no_such_file_is_refused_before_anything_is_read(config, path, tmp_path):
+    (tmp_path / "f.txt").write_text("client,duration\n")
+    with pytest.raises(ConfigError, match=r"an existing .csv or .parquet file with the columns client"):
+        config(path=path)
+
+
+@pytest.mark.parametrize("read", [delays, availability])
+def test_a_file_with_fewer_clients_than_the_run_names_both_numbers_and_of_more_the_first_take_part(read, tmp_path):
+    (tmp_path / "f.csv").write_text("client,start,duration\nc,0,3\na,0,1\nb,0,2\n")
+    with pytest.raises(ConfigError, match=r"^n_clients=4: must be at most 3, the clients in f.csv"):
+        read("f.csv", 4)
+    two = read("f.csv", 2)
+    if read is delays:
+        assert [two.duration(Work(client, 0, 0, 0, 1)) for client in range(2)] == [1.0, 2.0]
+    else:
+        assert [two.outcome(Work(client, 0, 0, 0, 1), client + 1.0)[1] for client in range(2)] == [True, True]
+
+
+def test_two_files_must_agree_on_who_client_i_is(tmp_path):
+    (tmp_path / "d.csv").write_text("client,duration\na,1\nb,1\nc,1\n")
+    (tmp_path / "o.csv").write_text("client,online,offline\na,0,9\nc,0,9\nd,0,9\n")
+    check_same_clients(delays("d.csv", 1), availability("o.csv", 1))
+    said = "d.csv and o.csv: must name the same clients; client 1 of the run is b in the one and c in the other"
+    with pytest.raises(BenchError, match=said):
+        check_same_clients(delays("d.csv", 2), availability("o.csv", 2))
