@@ -140,7 +140,10 @@ class LocalTraining:
             self._decay(start, out)
             out.mul_(-lr)
             return
+        import torch
+
         w = start.clone()
+        momentum = torch.tensor(config.momentum, dtype=w.dtype)  # a tensor is read faster than a Python number
         velocity = None
         for step in range(steps):
             gradient(w, step, out)
@@ -148,7 +151,7 @@ class LocalTraining:
             if not config.momentum:
                 _step(w, out, lr)
                 continue
-            velocity = out.clone() if velocity is None else velocity.mul_(config.momentum).add_(out)
+            velocity = out.clone() if velocity is None else velocity.mul_(momentum).add_(out)
             _step(w, velocity, lr)
         out.copy_(w).sub_(start)
 

@@ -51,6 +51,7 @@ class Perceptron:
     def __init__(self, layers: list[Layer]):
         self._layers = layers
         self._bound: tuple[Tensor | None, Tensor | None] = (None, None)
+        self._x_mf, self._targets = np.empty((0, 0), np.float32), np.empty(0, np.float32)
         self._workspaces: dict[int, _Workspace] = {}
 
     def pack(self, vector_d: Tensor) -> Tensor:
@@ -69,26 +70,38 @@ class Perceptron:
 
     def samples(self, x: Tensor, y: Tensor, size: int) -> Iterator[Sample]:
         """Mini-batches of ``size`` from x (m, ...) and y (m,), the last one as it comes, as ``gradient`` takes them:
-        (B, F + 1) inputs with a column of ones, and the (C, B) one-hot labels divided by B."""
-        x_mf = torch.nn.functional.pad(x.flatten(1), (0, 1), value=1.0).numpy()
-        y_m = y.numpy()
-        whole = len(y_m) // size * size
-        at = np.arange(whole)
-        target_scb = np.zeros((whole // size, self._layers[-1].outputs, size), x_mf.dtype)
-        target_scb[at // size, y_m[:whole], at % size] = 1 / size
-        for step, target_cb in enumerate(target_scb):
-            yield x_mf[step * size : (step + 1) * size], target_cb
-        if rest := len(y_m) - whole:
-            target_cb = np.zeros((self._layers[-1].outputs, rest), x_mf.dtype)
-            target_cb[y_m[whole:], np.arange(rest)] = 1 / rest
-            yield x_mf[whole:], target_cb
+        (B, F + 1) inputs with a column of ones, and the (C, B) one-hot labels divided by B. Lent until the next call."""
+        m = len(y)
+        if len(self._x_mf) < m:
+            self._x_mf = np.ones((m, self._layers[0].inputs + 1), np.float32)
+        self._x_mf[:m, :-1] = x.flatten(1).numpy()
+        y_m, whole = y.numpy(), m // size * size
+        yield from self._cut(self._x_mf[:whole], y_m[:whole], size)
+        if whole < m:
+            yield from self._cut(self._x_mf[whole:m], y_m[whole:], m - whole)
+
+    def _cut(self, x_mf: np.ndarray, y_m: np.ndarray, size: int) -> Iterator[Sample]:
+        """Mini-batches that are all of one size."""
+        steps, classes = len(y_m) // size, self._layers[-1].outputs
+        needed = len(y_m) * classes
+        if len(self._targets) < needed:
+            self._targets = np.empty(needed, np.float32)
+        targets = self._targets[:needed]
+        targets.fill(0)
+        at_sb = np.arange(0, needed, classes * size)[:, None] + np.arange(size)
+        targets[y_m * size + at_sb.reshape(-1)] = 1 / size
+        target_scb = targets.reshape(steps, classes, size)
+        for step in range(steps):
+            yield x_mf[step * size : (step + 1) * size], target_scb[step]
 
     def gradient(self, w_d: Tensor, sample: Sample, out_d: Tensor) -> float:
         """Writes the gradient at ``w_d`` of the mean cross-entropy into ``out_d``, both in the own order; returns the
         loss in nats."""
         if self._bound[0] is not w_d or self._bound[1] is not out_d:  # held, so no other tensor can be the same object
             self._bound = (w_d, out_d)
-            self._weights = [matrix.numpy() for matrix in self._matrices(w_d)]
+            weights = self._matrices(w_d)
+            self._weights = [matrix.numpy() for matrix in weights]
+            self._backwards = [matrix[:-1].t() for matrix in weights]
             self._gradients = [matrix.numpy() for matrix in self._matrices(out_d)]
         x_bf, target_cb = sample
         if (space := self._workspaces.get(len(x_bf))) is None:
@@ -119,15 +132,18 @@ class Perceptron:
         return loss
 
     def _backward(self, x_bf: np.ndarray, space: _Workspace) -> None:
-        error_ob = space.error_cb
-        for number in range(len(self._layers) - 1, 0, -1):
+        error_bo, last = space.error_cb.T, len(self._layers) - 1
+        for number in range(last, 0, -1):
             hidden = space.hidden[number - 1]
-            np.dot(hidden.after.T, error_ob.T, out=self._gradients[number])
-            np.dot(error_ob.T, self._weights[number][:-1].T, out=hidden.error)
+            np.dot(hidden.after.T, error_bo, out=self._gradients[number])
+            if number == last:
+                np.dot(error_bo, self._weights[number][:-1].T, out=hidden.error)
+            else:  # the one product left with a transposed second factor: torch is faster unless it is tiny
+                torch.mm(space.hidden[number].error_torch, self._backwards[number], out=hidden.error_torch)
             np.greater(hidden.before, ZERO, out=hidden.passed)
             np.multiply(hidden.error, hidden.passed, out=hidden.error)
-            error_ob = hidden.error.T
-        np.dot(x_bf.T, error_ob.T, out=self._gradients[0])
+            error_bo = hidden.error
+        np.dot(x_bf.T, error_bo, out=self._gradients[0])
 
 
 class _Hidden:
@@ -138,7 +154,7 @@ class _Hidden:
         self.before, self.error = (np.empty((b, outputs), np.float32) for _ in range(2))
         self.after = np.ones((b, outputs + 1), np.float32)
         self.passed = np.empty((b, outputs), bool)
-        self.before_torch = torch.from_numpy(self.before)
+        self.before_torch, self.error_torch = torch.from_numpy(self.before), torch.from_numpy(self.error)
         self.after_torch = torch.from_numpy(self.after)[:, :-1]
 
 
