@@ -11,6 +11,8 @@ from asyncfl_bench.tasks.flat import FlatModel
 from asyncfl_bench.tasks.models import (
     Cnn,
     CnnConfig,
+    CnnOnePool,
+    CnnOnePoolConfig,
     LeNet5,
     LeNet5Config,
     Lstm,
@@ -27,6 +29,7 @@ MODELS = {
     "softmax": (Softmax(SoftmaxConfig()), (1, 8, 8)),
     "mlp": (Mlp(MlpConfig([20])), (1, 8, 8)),
     "cnn": (Cnn(CnnConfig()), (1, 8, 8)),
+    "cnn_one_pool": (CnnOnePool(CnnOnePoolConfig()), (1, 8, 8)),
     "lenet5": (LeNet5(LeNet5Config()), (3, 32, 32)),
     "resnet18": (ResNet18(ResNet18Config()), (1, 8, 8)),
 }
