@@ -32,3 +32,8 @@ def records(directory: Path) -> dict[str, list[dict]]:
 def points(found: dict[str, list[dict]]) -> list[dict]:
     items = [record["item"] for record in found["history"]]
     return [{key: value for key, value in item.items() if not key.startswith("_")} for item in items]
+
+
+def exit_codes(found: dict[str, list[dict]]) -> list[int]:
+    """Of each time the run ended; beside the code W&B keeps the whole seconds it took, once there are any."""
+    return [record["exit_code"] for record in found["exit"]]

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from offline_wandb import points, records
+from offline_wandb import exit_codes, points, records
 
 from asyncfl_bench import run
 
@@ -46,5 +46,5 @@ def test_a_failed_run_ends_its_wandb_run_and_the_next_one_starts_afresh():
     diverged = run([*words, "client.lr=1e38"])
     healthy = run(words)
     assert diverged.summary["exit_status"] == "diverged" and healthy.ok
-    assert records(diverged.directory)["exit"] == [{"exit_code": 1}]
+    assert exit_codes(records(diverged.directory)) == [1]
     assert len(points(records(healthy.directory))) == 5
