@@ -21,6 +21,7 @@ import torch
 from asyncfl_bench import run
 
 WORDS = ["trace=true", "progress=false", "n_clients=30", "evaluation.every=20", "checkpoint.every=15", "threads=2"]
+SUSPENSION = ["availability=suspension", "availability.probability=0.3"]
 CRASHES = {
     "ace": ["budget.server_iterations=250"],
     "ace incremental": ["budget.server_iterations=250", "algorithm.rule=incremental"],
@@ -39,6 +40,12 @@ CRASHES = {
     "ca2fl": ["budget.server_iterations=250", "schedule=random_idle"],
     "asgd": ["budget.server_iterations=1200", "model=cnn", "delay=exponential"],
     "delay_adaptive_asgd": ["budget.server_iterations=2500", "evaluation.every_time=20", "algorithm.variant=drop"],
+    "fedavg": ["budget.server_iterations=150", "schedule=random_idle", "concurrency=12", "availability=suspension"],
+    "fedprox": ["budget.server_iterations=60", "client.local_steps=3", "client.lr_decay=0.99", "delay=uniform"],
+    "fedopt": ["budget.server_iterations=80", "algorithm.optimizer=yogi", "availability=dropout"],
+    "feddyn": ["budget.server_iterations=60", "client.local_steps=2", *SUSPENSION],
+    "fedasync": ["budget.server_iterations=600", "algorithm.staleness_weight=polynomial", *SUSPENSION],
+    "asyncfeded": ["budget.server_iterations=400", "client.local_steps=4", "delay=work_and_link", *SUSPENSION],
 }
 
 

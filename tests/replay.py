@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import zlib
+import math
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 import yaml
+from replay_time import counts_of, draws
 
 
 class Replay:
@@ -35,6 +36,10 @@ class Replay:
         self.final = np.concatenate([final[name].numpy().ravel() for name in names])
         self.versions = [self.w.copy()]
         self.kept = [0] * self.n  # of each client, vectors that entered a cache so far
+        self.sums = np.zeros((self.n, len(self.w)))  # of each client's uploads, where it is pulled around them
+        self.facts: list[tuple] = []  # of each arrival, as the trace's last columns should have them
+        first_round = self.config["choices"]["algorithm"] in ("ace", "aced")
+        self.counts = counts_of(self.config, self.trace["client"].tolist(), first_round, self.n)
 
     def gradient(self, client: int, w: np.ndarray) -> np.ndarray:
         """Mean cross-entropy gradient over all the client's samples, weight (C, F) then bias (C,)."""
@@ -48,8 +53,17 @@ class Replay:
         return np.concatenate([(p.T @ x / len(y)).ravel(), p.mean(axis=0)])
 
     def upload(self, row) -> np.ndarray:
-        g = self.gradient(row.client, self.versions[row.dispatched_iteration])
-        return g if self.config["client"]["upload"] == "gradient" else -self.config["client"]["lr"] * g
+        """A gradient, or what the work's local steps make of the received model, all with the client's full data."""
+        client, start = self.config["client"], self.versions[row.dispatched_iteration]
+        if client["upload"] == "gradient":
+            return self.gradient(row.client, start)
+        w, velocity, anchor = start, 0.0, start - self.sums[row.client]
+        lr = client["lr"] * client["lr_decay"] ** self.counts[row.upload - 1]
+        for _ in range(row.local_steps):
+            g = self.gradient(row.client, w) + client["proximal"] * (w - anchor) + client["weight_decay"] * w
+            velocity = client["momentum"] * velocity + g
+            w = w - lr * velocity
+        return w - start
 
     def stored(self, row) -> np.ndarray:
         """The upload as the cache keeps it: with 8 bits rounded by the draws of the run's own stream."""
@@ -57,9 +71,8 @@ class Replay:
         self.kept[row.client] += 1
         if self.config["algorithm"]["cache"]["precision"] != "int8":
             return g
-        key = np.random.SeedSequence([self.config["seed"], zlib.crc32(b"cache")]).generate_state(2, np.uint64)
-        draws = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, count, row.client]))
-        generator = torch.Generator().manual_seed(int(draws.integers(2**63 - 1)))
+        drawn = draws(self.config["seed"], "cache", row.client, count).integers(2**63 - 1)
+        generator = torch.Generator().manual_seed(int(drawn))
         u = torch.empty(len(g)).uniform_(generator=generator).numpy()
         ends = np.cumsum([0, *(int(np.prod(shape)) for shape in self.shapes)])
         steps = np.concatenate([np.full(b - a, np.abs(g[a:b]).max() / 127) for a, b in itertools.pairwise(ends)])
@@ -67,8 +80,11 @@ class Replay:
 
     def step(self, direction: np.ndarray) -> None:
         sign = -1 if self.config["client"]["upload"] == "gradient" else 1
-        self.w = self.w + sign * self.config["algorithm"]["eta"] * direction
-        self.versions.append(self.w.copy())
+        self.move_to(self.w + sign * self.config["algorithm"]["eta"] * direction)
+
+    def move_to(self, w: np.ndarray) -> None:
+        self.w = w
+        self.versions.append(w)
 
     def turns(self):
         """Groups of uploads between which the server acts: single arrivals, or the arrivals of each tick."""
@@ -146,3 +162,66 @@ class Replay:
             factor = 1.0 if tau <= limit else factor
             if factor:
                 self.step(factor * self.upload(row))
+
+    def rounds(self):
+        """(clients, their differences) of every complete round in which somebody delivered."""
+        for iteration, group in self.trace.groupby("dispatched_iteration"):
+            if iteration < self.summary["used"]["server_iterations"]:
+                rows = list(group.itertuples())
+                yield [row.client for row in rows], np.array([self.upload(row) for row in rows])
+
+    def fedavg(self):
+        uniform = self.config["algorithm"]["weights"] == "uniform"
+        for clients, differences in self.rounds():
+            p = np.array([1 if uniform else len(self.clients[i]) for i in clients])
+            self.step(p @ differences / p.sum())
+
+    fedprox = fedavg  # what its clients do is in their uploads
+
+    def fedopt(self):
+        config = self.config["algorithm"]
+        b1, b2, m, v = config["beta1"], config["beta2"], 0.0, config["tau"] ** 2
+        for _, differences in self.rounds():
+            g = differences.mean(axis=0)
+            m = b1 * m + (1 - b1) * g
+            v = {
+                "adam": b2 * v + (1 - b2) * g**2,
+                "yogi": v - (1 - b2) * g**2 * np.sign(v - g**2),
+                "adagrad": v + g**2,
+            }[config["optimizer"]]
+            self.step(m / (np.sqrt(v) + config["tau"]))
+
+    def feddyn(self):
+        a, h = self.config["algorithm"]["alpha"], 0.0
+        for clients, differences in self.rounds():
+            local = self.w + differences
+            h = h - a / self.n * differences.sum(axis=0)
+            self.sums[clients] += differences
+            self.move_to(local.mean(axis=0) - h / a)
+
+    def fedasync(self):
+        config = self.config["algorithm"]
+        for row in self.trace.itertuples():
+            lag = row.staleness if config["lag"] == "iterations" else row.delay
+            beyond = max(0.0, lag - config["hinge_b"])
+            s = {
+                "constant": 1.0,
+                "hinge": 1 / (config["hinge_a"] * beyond + 1),
+                "polynomial": (1 + lag) ** -config["exponent"],
+            }[config["staleness_weight"]]
+            alpha = config["alpha"] * s
+            self.facts.append((alpha,))
+            local = self.versions[row.dispatched_iteration] + self.upload(row)
+            self.move_to((1 - alpha) * self.w + alpha * local)
+
+    def asyncfeded(self):
+        config, k = self.config["algorithm"], [float(self.config["algorithm"]["k_initial"])] * self.n
+        for row in self.trace.itertuples():
+            difference = self.upload(row)
+            gamma = np.linalg.norm(self.w - self.versions[row.dispatched_iteration]) / np.linalg.norm(difference)
+            eta = config["lam"] / (gamma + config["lam"] / config["lam_over_eps"])
+            self.facts.append((gamma, eta, math.floor(k[row.client])))
+            change = (config["gamma_bar"] - gamma) * config["kappa"]
+            change = math.floor(change) if config["k_rule"] == "literal" else change
+            k[row.client] = max(1, k[row.client] + change)
+            self.move_to(self.w + eta * difference)

@@ -9,6 +9,7 @@ import yaml
 
 from asyncfl_bench.composing import check_all, compose, config_directory, groups, is_multirun, options
 from asyncfl_bench.config import PARTS
+from asyncfl_bench.errors import ConfigError
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
@@ -139,3 +140,81 @@ def test_a_users_own_class_is_named_by_its_yaml_target(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     settings = compose(["algorithm=asgd", "algorithm._target_=mine.Mine"])
     assert settings.parts["algorithm"].target.__name__ == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["algorithm=fedprox", "client.proximal=0.1"], "client.proximal=0.1: .*algorithm=fedprox: set algorithm.mu"),
+        (["algorithm=feddyn", "client.proximal=1"], "client.proximal=1.0: .*algorithm=feddyn: set algorithm.alpha"),
+        (["algorithm=fedasync", "client.proximal=1"], "client.proximal=1.0: .*algorithm=fedasync: set algorithm.rho"),
+        (
+            ["algorithm=fedavg", "schedule.hand_out=immediate"],
+            "schedule.hand_out=immediate: must be auto or at_round for fedavg",
+        ),
+        (["algorithm=feddyn", "schedule.hand_out=at_flush"], "schedule.hand_out=at_flush: must be auto or at_round"),
+        (["schedule.hand_out=later"], "schedule.hand_out=later: must be one of auto, immediate, at_flush, at_round"),
+        (["algorithm=ace", "client.local_epochs=2"], "client.local_epochs=2: must be null for uploads that are grad"),
+        (["algorithm=fedavg", "client.local_epochs=0"], "client.local_epochs=0: must be a whole number >= 1, or null"),
+        (
+            ["algorithm=fedavg", "client.local_epochs=2", "client.local_steps=5"],
+            "client.local_steps=5: must be 1 with local_epochs=2",
+        ),
+        (["algorithm=fedavg", "client=adamw", "client.lr_decay=0.9"], "client.lr_decay=0.9: must be 1 with optimizer="),
+        (["client.lr_decay=0"], r"client.lr_decay=0.0: must be a number in \(0, 1\]"),
+        (["algorithm=fedprox", "algorithm.mu=-1"], "algorithm.mu=-1.0: must be a number >= 0"),
+        (["algorithm=fedavg", "algorithm.weights=size"], "algorithm.weights=size: must be one of samples, uniform"),
+        (["algorithm=fedopt", "algorithm.tau=0"], "algorithm.tau=0.0: must be a number > 0"),
+        (["algorithm=fedopt", "algorithm.optimizer=sgd"], "algorithm.optimizer=sgd: must be one of adam, yogi, adagr"),
+        (["algorithm=feddyn", "algorithm.alpha=0"], "algorithm.alpha=0.0: must be a number > 0"),
+        (["algorithm=fedasync", "algorithm.alpha=1.5"], r"algorithm.alpha=1.5: must be a number in \(0, 1\]"),
+        (["algorithm=fedasync", "algorithm.lag=seconds"], "algorithm.lag=seconds: must be one of iterations, time"),
+        (["algorithm=asyncfeded", "client.upload=gradient"], "client.upload=gradient: must be one of difference for"),
+        (["algorithm=asyncfeded", "algorithm.k_rule=floor"], "algorithm.k_rule=floor: must be one of accumulate, lit"),
+        (
+            ["algorithm=asyncfeded", "client.local_epochs=10", "algorithm.k_max=5"],
+            "algorithm.k_max=5: must be at least the first K, which is 10",
+        ),
+        (
+            ["availability=suspension", "availability.probability=1"],
+            r"availability.probability=1.0: must be a number in \[0, 1\)",
+        ),
+        (["availability=suspension", "availability.hang=-1"], "availability.hang=-1.0: must be a number >= 0"),
+        (["availability.probability=0.5"], ".*no such setting of availability, except with availability=suspension$"),
+        (["delay.bandwidth=9"], ".*no such setting of delay, except with delay=work_and_link; known: unit, beta"),
+        (["delay=work_and_link", "delay.bandwidth=0"], "delay.bandwidth=0.0: must be a number > 0, or null"),
+        (["delay=work_and_link", "delay.link_spread=-1"], "delay.link_spread=-1.0: must be a number >= 0"),
+        (
+            [
+                *("delay=work_and_link", "delay.seconds_per_sample=0", "algorithm=fedavg"),
+                *("budget.server_iterations=null", "budget.virtual_time=9"),
+            ],
+            "budget.virtual_time=9.0: must be joined by another budget: under delay=work_and_link virtual time stands",
+        ),
+    ],
+)
+def test_a_bad_setting_of_rounds_work_or_availability_is_named_with_what_is_allowed(words, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        compose(words)
+    assert "\n" not in str(caught.value)
+
+
+def test_work_is_handed_out_as_the_rule_needs_it():
+    for algorithm, expected in (("ace", "immediate"), ("asyncfeded", "immediate"), ("fedavg", "at_round")):
+        assert compose([f"algorithm={algorithm}"]).parts["schedule"].config.hand_out == expected
+    assert compose(["algorithm=fedbuff", "schedule.hand_out=at_round"]).parts["schedule"].config.hand_out == "at_round"
+
+
+def test_a_rule_that_decides_a_setting_of_the_clients_sets_it():
+    for words, expected in ((["fedprox", "mu=0.3"], 0.3), (["feddyn", "alpha=0.2"], 0.2), (["fedasync", "rho=2"], 2)):
+        settings = compose([f"algorithm={words[0]}", f"algorithm.{words[1]}"])
+        assert settings.parts["client"].config.proximal == settings.tree["client"]["proximal"] == expected
+
+
+def test_in_rounds_a_budget_of_uploads_is_as_many_iterations_as_it_has_rounds():
+    budget = ["budget.server_iterations=null", "budget.uploads=1000", "n_clients=50"]
+    settings = compose(["algorithm=fedavg", "algorithm.eta=null", *budget, "availability=dropout"])
+    assert settings.parts["algorithm"].config.eta == pytest.approx((50 / 20) ** 0.5)
+    assert settings.parts["availability"].config.at_iteration == 10
+    few = compose(["algorithm=fedavg", "algorithm.eta=null", *budget, "concurrency=10"])
+    assert few.parts["algorithm"].config.eta == pytest.approx((50 / 100) ** 0.5)

@@ -41,3 +41,26 @@ def test_looking_more_often_changes_no_bit():
     assert len(runs[0].metrics) == 21 and len(runs[1].metrics) == 2
     for other in runs[1:]:
         assert all(torch.equal(first[name], value) for name, value in weights(other).items())
+
+
+def test_a_budget_of_virtual_time_alone_evaluated_every_two_seconds_shows_rounds_as_steps():
+    words = [*WORDS, "algorithm=fedavg", "delay=work_and_link", "delay.seconds_per_sample=0.005", "trace=true"]
+    words += [
+        "client.local_epochs=2",
+        "delay.bandwidth=10000",
+        "availability=suspension",
+        "availability.probability=0.2",
+    ]
+    only_time = ["budget.server_iterations=null", "budget.virtual_time=60"]
+    result = run([*words, *only_time, "evaluation.every_time=2"])
+    assert result.ok, result.summary["error"]
+    import pandas as pd
+
+    trace, rows = pd.read_parquet(result.directory / "trace.parquet"), result.metrics
+    assert rows["virtual_time"].tolist() == [2.0 * i for i in range(31)]
+    assert result.summary["stopped_by"] == "virtual_time"
+    for _, row in rows.iterrows():
+        assert row["uploads"] == (trace["time"] <= row["virtual_time"]).sum()
+    # within a round every evaluation sees the same model
+    by_round = rows.groupby("iteration")["test/loss"]
+    assert (by_round.nunique() == 1).all() and (by_round.size() > 1).any() and by_round.ngroups > 4

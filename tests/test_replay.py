@@ -1,11 +1,25 @@
 """The final weights of every algorithm, replayed from the trace by NumPy code that shares nothing with the package."""
 
+import itertools
+
 import numpy as np
 import pytest
 from replay import Replay
+from replay_time import arrivals_in_rounds, arrivals_one_by_one
 
 from asyncfl_bench import run
 
+STEPS = ["client.local_steps=4", "client.momentum=0.5", "client.lr=0.1"]
+ROUNDS = {
+    "fedavg": ["algorithm=fedavg"],
+    "fedavg steps": ["algorithm=fedavg", "algorithm.weights=uniform", *STEPS, "client.lr_decay=0.9"],
+    "fedprox steps": ["algorithm=fedprox", "algorithm.mu=0.8", *STEPS, "client.weight_decay=0.01"],
+    "fedopt": ["algorithm=fedopt", "algorithm.eta=0.05", "algorithm.tau=0.01"],
+    "fedopt yogi steps": ["algorithm=fedopt", "algorithm.eta=0.05", "algorithm.optimizer=yogi", *STEPS],
+    "fedopt adagrad": ["algorithm=fedopt", "algorithm.eta=0.1", "algorithm.optimizer=adagrad"],
+    "feddyn": ["algorithm=feddyn", "algorithm.alpha=0.3"],
+    "feddyn steps": ["algorithm=feddyn", "algorithm.alpha=0.3", *STEPS, "client.lr_decay=0.95"],
+}
 CASES = {
     "ace": ["algorithm=ace"],
     "ace incremental": ["algorithm=ace", "algorithm.rule=incremental"],
@@ -26,6 +40,14 @@ CASES = {
     "asgd": ["algorithm=asgd"],
     "delay adaptive": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4"],
     "delay adaptive koloskova": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4", "algorithm.variant=koloskova"],
+    "fedasync": ["algorithm=fedasync", "algorithm.alpha=0.4"],
+    "fedasync hinge": [
+        *("algorithm=fedasync", "algorithm.staleness_weight=hinge", "algorithm.hinge_a=0.5", "algorithm.hinge_b=2"),
+        *("algorithm.lag=time", "algorithm.rho=0.5", *STEPS),
+    ],
+    "fedasync polynomial": ["algorithm=fedasync", "algorithm.staleness_weight=polynomial", "client.lr_decay=0.9"],
+    "asyncfeded": ["algorithm=asyncfeded", "algorithm.kappa=0.5", *STEPS],
+    "asyncfeded literal": ["algorithm=asyncfeded", "algorithm.k_rule=literal", "algorithm.lam=1", *STEPS],
     "delay adaptive drop": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4", "algorithm.variant=drop"],
 }
 WORLDS = {
@@ -34,6 +56,7 @@ WORLDS = {
     "empty ticks": ["delay=exp_beta30", "delay.compute=3"],
     "random idle": ["delay=exponential", "schedule=random_idle", "concurrency=5"],
     "at the flush": ["delay=uniform", "schedule=random_idle", "concurrency=6", "schedule.hand_out=at_flush"],
+    "suspension": ["delay=uniform", "availability=suspension", "availability.probability=0.3"],
     "dropout": ["delay=exp_beta5", "availability=dropout", "availability.share=0.4", "availability.at_iteration=15"],
 }
 
@@ -49,29 +72,63 @@ def data(tmp_path_factory):
     return path
 
 
+FACTS = {"fedasync": ["mixing"], "asyncfeded": ["gamma", "eta_g", "k"]}
+WITHOUT_ETA = (*FACTS, "feddyn")
 # ACED by gradient age counts turns that leave the model alone; a trace tells the turn of a dispatch only where a
 # client is dispatched as it reports
-PAIRS = [
-    (c, w) for c in CASES for w in WORLDS if (c, w[:2]) not in {("aced by gradient", "ra"), ("aced by gradient", "at")}
-]
+LEFT_OUT = {("aced by gradient", world) for world in ("random idle", "at the flush", "suspension")}
+PAIRS = [pair for pair in itertools.product(CASES, WORLDS) if pair not in LEFT_OUT]
+PAIRS += list(itertools.product(ROUNDS, ("ticks", "random idle", "suspension", "dropout")))
 
 
-@pytest.mark.parametrize(("case", "world"), PAIRS)
-def test_numpy_replay_of_the_trace_gives_the_final_weights(case, world, data):
+def replayed(data, *words):
+    """A finished run and its replay, replayed."""
     result = run(
         [
             *("dataset=arrays", f"dataset.path={data}", "model=softmax", "n_clients=12", "heterogeneity.min_samples=3"),
             *("client.batch_size=all", "client.lr=0.5", "trace=true", "progress=false", "budget.server_iterations=40"),
-            *("budget.uploads=400", "algorithm.eta=0.3"),
-            *CASES[case],
-            *WORLDS[world],
+            *("budget.uploads=400", *words),
         ]
     )
     assert result.ok, result.summary["error"]
     replay = Replay(result.directory, data)
     moved = np.abs(replay.final - replay.w).max()
-    replayed = replay.run()
+    replay.run()
+    assert moved > 0.05, "the model must have learned something for the comparison to mean anything"
+    return result, replay
+
+
+@pytest.mark.parametrize(("case", "world"), PAIRS)
+def test_numpy_replay_of_the_trace_gives_the_final_weights(case, world, data):
+    eta = [] if case.split()[0] in WITHOUT_ETA else ["algorithm.eta=0.3"]
+    result, replay = replayed(data, *eta, *(CASES | ROUNDS)[case], *WORLDS[world])
     assert len(replay.versions) - 1 == result.summary["used"]["server_iterations"]
     assert len(replay.trace) == result.summary["used"]["uploads"]
-    assert moved > 0.05, "the model must have learned something for the comparison to mean anything"
-    np.testing.assert_allclose(replay.final, replayed, atol=2e-6)
+    np.testing.assert_allclose(replay.final, replay.w, atol=2e-6)
+    for number, name in enumerate(FACTS.get(case.split()[0], ())):
+        expected = [facts[number] for facts in replay.facts]
+        np.testing.assert_allclose(replay.trace[name], expected, rtol=2e-4, atol=2e-6, err_msg=name)
+
+
+LOSSY = ["availability=suspension", "availability.probability=0.3", "delay=work_and_link"]
+SLOW = [*LOSSY, "delay.seconds_per_sample=0.01", "delay.bandwidth=100"]
+
+
+@pytest.mark.parametrize("case", ["fedasync hinge", "asyncfeded"])
+def test_times_and_delays_follow_from_the_seed_where_uploads_arrive_one_by_one(case, data):
+    result, replay = replayed(data, *CASES[case], *SLOW)
+    rows = list(replay.trace.itertuples())
+    held_n = [len(own) for own in replay.clients]
+    expected = list(arrivals_one_by_one(replay.config, rows, held_n, len(replay.w)))
+    np.testing.assert_allclose(replay.trace[["time", "delay"]], expected, rtol=1e-9)
+    assert result.summary["used"]["discarded"] > 5
+    assert case != "asyncfeded" or replay.trace["k"].nunique() > 3
+
+
+def test_times_and_delays_follow_from_the_seed_where_rounds_wait_for_everybody(data):
+    result, replay = replayed(data, *ROUNDS["fedavg steps"], *SLOW)
+    held_n = [len(own) for own in replay.clients]
+    arrivals = arrivals_in_rounds(replay.config, 4, held_n, len(replay.w))
+    expected = list(itertools.islice(arrivals, len(replay.trace)))
+    np.testing.assert_allclose(replay.trace[["time", "delay", "client"]], expected, rtol=1e-9)
+    assert result.summary["used"]["discarded"] > 50

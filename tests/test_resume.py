@@ -4,9 +4,10 @@ import json
 import random
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
-from crashing import CRASHES, WORDS, assert_same, run_until_killed, timed
+from crashing import CRASHES, SUSPENSION, WORDS, assert_same, left_behind, run_until_killed, timed
 
 from asyncfl_bench import run
 from asyncfl_bench.composing import options
@@ -191,3 +192,33 @@ def test_a_checkpoint_of_another_contract_or_after_lost_lines_gives_way_to_the_o
     assert run([*words, "output_dir=cut"]).ok
     assert "computes other numbers; using the one before it" in capsys.readouterr().err
     assert_same(directory, whole)
+
+
+ROUNDS = ["delay=uniform", "client.local_steps=2", "client.lr_decay=0.95", "scale=smoke", "model=softmax"]
+# what a checkpoint holds besides the model: moments, clients' sums, every client's K, models of work in flight
+HELD = {
+    "fedavg": lambda state: state["rule"]["mean"]["count"] > 0,
+    "fedopt": lambda state: state["rule"]["second_d"].max() > 1e-6 and state["rule"]["mean"]["count"] > 0,
+    "feddyn": lambda state: state["executor"]["memories"]["rows_nd"].abs().max() > 0,
+    "asyncfeded": lambda state: len(set(state["rule"]["k_n"])) > 3 and len(state["executor"]["versions"]["held"]) > 3,
+}
+
+
+@pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
+@pytest.mark.parametrize("algorithm", HELD)
+def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algorithm, executor):
+    words = [*ROUNDS, *SUSPENSION, f"algorithm={algorithm}", f"executor={executor}", "trace=true", "progress=false"]
+    words += ["threads=2", "budget.server_iterations=1000"]
+    short = run([*words, "budget.uploads=46", "output_dir=short"])
+    long = run([*words, "budget.uploads=140", "output_dir=long"])
+    state = torch.load(short.directory / "checkpoint.pt", weights_only=True)["state"]
+    assert HELD[algorithm](state)
+    in_flight = state["simulation"]["in_flight"]
+    assert any(work["lost"] for work in in_flight) and not all(work["lost"] for work in in_flight)
+    extended = run([f"resume={short.directory}", "budget.uploads=140"])
+    assert extended.ok, extended.summary["error"]
+    _, trace, weights = left_behind(extended.directory)
+    _, long_trace, long_weights = left_behind(long.directory)
+    pd.testing.assert_frame_equal(trace, long_trace, check_exact=True)
+    assert all(torch.equal(value, long_weights[name]) for name, value in weights.items())
+    assert extended.summary["used"] == long.summary["used"]

@@ -26,6 +26,10 @@ ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
         (["algorithm=ca2fl", "algorithm.cache.precision=bf16"], 50 + 7 + 1 + 100 + 7),
         (["algorithm=asgd", "concurrency=10"], 10 + 7),
         (["algorithm=fedbuff", "algorithm.momentum=0.9"], 2 + 100 + 7),
+        (["algorithm=fedavg"], 2 + 100 + 7),
+        (["algorithm=feddyn"], 3 + 100 + 4 + 100 + 7 + 2),  # the clients' sums; what they are pulled to, and how far
+        (["algorithm=fedasync"], 1 + 100 + 7),
+        (["algorithm=asyncfeded", "client.momentum=0.5"], 1 + 100 + 7 + 2),  # K may grow: a local model and momentum
     ],
 )
 def test_the_opening_line_names_the_memory_of_the_model_vectors(words, floats):
@@ -74,6 +78,13 @@ def test_a_place_without_room_is_refused_by_its_name(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "_free_disk", lambda folder: 1000)
     with pytest.raises(ConfigError, match=r"need 0\.01 GiB in runs/.*, where 0\.00 GiB are free"):
         run(["algorithm=ace", "progress=false", "algorithm.cache.place=disk", *ONE_BY_ONE])
+
+
+def test_no_cache_is_advised_to_a_rule_that_has_no_such_setting(monkeypatch):
+    monkeypatch.setattr(environment, "free_memory", lambda device: 160 * D * 4)
+    with pytest.raises(ConfigError) as caught:
+        run(["algorithm=feddyn", "progress=false", *ONE_BY_ONE])
+    assert str(caught.value).endswith("; n_clients=72 would fit")
 
 
 @pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])

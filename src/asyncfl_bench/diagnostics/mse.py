@@ -80,7 +80,8 @@ class Mse(Diagnostics):
         if client.upload == "difference":
             wanted = "1 with diagnostics=mse: several local steps are no gradient at one model"
             check(client.local_steps == 1, "client.local_steps", client.local_steps, wanted)
-            check(client.local_epochs is None, "client.local_epochs", client.local_epochs, f"null: {wanted}")
+            said = "null with diagnostics=mse: several local steps are no gradient at one model"
+            check(client.local_epochs is None, "client.local_epochs", client.local_epochs, said)
             wanted = "1 with diagnostics=mse: uploads are divided by one local step"
             check(client.lr_decay == 1, "client.lr_decay", client.lr_decay, wanted)
             wanted = "sgd with diagnostics=mse: an AdamW step is not on the scale of a gradient"

@@ -70,7 +70,7 @@ class Perceptron:
 
     def samples(self, x: Tensor, y: Tensor, size: int) -> Iterator[Sample]:
         """Mini-batches of ``size`` from x (m, ...) and y (m,), the last one as it comes, as ``gradient`` takes them:
-        (B, F + 1) inputs with a column of ones, and the (C, B) one-hot labels divided by B. Lent until the next call."""
+        (B, F + 1) inputs with a column of ones, and (C, B) one-hot labels divided by B. Lent until the next call."""
         m = len(y)
         if len(self._x_mf) < m:
             self._x_mf = np.ones((m, self._layers[0].inputs + 1), np.float32)
