@@ -305,6 +305,19 @@ def test_synthetic_sizes_from_the_runs_seed_are_what_they_always_were():
     assert np.bincount(data.y_train, minlength=10).tolist() == [0, 11, 0, 43, 0, 67, 0, 0, 328, 224]
 
 
+def test_with_a_shared_model_one_linear_map_labels_every_client_and_inputs_stay_as_they_were():
+    own, shared = synthetic(4, size_factor=3), synthetic(4, size_factor=3, shared_model=True)
+    assert np.array_equal(own.x_train, shared.x_train) and not np.array_equal(own.y_train, shared.y_train)
+    rng = Streams(0).dataset(0, 1)
+    weight, bias = rng.normal(0, 1, (60, 10)), rng.normal(0, 1, 10)
+
+    def agreeing(data):
+        return np.mean((data.x_train @ weight + bias).argmax(axis=1) == data.y_train)
+
+    assert agreeing(shared) > 0.999  # inputs are kept in single precision
+    assert agreeing(own) < 0.5
+
+
 def test_another_size_of_a_synthetic_client_changes_how_many_samples_it_has_and_not_which():
     few, many = synthetic(3, test_share=0.5), synthetic(3, test_share=0.5, size_factor=3)
     other = synthetic(3, test_share=0.5, size_seed=4)

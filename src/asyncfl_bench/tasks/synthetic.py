@@ -26,6 +26,7 @@ class SyntheticConfig:
     max_samples  cap on a client's samples before the split; null for none, as published
     size_factor  every size is multiplied by it, >= 1
     size_seed    the sizes are drawn from NumPy's old generator with this seed; null takes the run's seed
+    shared_model whether all clients have one linear model instead of one each; their inputs differ all the same
     test_share   share of a client's samples that goes to the common test set, between 0 and 1
     """
 
@@ -36,6 +37,7 @@ class SyntheticConfig:
     test_share: float = 0.1
     size_factor: int = 1
     size_seed: int | None = None
+    shared_model: bool = False
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
@@ -54,6 +56,7 @@ class Synthetic:
 
     Client i    u_i ~ N(0, alpha), B_i ~ N(0, beta); W_i (60, 10) and b_i (10,) ~ N(u_i, 1); v_i (60,) ~ N(B_i, 1)
     Sample      x ~ N(v_i, diag(j^-1.2)), j = 1 .. 60;  y = argmax softmax(x W_i + b_i)
+    Shared      with shared_model one W and b ~ N(0, 1) for all
     Size        size_factor (floor(LogNormal(4, 2)) + 50), capped at max_samples; floor((1 - test_share) size) to train
     Source      Li et al. 2020, FedProx, arXiv:1812.06127, section 5.1 and the authors' generator. As in that generator
                 alpha and beta are standard deviations; read as variances, N(0, 0.5) would differ, 0 and 1 would not.
@@ -72,11 +75,15 @@ class Synthetic:
         if self.config.clients not in (None, n_clients):
             raise ConfigError("clients", self.config.clients, f"must be null or equal n_clients={n_clients}")
         train, test, natural, start = [], [], [], 0
+        shared = None
+        if self.config.shared_model:
+            rng = streams.dataset(0, 1)  # a key of its own: the clients' own are (client, 0)
+            shared = rng.normal(0, 1, (FEATURES, CLASSES)), rng.normal(0, 1, CLASSES)
         drawn_n = None
         if self.config.size_seed is not None:
             drawn_n = np.random.RandomState(self.config.size_seed).lognormal(4, 2, n_clients)
         for client in range(n_clients):
-            x, y = self._samples(streams.dataset(client), None if drawn_n is None else drawn_n[client])
+            x, y = self._samples(streams.dataset(client), None if drawn_n is None else drawn_n[client], shared)
             n_train = train_count(len(y), self.config.test_share)
             train.append((x[:n_train], y[:n_train]))
             test.append((x[n_train:], y[n_train:]))
@@ -85,8 +92,14 @@ class Synthetic:
         (x_train, y_train), (x_test, y_test) = (map(np.concatenate, zip(*part, strict=True)) for part in (train, test))
         return Data(x_train, y_train, x_test, y_test, CLASSES, natural=natural)
 
-    def _samples(self, rng: np.random.Generator, drawn: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """(N, 60) float32 and (N,) int64 of one client; ``drawn`` is the log-normal number behind N if it is given."""
+    def _samples(
+        self, rng: np.random.Generator, drawn: float | None, shared: tuple[np.ndarray, np.ndarray] | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(N, 60) float32 and (N,) int64 of one client.
+
+        drawn   the log-normal number behind N, if it is given
+        shared  the weight (60, 10) and bias (10,) of all clients, if they have one model
+        """
         own = rng.lognormal(4, 2)  # drawn in any case: all that follows stays the same
         size = self.config.size_factor * (int(own if drawn is None else drawn) + 50)
         size = min(size, self.config.max_samples or size)
@@ -94,6 +107,8 @@ class Synthetic:
         centre_f = rng.normal(input_mean, 1, FEATURES)
         weight_fc = rng.normal(model_mean, 1, (FEATURES, CLASSES))
         bias_c = rng.normal(model_mean, 1, CLASSES)
+        if shared is not None:
+            weight_fc, bias_c = shared
         spread_f = np.arange(1, FEATURES + 1) ** -0.6  # the square root of the variances j^-1.2
         x = centre_f + spread_f * rng.standard_normal((size, FEATURES))
         y = np.argmax(x @ weight_fc + bias_c, axis=1)  # softmax keeps the order
