@@ -38,8 +38,8 @@ ITEMS = (
         "figure2_shared_model",
         "figure 2 for Synthetic(1,1) with one linear model for all clients",
         "In Synthetic(1,1) as it is defined every client has a linear model of its own, and the published curves rise "
-        "much faster than ours. Here all clients share one linear model and only their inputs differ; everything else is as "
-        f"in figure2. {_OPEN}",
+        "much faster than ours. Here all clients share one linear model and only their inputs differ; everything else "
+        f"is as in figure2. {_OPEN}",
         _BY_P,
         curve_parts,
     ),
