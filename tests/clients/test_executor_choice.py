@@ -23,7 +23,10 @@ WORLDS = {
     ],
     "sums": ["algorithm=feddyn", "client.local_steps=3", "availability=suspension", "client.lr_decay=0.8"],
     "adaptive": ["algorithm=asyncfeded", "client.local_epochs=2", "client.momentum=0.5", "delay=work_and_link"],
-    "single steps": ["algorithm=fedasync", "client.lr_decay=0.9", "delay=exponential", "availability=suspension"],
+    "single steps": [  # long enough for clients of one batch to be at different pieces of their work
+        *("algorithm=fedasync", "client.lr_decay=0.8", "delay=exponential", "availability=suspension"),
+        "budget.server_iterations=80",
+    ],
     "changes": ["algorithm=ace", "algorithm.rule=incremental", "schedule=random_idle", "concurrency=4"],
 }
 
