@@ -64,3 +64,24 @@ def test_a_budget_of_virtual_time_alone_evaluated_every_two_seconds_shows_rounds
     # within a round every evaluation sees the same model
     by_round = rows.groupby("iteration")["test/loss"]
     assert (by_round.nunique() == 1).all() and (by_round.size() > 1).any() and by_round.ngroups > 4
+
+
+def test_evaluation_times_are_multiples_and_a_run_given_more_time_writes_none_twice(tmp_path):
+    words = [*WORDS, "algorithm=asgd", "delay=exponential", "delay.beta=0.05", "evaluation.every_time=0.1"]
+    words += ["budget.server_iterations=null", "algorithm.eta=0.1"]
+    whole = run([*words, "budget.virtual_time=0.8", f"output_dir={tmp_path}/whole"])
+    times = whole.metrics["virtual_time"].tolist()
+    assert times == [0.1 * k for k in range(8)] + [0.8]
+
+    first = run([*words, "budget.virtual_time=0.4", f"output_dir={tmp_path}/first"])
+    longer = run([f"resume={first.directory}", "budget.virtual_time=0.8"])
+    assert longer.metrics["virtual_time"].tolist() == times
+    assert longer.metrics["test/loss"].tolist() == whole.metrics["test/loss"].tolist()
+
+
+def test_a_client_without_samples_does_not_stop_virtual_time():
+    words = ["algorithm=fedasync", "n_clients=100", "heterogeneity.alpha=0.02", "heterogeneity.min_samples=0"]
+    words += ["delay=work_and_link", "client.local_epochs=1", "evaluation.every_time=0.001", "model=softmax"]
+    result = run([*words, "budget.server_iterations=null", "budget.virtual_time=0.002", "progress=false"])
+    assert result.summary["stopped_by"] == "virtual_time"
+    assert result.summary["used"]["uploads"] < 100 * 0.002 / 1e-4 + 100

@@ -301,7 +301,7 @@ def _resolve_across(settings: Settings) -> None:
     root, budget, parts = settings.root, settings.budget, settings.parts
     rule, client = parts["algorithm"].config, parts["client"].config
     factors = getattr(parts["delay"].config, "client_factors", None)
-    wanted = f"a number for each of the {root.n_clients} clients"
+    wanted = f"a number for each of the {root.n_clients} clients, or null"
     check(factors is None or len(factors) == root.n_clients, "delay.client_factors", factors, wanted)
     schedule, delay = parts["schedule"].config, parts["delay"].config
     if root.clock == "auto":

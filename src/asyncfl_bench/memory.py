@@ -144,7 +144,7 @@ def most_in_use(settings: Settings, clients, streams, executor, d: int) -> tuple
         return root.concurrency, 3 * executor.together
     simulation, stand_in = rehearsal(settings, clients, streams, executor)
     most = max(MOST_REHEARSED, 20 * root.n_clients)
-    while simulation.counters.uploads < most:
+    while simulation.counters.uploads + simulation.counters.discarded < most:
         if simulation.advance() is not None:
             return stand_in.most_versions, stand_in.most_uploads
     return min(root.concurrency, stand_in.most_versions * 11 // 10 + 1), stand_in.most_uploads * 11 // 10 + 1

@@ -155,8 +155,10 @@ class Run:
         while self._next_time < time_of_next_event:
             if self.interrupted:
                 return False
-            self._log(replace(self.world.simulation.counters, virtual_time=self._next_time))
-            self._next_time += every
+            counters = replace(self.world.simulation.counters, virtual_time=self._next_time)
+            if _place(counters) != self._logged_at:  # as it is where a larger budget goes on from the end of the first
+                self._log(counters)
+            self._next_time = every * (round(self._next_time / every) + 1)  # sums of every would drift
         return True
 
     def _log(self, counters) -> None:

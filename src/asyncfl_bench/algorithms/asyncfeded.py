@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..errors import check, check_choice
+from ..errors import BenchError, check, check_choice
 from .base import RuleConfig, ServerRule
+
+MOST_K = 1_000_000  # nobody means more; a list of mini-batches is made of it
 
 
 @dataclass
@@ -83,7 +85,7 @@ class AsyncFedEd(ServerRule):
         self.eta_g = config.lam / (self.gamma + config.lam / config.lam_over_eps)
         self.k = upload.k
         self._steer(upload.client)
-        if not self.eta_g:
+        if not self.eta_g or not self._length:
             return False
         self.model_d.add_(upload.vector_d, alpha=self.eta_g)
         self.applied = (self.gamma, self.eta_g)
@@ -99,10 +101,10 @@ class AsyncFedEd(ServerRule):
 
         torch.sub(self.model_d, upload.base_d, out=self._moved_d)
         norms = [torch.linalg.vector_norm(v, dtype=torch.float64) for v in (self._moved_d, upload.vector_d)]
-        moved, length = torch.stack(norms).tolist()  # one wait for the device
+        moved, self._length = torch.stack(norms).tolist()  # one wait for the device
         if not moved:
             return 0.0
-        return moved / length if length else math.inf
+        return moved / self._length if self._length else math.inf
 
     def _steer(self, client: int) -> None:
         config = self.config
@@ -111,3 +113,6 @@ class AsyncFedEd(ServerRule):
             change = math.floor(change) if config.k_rule == "literal" else round(change)
         k = max(1.0, self.k_n[client] + change)
         self.k_n[client] = k if config.k_max is None else min(k, float(config.k_max))
+        if self.k_n[client] > MOST_K:
+            said = "algorithm.k_max or a smaller algorithm.kappa keeps it down"
+            raise BenchError(f"K of client {client} would be {self.k_n[client]:g}: more than {MOST_K}; {said}")

@@ -43,7 +43,7 @@ class FedAsync(ServerRule):
     Upload   difference, shape (d,), with the model the work started from
     State    the last weight      Memory d floats, and a model version per client in flight
     Limits   alpha = 1: w = w_i.  Without staleness and s = 1: w + alpha D_i, which with staleness it is not.
-             hinge_b = infinity: constant
+             hinge_b beyond every lag: constant
     Differs  the lag is in server iterations as in the original, in virtual time in the AsyncFedED paper. The authors'
              code also halves alpha at given iterations and begins with a warm-up on one client. It pulls the local
              model back by eta_l rho before each step, which for plain SGD is this gradient

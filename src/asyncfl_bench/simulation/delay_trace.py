@@ -65,7 +65,7 @@ class DelayTrace(Delay):
 
     def duration(self, work: Work) -> float:
         own = self._durations_n[work.client]
-        amount = {"work": 1, "step": work.local_steps, "sample": work.samples}[self.config.per]
+        amount = {"work": 1, "step": work.local_steps, "sample": max(1, work.samples)}[self.config.per]
         return own[self._place(work, len(own))] * amount
 
     def _place(self, work: Work, count: int) -> int:

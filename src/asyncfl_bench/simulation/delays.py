@@ -309,7 +309,8 @@ class WorkAndLink(Delay):
 
     def duration(self, work: Work) -> float:
         config = self.config
-        computing = config.seconds_per_sample * work.samples * self.speed_n[work.client]
+        # without any sample a client would report and start again at one instant for ever
+        computing = config.seconds_per_sample * max(1, work.samples) * self.speed_n[work.client]
         if config.bandwidth is None:
             return float(computing)
         generator, factor = self._stream(work.client, work.cycle), 0.0

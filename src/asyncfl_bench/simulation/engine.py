@@ -125,6 +125,7 @@ class Simulation:
         self._started = False
         self._moved_in_tick = False  # the model has moved in a tick that the budget cut short
         self._unmoved = 0  # uploads, lost ones included, since the model last changed
+        self._at_once = 0  # uploads, lost ones included, since virtual time last moved
         delay.start(clients.n, streams, model_bytes=model_d.numel() * model_d.element_size())
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
@@ -167,8 +168,10 @@ class Simulation:
             return "uploads"
         if limit.client_steps is not None and used.client_steps >= limit.client_steps:
             return "client_steps"
-        if self._unmoved >= max(10_000, 100 * self.clients.n):
-            return "stalled"  # so many uploads in a row left the model alone that no other budget may ever be reached
+        many = max(10_000, 100 * self.clients.n)
+        only_time = limit.server_iterations is limit.uploads is limit.client_steps is None
+        if self._unmoved >= many or (only_time and self._at_once >= many):
+            return "stalled"  # so many uploads in a row left the model or the time alone that the end may never come
         return None
 
     def begin(self) -> str | None:
@@ -189,6 +192,7 @@ class Simulation:
         time = self._due[0][0]
         if self._beyond(time):
             return "virtual_time"
+        self._at_once = self._at_once + 1 if time == self.counters.virtual_time else 0
         self.counters.virtual_time = time
         self._hand_out(after=self._arrive(self.in_flight.pop(heapq.heappop(self._due)[1])))
         return self.spent()
@@ -399,6 +403,7 @@ class Simulation:
             "started": self._started,
             "moved_in_tick": self._moved_in_tick,
             "unmoved": self._unmoved,
+            "at_once": self._at_once,
             "schedule": self.schedule.state_dict(),
         }
 
@@ -410,5 +415,6 @@ class Simulation:
         self.dispatches, self.free_places = state["dispatches"], state["free_places"]
         self._count_n = list(state["count_n"])
         self._started, self._unmoved = state["started"], state["unmoved"]
+        self._at_once = state.get("at_once", 0)
         self._moved_in_tick = state.get("moved_in_tick", False)  # older checkpoints do not say
         self.schedule.load_state_dict(state["schedule"])
