@@ -64,6 +64,13 @@ def set_threads(number: int) -> None:
     torch.set_num_threads(number)
 
 
+def one_thread_in_numpy() -> None:
+    """NumPy multiplies matrices in the thread that asks for it: small ones are slower in several."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1, user_api="blas")
+
+
 def reset_peak_memory(device_name: str) -> None:
     if device_name.startswith("cuda"):
         import torch

@@ -54,6 +54,8 @@ class World:
             recurrent=flat.recurrent,
         )
         environment.set_threads(self.cores if flat.d >= environment.SMALL_MODEL else 1)
+        if self.executor_kind == "batched":
+            environment.one_thread_in_numpy()
         environment.reset_peak_memory(self.device)
         self.model_d = self.task.flat.initial_d()
         self.rule = parts["algorithm"].build()

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 2**21  # of uploads computed together in one thread: about what stays in a core's cache
 MOST_TOGETHER = 64
-STACKED_FROM = 8  # models of several steps; fewer are faster one by one
+MANY_STEPS = 8  # in one piece of work: from so many on its own formulas pay, from four times as many against any stack
+SMALL_STEP = 2**16  # samples of a mini-batch times d: the steps that are mostly overhead, to be shared in a stack
+SHARED_BY = 16  # models at least
 PARAMETER_STEPS = 2**26  # steps times d in one go: about a quarter of a second
 
 
@@ -28,8 +30,8 @@ class BatchedExecutor(SequentialExecutor):
     """Stacked models: the work of p clients as one computation on (p, d), on a CPU in as many parts as there are cores.
 
     Results equal those of one after another up to rounding. Not for batch normalisation.
-    On a CPU a perceptron's work of several steps is done by formulas for one model (tasks/perceptron.py) where fewer
-    than STACKED_FROM pieces have the same number of steps: stacks have too little to share there.
+    On a CPU a perceptron's work of many steps is done piece by piece with formulas for one model (tasks/perceptron.py),
+    unless steps are small and many pieces have the same number of them.
     """
 
     def __init__(self, *args, workers: int = 1, **options):
@@ -48,7 +50,7 @@ class BatchedExecutor(SequentialExecutor):
         return sum(part.stop - part.start for part in self._parts(works) if not self._is_alone(works[part]))
 
     def _is_alone(self, works: list[Work]) -> bool:
-        return self._one_by_one and len(works) == 1 and works[0].local_steps > 1
+        return self._one_by_one and len(works) == 1 and works[0].local_steps >= MANY_STEPS
 
     def _parts(self, works: list[Work]) -> list[slice]:
         """What is computed as one: slices of work with the same number of steps. Puts the works in order."""
@@ -57,14 +59,18 @@ class BatchedExecutor(SequentialExecutor):
             by_steps.setdefault(work.local_steps, []).append(work)
         works[:] = [work for same in by_steps.values() for work in same]
         parts, first = [], 0
-        for steps, same in by_steps.items():
-            size = -(-len(same) // self.at_once)
-            if self._one_by_one and steps > 1 and size < STACKED_FROM:
-                size = 1
+        for same in by_steps.values():
+            size = self._stacked(same)
             last = first + len(same)
             parts += [slice(start, min(start + size, last)) for start in range(first, last, size)]
             first = last
         return parts
+
+    def _stacked(self, same: list[Work]) -> int:
+        """How many of these pieces of work, of one number of steps, go into a stack."""
+        p, steps = -(-len(same) // self.at_once), same[0].local_steps
+        shared = p >= SHARED_BY and same[0].samples * self.task.flat.d < SMALL_STEP * steps
+        return p if shared or not self._one_by_one or steps < MANY_STEPS * min(p, 4) else 1
 
     def _compute(self, works: list[Work], block: Block) -> Callable[[], list[tuple]]:
         answers, parts = [], self._parts(works)
@@ -160,10 +166,7 @@ class BatchedExecutor(SequentialExecutor):
         return losses[0] if steps == 1 else sum(losses) / steps
 
     def vectors(self, local_steps: int) -> int:
-        each = self.local.vectors(local_steps)
-        if self._one_by_one and local_steps > 1 and self._each < STACKED_FROM:
-            return (each + 2 + (self.memories is not None)) * self.at_once  # the model, the upload in another order
-        return (each + (self.task.flat.perceptron is None)) * self.together
+        return (self.local.vectors(local_steps) + (self.task.flat.perceptron is None)) * self.together
 
     def close(self) -> None:
         if self._pool is not None:

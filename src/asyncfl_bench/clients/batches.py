@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 
 import numpy as np
 
@@ -24,33 +25,24 @@ class Batches:
 
     def of(self, work: Work) -> list[np.ndarray]:
         """``work.local_steps`` index arrays. An empty client gives empty ones."""
-        orders = self._orders(work, self._stream(work.client, work.count))
-        return [batch for order in orders for batch in cut(order, self.size(order))]
+        return list(self._draw(work, self._stream(work.client, work.count)))
 
-    def passes(self, work: Work) -> Iterator[np.ndarray]:
-        """The same one pass after another, drawn when it is asked for, each to be cut (``cut``): work of many steps
-        need not hold all its indices at once."""
-        return self._orders(work, self._stream.own(work.client, work.count))
+    def one_by_one(self, work: Work) -> Iterator[np.ndarray]:
+        """The same, each pass drawn when it is reached: work of many steps need not hold all its indices at once."""
+        return self._draw(work, self._stream.own(work.client, work.count))
 
     def held(self, client: int) -> int:
         """Samples the client holds."""
         return len(self._partition[client])
 
-    def size(self, order: np.ndarray) -> int:
-        """Samples of a mini-batch cut from such a pass, the last one aside; at least 1."""
-        return self._batch_size if isinstance(self._batch_size, int) else max(1, len(order))
-
-    def _orders(self, work: Work, generator: np.random.Generator) -> Iterator[np.ndarray]:
-        own, size, steps = self._partition[work.client], self._batch_size, work.local_steps
-        while steps > 0:
-            if isinstance(size, str) or len(own) == 0:
-                yield own
-                steps -= 1
-                continue
-            yield own[generator.permutation(len(own))[: steps * size]]
-            steps -= -(-len(own) // size)
-
-
-def cut(order: np.ndarray, size: int) -> list[np.ndarray]:
-    """The mini-batches of one pass."""
-    return [order[start : start + size] for start in range(0, max(1, len(order)), size)]
+    def _draw(self, work: Work, generator: np.random.Generator) -> Iterator[np.ndarray]:
+        own, size, left = self._partition[work.client], self._batch_size, work.local_steps
+        if isinstance(size, str) or len(own) == 0:
+            yield from repeat(own, left)
+            return
+        while left > 0:
+            order = own[generator.permutation(len(own))]
+            starts = range(0, len(order), size)[:left]
+            for start in starts:
+                yield order[start : start + size]
+            left -= len(starts)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..randomness import Stream
 from ..types import Work
-from .batches import Batches, cut
+from .batches import Batches
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,20 +32,29 @@ class Samples:
         self._task, self._batches = task, batches
         self._augment = augment
 
-    def chunks(self, work: Work) -> Iterator[tuple[Tensor, Tensor, int]]:
-        """x (m, ...), y (m,) and B of some mini-batches after one another, only the last of a pass smaller."""
+    def chunks(self, work: Work) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
+        """x (m, ...) and y (m,) of some mini-batches, one after another, and the number of samples in each."""
         generator = self._augment.own(work.client, work.count) if self._augment is not None else None
         fitting = CHUNK_BYTES // (4 * int(np.prod(self._task.shape)))
-        for order in self._batches.passes(work):
-            size = self._batches.size(order)
-            for chunk in cut(order, max(1, fitting // size) * size):
-                augment = None
-                if generator is not None:
-                    drawn = [self._task.draw_augmentation(generator, len(batch)) for batch in cut(chunk, size)]
-                    augment = tuple(np.concatenate(column) for column in zip(*drawn, strict=True))
-                yield *self._task.batch(chunk, augment=augment), size
+        batches: list[np.ndarray] = []
+        m = 0
+        for batch in self._batches.one_by_one(work):
+            if m and m + len(batch) > fitting:
+                yield self._fetch(batches, generator)
+                batches, m = [], 0
+            batches.append(batch)
+            m += len(batch)
+        yield self._fetch(batches, generator)
+
+    def _fetch(self, batches: list[np.ndarray], generator: np.random.Generator | None):
+        augment = None
+        if generator is not None:
+            drawn = [self._task.draw_augmentation(generator, len(batch)) for batch in batches]
+            augment = tuple(np.concatenate(column) for column in zip(*drawn, strict=True))
+        sizes = [len(batch) for batch in batches]
+        return *self._task.batch(np.concatenate(batches), augment=augment), sizes
 
     def steps(self, work: Work) -> Iterator[tuple[Tensor, Tensor]]:
         """x (B, ...) and y (B,) of each step."""
-        for x, y, size in self.chunks(work):
-            yield from zip(x.split(size), y.split(size), strict=True)
+        for x, y, sizes in self.chunks(work):
+            yield from zip(x.split(sizes), y.split(sizes), strict=True)

@@ -68,31 +68,25 @@ class Perceptron:
             layer.weight(out_d[None])[0].copy_(matrix[:-1].t())
             layer.bias(out_d[None])[0].copy_(matrix[-1])
 
-    def samples(self, x: Tensor, y: Tensor, size: int) -> Iterator[Sample]:
-        """Mini-batches of ``size`` from x (m, ...) and y (m,), the last one as it comes, as ``gradient`` takes them:
-        (B, F + 1) inputs with a column of ones, and (C, B) one-hot labels divided by B. Lent until the next call."""
-        m = len(y)
+    def samples(self, x: Tensor, y: Tensor, sizes: list[int]) -> Iterator[Sample]:
+        """Mini-batches of these sizes, one after another in x (m, ...) and y (m,), as ``gradient`` takes them:
+        (B, F + 1) inputs with a column of ones, and the (C, B) one-hot labels divided by B. Lent until the next call.
+        """
+        m, classes = len(y), self._layers[-1].outputs
         if len(self._x_mf) < m:
-            self._x_mf = np.ones((m, self._layers[0].inputs + 1), np.float32)
+            self._x_mf, self._targets = (
+                np.ones((m, self._layers[0].inputs + 1), np.float32),
+                np.empty(m * classes, "f4"),
+            )
         self._x_mf[:m, :-1] = x.flatten(1).numpy()
-        y_m, whole = y.numpy(), m // size * size
-        yield from self._cut(self._x_mf[:whole], y_m[:whole], size)
-        if whole < m:
-            yield from self._cut(self._x_mf[whole:m], y_m[whole:], m - whole)
-
-    def _cut(self, x_mf: np.ndarray, y_m: np.ndarray, size: int) -> Iterator[Sample]:
-        """Mini-batches that are all of one size."""
-        steps, classes = len(y_m) // size, self._layers[-1].outputs
-        needed = len(y_m) * classes
-        if len(self._targets) < needed:
-            self._targets = np.empty(needed, np.float32)
-        targets = self._targets[:needed]
+        targets = self._targets[: m * classes]
         targets.fill(0)
-        at_sb = np.arange(0, needed, classes * size)[:, None] + np.arange(size)
-        targets[y_m * size + at_sb.reshape(-1)] = 1 / size
-        target_scb = targets.reshape(steps, classes, size)
-        for step in range(steps):
-            yield x_mf[step * size : (step + 1) * size], target_scb[step]
+        stops = np.cumsum(sizes)
+        size_m, before_m = np.repeat(sizes, sizes), np.repeat(stops - sizes, sizes)  # samples before each mini-batch
+        targets[before_m * (classes - 1) + y.numpy() * size_m + np.arange(m)] = 1 / size_m
+        for stop, size in zip(stops.tolist(), sizes, strict=True):
+            start = stop - size
+            yield self._x_mf[start:stop], targets[start * classes : stop * classes].reshape(classes, size)
 
     def gradient(self, w_d: Tensor, sample: Sample, out_d: Tensor) -> float:
         """Writes the gradient at ``w_d`` of the mean cross-entropy into ``out_d``, both in the own order; returns the
