@@ -153,12 +153,12 @@ def test_computing_takes_time_in_proportion_to_k_and_to_the_clients_samples():
 
 
 def test_transmission_is_the_models_bytes_over_the_bandwidth_times_a_factor_around_one():
-    drawn_nk = work_and_link(0, bandwidth=1e6)
+    drawn_nk = work_and_link(0, bandwidth=1e6, seconds_per_sample=0.0)
     assert drawn_nk.mean() == pytest.approx(4, rel=0.01)
     assert drawn_nk.std() == pytest.approx(4 * 0.3, rel=0.03)
-    twice = work_and_link(0, bandwidth=1e6, model_bytes=8_000_000)
+    twice = work_and_link(0, bandwidth=1e6, model_bytes=8_000_000, seconds_per_sample=0.0)
     np.testing.assert_allclose(twice, 2 * drawn_nk)
-    exact = work_and_link(0, bandwidth=2e6, link_spread=0.0)
+    exact = work_and_link(0, seconds_per_sample=0.0, bandwidth=2e6, link_spread=0.0)
     np.testing.assert_allclose(exact, 2)
     both = work_and_link(500, bandwidth=1e6, seconds_per_sample=1e-2)
     np.testing.assert_allclose(both, drawn_nk + 5)
@@ -191,3 +191,7 @@ def test_a_run_takes_the_time_its_samples_and_its_models_bytes_ask_for():
         held = len(world.task.partition[work.client])
         assert work.due == pytest.approx(0.01 * 3 * held + 4 * 650 / 1000)
     world.executor.close()
+
+
+def test_a_client_without_samples_takes_the_time_of_one_so_that_time_moves_on():
+    assert (work_and_link(0, n=2, count=2, seconds_per_sample=0.5) == 0.5).all()
