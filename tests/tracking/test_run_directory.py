@@ -113,7 +113,11 @@ def test_a_run_directory_below_a_file_is_one_clear_error(tmp_path):
         RunDirectory(tmp_path / "file" / "run")
 
 
-ROWS = [(1, 0.5, 7, 0, 0, 0, 100, 3, False), (2, 1.25, 4, 0, 0, 0, 90, 3, True), (3, 1.25, 7, 0, 1, 1, 100, 3, False)]
+ROWS = [
+    (1, 0.5, 7, 0, 0, 0, 100, 3, False, 0.5),
+    (2, 1.25, 4, 0, 0, 0, 90, 3, True, 1.25),
+    (3, 1.25, 7, 0, 1, 1, 100, 3, False, 0.75),
+]
 
 
 def test_the_trace_has_one_typed_row_per_arrival(tmp_path):
@@ -124,9 +128,19 @@ def test_the_trace_has_one_typed_row_per_arrival(tmp_path):
     run.close()
     frame = pd.read_parquet(tmp_path / "trace.parquet")
     assert {name: frame[name].dtype for name in frame} == {name: np.dtype(kind) for name, kind in TRACE_TYPES.items()}
-    facts = ["dispatched_iteration", "iteration", "staleness", "samples", "local_steps", "model_changed"]
+    facts = ["dispatched_iteration", "iteration", "staleness", "samples", "local_steps", "model_changed", "delay"]
     assert list(frame) == ["upload", "time", "client", *facts]
     assert list(frame.itertuples(index=False, name=None)) == ROWS
+
+
+def test_facts_of_a_rule_are_further_columns_of_numbers(tmp_path):
+    run = RunDirectory(tmp_path)
+    trace = run.open_trace(("gamma", "k"))
+    trace.add((*ROWS[0], 2.5, 7))
+    run.close()
+    frame = pd.read_parquet(tmp_path / "trace.parquet")
+    assert list(frame)[-3:] == ["delay", "gamma", "k"]
+    assert (frame["gamma"][0], frame["k"][0], frame["k"].dtype) == (2.5, 7.0, float)
 
 
 def test_a_trace_without_arrivals_has_its_columns(tmp_path):
@@ -153,7 +167,7 @@ def test_a_long_trace_survives_its_change_into_columns(tmp_path):
     n = 150_000
     trace = Trace(tmp_path / "trace.parquet")
     for i in range(n):
-        trace.add((i, 0.5 * i, i % 10, i, i, 3, 100, 1, i % 2 == 0))
+        trace.add((i, 0.5 * i, i % 10, i, i, 3, 100, 1, i % 2 == 0, 0.5))
     columns = trace.columns()
     assert np.array_equal(columns["upload"], np.arange(n)) and columns["model_changed"].sum() == n // 2
 
