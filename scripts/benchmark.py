@@ -8,6 +8,9 @@ The bare loop does zero_grad, forward, backward and step with the same model and
 pays for no data access, no client, no server. It runs with one thread and with all, and the faster one counts. The
 simulator pays for everything but evaluation. Ratio: simulator / bare loop, the median over the repeats, so above 1 the
 simulator is faster. Random images: speed does not depend on what is in them.
+
+W6 is counted in local steps: AsyncFedED on Synthetic(1,1), 80 to 6860 steps in a first piece of work, in one thread.
+Its bare loop takes as many steps for the same clients on the same data, one shuffled pass after another.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ WORKLOADS = {
         TINY,
     ),
 }
+STEPS = ("MLP 60-128-64-10, batch 32, AsyncFedED, 10 local epochs, n=10; local steps/s", (12_000, 12_000))
 
 
 def made_up_images(shape: tuple[int, ...], samples: int, folder: Path) -> Path:
@@ -139,6 +143,76 @@ def measure(name: str, device: str, repeats: int, folder: Path) -> str:
     )
 
 
+def train(built, module, work: list[tuple[int, int]], synchronize) -> float:
+    """Seconds per step of plain PyTorch for these clients and numbers of steps."""
+    import torch
+    from torch.nn import functional as F
+
+    client = built.executor.local.config
+    x, y = built.task.batch(np.arange(built.task.describe()["train_samples"]))
+    partition = [torch.from_numpy(indices).to(x.device) for indices in built.task.partition]
+    started = time.perf_counter()
+    for number, steps in work:
+        optimizer = torch.optim.SGD(module.parameters(), lr=client.lr, momentum=client.momentum)
+        own = partition[number]
+        while steps > 0:
+            batches = own[torch.randperm(len(own), device=x.device)].split(client.batch_size)[:steps]
+            for batch in batches:
+                optimizer.zero_grad()
+                F.cross_entropy(module(x[batch]), y[batch]).backward()
+                optimizer.step()
+            steps -= len(batches)
+    synchronize()
+    return (time.perf_counter() - started) / sum(steps for _, steps in work)
+
+
+def many_steps(device: str, repeats: int) -> str:
+    """W6, one row of the table."""
+    import torch
+
+    from asyncfl_bench import environment
+    from asyncfl_bench.composing import compose
+    from asyncfl_bench.simulation.engine import Observer
+    from asyncfl_bench.world import World
+
+    words = ["paper=asyncfeded/synthetic", "budget.virtual_time=null", "budget.server_iterations=1000000000"]
+    built = World(compose([*words, "threads=1", f"device={device}"]))
+    on_gpu = built.device.startswith("cuda")
+    synchronize = torch.cuda.synchronize if on_gpu else lambda: None
+    module = built.task.flat.twin().module.to(built.device)
+    work: list[tuple[int, int]] = []  # (client, local steps) of every upload
+
+    class Delivered(Observer):
+        def received(self, upload, changed) -> None:
+            work.append((upload.client, upload.local_steps))
+
+    built.simulation.observers.append(Delivered())
+    what, steps = STEPS
+    rows = []
+    for repeat in range(repeats + 1):
+        work.clear()
+        started, done, own_threads = time.perf_counter(), 0, torch.get_num_threads()
+        while done < steps[on_gpu]:
+            built.simulation.advance()
+            done = sum(steps for _, steps in work)
+        synchronize()
+        ours, bare = (time.perf_counter() - started) / done, []
+        for threads in (1, environment.cores(None)):
+            torch.set_num_threads(threads)
+            bare.append(train(built, module, work, synchronize))
+        torch.set_num_threads(own_threads)
+        if repeat:  # the first warms up
+            rows.append((ours, *bare, min(bare) / ours))
+    ours, single, full, _ = (statistics.median(column) for column in zip(*rows, strict=True))
+    ratios = [row[-1] for row in rows]
+    threads = "" if on_gpu else f"{1 / single:.4g} / "
+    return (
+        f"| W6 | {what} | {built.executor_kind} | {1 / ours:.4g} | {threads}{1 / full:.4g} | "
+        f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) | "
+        f"{environment.peak_memory(built.device) / 2**20:.0f} |"
+    )
+
+
 def growth(device: str, repeats: int, folder: Path) -> list[str]:
     """Time per arrival at n = 100 and n = 10 000 for the rules that keep n vectors."""
     rows = []
@@ -179,12 +253,12 @@ def start_up(repeats: int, folder: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(WORKLOADS)}, growth, startup; default: all")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(WORKLOADS)}, W6, growth, startup; default: all")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the tables there")
     given = parser.parse_args()
-    known = {**dict.fromkeys(WORKLOADS), "growth": None, "startup": None}
+    known = {**dict.fromkeys([*WORKLOADS, "W6"]), "growth": None, "startup": None}
     if unknown := [name for name in given.names if name not in known and not any(k.startswith(name) for k in known)]:
         parser.error(f"unknown: {', '.join(unknown)}")
     names = [k for k in known if not given.names or any(k.startswith(name) for name in given.names)]
@@ -205,12 +279,15 @@ def main() -> None:
     say(f"{time.strftime('%Y-%m-%d')}, {environment.device_name(device)}, {environment.cores(None)} CPU cores used, "
         f"torch {torch.__version__}, medians of {given.repeats} repeats\n")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        chosen = [name for name in names if name in WORKLOADS]
+        chosen = [name for name in names if name in WORKLOADS or name == "W6"]
         if chosen:
             say("| | workload | executor | simulator, updates/s | bare, 1 thread / all, steps/s | ratio | peak MiB |")
             say("| --- | --- | --- | ---: | ---: | ---: | ---: |")
         for name in chosen:
-            say(measure(name, device, given.repeats, Path(folder)))
+            if name == "W6":
+                say(many_steps(device, given.repeats))
+            else:
+                say(measure(name, device, given.repeats, Path(folder)))
         if "growth" in names:
             say("\n| rule | us per arrival, n=100 | n=10 000 | ratio |\n| --- | ---: | ---: | ---: |")
             for row in growth(device, given.repeats, Path(folder)):

@@ -59,3 +59,12 @@ def test_an_impossible_batch_size_is_refused(batch_size):
 
     with pytest.raises(ConfigError, match="batch_size"):
         LocalConfig(batch_size=batch_size)
+
+
+def test_batches_drawn_one_by_one_are_those_drawn_together():
+    work, many = Work(0, 0, 2, 0, 8), Batches(PARTITION, 4, Streams(0))
+    one_by_one = many.one_by_one(work)
+    other = many.of(Work(1, 0, 2, 0, 1))  # the shared generator moves on, this work's own does not
+    assert len(other[0]) == 3
+    for batch, expected in zip(one_by_one, many.of(work), strict=True):
+        np.testing.assert_array_equal(batch, expected)

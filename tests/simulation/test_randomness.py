@@ -15,6 +15,14 @@ def test_a_draw_depends_on_its_key_and_not_on_what_was_drawn_before():
     np.testing.assert_array_equal(Stream(1, "batch")(3, 7).random(5), first)
 
 
+def test_a_generator_of_ones_own_gives_the_same_draws_whatever_the_stream_is_asked_meanwhile():
+    stream = Streams(3).batch
+    own = stream.own(4, 7)
+    first = own.random(5)
+    stream(1, 1).random(3)
+    np.testing.assert_array_equal(np.concatenate([first, own.random(5)]), stream(4, 7).random(10))
+
+
 def test_a_generator_left_in_the_middle_of_a_block_starts_afresh_for_the_next_key():
     stream = Stream(1, "batch")
     expected = stream(0, 1).integers(0, 100, 7)

@@ -47,7 +47,10 @@ class BatchedExecutor(SequentialExecutor):
         self.ahead = self.together // 2 if self._pool else 0
 
     def starts(self, works: list[Work]) -> int:
-        return sum(part.stop - part.start for part in self._parts(works) if not self._is_alone(works[part]))
+        return self._stacked(works, self._parts(works))
+
+    def _stacked(self, works: list[Work], parts: list[slice]) -> int:
+        return sum(part.stop - part.start for part in parts if not self._is_alone(works[part]))
 
     def _is_alone(self, works: list[Work]) -> bool:
         return self._one_by_one and len(works) == 1 and works[0].local_steps >= MANY_STEPS
@@ -60,13 +63,13 @@ class BatchedExecutor(SequentialExecutor):
         works[:] = [work for same in by_steps.values() for work in same]
         parts, first = [], 0
         for same in by_steps.values():
-            size = self._stacked(same)
+            size = self._size(same)
             last = first + len(same)
             parts += [slice(start, min(start + size, last)) for start in range(first, last, size)]
             first = last
         return parts
 
-    def _stacked(self, same: list[Work]) -> int:
+    def _size(self, same: list[Work]) -> int:
         """How many of these pieces of work, of one number of steps, go into a stack."""
         p, steps = -(-len(same) // self.at_once), same[0].local_steps
         shared = p >= SHARED_BY and same[0].samples * self.task.flat.d < SMALL_STEP * steps
@@ -75,7 +78,7 @@ class BatchedExecutor(SequentialExecutor):
     def _compute(self, works: list[Work], block: Block) -> Callable[[], list[tuple]]:
         answers, parts = [], self._parts(works)
         # a workspace of its own for each batch: two may be under way at once
-        starts = self._blocks.take(count, block.rows_pd[0]) if (count := self.starts(works)) else None
+        starts = self._blocks.take(count, block.rows_pd[0]) if (count := self._stacked(works, parts)) else None
         first = 0
         for part in parts:
             if self._is_alone(works[part]):

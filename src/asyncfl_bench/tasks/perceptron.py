@@ -52,7 +52,7 @@ class Perceptron:
         self._layers = layers
         self._bound: tuple[Tensor | None, Tensor | None] = (None, None)
         self._x_mf, self._targets = np.empty((0, 0), np.float32), np.empty(0, np.float32)
-        self._workspaces: dict[int, _Workspace] = {}
+        self._workspaces: dict[int, _Workspace] = {}  # by B
 
     def pack(self, vector_d: Tensor) -> Tensor:
         """(d,) a copy in the own order."""
@@ -74,10 +74,8 @@ class Perceptron:
         """
         m, classes = len(y), self._layers[-1].outputs
         if len(self._x_mf) < m:
-            self._x_mf, self._targets = (
-                np.ones((m, self._layers[0].inputs + 1), np.float32),
-                np.empty(m * classes, "f4"),
-            )
+            self._x_mf = np.ones((m, self._layers[0].inputs + 1), np.float32)
+            self._targets = np.empty(m * classes, np.float32)
         self._x_mf[:m, :-1] = x.flatten(1).numpy()
         targets = self._targets[: m * classes]
         targets.fill(0)
@@ -98,11 +96,19 @@ class Perceptron:
             self._backwards = [matrix[:-1].t() for matrix in weights]
             self._gradients = [matrix.numpy() for matrix in self._matrices(out_d)]
         x_bf, target_cb = sample
-        if (space := self._workspaces.get(len(x_bf))) is None:
-            space = self._workspaces[len(x_bf)] = _Workspace(self._layers, len(x_bf))
+        space = self._workspaces.get(len(x_bf)) or self._workspace(len(x_bf))
         loss = self._forward(x_bf, target_cb, space)
         self._backward(x_bf, space)
         return loss
+
+    def _workspace(self, b: int) -> _Workspace:
+        """One for b samples: a part of the largest, which makes way for a larger one."""
+        most = max(self._workspaces, default=0)
+        if b > most:
+            self._workspaces = {b: _Workspace.of(self._layers, b)}
+        else:
+            self._workspaces[b] = self._workspaces[most].first(b)
+        return self._workspaces[b]
 
     def _matrices(self, packed_d: Tensor) -> list[Tensor]:
         """(inputs + 1, outputs) views, the bias in the last row."""
@@ -141,22 +147,40 @@ class Perceptron:
 
 
 class _Hidden:
-    """A hidden layer's results for B samples: before and after the ReLU, the latter with a column of ones, and the
-    gradient of the loss with respect to the former."""
+    """A hidden layer's results for B samples: before and after the ReLU, the latter with a column of ones, where it let
+    pass, and the gradient of the loss with respect to the first."""
 
-    def __init__(self, b: int, outputs: int):
-        self.before, self.error = (np.empty((b, outputs), np.float32) for _ in range(2))
-        self.after = np.ones((b, outputs + 1), np.float32)
-        self.passed = np.empty((b, outputs), bool)
-        self.before_torch, self.error_torch = torch.from_numpy(self.before), torch.from_numpy(self.error)
-        self.after_torch = torch.from_numpy(self.after)[:, :-1]
+    def __init__(self, before: np.ndarray, after: np.ndarray, passed: np.ndarray, error: np.ndarray):
+        self.before, self.after, self.passed, self.error = before, after, passed, error
+        self.before_torch, self.error_torch = torch.from_numpy(before), torch.from_numpy(error)
+        self.after_torch = torch.from_numpy(after)[:, :-1]
+
+    @classmethod
+    def of(cls, b: int, outputs: int) -> _Hidden:
+        before, error = (np.empty((b, outputs), np.float32) for _ in range(2))
+        return cls(before, np.ones((b, outputs + 1), np.float32), np.empty((b, outputs), bool), error)
+
+    def first(self, b: int) -> _Hidden:
+        return _Hidden(self.before[:b], self.after[:b], self.passed[:b], self.error[:b])
 
 
 class _Workspace:
-    """What one step of B samples needs between its beginning and its end."""
+    """What a step of B samples needs between its beginning and its end."""
 
-    def __init__(self, layers: list[Layer], b: int):
-        self.hidden = [_Hidden(b, layer.outputs) for layer in layers[:-1]]
-        self.logits_cb, self.error_cb = (np.empty((layers[-1].outputs, b), np.float32) for _ in range(2))
-        self.logits_torch, self.error_torch = torch.from_numpy(self.logits_cb), torch.from_numpy(self.error_cb)
-        self.share = np.float32(1 / b)
+    def __init__(self, hidden: list[_Hidden], logits_cb: np.ndarray, error_cb: np.ndarray):
+        self.hidden, self.logits_cb, self.error_cb = hidden, logits_cb, error_cb
+        self.logits_torch, self.error_torch = torch.from_numpy(logits_cb), torch.from_numpy(error_cb)
+        self.share = np.float32(1 / logits_cb.shape[1])
+
+    @classmethod
+    def of(cls, layers: list[Layer], b: int) -> _Workspace:
+        logits_cb, error_cb = (np.empty((layers[-1].outputs, b), np.float32) for _ in range(2))
+        return cls([_Hidden.of(b, layer.outputs) for layer in layers[:-1]], logits_cb, error_cb)
+
+    def first(self, b: int) -> _Workspace:
+        """For fewer samples, in the same memory."""
+        classes = len(self.logits_cb)
+        logits_cb, error_cb = (
+            whole.reshape(-1)[: classes * b].reshape(classes, b) for whole in (self.logits_cb, self.error_cb)
+        )
+        return _Workspace([hidden.first(b) for hidden in self.hidden], logits_cb, error_cb)

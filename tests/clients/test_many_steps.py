@@ -1,0 +1,137 @@
+"""Work of many steps in the batched executor: what one after another gives, to rounding."""
+
+import numpy as np
+import pytest
+import torch
+
+from asyncfl_bench.clients import batched
+from asyncfl_bench.clients.batched import BatchedExecutor
+from asyncfl_bench.clients.batches import Batches
+from asyncfl_bench.clients.executors import SequentialExecutor
+from asyncfl_bench.clients.local import LocalConfig, LocalTraining
+from asyncfl_bench.clients.versions import ClientSums
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.tasks.data import Data
+from asyncfl_bench.tasks.flat import FlatModel
+from asyncfl_bench.tasks.models import Mlp, MlpConfig
+from asyncfl_bench.tasks.task import Task
+from asyncfl_bench.types import Work
+
+SIZES = [70, 33, 12, 0, 33]
+PARTITION = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+LOCAL = {
+    "plain": {},
+    "momentum": {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.9},
+    "proximal": {"proximal": 0.5},
+    "adamw": {"optimizer": "adamw", "lr": 0.01},
+    "full batches": {"batch_size": "all"},
+}
+
+
+def task():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(sum(SIZES), 6)).astype(np.float32), rng.integers(0, 4, sum(SIZES))
+    flat = FlatModel(Mlp(MlpConfig([10, 8])).build((6,), 4, seed=0))
+    return Task(Data(x, y, x[:5], y[:5], 4), PARTITION, flat, "cpu")
+
+
+def works(steps_by_client, first=0):
+    samples = (SIZES[client] for client, _ in steps_by_client)
+    return [
+        Work(client, first + number, 3, 0, steps, due=float(number), samples=held)
+        for number, ((client, steps), held) in enumerate(zip(steps_by_client, samples, strict=True))
+    ]
+
+
+def uploads(executor, wanted, order=None):
+    """{sequence: (upload, loss)}"""
+    model_d = executor.task.flat.initial_d()
+    for work in wanted:
+        executor.dispatch(work, model_d)
+    found = {}
+    for work in order or wanted:
+        vector_d, loss, _ = executor.deliver(work)
+        found[work.sequence] = vector_d.clone(), loss.clone()
+    executor.close()
+    return found
+
+
+def make(kind, config, sums=False, **options):
+    built = task()
+    local = LocalTraining(LocalConfig(**{"batch_size": 8} | config), "difference")
+    batches = Batches(PARTITION, local.config.batch_size, Streams(0))
+    executor = kind(built, local, batches, Streams(0), **options)
+    if sums:
+        executor.memories = ClientSums(len(SIZES), built.flat.initial_d())
+        for client in range(len(SIZES)):
+            executor.memories.message(client, torch.full((built.flat.d,), 0.1 * client))
+    return executor
+
+
+@pytest.mark.parametrize("name", LOCAL)
+@pytest.mark.parametrize("sums", [False, True])
+def test_uploads_and_losses_are_those_of_one_after_another(name, sums):
+    wanted = works([(0, 40), (1, 15), (2, 9), (3, 20), (4, 15), (0, 3)])
+    expected = uploads(make(SequentialExecutor, LOCAL[name], sums), wanted)
+    found = uploads(make(BatchedExecutor, LOCAL[name], sums), wanted)
+    for sequence, (vector_d, loss) in expected.items():
+        tolerance = 5e-3 if name == "adamw" else 2e-5  # AdamW divides by the size of gradients near zero
+        torch.testing.assert_close(found[sequence][0], vector_d, rtol=1e-3, atol=tolerance)
+        torch.testing.assert_close(found[sequence][1], loss, rtol=1e-4, atol=1e-6)
+    assert not any(found[3])  # the empty client's
+
+
+def test_neither_threads_nor_the_order_of_delivery_change_a_bit():
+    wanted = works([(0, 90), (1, 50), (2, 40), (4, 60)])
+    alone = uploads(make(BatchedExecutor, {"momentum": 0.5}), wanted)
+    threads = uploads(make(BatchedExecutor, {"momentum": 0.5}, workers=2), wanted, wanted[::-1])
+    for sequence, (vector_d, loss) in alone.items():
+        assert torch.equal(vector_d, threads[sequence][0]) and loss == threads[sequence][1]
+
+
+@pytest.mark.parametrize(
+    ("steps", "stacked"),
+    [
+        ([1, 1, 1], [3]),
+        ([7, 7, 5], [2, 1]),
+        ([100, 7, 100, 8, 7], [2]),  # the sevens; a few of many steps are done piece by piece
+        ([20, 20, 20, 9], [3]),
+        ([32, 32, 32, 32], []),
+        ([50] * 16, [16]),  # steps so small that it pays to share them
+    ],
+)
+def test_stacks_are_for_few_steps_or_many_small_models(monkeypatch, steps, stacked):
+    executor = make(BatchedExecutor, {})
+    seen = []
+    part = executor._part
+    monkeypatch.setattr(executor, "_part", lambda works, *rest: seen.append(len(works)) or part(works, *rest))
+    uploads(executor, works([(0, count) for count in steps]))
+    assert sorted(seen) == sorted(stacked)
+
+
+def test_large_steps_are_done_piece_by_piece_also_when_many_could_share_them(monkeypatch):
+    monkeypatch.setattr(batched, "SMALL_STEP", 1)
+    executor = make(BatchedExecutor, {})
+    assert executor.starts(works([(0, 50)] * 16)) == 0
+    assert executor.starts(works([(0, 7)] * 16)) == 16
+
+
+def test_long_work_is_not_computed_before_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(batched, "PARAMETER_STEPS", 1)
+    executor = make(BatchedExecutor, {})
+    wanted = works([(0, 300), (1, 300), (2, 300)])
+    model_d = executor.task.flat.initial_d()
+    for work in wanted:
+        executor.dispatch(work, model_d)
+    executor.deliver(wanted[0])
+    assert len(executor._pending) == 2
+    few = works([(0, 1), (1, 1)], first=10)
+    for work in few:
+        executor.dispatch(work, model_d)
+    executor.deliver(few[0])
+    assert len(executor._pending) == 0  # single steps are: they keep each other company
+
+
+def test_a_model_that_diverges_gives_no_warning_and_no_error():
+    (vector_d, _), *_ = uploads(make(BatchedExecutor, {"lr": 1e30}), works([(0, 60)])).values()
+    assert not vector_d.isfinite().all()
