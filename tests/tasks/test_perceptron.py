@@ -74,7 +74,7 @@ def test_large_logits_give_finite_losses_and_a_diverged_model_gives_nan_without_
     lone, out_d = flat.perceptron.lone(), torch.empty(flat.d)
     x, y = data(4)
     sample = next(lone.samples(x, y, [4]))
-    w_d = 1e4 * flat.initial_d()
+    w_d = 1e4 * torch.linspace(-1, 1, flat.d)  # the initial model is zero
     loss = lone.gradient(lone.pack(w_d), sample, out_d)
     assert loss == pytest.approx(flat.gradient(w_d, x, y, torch.empty(flat.d)).item(), rel=1e-5) and loss > 100
     with np.errstate(all="ignore"):
