@@ -225,6 +225,9 @@ def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(
         (["sweep=ace/figure2", "~seed"], "cannot be taken out of a sweep"),
         (["sweep=ace/figure2", "profile=fair", "horizon=long"], "horizon=long: must be standard with profile=fair"),
         (["sweep=ace/figure3a", "horizon=long"], "availability.at_iteration=null: "),
+        (["algorithm=fedasync", "horizon=long"], "horizon=long: must be standard with algorithm=fedasync"),
+        (["algorithm=fedasync", "profile=fair"], "profile=fair: must be paper with algorithm=fedasync"),
+        (["sweep=asyncfeded/figure3", "horizon=long"], "horizon=long: must be standard with budget.virtual_time=300"),
     ],
 )
 def test_what_would_mix_or_mislead_is_refused_before_anything_runs(words, said, tmp_path):

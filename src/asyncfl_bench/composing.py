@@ -160,10 +160,20 @@ def sweep_name(overrides: list[str]) -> str | None:
 def _compose(overrides: list[str]) -> Settings:
     config = _hydra_config(overrides)
     _check_profile(config.hydra.runtime.choices)
+    _check_horizon(config)
     settings = check_settings(config, dict(config.hydra.runtime.choices))
     if any(_key_of(o) == "hydra.run.dir" for o in overrides):
         settings.place = Path(config.hydra.run.dir).expanduser()
     return settings
+
+
+def _check_horizon(config) -> None:
+    """The long horizon counts uploads and takes the limit of iterations away; a limit of time would end it first."""
+    from omegaconf import OmegaConf
+
+    limit = OmegaConf.select(config, "budget.virtual_time")
+    if config.hydra.runtime.choices.get("horizon") == "long" and limit is not None:
+        raise ConfigError("horizon", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
 
 
 def _check_profile(choices) -> None:

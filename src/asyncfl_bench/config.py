@@ -177,6 +177,7 @@ class Settings:
 
 def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
     """Checks a composed config. Raises ConfigError; touches neither data nor disk except to see that paths exist."""
+    from .resolving import resolve
     from .simulation.engine import BudgetConfig
 
     try:
@@ -195,12 +196,12 @@ def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
             raise ConfigError(key, value, f"is not a setting{near}")
     settings = Settings(
         root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
-        parts={name: _part(tree.get(name), name) for name in PARTS},
+        parts=_parts(tree, choices),
         choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
         **{name: _typed(cls, _section(tree, name), name) for name, cls in sections.items()},
     )
     _check_paths(settings)
-    _resolve_across(settings)
+    resolve(settings)
     for name, part in settings.parts.items():
         if name not in NOT_IDENTITY and (path := getattr(part.config, "path", None)):
             settings.digests[name] = _digest(f"{name}.path", path)
@@ -221,6 +222,17 @@ def _section(tree: dict, name: str, dotted: str = "") -> dict:
     key = f"{dotted}{name}"
     check(isinstance(section, dict), key, section, f"a section of settings, for example {key}.…=VALUE")
     return section
+
+
+def _parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
+    try:
+        return {name: _part(tree.get(name), name) for name in PARTS}
+    except ConfigError as error:
+        if error.key in ("algorithm.eta", "algorithm.horizon"):  # who chose a group did not write these keys
+            why = f"with algorithm={choices.get('algorithm')}, whose server step is no c * sqrt(n / T)"
+            check(choices.get("profile") != "fair", "profile", "fair", f"paper {why}")
+            check(choices.get("horizon") != "long", "horizon", "long", f"standard {why}")
+        raise
 
 
 def _part(node: Any, group: str) -> Part:
@@ -292,103 +304,6 @@ def _check_paths(settings: Settings) -> None:
             raise ConfigError(key, given, "must be an existing directory: create it, or leave the setting out")
         if given:
             return
-
-
-def _resolve_across(settings: Settings) -> None:
-    """Checks that concern several groups, and what `auto` and null mean in this combination."""
-    both = settings.choices.get("profile") == "fair" and settings.choices.get("horizon") == "long"
-    check(not both, "horizon", "long", "standard with profile=fair, which has 20 000 uploads for all already")
-    root, budget, parts = settings.root, settings.budget, settings.parts
-    rule, client = parts["algorithm"].config, parts["client"].config
-    factors = getattr(parts["delay"].config, "client_factors", None)
-    wanted = f"a number for each of the {root.n_clients} clients, or null"
-    check(factors is None or len(factors) == root.n_clients, "delay.client_factors", factors, wanted)
-    schedule, delay = parts["schedule"].config, parts["delay"].config
-    if root.clock == "auto":
-        root.clock = "ticks" if delay.unit == "ticks" else "time"
-    n = root.n_clients
-    ok = root.concurrency is None or root.concurrency <= n
-    check(ok, "concurrency", root.concurrency, f"at most the number of clients (n_clients={n})")
-    if root.concurrency is None:
-        root.concurrency = n
-
-    target = parts["algorithm"].target
-    # uploads that one server iteration takes, when none is lost
-    per_iteration = root.concurrency if target.moves_each_round else getattr(rule, "buffer_size", 1)
-    algorithm = settings.choices.get("algorithm", "this algorithm")
-    for key, own in rule.for_clients().items():
-        was, value = getattr(client, key), getattr(rule, own)
-        said = f"left alone under algorithm={algorithm}: set algorithm.{own}, which decides it ({value:g})"
-        check(was in (getattr(type(client)(), key), value), f"client.{key}", was, said)
-        setattr(client, key, value)
-    if hasattr(rule, "horizon"):
-        _resolve_eta(rule, budget, n, per_iteration)
-    if hasattr(rule, "k_initial"):
-        rule.k_initial = rule.k_initial or client.workload.k
-        ok = rule.k_max is None or rule.k_initial <= rule.k_max
-        check(ok, "algorithm.k_max", rule.k_max, f"at least the first K, which is {rule.k_initial}, or null for no cap")
-    if schedule.hand_out == "auto":
-        schedule.hand_out = "at_round" if target.moves_each_round else "immediate"
-    said = f"auto or at_round for {algorithm}, whose server steps once everybody in a round has reported"
-    ok = schedule.hand_out == "at_round" or not target.moves_each_round
-    check(ok, "schedule.hand_out", schedule.hand_out, said)
-    if hasattr(rule, "step_on"):
-        if rule.step_on == "auto":
-            rule.step_on = "tick" if root.clock == "ticks" else "arrival"
-        ok = rule.step_on != "tick" or root.clock == "ticks"
-        check(ok, "algorithm.step_on", rule.step_on, f"arrival or auto: there are no ticks under clock={root.clock}")
-    away = parts["availability"].config
-    if hasattr(away, "at_iteration") and away.at_iteration is None:
-        total = budget.server_iterations
-        if total is None and budget.uploads is not None and getattr(rule, "step_on", "arrival") == "arrival":
-            total = budget.uploads // per_iteration
-        if total is None:  # a tick takes as many uploads as happen to arrive
-            said = "half the budget is known in server iterations only, or in uploads per arrival; set a number"
-            raise ConfigError("availability.at_iteration", None, said)
-        away.at_iteration = max(1, total // 2)
-    if hasattr(rule, "tau_c") and rule.tau_c is None:
-        rule.tau_c = root.concurrency
-    size = getattr(rule, "buffer_size", 1)
-    check(
-        schedule.hand_out != "at_flush" or size <= root.concurrency,
-        "algorithm.buffer_size",
-        size,
-        f"at most {root.concurrency}, the clients in flight, with schedule.hand_out=at_flush: it would never fill",
-    )
-
-    accepts = target.accepts
-    if client.upload == "auto":
-        client.upload = accepts[0]
-    ok = client.upload in accepts
-    check(ok, "client.upload", client.upload, f"one of {', '.join(accepts)} for {algorithm}")
-    key, one = ("local_steps", 1) if client.local_epochs is None else ("local_epochs", None)
-    check(
-        client.upload == "difference" or getattr(client, key) == one,
-        f"client.{key}",
-        getattr(client, key),
-        f"{one or 'null'} for uploads that are gradients ({algorithm}); client.upload=difference allows more",
-    )
-    only_time = all(v is None for k, v in dataclasses.asdict(budget).items() if k != "virtual_time")
-    takes_time = root.clock == "ticks" or delay.takes_time
-    check(
-        takes_time or not only_time,
-        "budget.virtual_time",
-        budget.virtual_time,
-        f"joined by another budget: under delay={settings.choices.get('delay')} virtual time stands still",
-    )
-    parts["diagnostics"].target.check_run(settings)
-
-
-def _resolve_eta(rule, budget, n: int, per_iteration: int) -> None:
-    """A server step of null is c * sqrt(n / T)."""
-    horizon = rule.horizon or budget.server_iterations
-    if horizon is None and budget.uploads is not None:
-        horizon = max(1, budget.uploads // per_iteration)
-    rule.horizon = None  # it has said all it can through eta: runs of one eta are the same run
-    if rule.eta is None:
-        if horizon is None:
-            raise ConfigError("algorithm.eta", None, "c * sqrt(n / T) needs T, algorithm.horizon; or set a number")
-        rule.eta = rule.c * (n / horizon) ** 0.5
 
 
 def _resolved_tree(settings: Settings, sections: dict) -> dict:

@@ -74,6 +74,13 @@ def test_a_seed_that_never_comes_to_the_target_is_counted_and_its_method_ranks_l
     assert "1 of 4 runs never come to it" in text
 
 
+def test_a_method_alone_leads_nobody(tmp_path):
+    write(tmp_path / "runs/asyncfeded/figure2/paper-small", "asyncfeded", 0, (0.1, 0.3, 0.9, 0.95))
+    text = page(tmp_path, "figure2", [grid(["asyncfeded"])])
+    assert "**By best test accuracy** there is nothing to lead: no cell has two methods." in text
+    assert "leads in" not in text
+
+
 def test_runs_that_end_early_shorten_the_limit_for_their_whole_protocol_and_that_is_said(tmp_path):
     folder = tmp_path / "runs/asyncfeded/figure2/paper-small"
     write(folder, "fedavg", 0, (0.1, 0.5))

@@ -13,9 +13,12 @@ from .selection import Series, cell_label
 
 def leaders_text(found: Sequence[Scores]) -> str:
     """``ACE leads in 3 of 4 cells, ACED leads in 1 of 4 cells (beyond noise over the next in 2)``."""
-    leaders = Counter(" tied with ".join(s.label for s in one.leaders) or "nobody" for one in found)
-    said = ", ".join(f"{label} leads in {count} of {len(found)} cells" for label, count in leaders.most_common())
-    clear = sum(bool(one.neighbours) and one.neighbours[0][2].verdict == "larger" for one in found)
+    compared = [one for one in found if len(one.final) > 1]
+    if not compared:
+        return "there is nothing to lead: no cell has two methods"
+    leaders = Counter(" tied with ".join(s.label for s in one.leaders) or "nobody" for one in compared)
+    said = ", ".join(f"{label} leads in {count} of {len(compared)} cells" for label, count in leaders.most_common())
+    clear = sum(one.neighbours[0][2].verdict == "larger" for one in compared)
     return f"{said} (beyond noise over the next in {clear})"
 
 
@@ -24,7 +27,7 @@ def noise_text(found: Sequence[Scores]) -> str:
     verdicts = Counter(pair.verdict for one in found for _, _, pair in one.neighbours)
     total = sum(verdicts.values())
     if not total:
-        return "One algorithm has no neighbour."
+        return ""
     unknown = f", {verdicts['unknown']} rest on one seed" if verdicts["unknown"] else ""
     return f"Of {total} neighbouring pairs {verdicts['noise']} differ by no more than the seeds' noise{unknown}."
 
