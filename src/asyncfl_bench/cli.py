@@ -84,7 +84,7 @@ def _main(arguments: list[str]) -> int:
         print(f"afl-run: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("afl-run: stopped", file=sys.stderr)
+        print("afl-run: stopped; the same command begins anew, or goes on from its last checkpoint", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 
