@@ -7,6 +7,8 @@ first job starts.
 from __future__ import annotations
 
 import copy
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -119,19 +121,15 @@ def check_all(overrides: list[str]) -> int:
         if text.startswith("~") and "sweep" in {_key_of(o) for o in overrides}:
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
     union = sweep_grids(overrides)
+    compositions = Compositions(_hydra_config)
     for grid in union:
         first = {key: values[0] for key, values in grid.items()}
-        _compose_checked(first)
-        for key, values in grid.items():
-            for value in values[1:]:
-                _compose_checked(first | {key: value})
+        others = [first | {key: value} for key, values in grid.items() for value in values[1:]]
+        for job in (first, *others):
+            words = [f"{key}={value}" for key, value in job.items()]
+            _check_overrides(words)
+            _checked(compositions.config(words))
     return len(jobs_of(union))
-
-
-def _compose_checked(job: dict[str, str]) -> None:
-    overrides = [f"{key}={value}" for key, value in job.items()]
-    _check_overrides(overrides)
-    _compose(overrides)
 
 
 def _chosen(overrides: list[str]) -> list[str]:
@@ -159,12 +157,16 @@ def sweep_name(overrides: list[str]) -> str | None:
 
 def _compose(overrides: list[str]) -> Settings:
     config = _hydra_config(overrides)
-    _check_profile(config.hydra.runtime.choices)
-    _check_horizon(config)
-    settings = check_settings(config, dict(config.hydra.runtime.choices))
+    settings = _checked(config)
     if any(_key_of(o) == "hydra.run.dir" for o in overrides):
         settings.place = Path(config.hydra.run.dir).expanduser()
     return settings
+
+
+def _checked(config) -> Settings:
+    _check_profile(config.hydra.runtime.choices)
+    _check_horizon(config)
+    return check_settings(config, dict(config.hydra.runtime.choices))
 
 
 def _check_horizon(config) -> None:
@@ -193,39 +195,61 @@ def settings_of_job(config, hydra_config) -> Settings:
     return settings
 
 
-def settings_of_jobs(jobs: list[list[str]], load) -> list[Job]:
-    """Every job of a multirun with its settings; one that cannot be composed has its error instead.
+class Compositions:
+    """Configs of many jobs. Hydra takes tenths of a second for one, so jobs that choose the same yaml files share it.
 
-    load  composes the config of a list of overrides, Hydra's settings included. It takes tens of milliseconds, so jobs
-          that choose the same yaml files share one composition.
+    load  composes the config of a list of overrides, Hydra's settings included
     """
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
-    known = {*groups(), "hydra"}
-    bases: dict[tuple[str, ...], Any] = {}
-    found = []
-    for overrides in jobs:
+    def __init__(self, load: Callable[[list[str]], Any]):
+        self._load = load
+        self._known = {*groups(), "hydra"}
+        self._bases: dict[tuple[str, ...], Any] = {}
+
+    def config(self, overrides: list[str]) -> Any:
+        """Raises ConfigError for overrides that do not fit."""
+        from hydra.errors import HydraException
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
         plain = {o: parsed(o) for o in overrides}
-        values = [p for p in plain.values() if p.key_or_group.split(".")[0] not in known or "." in p.key_or_group]
+        values = [p for p in plain.values() if p.key_or_group.split(".")[0] not in self._known or "." in p.key_or_group]
         values = [p for p in values if not (p.is_add() or p.is_force_add() or p.is_delete() or p.package)]
         kept = tuple(o for o, p in plain.items() if p not in values)
         try:
-            if kept not in bases:
-                bases[kept] = load(list(kept))
-            config = copy.deepcopy(bases[kept])
+            if kept not in self._bases:
+                self._bases[kept] = self._load(list(kept))
+            config = copy.deepcopy(self._bases[kept])
             for override in values:
                 OmegaConf.update(config, override.key_or_group, override.value())
+        except (HydraException, OmegaConfBaseException) as error:
+            raise _explained(error, overrides) from None
+        return config
+
+
+def settings_of_jobs(jobs: list[list[str]], load: Callable[[list[str]], Any]) -> list[Job]:
+    """Every job of a multirun with its settings; one that cannot be composed has its error instead.
+
+    load  as of Compositions
+    """
+    compositions = Compositions(load)
+    found = []
+    for overrides in jobs:
+        try:
+            config = compositions.config(overrides)
             found.append(Job(overrides, settings_of_job(config, config.hydra)))
         except BenchError as error:
             found.append(Job(overrides, None, str(error)))
-        except (HydraException, OmegaConfBaseException) as error:
-            found.append(Job(overrides, None, str(_explained(error, overrides))))
     return found
 
 
 def _hydra_config(overrides: list[str]):
+    return copy.deepcopy(_composed(tuple(overrides)))
+
+
+@functools.lru_cache(maxsize=16)
+def _composed(overrides: tuple[str, ...]):
+    """Hydra's own composition; a command asks for the same few again and again."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -235,9 +259,9 @@ def _hydra_config(overrides: list[str]):
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(config_directory()), version_base="1.3"):
-            return hydra_compose("config", overrides=overrides, return_hydra_config=True)
+            return hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
     except HydraException as error:
-        raise _explained(error, overrides) from None
+        raise _explained(error, list(overrides)) from None
     finally:
         GlobalHydra.instance().clear()
         if before is not None:

@@ -49,7 +49,8 @@ class OwedRuns(BasicSweeper):
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
         jobs = jobs_of(laid_out(self.params, self.grids, arguments))
-        owed = settings_of_jobs(jobs, lambda overrides: loader.load_sweep_config(self.config, overrides))
+        config = self.config
+        owed = settings_of_jobs(jobs, lambda overrides: loader.load_sweep_config(config, overrides))
         # one after another anyway, so hand the jobs over singly: a batch keeps every job's config to its end
         singly = 1 if isinstance(self.launcher, BasicLauncher) else None
         return run_owed(owed, self._launch, self.max_batch_size or singly)
