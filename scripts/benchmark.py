@@ -172,7 +172,7 @@ def many_steps(device: str, repeats: int) -> str:
 
     from asyncfl_bench import environment
     from asyncfl_bench.composing import compose
-    from asyncfl_bench.simulation.engine import Observer
+    from asyncfl_bench.simulation.observer import Observer
     from asyncfl_bench.world import World
 
     words = ["paper=asyncfeded/synthetic", "budget.virtual_time=null", "budget.server_iterations=1000000000"]

@@ -14,7 +14,7 @@ from .diagnostics.base import at_least
 from .diagnostics.steps import Steps
 from .errors import BenchError
 from .simulation import checkpoint
-from .simulation.engine import Observer
+from .simulation.observer import Observer
 from .tracking.progress import Progress
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from toy import Scripted, ScriptedLoss, simulate
 from asyncfl_bench.algorithms.asyncfeded import AsyncFedEd, AsyncFedEdConfig
 from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.simulation.engine import Observer
+from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.types import ClientTable, Upload
 
 D = 6

@@ -5,7 +5,7 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.composing import compose
-from asyncfl_bench.simulation.engine import Observer
+from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.world import World
 
 RULES = ["asyncfeded", "fedasync"]

@@ -8,7 +8,7 @@ from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
-from asyncfl_bench.simulation.engine import Observer
+from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 
 

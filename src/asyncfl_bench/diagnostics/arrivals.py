@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simulation.engine import Observer
+from ..simulation.observer import Observer
 from ..types import Upload
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..simulation.engine import Observer
+from ..simulation.observer import Observer
 
 if TYPE_CHECKING:
     from ..config import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..simulation.engine import Observer
+from ..simulation.observer import Observer
 
 if TYPE_CHECKING:
     import torch

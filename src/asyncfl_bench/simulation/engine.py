@@ -15,6 +15,7 @@ from typing import Protocol
 from ..errors import BenchError, check
 from ..randomness import Streams
 from ..types import ClientTable, Counters, Upload, Work, Workload
+from .observer import Observer
 
 CLOCKS = ("ticks", "time")
 
@@ -52,32 +53,6 @@ class Executor(Protocol):
     def deliver(self, work: Work) -> tuple: ...
 
     def discard(self, work: Work) -> None: ...
-
-
-class Observer:
-    """Told what happened, in the order in which it happens; must not change it."""
-
-    def dispatched(self, work: Work, model_d) -> None:
-        """Work was handed out; its client starts from ``model_d``, which is only lent."""
-
-    def discarded(self, work: Work) -> None:
-        """The work's upload was lost, or its client is gone: it will never arrive."""
-
-    def received(self, upload: Upload, changed: bool) -> None:
-        """The rule has just used an upload; ``changed`` says whether it moved the model."""
-
-    def ticked(self, changed: bool) -> None:
-        """The rule was just asked for a tick's own step; ``changed`` says whether it took one."""
-
-    def round_ended(self, changed: bool) -> None:
-        """The rule was just asked for a round's step; ``changed`` says whether it took one."""
-
-    def arrived(self, upload: Upload, changed: bool, time: float) -> None:
-        """An upload reached the server at ``time``; ``changed`` says whether the model moved because of it, the
-        step of a tick or round included where this was its last arrival."""
-
-    def iterated(self, counters: Counters) -> None:
-        """A server iteration is complete."""
 
 
 class Simulation:
