@@ -103,6 +103,25 @@ def test_the_runs_of_figure_2_are_those_of_figure_3_with_p_0_1():
     assert [job.settings.name for job in figure2] == [job.settings.name for job in figure3] and len(figure2) == 5
 
 
+def test_the_fair_profile_of_asyncfeded_gives_all_methods_one_machine_and_the_same_search():
+    from asyncfl_bench.composing import _hydra_config
+
+    words = ["sweep=asyncfeded/figure2", "paper=asyncfeded/synthetic", "profile=fair", "seed=0"]
+    found = [job.settings for job in settings_of_jobs(jobs_of(sweep_grids(words)), _hydra_config)]
+    assert len(found) == 5 * 4
+    delays = [settings.tree["delay"] for settings in found]
+    assert delays[1:] == delays[:-1] and delays[0] == compose(["paper=asyncfeded/synthetic"]).tree["delay"]
+    assert delays[0] != compose(["paper=asyncfeded/synthetic", "algorithm=fedavg"]).tree["delay"]
+    assert {settings.evaluation.validation_share for settings in found} == {0.1}
+    assert {settings.budget.virtual_time for settings in found} == {300}
+    searched = {settings.parts["client"].config.lr for settings in found if settings.choices["algorithm"] == "fedavg"}
+    assert searched == {0.003, 0.01, 0.03, 0.1}
+    published = {"mu": 0.1, "alpha": 0.1, "kappa": 1.0}  # tables 1, 2 and 4
+    for key, value in published.items():
+        of = {getattr(s.parts["algorithm"].config, key) for s in found if hasattr(s.parts["algorithm"].config, key)}
+        assert of == {value}
+
+
 def test_the_paper_profile_is_what_the_paper_prints():
     def of(algorithm, *words):
         return compose([f"algorithm={algorithm}", "paper=ace", "delay=exp_beta30", *words])
@@ -227,6 +246,7 @@ def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(
         (["sweep=ace/figure3a", "horizon=long"], "availability.at_iteration=null: "),
         (["algorithm=fedasync", "horizon=long"], "horizon=long: must be standard with algorithm=fedasync"),
         (["algorithm=fedasync", "profile=fair"], "profile=fair: must be paper with algorithm=fedasync"),
+        (["sweep=asyncfeded/figure2", "profile=fair"], "profile=fair: must be paper for paper=asyncfeded/shakespeare"),
         (["sweep=asyncfeded/figure3", "horizon=long"], "horizon=long: must be standard with budget.virtual_time=300"),
     ],
 )

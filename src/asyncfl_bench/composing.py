@@ -180,9 +180,13 @@ def _check_horizon(config) -> None:
 
 def _check_profile(choices) -> None:
     """A profile other than `paper` is a tuning of its own: refused where a paper has none."""
-    tuned = config_directory() / "hyperparameters" / choices.paper / choices.profile
-    if choices.paper != "none" and not tuned.is_dir():
-        raise ConfigError("profile", choices.profile, f"must be paper: nothing else is there for paper={choices.paper}")
+    if choices.profile == "paper":
+        return
+    tuned = sorted((config_directory() / "tuning").rglob(f"{choices.profile}.yaml"))
+    papers = [str(file.parent.relative_to(config_directory() / "tuning")) for file in tuned]
+    if choices.paper not in papers:
+        said = f"must be paper for paper={choices.paper}; it is there for paper={', '.join(papers)}"
+        raise ConfigError("profile", choices.profile, said)
 
 
 def settings_of_job(config, hydra_config) -> Settings:

@@ -74,6 +74,26 @@ def test_a_seed_that_never_comes_to_the_target_is_counted_and_its_method_ranks_l
     assert "1 of 4 runs never come to it" in text
 
 
+def test_the_fair_profile_chooses_the_local_step_by_validation_and_keeps_the_published_numbers_apart(tmp_path):
+    folder = tmp_path / "runs/asyncfeded/figure2/fair-paper"
+    real = {"dataset": "synthetic_1_1", "model": "mlp", "scale": "paper", "profile": "fair"}
+    for lr, validation, best in ((0.01, 0.9, 0.7), (0.03, 0.8, 0.95)):
+        for algorithm in ("fedavg", "asyncfeded"):
+            steps = {"client": {"lr": lr}, "validation": validation, "choices": real}
+            write(folder, algorithm, 0, (0.1, 0.5, best), **steps)
+    grids = [grid(["fedavg", "asyncfeded"], **{"client.lr": ["0.01", "0.03"], "seed": ["0"]})]
+    text = page(tmp_path, "figure2", grids, Combination("fair", "paper"))
+    assert [row[1:3] for row in rows_of(text, "cell | algorithm | best [%]")[1:]] == [
+        ["FedAvg", "70.00"],
+        ["AsyncFedED", "70.00"],
+    ]
+    chosen = (tmp_path / "out/asyncfeded/figure2/fair-paper/chosen_lr.csv").read_text()
+    assert "AsyncFedED,0.01: 90.00 (edge of the grid)" in chosen
+    assert "one machine for synchronous and asynchronous methods" in text
+    assert "measured on other data, models or settings** than all of these runs" in text
+    assert not (tmp_path / "out/asyncfeded/figure2/fair-paper/published_difference.csv").exists()
+
+
 def test_a_method_alone_leads_nobody(tmp_path):
     write(tmp_path / "runs/asyncfeded/figure2/paper-small", "asyncfeded", 0, (0.1, 0.3, 0.9, 0.95))
     text = page(tmp_path, "figure2", [grid(["asyncfeded"])])
@@ -94,7 +114,7 @@ def test_a_stand_in_keeps_the_published_numbers_apart_and_the_real_thing_gets_di
     figure2(tmp_path)
     grids = [grid(["fedavg", "asyncfeded"])]
     small, out = page(tmp_path, "figure2", grids), tmp_path / "out/asyncfeded/figure2"
-    assert "measured on other data and models** than all of these runs" in small
+    assert "measured on other data, models or settings** than all of these runs" in small
     assert (out / "paper-small/published_curves_p0_1.png").exists()
     assert not (out / "paper-small/published_difference.csv").exists()
     assert rows_of(small, "published")[1] == ["FedAvg", "96.8 / 53 / 754"]
@@ -104,7 +124,7 @@ def test_a_stand_in_keeps_the_published_numbers_apart_and_the_real_thing_gets_di
     rows = rows_of(real, "cell | algorithm | best [%] | published")
     # FedAvg: 85 - 96.751, within 2 * 7.07; 200 - (52.670 - 6.3), our seeds do not differ
     assert rows[1][2:9] == ["85.00 ± 7.07", "96.75 ± 0.02", "-11.75", "200.0 ± 0.0", "52.7 ± 0.1", "46.4", "+153.63*"]
-    assert "**Scale: the paper's**" in real and "other data and models" not in real and "Dotted" in real
+    assert "**Scale: the paper's**" in real and "other data, models" not in real and "Dotted" in real
     assert not (out / "paper-paper/published_curves_p0_1.png").exists()
 
 

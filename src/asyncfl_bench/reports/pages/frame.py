@@ -37,8 +37,8 @@ class Combination:
         return cls(*words) if 2 <= len(words) <= 3 and all(words) else None
 
 
-def standing(combination: Combination, runs: list[Run], problems: tuple[str, ...]) -> str:
-    """What these runs are, beside the paper's ``problems``: the sentence on top of a page."""
+def standing(combination: Combination, runs: list[Run], problems: tuple[str, ...], fair: str) -> str:
+    """What these runs are, beside the paper's ``problems``: the sentence on top of a page. fair: of that profile."""
     found = [f"{run.choices.get('dataset', '?')} with {run.choices.get('model', '?')}" for run in runs]
     what = _listed(found)
     if combination.scale == "paper" and set(found) <= set(problems):
@@ -53,8 +53,7 @@ def standing(combination: Combination, runs: list[Run], problems: tuple[str, ...
     profiles = {
         "paper": "Profile `paper`: hyper-parameters and budgets as the paper prints them, so an iteration is not equal "
         "work for all.",
-        "fair": "Profile `fair`: one trace of arrivals and one budget of uploads for all, the server step of each "
-        "algorithm tuned on validation samples.",
+        "fair": f"Profile `fair`: {fair}",
     }
     said = profiles.get(combination.profile, f"Profile `{combination.profile}`.")
     if any(run.choices.get("paper") == "none" for run in runs):
@@ -108,7 +107,7 @@ def origin_part(runs: list[Run], commands: list[str]) -> str:
 
 
 def tuning_part(evidence: Evidence) -> tuple[list[str], list[list[str]]] | None:
-    """Headers and cells of the table of chosen server steps; None when there was nothing to choose."""
+    """Headers and cells of the table of what was chosen; None when there was nothing to choose."""
     if not evidence.choices:
         return None
     cells = evidence.cells
@@ -119,21 +118,21 @@ def tuning_part(evidence: Evidence) -> tuple[list[str], list[list[str]]] | None:
         for cell in cells:
             choice = evidence.choices.get((series, cell))
             edge = " (edge of the grid)" if choice and choice.at_edge else ""
-            line.append(f"{choice.c}: {choice.validation_percent:.2f}{edge}" if choice else "-")
+            line.append(f"{choice.value}: {choice.validation_percent:.2f}{edge}" if choice else "-")
         table.append(line)
     return headers, table
 
 
 def undecided_part(evidence: Evidence) -> str:
-    """Loud when several c were run but nothing could choose among them."""
+    """Loud when several values were run but nothing could choose among them."""
     if not evidence.undecided:
         return ""
     places = "; ".join(
         f"{series.label} at {cell_label(evidence.cell_keys, cell)}" for series, cell in evidence.undecided
     )
     return (
-        f"**Left out, because several `algorithm.c` were run without `validation/accuracy` to choose by: {places}.** "
-        "A choice by test accuracy would be no measurement. Run with `evaluation.validation_share`."
+        f"**Left out, because several `{evidence.tuned}` were run without `validation/accuracy` to choose by: "
+        f"{places}.** A choice by test accuracy would be no measurement. Run with `evaluation.validation_share`."
     )
 
 

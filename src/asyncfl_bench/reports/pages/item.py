@@ -9,7 +9,7 @@ from ..load import Run
 from ..table import mean_and_std
 from .folder import PageFolder
 from .frame import Combination
-from .selection import Cell, Series
+from .selection import STEP, Cell, Series
 from .tuning import Evidence
 
 VERDICTS = {"larger": "beyond noise", "noise": "noise", "unknown": "unknown: fewer than two seeds"}
@@ -26,6 +26,8 @@ class Item:
     build      writes figures and tables into the page's folder and returns Markdown parts
     problems   ``data set with model`` that are the paper's own for this item; anything else is a stand-in
     lenders    other sweeps whose runs count too where they are runs of this one
+    tuned      the setting that the profile `fair` chooses on validation samples
+    fair       what that profile is for this paper: one sentence
     """
 
     sweep: str
@@ -35,6 +37,11 @@ class Item:
     build: Callable[[Page], list[str]]
     problems: tuple[str, ...] = ("cifar10 with resnet18",)
     lenders: tuple[str, ...] = ()
+    tuned: str = STEP
+    fair: str = (
+        "one trace of arrivals and one budget of uploads for all, the server step of each algorithm tuned on "
+        "validation samples."
+    )
 
 
 @dataclass

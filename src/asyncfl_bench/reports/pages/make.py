@@ -12,7 +12,7 @@ from .asyncfeded import ITEMS as ASYNCFEDED_ITEMS
 from .folder import PageFolder
 from .frame import Combination, coverage_part, diverged_part, origin_part, standing, tuning_part, undecided_part
 from .item import Item, Page
-from .selection import Grid, of_sweep, select
+from .selection import STEP, Grid, of_sweep, select
 from .tuning import spent_on_tuning, tune
 
 ITEMS = {item.sweep: item for item in (*ACE_ITEMS, *ASYNCFEDED_ITEMS)}
@@ -54,7 +54,8 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
     for key, values in foreign.items():
         if values:
             raise BenchError(f"{source}: holds runs of {key}={', '.join(values)}; a page is about one {key} only")
-    selection = select(loaded, item.cell_keys, grids, source)
+    tuned = item.tuned if combination.profile == "fair" else STEP
+    selection = select(loaded, item.cell_keys, grids, source, tuned)
     if not selection.runs:
         reasons = sorted({reason for _, reason in selection.coverage.left_out})
         raise BenchError(f"{source}: no run to show: {len(loaded)} found, all {' or '.join(reasons)}")
@@ -64,15 +65,16 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
     runs_command = " ".join(["afl-run", "-m", *overrides])
     horizon = f" --horizon {combination.horizon}" if combination.horizon else ""
     page_command = f"afl-report {item.sweep} --profile {combination.profile} --scale {combination.scale}{horizon}"
-    parts = [f"# {item.title}", standing(combination, selection.all_runs, item.problems), item.shows]
+    parts = [f"# {item.title}", standing(combination, selection.all_runs, item.problems, item.fair), item.shows]
     parts += [undecided_part(evidence), diverged_part(evidence, selection)]
     parts += item.build(page)
-    if tuned := tuning_part(evidence):
-        text = page.folder.table("chosen_c", *tuned)
+    if chosen := tuning_part(evidence):
+        name = tuned.rpartition(".")[2]
+        text = page.folder.table(f"chosen_{name}", *chosen)
         parts += [
-            "## Server steps chosen",
-            "`algorithm.c` with the best mean validation accuracy [%] of its last evaluation, per algorithm and cell; "
-            f"test accuracies are reported for this c only. {spent_on_tuning(evidence)}\n\n{text}",
+            "## Steps chosen",
+            f"`{tuned}` with the best mean validation accuracy [%] of its last evaluation, per algorithm and cell; "
+            f"test accuracies are reported for this {name} only. {spent_on_tuning(evidence)}\n\n{text}",
         ]
     parts.append(coverage_part(selection.coverage, runs_command))
     parts.append(origin_part(selection.all_runs, [runs_command, page_command]))

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 
+from .frame import Combination
 from .looks import WEIGHT
 from .published import published
 from .reached import Reached
@@ -71,10 +72,11 @@ def place_of(cell: Cell) -> tuple[str, float]:
     return cell[0], float(cell[1])
 
 
-def is_real(one: Reached, scale: str) -> bool:
-    """Whether the cell's runs are on the paper's own kind of data and model, at the paper's size."""
+def is_real(one: Reached, combination: Combination) -> bool:
+    """Whether the cell's runs are on the paper's own kind of data and model, at its size and with its settings."""
     found = {f"{run.choices.get('dataset')} with {run.choices.get('model')}" for of in one.runs.values() for run in of}
-    return scale == "paper" and len(found) == 1 and found <= set(PROBLEMS.get(one.cell[0], ()))
+    as_printed = combination.profile == combination.scale == "paper"
+    return as_printed and len(found) == 1 and found <= set(PROBLEMS.get(one.cell[0], ()))
 
 
 def _place(row: dict[str, str]) -> tuple[str, float]:

@@ -42,10 +42,10 @@ def words(page: Page, found: list[Reached]) -> str:
         lines.append(measure_text(text, [getattr(one, measure) for one in found], agreed))
     lines += few_seeds(found)
     if any(printed.place_of(one.cell) in printed.figure3() for one in found):
-        real = [printed.is_real(one, page.combination.scale) for one in found]
+        real = [printed.is_real(one, page.combination) for one in found]
         if not all(real):
             lines.append(
-                "- **The published order was measured on other data and models** than "
+                "- **The published order was measured on other data, models or settings** than "
                 f"{'all' if not any(real) else 'some'} of these runs; that it agrees or not says how the methods rank "
                 "here and there, not whether the paper's numbers are right."
             )
@@ -127,7 +127,7 @@ def published_parts(page: Page, found: list[Reached]) -> list[str]:
     of_cells = [one for one in found if printed.place_of(one.cell) in printed.figure3()]
     if not of_cells:
         return []
-    real = [one for one in of_cells if printed.is_real(one, page.combination.scale)]
+    real = [one for one in of_cells if printed.is_real(one, page.combination)]
     seconds = ", ".join(
         f"{value:g} s under protocol {cell_label(('paper',), (paper,)).partition(' ')[2]}"
         for paper, value in printed.startup_seconds().items()
@@ -143,8 +143,8 @@ def published_parts(page: Page, found: list[Reached]) -> list[str]:
         parts.append(_differences(page, real))
     if len(real) < len(of_cells):
         parts.append(
-            "**Runs on other data than the paper's get no difference to its numbers.** Those, for themselves: best "
-            "accuracy [%] / time to 90 % of it [s] / uploads."
+            "**Runs on other data or with other settings than the paper's get no difference to its numbers.** Those, "
+            "for themselves: best accuracy [%] / time to 90 % of it [s] / uploads."
         )
         parts.append(_alone(page, of_cells))
     return parts

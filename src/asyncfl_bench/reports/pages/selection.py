@@ -18,7 +18,7 @@ from . import looks
 
 Cell = tuple[str, ...]
 Grid = dict[str, list[str]]
-STEP = "algorithm.c"  # the factor of the server step: tuned within a page, never a row of its own
+STEP = "algorithm.c"  # the factor of the server step: tuned if several are run, never a row of its own
 _OF_SERIES = ("algorithm.", "client.")  # settings that make rows of their own; others are cells
 
 
@@ -62,9 +62,11 @@ class Coverage:
 
 @dataclass
 class Selection:
-    """runs: (series, cell, c) -> its runs that ended well, one per seed; diverged: how many more did not."""
+    """runs: (series, cell, value of ``tuned``) -> its runs that ended well, one per seed; diverged: how many more did
+    not."""
 
     cell_keys: tuple[str, ...]
+    tuned: str
     runs: dict[tuple[Series, Cell, str], list[Run]]
     diverged: dict[tuple[Series, Cell, str], int]
     coverage: Coverage
@@ -74,11 +76,16 @@ class Selection:
         return [run for runs in self.runs.values() for run in runs]
 
 
-def select(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None, folder: Path) -> Selection:
+def select(
+    runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None, folder: Path, tuned: str = STEP
+) -> Selection:
     """Sorts ``runs`` into series and cells.
 
+    tuned   the setting of which every series and cell is to keep one value, see ``tuning.py``
+
     grids   the sweep's, {key: values} each; None: unknown, then every run counts and none is missing
-    Raises BenchError when runs of one series, cell and c differ in more than their seed: no mean may mix them.
+    Raises BenchError when runs of one series, cell and tuned value differ in more than their seed: no mean may mix
+    them.
     """
     wanted = {} if grids is None else _jobs(grids)
     left_out: list[tuple[Run, str]] = []
@@ -94,12 +101,12 @@ def select(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None
             measured.append(run)
         else:
             left_out.append((run, run.status))
-    variants = _variant_keys(measured, cell_keys, grids)
-    selection = Selection(cell_keys, {}, {}, Coverage(len(runs), 0))
+    variants = _variant_keys(measured, (*cell_keys, tuned), grids)
+    selection = Selection(cell_keys, tuned, {}, {}, Coverage(len(runs), 0))
     groups: dict[tuple[Series, Cell, str], list[Run]] = {}
     for run in measured:
         series = Series(run.algorithm, tuple((key, run.value(key)) for key in variants.get(run.algorithm, ())))
-        groups.setdefault((series, tuple(run.value(key) for key in cell_keys), run.value(STEP)), []).append(run)
+        groups.setdefault((series, tuple(run.value(key) for key in cell_keys), run.value(tuned)), []).append(run)
     for group_place, group in groups.items():
         _check_alike(group, group_place, cell_keys, folder)
         by_seed = {run.seed: run for run in group}  # of two runs of one seed the last by name: one result, not two
@@ -201,8 +208,10 @@ def _check_alike(group: list[Run], place: tuple[Series, Cell, str], cell_keys: t
         )
 
 
-def _variant_keys(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid] | None) -> dict[str, tuple[str, ...]]:
+def _variant_keys(runs: list[Run], others: tuple[str, ...], grids: list[Grid] | None) -> dict[str, tuple[str, ...]]:
     """algorithm -> keys of its own or of its clients that the sweep (or, without one, the runs) gives several values.
+
+    others   keys that are cells or tuned instead
 
     A key that only some of an algorithm's grids set has the value "-" in the others.
     """
@@ -219,7 +228,7 @@ def _variant_keys(runs: list[Run], cell_keys: tuple[str, ...], grids: list[Grid]
         algorithm: tuple(
             key
             for key, values in keys.items()
-            if len(values) > 1 and key.startswith(_OF_SERIES) and key not in (STEP, "algorithm.eta", *cell_keys)
+            if len(values) > 1 and key.startswith(_OF_SERIES) and key not in (STEP, "algorithm.eta", *others)
         )
         for algorithm, keys in found.items()
     }

@@ -1,4 +1,7 @@
-"""The server step of each algorithm, chosen on validation samples; a test accuracy never takes part in the choice."""
+"""One value of the tuned setting for each algorithm and cell, chosen on validation samples.
+
+A test accuracy never takes part in the choice.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,29 @@ from .selection import Cell, Selection, Series
 
 @dataclass(frozen=True)
 class Choice:
-    """The factor c chosen in one cell. validation_percent: its mean validation accuracy; candidates: all c tried."""
+    """What was chosen in one cell. validation_percent: its mean validation accuracy; candidates: all values tried."""
 
-    c: str
+    value: str
     validation_percent: float
     candidates: tuple[str, ...]
 
     @property
     def at_edge(self) -> bool:
-        """Whether a c beyond the grid might have been better still."""
-        return self.c in (self.candidates[0], self.candidates[-1])
+        """Whether a value beyond the grid might have been better still."""
+        return self.value in (self.candidates[0], self.candidates[-1])
 
 
 @dataclass
 class Evidence:
     """What all figures and tables of a page are made of: one list of runs (one per seed) per series and cell.
 
-    choices      what was chosen where several c were run
-    undecided    (series, cell) with several c but no validation accuracy: left out
+    tuned        the setting that was chosen
+    choices      what was chosen where several values were run
+    undecided    (series, cell) with several values but no validation accuracy: left out
     """
 
     cell_keys: tuple[str, ...]
+    tuned: str
     runs: dict[tuple[Series, Cell], list[Run]]
     diverged: dict[tuple[Series, Cell], int]
     choices: dict[tuple[Series, Cell], Choice]
@@ -62,30 +67,30 @@ class Evidence:
 
 
 def tune(selection: Selection) -> Evidence:
-    """Keeps of every (series, cell) the runs of one c: the only one, or the best on validation samples.
+    """Keeps of every (series, cell) the runs of one tuned value: the only one, or the best on validation samples.
 
-    Only those c compete that have the most runs that ended well: a c that diverges for some seeds must not win by the
-    others. Of equal accuracies the smaller c wins.
+    Only those values compete that have the most runs that ended well: one that diverges for some seeds must not win by
+    the others. Of equal accuracies the smaller value wins.
     """
-    evidence = Evidence(selection.cell_keys, {}, {}, {}, [])
+    evidence = Evidence(selection.cell_keys, selection.tuned, {}, {}, {}, [])
     places: dict[tuple[Series, Cell], list[str]] = {}
-    for series, cell, c in [*selection.runs, *selection.diverged]:
-        if c not in places.setdefault((series, cell), []):
-            places[series, cell].append(c)
-    for (series, cell), factors in places.items():
-        factors.sort(key=lambda c: (float(c) if c != "-" else 0.0, c))
-        chosen = factors[0]
-        if len(factors) > 1:
-            groups = {c: selection.runs.get((series, cell, c), []) for c in factors}
+    for series, cell, value in [*selection.runs, *selection.diverged]:
+        if value not in places.setdefault((series, cell), []):
+            places[series, cell].append(value)
+    for (series, cell), values in places.items():
+        values.sort(key=lambda value: (float(value) if value != "-" else 0.0, value))
+        chosen = values[0]
+        if len(values) > 1:
+            groups = {value: selection.runs.get((series, cell, value), []) for value in values}
             most = max(map(len, groups.values()))
-            means = {c: _validation(runs) for c, runs in groups.items() if runs and len(runs) == most}
-            known = {c: mean for c, mean in means.items() if mean is not None}
+            means = {value: _validation(runs) for value, runs in groups.items() if runs and len(runs) == most}
+            known = {value: mean for value, mean in means.items() if mean is not None}
             if means and not known:
                 evidence.undecided.append((series, cell))
                 continue
             if known:
-                chosen = max(known, key=lambda c: known[c])
-                evidence.choices[series, cell] = Choice(chosen, known[chosen], tuple(factors))
+                chosen = max(known, key=lambda value: known[value])
+                evidence.choices[series, cell] = Choice(chosen, known[chosen], tuple(values))
         if runs := selection.runs.get((series, cell, chosen), []):
             evidence.runs[series, cell] = runs
         if lost := selection.diverged.get((series, cell, chosen), 0):
@@ -98,14 +103,23 @@ def spent_on_tuning(evidence: Evidence) -> str:
     tried = sorted({len(choice.candidates) for choice in evidence.choices.values()})
     runs = [run for of_cell in evidence.runs.values() for run in of_cell]
     seeds = max((len(of_cell) for of_cell in evidence.runs.values()), default=0)
-    uploads = {run.settings.get("budget.uploads") for run in runs}
+    budgets = {_budget(run) for run in runs}
     share = {run.settings.get("evaluation.validation_share") for run in runs}
-    if not tried or len(uploads) != 1 or len(share) != 1 or None in (*uploads, *share):
+    if not tried or len(budgets) != 1 or len(share) != 1 or None in (*budgets, *share):
         return ""
+    name = evidence.tuned.rpartition(".")[2]
     return (
-        f"Tuning had {' or '.join(map(str, tried))} values of c by up to {seeds} seeds by {uploads.pop()} uploads per "
+        f"Tuning had {' or '.join(map(str, tried))} values of {name} by up to {seeds} seeds by {budgets.pop()} per "
         f"algorithm and cell; {100 * float(str(share.pop())):g} % of the training samples were held back for it."
     )
+
+
+def _budget(run: Run) -> str | None:
+    """What one run may use up, where it is the same for every algorithm: uploads or virtual time."""
+    uploads, time = (run.settings.get(f"budget.{key}") for key in ("uploads", "virtual_time"))
+    if uploads is not None:
+        return f"{uploads} uploads"
+    return f"{float(str(time)):g} units of virtual time" if time is not None else None
 
 
 def _validation(runs: list[Run]) -> float | None:
