@@ -66,6 +66,11 @@ def test_a_preset_without_its_plugin_is_answered_with_what_to_install(monkeypatc
         check_all(["algorithm=ace,asgd", "hydra/launcher=slurm"])
 
 
+@pytest.mark.parametrize("launcher", ["cores", "slurm_local"])
+def test_a_preset_is_checked_with_the_jobs_it_is_to_launch(launcher):
+    assert check_all(["algorithm=ace,asgd", f"hydra/launcher={launcher}"]) == 2
+
+
 def test_a_mistyped_launcher_is_answered_with_those_there_are():
     with pytest.raises(ConfigError, match=r"did you mean .*cores"):
         check_all(["algorithm=ace,asgd", "hydra/launcher=core"])

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from asyncfl_bench.composing import compose, settings_of_jobs, sweep_grids, sweep_name
+from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.grids import jobs_of, laid_out
 
 AFL_RUN = [sys.executable, "-m", "asyncfl_bench.cli"]
@@ -120,6 +121,45 @@ def test_the_fair_profile_of_asyncfeded_gives_all_methods_one_machine_and_the_sa
     for key, value in published.items():
         of = {getattr(s.parts["algorithm"].config, key) for s in found if hasattr(s.parts["algorithm"].config, key)}
         assert of == {value}
+
+
+def test_what_a_profile_searches_is_that_of_the_papers_also_when_several_are_named():
+    from asyncfl_bench.composing import check_all
+
+    both = ["paper=asyncfeded/synthetic,asyncfeded/femnist", "profile=fair", "algorithm=fedavg", "scale=smoke"]
+    (one,) = sweep_grids(both)
+    assert one["client.lr"] == ["0.003", "0.01", "0.03", "0.1"] and "algorithm.c" not in one
+    assert afl_run("-m", *both, "client.lr=0.1", "progress=false").stderr.startswith("2 runs, 0 of them")
+    with pytest.raises(ConfigError, match="must be papers that search the same grid"):
+        check_all(["paper=ace,asyncfeded/synthetic", "profile=fair", "algorithm=fedbuff"])
+    figure2 = sweep_grids(["sweep=asyncfeded/figure2", "profile=fair"])
+    assert {tuple(grid["paper"]) for grid in figure2} == {("asyncfeded/synthetic", "asyncfeded/femnist")}
+
+
+def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
+    import shutil
+
+    from asyncfl_bench import composing
+
+    shutil.copytree(composing.config_directory(), tmp_path / "conf")
+    monkeypatch.setattr(composing, "config_directory", lambda: tmp_path / "conf")
+    assert compose([]).parts["client"].config.lr == 0.1
+    path = tmp_path / "conf/client/sgd.yaml"
+    path.write_text(path.read_text().replace("lr: 0.1", "lr: 0.7"))
+    assert compose([]).parts["client"].config.lr == 0.7
+
+
+def test_a_run_given_a_larger_budget_is_not_run_over_by_its_first_command(tmp_path):
+    words = ["scale=smoke", "model=softmax", "progress=false"]
+    assert afl_run(*words).returncode == 0
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert afl_run("--resume", str(directory), "budget.server_iterations=30", "progress=false").returncode == 0
+    metrics = (directory / "metrics.jsonl").read_text()
+    answer = afl_run(*words)
+    assert answer.returncode == 1 and "this run has been given another budget since" in answer.stderr
+    assert (directory / "metrics.jsonl").read_text() == metrics
+    assert afl_run(*words, "rerun=true").returncode == 0
+    assert "already complete" in afl_run(*words).stdout
 
 
 def test_the_paper_profile_is_what_the_paper_prints():
@@ -246,7 +286,10 @@ def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(
         (["sweep=ace/figure3a", "horizon=long"], "availability.at_iteration=null: "),
         (["algorithm=fedasync", "horizon=long"], "horizon=long: must be standard with algorithm=fedasync"),
         (["algorithm=fedasync", "profile=fair"], "profile=fair: must be paper with algorithm=fedasync"),
-        (["sweep=asyncfeded/figure2", "profile=fair"], "profile=fair: must be paper for paper=asyncfeded/shakespeare"),
+        (
+            ["sweep=asyncfeded/figure2", "profile=fair", "paper=asyncfeded/shakespeare"],
+            "profile=fair: must be paper for",
+        ),
         (["sweep=asyncfeded/figure3", "horizon=long"], "horizon=long: must be standard with budget.virtual_time=300"),
     ],
 )

@@ -21,7 +21,7 @@ from .composing import (
     sweep_name,
     swept_keys,
 )
-from .errors import EXIT_INTERRUPTED, BenchError
+from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 
 HYDRA_FLAGS = (
     "--cfg",
@@ -73,6 +73,8 @@ def _main(arguments: list[str]) -> int:
         return 0
     try:
         if any(a in HYDRA_FLAGS for a in arguments):
+            if {"-m", "--multirun"} & set(arguments) and {"--cfg", "-c", "--info", "-i"} & set(arguments):
+                raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
             if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
                 check_all([a for a in arguments if "=" in a and not a.startswith("-")])
             return _hydra(arguments)
@@ -90,8 +92,6 @@ def _main(arguments: list[str]) -> int:
 
 def _split(arguments: list[str]) -> tuple[bool, list[str]]:
     """(-m given, overrides). ``--resume DIR`` is another way to write ``resume=DIR``."""
-    from .errors import ConfigError
-
     multirun, overrides = False, []
     rest = list(arguments)
     while rest:
@@ -113,8 +113,6 @@ def _split(arguments: list[str]) -> tuple[bool, list[str]]:
 
 
 def _single(overrides: list[str]) -> int:
-    from .errors import ConfigError
-
     if several := swept_keys(overrides):
         key, values = several[0]
         raise ConfigError(key, ",".join(values), "is a list of values: afl-run -m runs them all")
@@ -148,8 +146,6 @@ def closing_line(result) -> str:
 
 
 def _multirun(overrides: list[str]) -> int:
-    from .errors import ConfigError
-
     if any(o.startswith("resume=") and o != "resume=null" for o in overrides):
         raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
     check_all(overrides)

@@ -106,8 +106,25 @@ def sweep_grids(overrides: list[str]) -> list[Grid]:
     ``["sweep=ace/figure2", "scale=small", "seed=0"]`` gives every axis of the file as {key: values}, the
     seed narrowed to one value. Raises ConfigError.
     """
-    sweeper = _hydra_config(_chosen(overrides)).hydra.sweeper
-    return laid_out(sweeper.get("params") or {}, sweeper.get("grids") or [], overrides)
+    return grids_of(_hydra_config(chosen(overrides)), overrides)
+
+
+def grids_of(config, overrides: list[str]) -> list[Grid]:
+    """The same of a config composed with what ``overrides`` choose. Raises ConfigError."""
+    sweeper, profile = config.hydra.sweeper, config.hydra.runtime.choices.profile
+    params = dict(sweeper.get("params") or {})
+    if "paper" in params and profile != "paper":  # a sweep file lists papers that the profile does not have
+        listed = params["paper"].split(",")
+        params["paper"] = ",".join(paper for paper in listed if paper in papers_with(profile))
+        if not params["paper"]:
+            raise ConfigError("profile", profile, "must be paper: this sweep's papers have no other")
+    return laid_out(params, sweeper.get("grids") or [], overrides)
+
+
+def papers_with(profile: str) -> list[str]:
+    """The papers that a profile other than `paper` is there for; `none` is a run without a paper."""
+    folder = config_directory() / "tuning"
+    return sorted(str(file.parent.relative_to(folder)) for file in folder.rglob(f"{profile}.yaml"))
 
 
 def check_all(overrides: list[str]) -> int:
@@ -118,9 +135,10 @@ def check_all(overrides: list[str]) -> int:
     for text in overrides:
         if _key_of(text) in _PLACES and len(values := values_of(parsed(text))) > 1:
             raise ConfigError(_key_of(text), ",".join(values), "must be one choice: each has a folder of its own")
-        if text.startswith("~") and "sweep" in {_key_of(o) for o in overrides}:
+        if text.startswith("~"):
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
     union = sweep_grids(overrides)
+    _check_one_search(overrides, union)
     compositions = Compositions(_hydra_config)
     for grid in union:
         first = {key: values[0] for key, values in grid.items()}
@@ -132,23 +150,40 @@ def check_all(overrides: list[str]) -> int:
     return len(jobs_of(union))
 
 
-def _chosen(overrides: list[str]) -> list[str]:
+def _check_one_search(overrides: list[str], union: list[Grid]) -> None:
+    """What a profile searches is one grid for the whole multirun: refuses papers that search in different ones."""
+    papers = list(dict.fromkeys(paper for grid in union for paper in grid.get("paper", [])))
+    others = [o for o in overrides if _key_of(o) != "paper"]
+    searched = [
+        dict(_hydra_config([*chosen(others), f"paper={paper}"]).hydra.sweeper.get("params") or {})
+        for paper in papers[: len(papers) if len(papers) > 1 else 0]
+        if paper in options("paper")
+    ]
+    if any(one != searched[0] for one in searched):
+        raise ConfigError("paper", ",".join(papers), "must be papers that search the same grid under this profile")
+
+
+def chosen(overrides: list[str]) -> list[str]:
     """What is chosen for groups, each at its first value: what a sweep file's own settings depend on."""
     known = {*groups(), "hydra/launcher"}  # a launcher's preset may say how many threads a job has
-    return [f"{o.partition('=')[0]}={values_of(parsed(o))[0]}" for o in overrides if _key_of(o) in known and "=" in o]
+
+    def matters(text: str) -> bool:
+        return "=" in text and (_key_of(text) in known or _key_of(text).startswith("hydra.sweeper."))
+
+    return [f"{o.partition('=')[0]}={values_of(parsed(o))[0]}" for o in overrides if matters(o)]
 
 
 def is_multirun(overrides: list[str]) -> bool:
     """True when the overrides name a sweep file that asks for a multirun by itself."""
     if not any(o.startswith("sweep=") and o != "sweep=null" for o in overrides):
         return False
-    _check_overrides(_chosen(overrides))
-    return str(_hydra_config(_chosen(overrides)).hydra.mode).endswith("MULTIRUN")
+    _check_overrides(chosen(overrides))
+    return str(_hydra_config(chosen(overrides)).hydra.mode).endswith("MULTIRUN")
 
 
 def sweep_name(overrides: list[str]) -> str | None:
     """``ace/figure2/paper-small``, with ``-long`` for the long horizon: a sweep's name, and where its runs are kept."""
-    choices = _hydra_config(_chosen(overrides)).hydra.runtime.choices
+    choices = _hydra_config(chosen(overrides)).hydra.runtime.choices
     if choices.sweep is None:
         return None
     words = [choices.profile, choices.scale] + ([choices.horizon] if choices.horizon != "standard" else [])
@@ -182,11 +217,11 @@ def _check_profile(choices) -> None:
     """A profile other than `paper` is a tuning of its own: refused where a paper has none."""
     if choices.profile == "paper":
         return
-    tuned = sorted((config_directory() / "tuning").rglob(f"{choices.profile}.yaml"))
-    papers = [str(file.parent.relative_to(config_directory() / "tuning")) for file in tuned]
-    if choices.paper not in papers:
-        said = f"must be paper for paper={choices.paper}; it is there for paper={', '.join(papers)}"
-        raise ConfigError("profile", choices.profile, said)
+    if choices.paper not in papers_with(choices.profile):
+        there = ", ".join(papers_with(choices.profile))
+        raise ConfigError(
+            "profile", choices.profile, f"must be paper for paper={choices.paper}; it is there for {there}"
+        )
 
 
 def settings_of_job(config, hydra_config) -> Settings:
@@ -217,8 +252,10 @@ class Compositions:
         from omegaconf.errors import OmegaConfBaseException
 
         plain = {o: parsed(o) for o in overrides}
-        values = [p for p in plain.values() if p.key_or_group.split(".")[0] not in self._known or "." in p.key_or_group]
-        values = [p for p in values if not (p.is_add() or p.is_force_add() or p.is_delete() or p.package)]
+        special = {
+            p.key_or_group for p in plain.values() if p.is_add() or p.is_force_add() or p.is_delete() or p.package
+        }
+        values = [p for p in plain.values() if self._is_value(p.key_or_group) and p.key_or_group not in special]
         kept = tuple(o for o, p in plain.items() if p not in values)
         try:
             if kept not in self._bases:
@@ -229,6 +266,10 @@ class Compositions:
         except (HydraException, OmegaConfBaseException) as error:
             raise _explained(error, overrides) from None
         return config
+
+    def _is_value(self, key: str) -> bool:
+        """Whether ``key`` is a setting, which chooses no yaml file: not ``paper``, not ``hydra/launcher``."""
+        return "/" not in key and ("." in key or key not in self._known)
 
 
 def settings_of_jobs(jobs: list[list[str]], load: Callable[[list[str]], Any]) -> list[Job]:
@@ -248,11 +289,12 @@ def settings_of_jobs(jobs: list[list[str]], load: Callable[[list[str]], Any]) ->
 
 
 def _hydra_config(overrides: list[str]):
-    return copy.deepcopy(_composed(tuple(overrides)))
+    newest = max(path.stat().st_mtime_ns for path in config_directory().rglob("*"))  # a yaml may be edited meanwhile
+    return copy.deepcopy(_composed(tuple(overrides), newest))
 
 
 @functools.lru_cache(maxsize=16)
-def _composed(overrides: tuple[str, ...]):
+def _composed(overrides: tuple[str, ...], newest: int):
     """Hydra's own composition; a command asks for the same few again and again."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir

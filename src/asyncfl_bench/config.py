@@ -230,8 +230,8 @@ def _parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
     except ConfigError as error:
         if error.key in ("algorithm.eta", "algorithm.horizon"):  # who chose a group did not write these keys
             why = f"with algorithm={choices.get('algorithm')}, whose server step is no c * sqrt(n / T)"
-            check(choices.get("profile") != "fair", "profile", "fair", f"paper {why}")
             check(choices.get("horizon") != "long", "horizon", "long", f"standard {why}")
+            check(choices.get("profile") != "fair", "profile", "fair", f"paper {why}")
         raise
 
 

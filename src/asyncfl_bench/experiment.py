@@ -135,16 +135,23 @@ def finished(settings: Settings) -> RunResult | None:
 
 
 def _refuse_strangers(settings: Settings) -> None:
-    """A directory named by hand may hold another run, which is not to be lost by mistake."""
+    """A directory named by hand may hold another run, any other this run after ``--resume`` with a larger budget:
+    neither is to be lost by mistake."""
     config_path = settings.directory / "config.yaml"
-    if settings.place is None or settings.root.rerun or settings.resumed_identity or not config_path.exists():
+    if settings.root.rerun or settings.resumed_identity or not config_path.exists():
         return
     from .composing import identity_of
 
-    if identity_of(config_path) not in (None, settings.identity):
-        raise ConfigError(
-            "hydra.run.dir", settings.directory, "holds a run with other settings; choose another, or set rerun=true"
+    if identity_of(config_path) in (None, settings.identity):
+        return
+    if settings.place is None:
+        raise BenchError(
+            f"{settings.directory}: this run has been given another budget since; move it away to run it with its "
+            "first one again, or set rerun=true"
         )
+    raise ConfigError(
+        "hydra.run.dir", settings.directory, "holds a run with other settings; choose another, or set rerun=true"
+    )
 
 
 @contextmanager

@@ -33,14 +33,13 @@ class OwedRuns(BasicSweeper):
 
     def __init__(self, max_batch_size: int | None, params: dict[str, str], grids: list[dict[str, str]]):
         super().__init__(max_batch_size=max_batch_size, params=dict(params))
-        self.grids = [{key: str(values) for key, values in grid.items()} for grid in grids]
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> Any:
-        from asyncfl_bench.composing import settings_of_jobs
-        from asyncfl_bench.grids import jobs_of, laid_out
+        from asyncfl_bench.composing import chosen, grids_of, settings_of_jobs
+        from asyncfl_bench.grids import jobs_of
         from asyncfl_bench.sweeping import run_owed
 
         assert self.config is not None and self.hydra_context is not None
@@ -48,8 +47,9 @@ class OwedRuns(BasicSweeper):
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        jobs = jobs_of(laid_out(self.params, self.grids, arguments))
         config = self.config
+        # composed anew: what a profile searches depends on the paper, which Hydra leaves out where it is swept
+        jobs = jobs_of(grids_of(loader.load_sweep_config(config, chosen(arguments)), arguments))
         owed = settings_of_jobs(jobs, lambda overrides: loader.load_sweep_config(config, overrides))
         # one after another anyway, so hand the jobs over singly: a batch keeps every job's config to its end
         singly = 1 if isinstance(self.launcher, BasicLauncher) else None

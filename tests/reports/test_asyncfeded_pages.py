@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from reports.making import rows_of, write_run
 
+from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.pages.frame import Combination
 from asyncfl_bench.reports.pages.make import ITEMS, make_page
@@ -94,6 +95,34 @@ def test_the_fair_profile_chooses_the_local_step_by_validation_and_keeps_the_pub
     assert not (tmp_path / "out/asyncfeded/figure2/fair-paper/published_difference.csv").exists()
 
 
+def test_a_fair_page_names_who_was_tuned_less_takes_further_steps_and_mixes_no_budgets(tmp_path):
+    folder = tmp_path / "runs/asyncfeded/figure2/fair-small"
+    choices = {"scale": "small", "profile": "fair"}
+    for algorithm, lr, best in (("fedavg", 0.01, 0.7), ("fedavg", 0.3, 0.9), ("asyncfeded", 0.01, 0.8)):
+        write(folder, algorithm, 0, (0.1, best), client={"lr": lr}, validation=best, choices=choices)
+    grids = [grid(["fedavg", "asyncfeded"], **{"client.lr": ["0.01", "0.03"], "seed": ["0"]})]
+    text = page(tmp_path, "figure2", grids, Combination("fair", "small"))
+    assert "Not tuned like the others, as runs are missing: AsyncFedED at protocol Synthetic, P = 0.1 (1 of 2" in text
+    assert "1 have seeds or steps the sweep does not list" in text  # 0.3, which FedAvg does best with
+    assert rows_of(text, "cell | algorithm | best [%]")[1][1:3] == ["FedAvg", "90.00"]
+    longer = {"client": {"lr": 0.03}, "validation": 0.95, "choices": choices, "budget": {"virtual_time": 600.0}}
+    write(folder, "fedavg", 0, (0.1, 0.95), **longer)
+    with pytest.raises(BenchError, match=r"FedAvg, protocol Synthetic, P = 0\.1 differ in budget\.virtual_time"):
+        page(tmp_path, "figure2", grids, Combination("fair", "small"))
+
+
+def test_a_method_whose_every_step_diverged_is_named_with_all_its_runs(tmp_path):
+    folder = tmp_path / "runs/asyncfeded/figure2/fair-small"
+    choices = {"scale": "small", "profile": "fair"}
+    for lr in (0.01, 0.03):
+        write(folder, "fedavg", 0, (0.1, lr), client={"lr": lr}, validation=lr, choices=choices)
+        write(folder, "fedprox", 0, (0.1,), client={"lr": lr}, status="diverged", choices=choices)
+    grids = [grid(["fedavg", "fedprox"], **{"client.lr": ["0.01", "0.03"], "seed": ["0"]})]
+    assert "FedProx at protocol Synthetic, P = 0.1: all 2.**" in page(
+        tmp_path, "figure2", grids, Combination("fair", "small")
+    )
+
+
 def test_a_method_alone_leads_nobody(tmp_path):
     write(tmp_path / "runs/asyncfeded/figure2/paper-small", "asyncfeded", 0, (0.1, 0.3, 0.9, 0.95))
     text = page(tmp_path, "figure2", [grid(["asyncfeded"])])
@@ -161,7 +190,7 @@ def test_figure_3_says_what_suspension_costs_and_draws_every_p(tmp_path):
     assert rows[1] == ["Synthetic", "FedAvg", "0.0 to 0.9", "+35.00", "10.00", "beyond noise", loss]
     assert rows[2][3:6] == ["+0.00", "0.00", "noise"]
     orders = rows_of(text, "cell | by")
-    assert orders[1][2:] == ["AsyncFedED ≈ FedAvg", "AsyncFedED > FedAvg", "-"]  # a tie has no order to agree
+    assert orders[1][2:] == ["AsyncFedED = FedAvg", "AsyncFedED > FedAvg", "-"]  # a tie has no order to agree
     assert orders[4][2] == "AsyncFedED > FedAvg"  # P = 0.9: 90 beside 50 and 60
     files = {path.name for path in (tmp_path / "out/asyncfeded/figure3/paper-small").iterdir()}
     assert {"against_p.png", "curves_p0_0.png", "curves_p0_9.png", "measured_synthetic.csv"} <= files

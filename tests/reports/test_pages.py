@@ -348,7 +348,10 @@ def test_a_folder_of_a_pages_name_is_compared_as_a_folder_and_that_is_said(tmp_p
 def test_seeds_beyond_those_of_the_sweep_count_like_the_others(tmp_path):
     figure2(tmp_path, {"ace": [0.9, 0.8]})
     text = page(tmp_path, "ace/figure2", [{"algorithm": ["ace"], **CELL, "seed": ["0"]}])
-    assert "1 runs expected, 2 run directories found, 2 used, 0 missing. 1 have seeds the sweep does not list." in text
+    assert (
+        "1 runs expected, 2 run directories found, 2 used, 0 missing. 1 have seeds or steps the sweep does not list."
+        in text
+    )
     assert rows_of(text, "algorithm")[1][1].startswith("85.00 ± 7.07")
 
 

@@ -39,6 +39,8 @@ def items_of(names: list[str]) -> list[Item] | None:
     unknown = [name for name in others if not Path(name).is_dir()]
     papers = {sweep.partition("/")[0] for sweep in ITEMS}
     for name in unknown:
+        if name in composing.options("sweep"):
+            raise NoPage(f"{name}: a sweep that has no page; compare its runs with: afl-report runs/{name}")
         near = did_you_mean(name, ITEMS)
         if near or name.partition("/")[0] in papers:
             raise NoPage(f"{name}: neither a directory nor a page{near}; pages: {', '.join(ITEMS)}")

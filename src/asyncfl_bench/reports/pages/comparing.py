@@ -13,7 +13,7 @@ from .item import Page, mean_text, number
 from .panels import Panel, draw_panels
 from .scores import agreement_between
 from .selection import Series, cell_label
-from .wording import leaders_text, neighbours_part, noise_text, ranking_text, spread_text
+from .wording import compares, leaders_text, neighbours_part, noise_text, ranking_text, spread_text
 
 ACE_ORDER = ("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace")  # worst first, as the paper finds them
 _WIDE = 6  # more cells than this become rows
@@ -35,6 +35,9 @@ def comparison_parts(page: Page) -> list[str]:
 def in_words(by_axis: dict[str, list[Standing]]) -> list[str]:
     lines = []
     for axis, found in by_axis.items():
+        if not compares(found):
+            lines.append(f"- **At equal {looks.AXES[axis]}** {leaders_text(found)}.")
+            continue
         taus = [agreement(one.means(), ACE_ORDER) for one in found]
         coarse, total = sum(one.coarse(s) for one in found for s in one.runs), sum(len(one.runs) for one in found)
         rough = f" {coarse} of {total} accuracies are mostly interpolated (~)." if coarse else ""

@@ -74,7 +74,9 @@ def coverage_part(coverage: Coverage, sweep_command: str) -> str:
         missing = sum(count for _, count in coverage.missing)
         lines.append(f"{coverage.expected} runs expected, {coverage.found} run directories found, {coverage.ok} used, ")
         lines[-1] += f"{missing} missing." + (f" Not used: {said}." if said else "")
-        lines[-1] += f" {coverage.more_seeds} have seeds the sweep does not list." if coverage.more_seeds else ""
+        lines[-1] += (
+            f" {coverage.more_seeds} have seeds or steps the sweep does not list." if coverage.more_seeds else ""
+        )
     lines += [""] if coverage.left_out or coverage.missing else []
     for run, reason in coverage.left_out[:_NAMED]:
         lines.append(f"- {reason}: `{run.path.name}`" + (f" ({run.note})" if run.note else ""))
@@ -136,12 +138,24 @@ def undecided_part(evidence: Evidence) -> str:
     )
 
 
+def partly_tuned_part(evidence: Evidence) -> str:
+    """Loud when some series were tuned with fewer values than others: a method that was not tuned ranks too low."""
+    most = max(evidence.tried.values(), default=1)
+    places = "; ".join(
+        f"{series.label} at {cell_label(evidence.cell_keys, cell)} ({count} of {most} values)"
+        for (series, cell), count in evidence.tried.items()
+        if count < most
+    )
+    return f"**Not tuned like the others, as runs are missing: {places}.**" if places else ""
+
+
 def diverged_part(evidence: Evidence, selection: Selection) -> str:
     """Which cells a mean over surviving seeds flatters."""
     if not selection.diverged:
         return ""
     lost = "; ".join(
-        f"{series.label} at {cell_label(evidence.cell_keys, cell)}: {count}"
+        f"{series.label} at {cell_label(evidence.cell_keys, cell)}: "
+        + (f"{count}" if (series, cell) in evidence.runs else f"all {count}")
         for (series, cell), count in evidence.diverged.items()
     )
     return f"**Diverged runs are in no mean; the mean of the others flatters: {lost}.**" if lost else ""

@@ -10,7 +10,16 @@ from ..load import Run, find_run_directories, load_run
 from .ace import ITEMS as ACE_ITEMS
 from .asyncfeded import ITEMS as ASYNCFEDED_ITEMS
 from .folder import PageFolder
-from .frame import Combination, coverage_part, diverged_part, origin_part, standing, tuning_part, undecided_part
+from .frame import (
+    Combination,
+    coverage_part,
+    diverged_part,
+    origin_part,
+    partly_tuned_part,
+    standing,
+    tuning_part,
+    undecided_part,
+)
 from .item import Item, Page
 from .selection import STEP, Grid, of_sweep, select
 from .tuning import spent_on_tuning, tune
@@ -41,9 +50,10 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
     overrides = combination.overrides(item.sweep)
     grids = grids_of(overrides)
     loaded = _loaded(source)
+    tuned = item.tuned if combination.profile == "fair" else STEP
     for lender in item.lenders:
         own = {run.path.name for run in loaded}  # a directory's name tells its settings
-        lent = of_sweep(_loaded(runs / lender / combination.folder), grids)
+        lent = of_sweep(_loaded(runs / lender / combination.folder), grids, tuned)
         loaded += [run for run in lent if run.path.name not in own]
     if not loaded:
         raise NoRuns(f"{source}: no runs found, and none that {' or '.join(item.lenders)} could lend")
@@ -54,7 +64,6 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
     for key, values in foreign.items():
         if values:
             raise BenchError(f"{source}: holds runs of {key}={', '.join(values)}; a page is about one {key} only")
-    tuned = item.tuned if combination.profile == "fair" else STEP
     selection = select(loaded, item.cell_keys, grids, source, tuned)
     if not selection.runs:
         reasons = sorted({reason for _, reason in selection.coverage.left_out})
@@ -66,7 +75,7 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
     horizon = f" --horizon {combination.horizon}" if combination.horizon else ""
     page_command = f"afl-report {item.sweep} --profile {combination.profile} --scale {combination.scale}{horizon}"
     parts = [f"# {item.title}", standing(combination, selection.all_runs, item.problems, item.fair), item.shows]
-    parts += [undecided_part(evidence), diverged_part(evidence, selection)]
+    parts += [undecided_part(evidence), partly_tuned_part(evidence), diverged_part(evidence, selection)]
     parts += item.build(page)
     if chosen := tuning_part(evidence):
         name = tuned.rpartition(".")[2]

@@ -11,7 +11,7 @@ from .item import Page, mean_text, number
 from .reached import Reached
 from .scores import Scores, agreement_between
 from .selection import Series, cell_label
-from .wording import cautious_ranking_text, leaders_text, noise_text, ranking_text, spread_text
+from .wording import cautious_ranking_text, compares, leaders_text, noise_text, ranking_text, spread_text
 
 _MEASURES = {
     "best": "best test accuracy",
@@ -38,10 +38,11 @@ def words(page: Page, found: list[Reached]) -> str:
     """Who leads by each measure, agreement with the published order, and what the seeds' noise leaves of it."""
     lines = []
     for measure, text in _MEASURES.items():
-        agreed = _agreement(found, measure) if measure in _PUBLISHED else ""
-        lines.append(measure_text(text, [getattr(one, measure) for one in found], agreed))
+        scores = [getattr(one, measure) for one in found]
+        agreed = _agreement(found, measure) if measure in _PUBLISHED and compares(scores) else ""
+        lines.append(measure_text(text, scores, agreed))
     lines += few_seeds(found)
-    if any(printed.place_of(one.cell) in printed.figure3() for one in found):
+    if any(printed.place_of(one.cell) in printed.figure3() for one in found if len(one.runs) > 1):
         real = [printed.is_real(one, page.combination) for one in found]
         if not all(real):
             lines.append(
@@ -164,7 +165,7 @@ def orders_part(page: Page, found: list[Reached]) -> str:
                 line.append(ranking_text(theirs.means(), theirs.lower))
                 line.append(number(agreement_between(ours.means(), theirs.means())))
             cells.append(line)
-    note = "≈: neighbours that differ, seed against seed, by no more than two standard errors."
+    note = "≈: neighbours that differ, seed against seed, by no more than two standard errors; =: equal means."
     return f"{page.folder.table('orders', headers, cells, 4)}\n{note}"
 
 

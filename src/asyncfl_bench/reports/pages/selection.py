@@ -48,7 +48,7 @@ class Coverage:
 
     expected   runs the sweep asks for; None when its file is not at hand
     missing    overrides of those without a run directory, the seeds of one setting together, and their number
-    more_seeds runs with seeds that the sweep does not list; they count like the others
+    more_seeds runs with seeds or tuned values that the sweep does not list; they count like the others
     left_out   runs no number of the page uses, with the reason
     """
 
@@ -81,17 +81,16 @@ def select(
 ) -> Selection:
     """Sorts ``runs`` into series and cells.
 
-    tuned   the setting of which every series and cell is to keep one value, see ``tuning.py``
-
     grids   the sweep's, {key: values} each; None: unknown, then every run counts and none is missing
-    Raises BenchError when runs of one series, cell and tuned value differ in more than their seed: no mean may mix
-    them.
+    tuned   the setting of which every series and cell is to keep one value, see ``tuning.py``
+    Raises BenchError when runs of one series and cell differ in more than their seed and tuned value: no mean may mix
+    them, and no choice is to be made among them.
     """
     wanted = {} if grids is None else _jobs(grids)
     left_out: list[tuple[Run, str]] = []
     measured: list[Run] = []
     present = set()
-    job_of = _finder(wanted)
+    job_of = _finder(wanted, tuned)
     for run in sorted(runs, key=lambda run: str(run.path)):
         place = job_of(run)
         present.add(place)
@@ -107,8 +106,12 @@ def select(
     for run in measured:
         series = Series(run.algorithm, tuple((key, run.value(key)) for key in variants.get(run.algorithm, ())))
         groups.setdefault((series, tuple(run.value(key) for key in cell_keys), run.value(tuned)), []).append(run)
+    of_cell: dict[tuple[Series, Cell], list[Run]] = {}
+    for (series, cell, _), group in groups.items():
+        of_cell.setdefault((series, cell), []).extend(group)
+    for place, group in of_cell.items():
+        _check_alike(group, place, (*cell_keys, tuned), folder)
     for group_place, group in groups.items():
-        _check_alike(group, group_place, cell_keys, folder)
         by_seed = {run.seed: run for run in group}  # of two runs of one seed the last by name: one result, not two
         left_out += [(run, "repeated") for run in group if by_seed[run.seed] is not run]
         chosen = sorted(by_seed.values(), key=lambda run: (len(str(run.seed)), str(run.seed)))
@@ -129,9 +132,10 @@ def select(
     return selection
 
 
-def of_sweep(runs: list[Run], grids: list[Grid] | None) -> list[Run]:
-    """Those that a sweep with these grids lists, whatever their seed; none where the grids are unknown."""
-    job_of = _finder(_jobs(grids or []))
+def of_sweep(runs: list[Run], grids: list[Grid] | None, tuned: str = STEP) -> list[Run]:
+    """Those that a sweep with these grids lists, whatever their seed and tuned value; none where the grids are
+    unknown."""
+    job_of = _finder(_jobs(grids or []), tuned)
     return [run for run in runs if job_of(run) is not None]
 
 
@@ -172,8 +176,8 @@ def _jobs(grids: list[Grid]) -> dict[tuple, list[tuple[str, str]]]:
     return jobs
 
 
-def _seedless(place: tuple) -> tuple:
-    return tuple(pair for pair in place if pair[0] != "seed")
+def _without(place: tuple, keys: tuple[str, ...]) -> tuple:
+    return tuple(pair for pair in place if pair[0] not in keys)
 
 
 def _missing(jobs: dict[tuple, list[tuple[str, str]]]) -> list[tuple[str, int]]:
@@ -184,14 +188,15 @@ def _missing(jobs: dict[tuple, list[tuple[str, str]]]) -> list[tuple[str, int]]:
     return [(f"{text} seed={','.join(of)}" if of else text, len(of) or 1) for text, of in seeds.items()]
 
 
-def _finder(wanted: dict[tuple, list[tuple[str, str]]]) -> Callable[[Run], tuple | None]:
-    """run -> which of the ``wanted`` jobs it is, with its own seed; None: no seed makes it one of them.
+def _finder(wanted: dict[tuple, list[tuple[str, str]]], tuned: str) -> Callable[[Run], tuple | None]:
+    """run -> which of the ``wanted`` jobs it is, with its own seed and tuned value; None: these make it none of them.
 
     Of two jobs that it could be the one that says more: beside a grid of ``K`` alone, one of ``K`` with ``kappa``.
     """
     key_sets = sorted(dict.fromkeys(tuple(key for key, _ in place) for place in wanted), key=len, reverse=True)
-    any_seed = {_seedless(place) for place in wanted}
-    return lambda run: next((p for keys in key_sets if _seedless(p := _place(run, keys)) in any_seed), None)
+    free = ("seed", tuned)
+    listed = {_without(place, free) for place in wanted}
+    return lambda run: next((p for keys in key_sets if _without(p := _place(run, keys), free) in listed), None)
 
 
 def _place(run: Run, keys: tuple[str, ...]) -> tuple:
@@ -199,10 +204,12 @@ def _place(run: Run, keys: tuple[str, ...]) -> tuple:
     return tuple((key, _normal(run.value(key))) for key in keys)
 
 
-def _check_alike(group: list[Run], place: tuple[Series, Cell, str], cell_keys: tuple[str, ...], folder: Path) -> None:
-    if apart := differing_keys(group):
+def _check_alike(group: list[Run], place: tuple[Series, Cell], keys: tuple[str, ...], folder: Path) -> None:
+    *cell_keys, tuned = keys
+    follows = {"algorithm.eta"} if tuned == STEP else set()  # c * sqrt(n / T)
+    if apart := [key for key in differing_keys(group) if key not in {tuned, *follows}]:
         shown = ", ".join(f"{key} ({' and '.join(sorted({run.value(key) for run in group}))})" for key in apart)
-        where = f"{place[0].label}, {cell_label(cell_keys, place[1])}"
+        where = f"{place[0].label}, {cell_label(tuple(cell_keys), place[1])}"
         raise BenchError(
             f"{folder}: runs of {where} differ in {shown}; no mean may mix them, so move one kind elsewhere"
         )

@@ -34,6 +34,7 @@ class Evidence:
     tuned        the setting that was chosen
     choices      what was chosen where several values were run
     undecided    (series, cell) with several values but no validation accuracy: left out
+    tried        how many values were run
     """
 
     cell_keys: tuple[str, ...]
@@ -42,6 +43,7 @@ class Evidence:
     diverged: dict[tuple[Series, Cell], int]
     choices: dict[tuple[Series, Cell], Choice]
     undecided: list[tuple[Series, Cell]]
+    tried: dict[tuple[Series, Cell], int]
 
     @property
     def cells(self) -> list[Cell]:
@@ -72,12 +74,13 @@ def tune(selection: Selection) -> Evidence:
     Only those values compete that have the most runs that ended well: one that diverges for some seeds must not win by
     the others. Of equal accuracies the smaller value wins.
     """
-    evidence = Evidence(selection.cell_keys, selection.tuned, {}, {}, {}, [])
+    evidence = Evidence(selection.cell_keys, selection.tuned, {}, {}, {}, [], {})
     places: dict[tuple[Series, Cell], list[str]] = {}
     for series, cell, value in [*selection.runs, *selection.diverged]:
         if value not in places.setdefault((series, cell), []):
             places[series, cell].append(value)
     for (series, cell), values in places.items():
+        evidence.tried[series, cell] = len(values)
         values.sort(key=lambda value: (float(value) if value != "-" else 0.0, value))
         chosen = values[0]
         if len(values) > 1:
@@ -93,7 +96,8 @@ def tune(selection: Selection) -> Evidence:
                 evidence.choices[series, cell] = Choice(chosen, known[chosen], tuple(values))
         if runs := selection.runs.get((series, cell, chosen), []):
             evidence.runs[series, cell] = runs
-        if lost := selection.diverged.get((series, cell, chosen), 0):
+        nothing = (series, cell) not in evidence.runs  # then every value diverged
+        if lost := sum(selection.diverged.get((series, cell, v), 0) for v in (values if nothing else [chosen])):
             evidence.diverged[series, cell] = lost
     return evidence
 
@@ -119,7 +123,7 @@ def _budget(run: Run) -> str | None:
     uploads, time = (run.settings.get(f"budget.{key}") for key in ("uploads", "virtual_time"))
     if uploads is not None:
         return f"{uploads} uploads"
-    return f"{float(str(time)):g} units of virtual time" if time is not None else None
+    return f"up to {float(str(time)):g} units of virtual time" if time is not None else None
 
 
 def _validation(runs: list[Run]) -> float | None:

@@ -11,10 +11,15 @@ from .scores import Scores, ranked
 from .selection import Series, cell_label
 
 
+def compares(found: Sequence[Scores]) -> bool:
+    """Whether some cell has two methods."""
+    return any(len(one.final) > 1 for one in found)
+
+
 def leaders_text(found: Sequence[Scores]) -> str:
     """``ACE leads in 3 of 4 cells, ACED leads in 1 of 4 cells (beyond noise over the next in 2)``."""
     compared = [one for one in found if len(one.final) > 1]
-    if not compared:
+    if not compares(found):
         return "there is nothing to lead: no cell has two methods"
     leaders = Counter(" tied with ".join(s.label for s in one.leaders) or "nobody" for one in compared)
     said = ", ".join(f"{label} leads in {count} of {len(compared)} cells" for label, count in leaders.most_common())
@@ -47,9 +52,10 @@ def ranking_text(means: Mapping[Series, float], lower: bool = False) -> str:
 
 
 def cautious_ranking_text(scores: Scores) -> str:
-    """``ACE > ACED ≈ CA2FL``: best first, ``≈`` where neighbours differ by no more than the seeds' noise."""
-    signs = {"larger": " > ", "noise": " ≈ ", "unknown": " > "}
-    after = [signs[pair.verdict] for _, _, pair in scores.neighbours]
+    """``ACE > ACED ≈ CA2FL = FedBuff``: best first, ``≈`` where neighbours differ by no more than the seeds' noise,
+    ``=`` where their means are equal."""
+    signs, means = {"larger": " > ", "noise": " ≈ ", "unknown": " > "}, scores.means()
+    after = [" = " if means[a] == means[b] else signs[pair.verdict] for a, b, pair in scores.neighbours]
     return "".join(series.label + sign for series, sign in zip(scores.ranking, [*after, ""], strict=True))
 
 
