@@ -53,6 +53,15 @@ ITEMS = (
         curve_parts,
     ),
     _item(
+        "figure3_shared_model",
+        "figure 3 for Synthetic(1,1) with one linear model for all clients",
+        "Figure 3 as figure2_shared_model reads the data: all clients share one linear model and only their inputs "
+        f"differ. {_OPEN} Runs of figure2_shared_model are those of P = 0.1, and are used where they exist.",
+        _BY_P,
+        suspension_parts,
+        ("figure2_shared_model",),
+    ),
+    _item(
         "figure3",
         "figures 3 and 5 to 14: best accuracy and speed against the probability of suspension",
         "The paper draws the best test accuracy within 300 s and the time to 90 % of it against P = 0 to 0.9, and the "
