@@ -136,6 +136,14 @@ def test_what_a_profile_searches_is_that_of_the_papers_also_when_several_are_nam
     assert {tuple(grid["paper"]) for grid in figure2} == {("asyncfeded/synthetic", "asyncfeded/femnist")}
 
 
+def test_one_value_of_a_setting_that_only_the_swept_algorithm_has_narrows_a_sweep(tmp_path):
+    words = ["sweep=asyncfeded/table1", "paper=asyncfeded/synthetic", "scale=smoke", "progress=false"]
+    answer = afl_run(*words, "algorithm.mu=0.01", "client.weight_decay=1e-4")
+    assert answer.returncode == 0 and answer.stderr.startswith("1 runs, 0 of them"), answer.stderr
+    again = afl_run(*words, "algorithm.mu=0.01,0.5", "client.weight_decay=0.0001")
+    assert again.stderr.startswith("2 runs, 1 of them finished already"), again.stderr
+
+
 def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
     import shutil
 

@@ -22,6 +22,7 @@ from .composing import (
     swept_keys,
 )
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
+from .grids import parsed
 
 HYDRA_FLAGS = (
     "--cfg",
@@ -155,12 +156,22 @@ def _multirun(overrides: list[str]) -> int:
         places = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
     group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
-        code = _hydra(["-m", *overrides, *places, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
+        code = _hydra(["-m", *map(_listed, overrides), *places, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if code == EXIT_INTERRUPTED:
         print("afl-run: stopped; the same command goes on where it was", file=sys.stderr)
     return code
+
+
+def _listed(text: str) -> str:
+    """One value of a group's setting as a list of one. Hydra applies a single value before the sweep has chosen the
+    groups, as to an algorithm that does not have the setting; lists it leaves to the jobs."""
+    override, (key, _, value) = parsed(text), text.partition("=")
+    special = override.is_sweep_override() or override.is_add() or override.is_force_add() or override.is_delete()
+    if special or "." not in key or key.startswith("hydra.") or not isinstance(override.value(), int | float | str):
+        return text
+    return f"{key}=choice({value})" if value else text
 
 
 def _hydra(arguments: list[str]) -> int:
