@@ -46,7 +46,7 @@ def _check_horizon(settings: Settings) -> None:
     if settings.choices.get("horizon") != "long":
         return
     fair = settings.choices.get("profile") == "fair"
-    check(not fair, "horizon", "long", "standard with profile=fair, which has 20 000 uploads for all already")
+    check(not fair, "horizon", "long", "standard with profile=fair, whose budget is the same for all already")
 
 
 def _clock_and_clients(settings: Settings) -> None:

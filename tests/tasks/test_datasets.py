@@ -269,7 +269,7 @@ def test_synthetic_inputs_have_the_published_variances():
     np.testing.assert_allclose(x.var(0), np.arange(1, 61) ** -1.2, rtol=0.15)
 
 
-def test_synthetic_alpha_spreads_the_models_and_beta_the_inputs():
+def test_synthetic_beta_spreads_the_inputs():
     def spread_of_centres(beta):
         data = synthetic(60, alpha=0.0, beta=beta, max_samples=60)
         return np.std([data.x_train[part].mean() for part in data.natural])
@@ -277,6 +277,12 @@ def test_synthetic_alpha_spreads_the_models_and_beta_the_inputs():
     # a client's mean input is B_i plus the mean of 60 normal centres: its spread is sqrt(beta^2 + 1/60)
     assert spread_of_centres(0.0) == pytest.approx(np.sqrt(1 / 60), rel=0.3)
     assert spread_of_centres(3.0) == pytest.approx(3.0, rel=0.3)
+
+
+def test_synthetic_alpha_changes_no_sample_since_it_raises_all_classes_alike():
+    narrow, wide = synthetic(30, alpha=0.0, max_samples=500), synthetic(30, alpha=5.0, max_samples=500)
+    np.testing.assert_array_equal(narrow.x_train, wide.x_train)
+    np.testing.assert_array_equal(narrow.y_train, wide.y_train)
 
 
 def test_a_synthetic_client_is_the_same_among_few_and_many():

@@ -20,7 +20,7 @@ FEATURES, CLASSES = 60, 10
 @dataclass
 class SyntheticConfig:
     """
-    alpha        spread of the clients' linear models, >= 0
+    alpha        spread of the means of the clients' linear models, >= 0; it changes no sample (see below)
     beta         spread of the clients' inputs, >= 0
     clients      how many clients are made; null makes as many as the run has
     max_samples  cap on a client's samples before the split; null for none, as published
@@ -56,6 +56,8 @@ class Synthetic:
 
     Client i    u_i ~ N(0, alpha), B_i ~ N(0, beta); W_i (60, 10) and b_i (10,) ~ N(u_i, 1); v_i (60,) ~ N(B_i, 1)
     Sample      x ~ N(v_i, diag(j^-1.2)), j = 1 .. 60;  y = argmax softmax(x W_i + b_i)
+    Alpha       u_i adds u_i (sum of x + 1) to every class alike, so no label depends on it: whatever alpha is, the models
+                differ as much as W_i and b_i with variance 1 do
     Shared      with shared_model one W and b ~ N(0, 1) for all
     Size        size_factor (floor(LogNormal(4, 2)) + 50), capped at max_samples; floor((1 - test_share) size) to train
     Source      Li et al. 2020, FedProx, arXiv:1812.06127, section 5.1 and the authors' generator. As in that generator
