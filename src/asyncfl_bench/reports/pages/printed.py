@@ -15,7 +15,10 @@ from .selection import Cell, Series
 
 # whose data and model the published numbers were measured on, by protocol
 PROBLEMS = {
-    "asyncfeded/synthetic": ("synthetic_1_1 with mlp", "synthetic_1_1_shared with mlp"),  # two readings of one text
+    "asyncfeded/synthetic": (
+        "synthetic_1_1 with mlp",
+        "synthetic_1_1_redrawn with mlp",
+    ),  # the published draw, and others
     "asyncfeded/femnist": ("femnist with cnn_one_pool",),
     "asyncfeded/shakespeare": ("shakespeare with lstm",),
 }
