@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -80,9 +81,9 @@ def test_without_a_usable_checkpoint_the_command_starts_over_and_resume_refuses(
     words, directory, whole = interrupted(tmp_path)
     (directory / "checkpoint.pt").write_bytes(b"broken")
     (directory / "checkpoint.pt.previous").unlink()
-    refused = run([f"resume={directory}"])
-    assert refused.summary["exit_status"] == "failed"
-    assert "checkpoint.pt: not a readable checkpoint" in refused.summary["error"]
+    with pytest.raises(BenchError, match="checkpoint.pt: not a readable checkpoint"):
+        run([f"resume={directory}"])
+    assert not (directory / "summary.json").exists()
     result = run([*words, "output_dir=cut"])
     assert "starting from the beginning" in capfd.readouterr().err
     assert result.ok
@@ -171,8 +172,36 @@ def test_a_trace_that_was_not_kept_from_the_start_is_refused_and_nothing_is_lost
     (directory / "summary.json").unlink()
     before = (directory / "metrics.jsonl").read_bytes()
     with pytest.raises(BenchError, match="trace=true was not set from the start"):
-        raise BenchError(run([f"resume={directory}", "trace=true", "budget.server_iterations=40"]).summary["error"])
+        run([f"resume={directory}", "trace=true", "budget.server_iterations=40"])
     assert (directory / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_run_does_not_go_on_with_other_samples(tmp_path):
+    words = [
+        "dataset=femnist",
+        "model=softmax",
+        f"data_dir={tmp_path}",
+        "n_clients=2",
+        "algorithm=asgd",
+        "delay=exponential",
+    ]
+    words += [f"output_dir={tmp_path}/runs"]
+
+    def samples(seed):
+        rng = np.random.default_rng(seed)
+        x, y = rng.integers(0, 256, (60, 28, 28), dtype=np.uint8), rng.integers(0, 62, 60)
+        np.savez(tmp_path / "femnist.npz", x=x, y=y, client=np.repeat(np.arange(2), 30))
+
+    samples(0)
+    short = run([*words, "budget.server_iterations=4"])
+    samples(1)
+    resumed = [f"resume={short.directory}", f"data_dir={tmp_path}", "budget.server_iterations=8"]
+    with pytest.raises(BenchError, match=r"began with other samples than are there now \(femnist.npz\)"):
+        run(resumed)
+    assert json.loads((short.directory / "summary.json").read_text())["exit_status"] == "ok"  # a refusal costs nothing
+    samples(0)
+    assert run(resumed).summary["used"]["server_iterations"] == 8
+    assert run(resumed).summary["data_digest"] == short.summary["data_digest"]
 
 
 @pytest.mark.parametrize(("part", "value"), [("rule", {}), ("model_d", torch.zeros(3))])
@@ -181,8 +210,9 @@ def test_a_checkpoint_whose_content_does_not_fit_is_named_without_a_stack_trace(
     saved = torch.load(directory / "checkpoint.pt", weights_only=True)
     saved["state"][part] = value
     torch.save(saved, directory / "checkpoint.pt")
-    error = run([f"resume={directory}", "budget.server_iterations=90"]).summary["error"]
-    assert "checkpoint.pt: does not fit this run" in error and not (directory / "error.txt").exists()
+    with pytest.raises(BenchError, match="checkpoint.pt: does not fit this run"):
+        run([f"resume={directory}", "budget.server_iterations=90"])
+    assert not (directory / "error.txt").exists()
 
 
 def test_a_checkpoint_of_another_contract_or_after_lost_lines_gives_way_to_the_one_before(tmp_path, capsys):

@@ -130,7 +130,10 @@ def closing_line(result) -> str:
     summary, status = result.summary, result.summary["exit_status"]
     used = summary["used"]
     if status == "ok":
-        said = "already complete (rerun=true runs it again)" if summary.get("already_complete") else "done"
+        said = "done"
+        if summary.get("already_complete"):
+            source = summary.get("data_source")
+            said = f"already complete{f' with {source}' if source else ''} (rerun=true runs it again)"
         final, best = (100 * summary[which]["test/accuracy"] for which in ("final", "best"))
         return (
             f"{summary['name']}: {said}, test accuracy {final:.1f} % (best {best:.1f} %) "

@@ -76,6 +76,9 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
         except Diverged as problem:
             status, error = "diverged", str(problem)
         except BenchError as problem:
+            if not run.begun:  # what is in the directory stays as it is
+                world.executor.close()
+                raise
             error = str(problem)
         except OSError as problem:
             error = f"{problem.filename or run_directory.path}: {problem.strerror or problem}"

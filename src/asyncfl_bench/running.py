@@ -64,6 +64,7 @@ class Run:
         world.diagnostics.open(directory)
         world.simulation.observers += [world.diagnostics, self.arrivals, self.steps, _AtIterations(self)]
         self.progress: Progress | None = None
+        self.begun = False  # until then nothing in the directory has been touched
 
     def wall_time(self) -> float:
         """Seconds this run has taken, those before an interruption included."""
@@ -73,6 +74,7 @@ class Run:
         """Goes on from a checkpoint if there is one, else writes the run's first files."""
         settings, directory = self.settings, self.directory
         resumed = checkpoint.exists(directory.checkpoint_path) and not settings.root.rerun and self._resume()
+        self.begun = True
         directory.remove_summary()
         directory.write_config(_yaml(settings.tree))
         if not resumed:
@@ -216,6 +218,7 @@ class Run:
         world = self.world
         self._checkpoint_iteration = world.simulation.counters.iteration
         state = {
+            "data": world.task.digest,
             "simulation": world.simulation.state_dict(),
             "rule": world.rule.state_dict(),
             "executor": world.executor.state_dict(),
@@ -243,6 +246,9 @@ class Run:
         try:
             lines = self.directory.metrics.complete_lines()
             state, remarks = checkpoint.load(self.directory.checkpoint_path, identity, CONTRACT, lines)
+            if state.get("data", self.world.task.digest) != self.world.task.digest:
+                source = self.world.task.source or self.settings.choices.get("dataset")
+                raise BenchError(f"{self.directory.path}: began with other samples than are there now ({source})")
             if self._trace is not None and state["trace"] is None:
                 raise BenchError(f"{self.directory.path}: trace=true was not set from the start, so it would have gaps")
             if not at_least(state["diagnostics"]["settings"], self._diagnostics()):
@@ -305,6 +311,7 @@ class Run:
             "seed": settings.root.seed,
             "parameters": world.task.flat.d,
             "data_source": world.task.source,
+            "data_digest": world.task.digest,
             "final": self.last,
             "best": self.best,
             "diagnostics": self._diagnostics(),

@@ -41,6 +41,7 @@ class Task:
         self.augment = augment
         self.clients = ClientTable(np.array([len(samples) for samples in partition], dtype=np.int64))
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
+        self.digest = data.digest()
         self.device = torch.device(device)
         self._x_train, self._y_train = self._on_device(data.x_train), self._on_device(data.y_train)
         self._judged = {"test": (self._on_device(data.x_test), self._on_device(data.y_test))}
