@@ -81,7 +81,7 @@ def test_without_a_usable_checkpoint_the_command_starts_over_and_resume_refuses(
     words, directory, whole = interrupted(tmp_path)
     (directory / "checkpoint.pt").write_bytes(b"broken")
     (directory / "checkpoint.pt.previous").unlink()
-    with pytest.raises(BenchError, match="checkpoint.pt: not a readable checkpoint"):
+    with pytest.raises(BenchError, match=r"checkpoint\.pt: not a readable checkpoint"):
         run([f"resume={directory}"])
     assert not (directory / "summary.json").exists()
     result = run([*words, "output_dir=cut"])
@@ -210,7 +210,7 @@ def test_a_checkpoint_whose_content_does_not_fit_is_named_without_a_stack_trace(
     saved = torch.load(directory / "checkpoint.pt", weights_only=True)
     saved["state"][part] = value
     torch.save(saved, directory / "checkpoint.pt")
-    with pytest.raises(BenchError, match="checkpoint.pt: does not fit this run"):
+    with pytest.raises(BenchError, match=r"checkpoint\.pt: does not fit this run"):
         run([f"resume={directory}", "budget.server_iterations=90"])
     assert not (directory / "error.txt").exists()
 
