@@ -51,6 +51,12 @@ def test_the_command_line_narrows_a_union_where_it_applies(words, expected):
     assert [" ".join(job) for job in jobs_of(grids)] == expected
 
 
+def test_a_value_no_grid_lists_joins_the_grid_that_varies_its_key():
+    grids = [{"epochs": "10"}, {"epochs": "5,10,15", "kappa": "0"}]  # adaptive K, and constant ones
+    jobs = jobs_of(laid_out({}, grids, ["epochs=choice(10,30)"]))
+    assert [" ".join(job) for job in jobs] == ["epochs=10", "epochs=10 kappa=0", "epochs=30 kappa=0"]
+
+
 def test_figure_2_is_five_algorithms_by_four_settings_by_five_seeds():
     (grid,) = sweep_grids(["sweep=ace/figure2"])
     assert grid["algorithm"] == ["ace", "ca2fl", "fedbuff", "delay_adaptive_asgd", "asgd"]

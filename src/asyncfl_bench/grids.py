@@ -37,7 +37,7 @@ def laid_out(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], argu
     params     key -> comma-separated values, part of every grid
     grids      the same for parts of the union that have keys of their own, for example one algorithm's threshold
     arguments  overrides of the command line. A key that only some grids have applies to those: its values choose among
-               theirs, and values no grid lists join the first. Any other key applies to all.
+               theirs, and values no grid lists join the one that lists most of them. Any other key applies to all.
     """
     union = [{key: values_of(parsed(f"{key}={v}")) for key, v in {**params, **grid}.items()} for grid in grids or [{}]]
     for text in arguments:
@@ -49,8 +49,9 @@ def laid_out(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], argu
             continue
         listed = {value for grid in owners for value in grid[key]}
         new = [value for value in values if value not in listed]
-        for place, grid in enumerate(owners):
-            grid[key] = [value for value in values if value in grid[key]] + (new if place == 0 else [])
+        widest = max(owners, key=lambda grid: len(grid[key]))
+        for grid in owners:
+            grid[key] = [value for value in values if value in grid[key]] + (new if grid is widest else [])
     return [grid for grid in union if all(grid.values())]
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from reports.making import rows_of, write_run
 
+from asyncfl_bench import run
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.pages.frame import Combination
@@ -257,6 +258,36 @@ def test_figure_4_sets_one_adaptive_k_beside_every_constant_one_and_follows_k(tm
     against = rows_of(text, "cell | constant K")
     assert against[2][1:4] == ["10", "+20.00 ± 0.00", "beyond noise"]
     assert "AsyncFedED, K = adaptive leads in 2 of 2 cells" in text
+
+
+def test_figure_4_mixes_no_two_kinds_of_adaptive_k(tmp_path):
+    folder = tmp_path / "runs/asyncfeded/figure4/paper-small"
+    for kappa in (0.5, 1.0):
+        write(folder, "asyncfeded", 0, (0.1, 0.9), rule={"kappa": kappa}, client={"local_epochs": 10})
+    with pytest.raises(BenchError, match=r"adaptive K with algorithm\.kappa=0\.5 and 1\.0, protocol Synthetic"):
+        constant = {"client.local_epochs": ["5"], "algorithm.kappa": ["0.0"]}
+        adaptive = grid(["asyncfeded"], **{"client.local_epochs": ["10"]})
+        page(tmp_path, "figure4", [adaptive, grid(["asyncfeded"], **constant)])
+
+
+def test_runs_with_settings_of_their_own_are_not_called_the_papers(tmp_path):
+    words = ["sweep=asyncfeded/figure2", "paper=asyncfeded/synthetic", "algorithm=fedavg", "seed=0"]
+    runs = tmp_path / "runs/asyncfeded/figure2/paper-paper"
+    own = ["model.hidden=[4]", "budget.virtual_time=4", "dataset.max_samples=60", "client.batch_size=5"]
+    run([*words[1:], *own, f"hydra.run.dir={runs}/fedavg-seed0"])
+    assert main(["asyncfeded/figure2", "--runs", f"{tmp_path}/runs", "--out", f"{tmp_path}/out"]) == 0
+    text = (tmp_path / "out/asyncfeded/figure2/paper-paper/README.md").read_text()
+    assert "**Settings of these runs' own, not the paper's experiment** (synthetic_1_1 with mlp)" in text
+    for said in ("`model.hidden` is [4] instead of [128, 64]", "`budget.virtual_time` is 4.0 instead of 300.0"):
+        assert said in text
+    assert "Scale: the paper's" not in text
+    assert not (tmp_path / "out/asyncfeded/figure2/paper-paper/published_difference.csv").exists()
+
+
+def test_a_page_for_a_profile_that_is_none_is_refused_with_what_there_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["asyncfeded/figure2", "--profile", "good"]) == 2
+    assert "--profile good: must be one of fair, paper" in capsys.readouterr().err
 
 
 def table1(root: Path, accuracies: dict[float, float]) -> str:

@@ -72,7 +72,7 @@ class Data:
         for array in (self.x_train, self.y_train, self.x_test, self.y_test):
             hashed.update(str(array.shape).encode())
             if array.dtype.kind in "iu":
-                hashed.update(np.ascontiguousarray(array))
+                hashed.update(np.ascontiguousarray(array).data)
         return hashed.hexdigest()
 
 

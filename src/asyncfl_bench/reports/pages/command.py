@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ... import composing
 from ...errors import BenchError, ConfigError, did_you_mean
+from ..load import flatten
 from .frame import Combination
 from .item import Item
 from .make import ITEMS, NoRuns, combinations, make_page
@@ -55,11 +56,14 @@ def write_pages(items: list[Item], runs: Path, out: Path, wanted: dict[str, str]
     wanted   profile, scale, horizon: only these
     Returns the exit code: 0, or 1 when a page failed. Raises NoPage when there are no runs for any of them.
     """
+    for key, value in wanted.items():
+        if value not in composing.options(key):
+            raise NoPage(f"--{key} {value}: must be one of {', '.join(composing.options(key))}")
     jobs = [(item, one) for item in items for one in combinations(runs, item) if _matches(one, wanted)]
     code, empty = 0, 0
     for item, combination in jobs:
         try:
-            print(f"written: {make_page(item, combination, runs, out, sweep_grids)}")
+            print(f"written: {make_page(item, combination, runs, out, sweep_grids, _settings)}")
         except NoRuns:  # of a page that only borrows: there is nothing wrong with the lender
             empty += 1
         except BenchError as error:
@@ -90,3 +94,7 @@ def sweep_grids(overrides: list[str]) -> list[Grid] | None:
     return [
         {key: values for key, values in grid.items() if key not in chosen} for grid in composing.sweep_grids(overrides)
     ]
+
+
+def _settings(overrides: list[str]) -> dict[str, object]:
+    return flatten(composing.compose(overrides).tree)

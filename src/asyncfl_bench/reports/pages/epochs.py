@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from ...errors import BenchError
 from ..load import Run
 from ..table import mean_and_std
 from . import looks
@@ -20,7 +21,7 @@ from .panels import Panel, draw_panels
 from .racing import TARGET_TEXT, few_seeds, limits_text, measure_text, measured_table
 from .reached import TIME, Reached, reached
 from .scores import Scores
-from .selection import Series, cell_label
+from .selection import Cell, Series, cell_label
 from .statistics import paired
 
 KAPPA, EPOCHS = "algorithm.kappa", "client.local_epochs"
@@ -43,7 +44,8 @@ def epochs_parts(page: Page) -> list[str]:
 
 
 def _renamed(page: Page):
-    """The same runs with K as their only variant: a constant one, or ``adaptive`` whatever kappa a data set has."""
+    """The same runs with K as their only variant: a constant one, or ``adaptive`` whatever kappa a data set has.
+    BenchError when one data set has several."""
 
     def name(series: Series) -> Series:
         kappa, epochs = series.of(KAPPA), series.of(EPOCHS) or "?"
@@ -51,6 +53,15 @@ def _renamed(page: Page):
         return Series(series.algorithm, ((EPOCHS, epochs if constant else ADAPTIVE),))
 
     evidence = page.evidence
+    settings: dict[tuple[Series, Cell], Series] = {}
+    for series, cell in evidence.runs:
+        other = settings.setdefault((name(series), cell), series)
+        if other != series:
+            where = cell_label(page.evidence.cell_keys, cell)
+            raise BenchError(
+                f"{page.item.sweep}: adaptive K with {KAPPA}={other.of(KAPPA)} and {series.of(KAPPA)}, {where}; a page "
+                "is about one of them, so move the other's runs elsewhere"
+            )
     return dataclasses.replace(
         evidence,
         runs={(name(series), cell): runs for (series, cell), runs in evidence.runs.items()},

@@ -33,6 +33,14 @@ class PageFolder:
         (self.path / f"{name}.tex").write_text(latex(headers, cells, words), encoding="utf-8")
         return f"{markdown(headers, cells, words)}\n[CSV]({name}.csv) · [LaTeX]({name}.tex)\n"
 
+    def rows(self, name: str, data: list[dict]) -> str:
+        """Writes ``<name>.csv``, for numbers that are too many for the page, and returns the link to it."""
+        import pandas as pd
+
+        frame = pd.DataFrame(data)
+        frame.to_csv(self.path / f"{name}.csv", index=False, lineterminator="\n", float_format="%.10g")
+        return f"[CSV]({name}.csv)"
+
     def figure(self, name: str, figure: Figure, alt: str, vector: bool = False) -> str:
         """Writes the figure and returns the Markdown that shows it."""
         png = save(figure, self.path / name, vector)

@@ -37,11 +37,17 @@ class Combination:
         return cls(*words) if 2 <= len(words) <= 3 and all(words) else None
 
 
-def standing(combination: Combination, runs: list[Run], problems: tuple[str, ...], fair: str) -> str:
-    """What these runs are, beside the paper's ``problems``: the sentence on top of a page. fair: of that profile."""
+def standing(
+    combination: Combination, runs: list[Run], problems: tuple[str, ...], fair: str, changed: dict[str, str]
+) -> str:
+    """What these runs are, beside the paper's ``problems``: the sentence on top of a page. fair: of that profile.
+    changed: what they have set otherwise than their sweep."""
     found = [f"{run.choices.get('dataset', '?')} with {run.choices.get('model', '?')}" for run in runs]
     what = _listed(found)
-    if combination.scale == "paper" and set(found) <= set(problems):
+    if combination.scale == "paper" and changed:
+        said = "; ".join(f"`{key}` is {value}" for key, value in changed.items())
+        text = f"**Settings of these runs' own, not the paper's experiment** ({what}): {said}."
+    elif combination.scale == "paper" and set(found) <= set(problems):
         text = f"**Scale: the paper's** ({what})."
     elif combination.scale == "smoke":
         text = f"**A smoke test** ({what}): it shows that the sweep and this page work. Its numbers mean nothing."

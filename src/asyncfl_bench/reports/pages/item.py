@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..load import Run
 from ..table import mean_and_std
@@ -52,6 +52,7 @@ class Page:
     combination: Combination
     evidence: Evidence
     folder: PageFolder
+    changed: dict[str, str] = field(default_factory=dict)  # settings that are neither the sweep's nor the paper's
 
     def final(self, series: Series, cell: Cell) -> tuple[float, float, int]:
         """Mean and sample deviation of the final test accuracy in percent, and the number of seeds."""

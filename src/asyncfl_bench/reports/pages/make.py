@@ -9,6 +9,7 @@ from ...errors import BenchError
 from ..load import Run, find_run_directories, load_run
 from .ace import ITEMS as ACE_ITEMS
 from .asyncfeded import ITEMS as ASYNCFEDED_ITEMS
+from .changed import SettingsOf, changed_settings
 from .folder import PageFolder
 from .frame import (
     Combination,
@@ -40,10 +41,18 @@ def combinations(runs: Path, item: Item) -> list[Combination]:
     return [one for one in found if one is not None]
 
 
-def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids_of: GridsOf) -> Path:
+def make_page(
+    item: Item,
+    combination: Combination,
+    runs: Path,
+    out: Path,
+    grids_of: GridsOf,
+    settings_of: SettingsOf | None = None,
+) -> Path:
     """Writes ``<out>/<sweep>/<combination>/README.md`` with its figures and tables and returns its path.
 
-    runs      folder that holds ``<sweep>/<combination>/``
+    runs         folder that holds ``<sweep>/<combination>/``
+    settings_of  tells at the paper's scale whether runs have settings of their own; without it none is looked for
     Raises BenchError when no run ended well or runs of one cell were configured differently, NoRuns when there is none.
     """
     source = runs / item.sweep / combination.folder
@@ -70,11 +79,15 @@ def make_page(item: Item, combination: Combination, runs: Path, out: Path, grids
         raise BenchError(f"{source}: no run to show: {len(loaded)} found, all {' or '.join(reasons)}")
     evidence = tune(selection)
     target = out / item.sweep / combination.folder
-    page = Page(item, combination, evidence, PageFolder(target))
+    changed = {}
+    if settings_of is not None and grids is not None and combination.scale == "paper":
+        changed = changed_settings(selection, grids, overrides, settings_of)
+    page = Page(item, combination, evidence, PageFolder(target), changed)
     runs_command = " ".join(["afl-run", "-m", *overrides])
     horizon = f" --horizon {combination.horizon}" if combination.horizon else ""
     page_command = f"afl-report {item.sweep} --profile {combination.profile} --scale {combination.scale}{horizon}"
-    parts = [f"# {item.title}", standing(combination, selection.all_runs, item.problems, item.fair), item.shows]
+    stands = standing(combination, selection.all_runs, item.problems, item.fair, changed)
+    parts = [f"# {item.title}", stands, item.shows]
     parts += [undecided_part(evidence), partly_tuned_part(evidence), diverged_part(evidence, selection)]
     parts += item.build(page)
     if chosen := tuning_part(evidence):

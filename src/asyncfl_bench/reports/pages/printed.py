@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from .frame import Combination
+from .item import Page
 from .looks import WEIGHT
 from .published import published
 from .reached import Reached
@@ -75,10 +75,10 @@ def place_of(cell: Cell) -> tuple[str, float]:
     return cell[0], float(cell[1])
 
 
-def is_real(one: Reached, combination: Combination) -> bool:
+def is_real(one: Reached, page: Page) -> bool:
     """Whether the cell's runs are on the paper's own kind of data and model, at its size and with its settings."""
     found = {f"{run.choices.get('dataset')} with {run.choices.get('model')}" for of in one.runs.values() for run in of}
-    as_printed = combination.profile == combination.scale == "paper"
+    as_printed = page.combination.profile == page.combination.scale == "paper" and not page.changed
     return as_printed and len(found) == 1 and found <= set(PROBLEMS.get(one.cell[0], ()))
 
 

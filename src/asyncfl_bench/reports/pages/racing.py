@@ -43,7 +43,7 @@ def words(page: Page, found: list[Reached]) -> str:
         lines.append(measure_text(text, scores, agreed))
     lines += few_seeds(found)
     if any(printed.place_of(one.cell) in printed.figure3() for one in found if len(one.runs) > 1):
-        real = [printed.is_real(one, page.combination) for one in found]
+        real = [printed.is_real(one, page) for one in found]
         if not all(real):
             lines.append(
                 "- **The published order was measured on other data, models or settings** than "
@@ -93,9 +93,9 @@ def _published(one: Reached, measure: str) -> Scores | None:
 
 
 def measured_table(page: Page, name: str, found: list[Reached]) -> str:
-    """One row per cell and method."""
+    """One row per cell and method, and a file with one row per run."""
     headers = ["cell", "algorithm", "best [%]", "time to 90 %", "common target [%]", "time to it", "uploads", "seeds"]
-    cells, data = [], []
+    cells, data, by_seed = [], [], []
     for one in found:
         for series in one.runs:
             best, share, target, uploads = (
@@ -105,12 +105,18 @@ def measured_table(page: Page, name: str, found: list[Reached]) -> str:
             line = [label, series.label, mean_text(*mean_and_std(best)), time_text(share)]
             line += [f"{one.target:.1f}", time_text(target), mean_text(*mean_and_std(uploads), 0), str(len(best))]
             cells.append(line)
-            row: dict[str, object] = dict(zip(page.evidence.cell_keys, one.cell, strict=True))
-            row |= {"algorithm": series.algorithm, **dict(series.variant), "limit": one.limit}
+            place: dict[str, object] = dict(zip(page.evidence.cell_keys, one.cell, strict=True))
+            place |= {"algorithm": series.algorithm, **dict(series.variant)}
+            row = place | {"limit": one.limit}
             for key, values in (("best_percent", best), ("time_to_90", share), ("time_to_target", target)):
                 row |= dict(zip((key, f"{key}_std"), mean_and_std(values), strict=True))
+            for seed, uploaded in one.uploads.final[series].items():
+                scores = {"best_percent": one.best, "time_to_90": one.to_share, "time_to_target": one.to_target}
+                reached = {key: score.final[series].get(seed) for key, score in scores.items()}
+                by_seed.append(place | {"seed": seed} | reached | {"uploads": uploaded})
             data.append(row | {"target_percent": one.target, "uploads": mean_and_std(uploads)[0], "seeds": len(best)})
-    return page.folder.table(name, headers, cells, 2, data)
+    table = page.folder.table(name, headers, cells, 2, data)
+    return f"{table}\nRun by run: {page.folder.rows(f'{name}_by_seed', by_seed)}\n"
 
 
 def time_text(values: list[float]) -> str:
@@ -128,7 +134,7 @@ def published_parts(page: Page, found: list[Reached]) -> list[str]:
     of_cells = [one for one in found if printed.place_of(one.cell) in printed.figure3()]
     if not of_cells:
         return []
-    real = [one for one in of_cells if printed.is_real(one, page.combination)]
+    real = [one for one in of_cells if printed.is_real(one, page)]
     seconds = ", ".join(
         f"{value:g} s under protocol {cell_label(('paper',), (paper,)).partition(' ')[2]}"
         for paper, value in printed.startup_seconds().items()

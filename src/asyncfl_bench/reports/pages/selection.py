@@ -139,6 +139,11 @@ def of_sweep(runs: list[Run], grids: list[Grid] | None, tuned: str = STEP) -> li
     return [run for run in runs if job_of(run) is not None]
 
 
+def finder(grids: list[Grid], tuned: str = STEP) -> Callable[[Run], tuple[tuple[str, object], ...] | None]:
+    """run -> (key, value) of every key the sweep gives it, whatever its seed and tuned value; None: not in it."""
+    return _finder(_jobs(grids), tuned)
+
+
 def cell_label(cell_keys: tuple[str, ...], cell: Cell) -> str:
     return ", ".join(looks.setting(key, value) for key, value in zip(cell_keys, cell, strict=True))
 

@@ -55,7 +55,7 @@ def _curves(page: Page, found: list[Reached]) -> list[str]:
     parts = []
     for p in dict.fromkeys(one.cell[1] for one in found):
         of_p = [one for one in found if one.cell[1] == p]
-        real = {one.cell: printed.is_real(one, page.combination) for one in of_p}
+        real = {one.cell: printed.is_real(one, page) for one in of_p}
         panels, apart = [], []
         name = f"curves_p{p}".replace(".", "_")
         for one in of_p:
@@ -124,7 +124,7 @@ def _published_line(page: Page, series: Series, found: list[Reached], measure: s
     return [
         (float(one.cell[1]), getattr(theirs, measure))
         for one in found
-        if printed.is_real(one, page.combination)
+        if printed.is_real(one, page)
         and (theirs := printed.figure3().get(printed.place_of(one.cell), {}).get(printed.bare(series)))
     ]
 
