@@ -68,7 +68,13 @@ def test_speeches_lose_accents_and_line_breaks_and_spell_out_ligatures(tmp_path)
     assert text_of(data.x_train[0]) == ("Caesar--renowned OEdipus... " + LONG)[:80]
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"play": "P", "speaker": "A"}', '{"play": 1, "speaker": "A", "text": 2}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("{", "[]", '{"play": "P", "speaker": "A"}', '{"play": "P", "speaker": "A", "text": 2}'),
+        '{"play": null, "speaker": "A", "text": "B"}',
+    ],
+)
 def test_a_line_that_is_no_speech_is_refused_by_its_number(tmp_path, line):
     write_speeches(tmp_path, ("P", "A", LONG))
     with open(tmp_path / "shakespeare-speeches.jsonl", "a") as file:
@@ -79,6 +85,14 @@ def test_a_line_that_is_no_speech_is_refused_by_its_number(tmp_path, line):
 
 def leaf(text):
     return {"x": [text[i : i + 80] for i in range(len(text) - 80)], "y": list(text[80:])}
+
+
+def test_speeches_that_are_all_too_short_are_named_with_what_a_role_needs(tmp_path):
+    (tmp_path / "shakespeare-speeches.jsonl").write_text('{"play": "P", "speaker": "A", "text": "short"}')
+    with pytest.raises(
+        DataError, match=r"speeches\.jsonl \(a role needs more than 80 characters\): there are no samples"
+    ):
+        shakespeare(tmp_path)
 
 
 def test_leafs_json_comes_before_speeches_and_an_archive_before_both(tmp_path):

@@ -59,7 +59,7 @@ def _file(data_dir: Path) -> Path:
         from . import sources  # here only: with the file there is no need of them
 
         if files := sources.leaf_files(folder):
-            return pooled(sources.leaf_parts(files, _from_leaf), "json files of LEAF's")
+            return pooled(sources.leaf_parts(files, _from_leaf), "json files of LEAF's", folder)
         return pooled(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out), REPOSITORY)
 
     return made_once(path, make, ways_out)

@@ -51,8 +51,8 @@ class Pool:
     source: str
 
 
-def pooled(parts: Iterable[Part], source: str) -> dict[str, np.ndarray]:
-    """The arrays of a pool made of ``parts``. DataError when there are no samples.
+def pooled(parts: Iterable[Part], source: str, looked_at: object = None) -> dict[str, np.ndarray]:
+    """The arrays of a pool made of ``parts``. DataError, which names what was ``looked_at``, when there are no samples.
 
     A client's id is its name's place among all names in order: the same names give the same ids whatever the source and
     the order of its files. A client's samples keep their order.
@@ -64,7 +64,7 @@ def pooled(parts: Iterable[Part], source: str) -> dict[str, np.ndarray]:
         x.append(x_part)
         y.append(y_part)
     if not number:
-        raise DataError(f"{source}: there are no samples in it")
+        raise DataError(f"{looked_at or source}: there are no samples in it")
     place = np.empty(len(number), dtype=np.int32)
     place[[number[name] for name in sorted(number)]] = np.arange(len(number))
     return {

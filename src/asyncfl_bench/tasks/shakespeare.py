@@ -101,6 +101,8 @@ def speech_parts(path: Path) -> Iterator[Part]:
             continue
         try:
             speech = json.loads(line)
+            if not (isinstance(speech["play"], str) and isinstance(speech["speaker"], str)):
+                raise TypeError("play and speaker must be text")
             role, text = f"{speech['play']}: {speech['speaker']}", speech["text"].translate(spelled)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             wanted = 'a json object with "play", "speaker" and "text"'
@@ -124,9 +126,10 @@ def _file(data_dir: Path) -> Path:
         from . import sources  # here only: with the file there is no need of them
 
         if files := sources.leaf_files(folder):
-            return pooled(sources.leaf_parts(files, _from_strings), "json files of LEAF's")
+            return pooled(sources.leaf_parts(files, _from_strings), "json files of LEAF's", folder)
         if speeches.exists():
-            return pooled(speech_parts(speeches), SPEECHES)
+            told = f"{speeches} (a role needs more than {CONTEXT} characters)"
+            return pooled(speech_parts(speeches), SPEECHES, told)
         return pooled(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out), REPOSITORY)
 
     return made_once(path, make, ways_out)
