@@ -11,9 +11,11 @@ from reports.making import rows_of, write_run
 from asyncfl_bench import run
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.cli import main
+from asyncfl_bench.reports.pages import printed
 from asyncfl_bench.reports.pages.frame import Combination
 from asyncfl_bench.reports.pages.make import ITEMS, make_page
 from asyncfl_bench.reports.pages.published import published
+from asyncfl_bench.reports.pages.selection import Series
 
 SMALL, PAPER = Combination("paper", "small"), Combination("paper", "paper")
 WEIGHT = "algorithm.staleness_weight"
@@ -356,6 +358,12 @@ def test_two_hyper_parameters_are_a_heat_map(tmp_path):
     text = page(tmp_path, "table3", [grid(["fedasync"], **axes, seed=["0"])])
     assert (tmp_path / "out/asyncfeded/table3/paper-small/heat_maps.png").exists()
     assert "a = 5.0, b = 5.0, has rank 1 (with 1 more)" in text
+
+
+def test_published_curves_begin_when_the_clients_do_as_virtual_time_does():
+    seconds, percent = printed.curves()["asyncfeded/synthetic", 0.1][Series("asyncfeded")]
+    assert seconds[:2] == pytest.approx([3.7, 13.7], abs=0.1)  # 10 and 20 s of theirs, their clients starting after 6.3
+    assert percent[:2] == pytest.approx([33.14, 92.39])
 
 
 @pytest.mark.parametrize(

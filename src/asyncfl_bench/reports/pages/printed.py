@@ -53,11 +53,13 @@ def figure3() -> dict[tuple[str, float], dict[Series, Printed]]:
 
 @cache
 def curves() -> dict[tuple[str, float], dict[Series, tuple[np.ndarray, np.ndarray]]]:
-    """(protocol, P) -> method -> seconds and mean accuracy in percent, every 10 s."""
+    """(protocol, P) -> method -> seconds since the clients began to work and mean accuracy in percent, every 10 s."""
     points: dict[tuple[str, float], dict[Series, list[tuple[float, float]]]] = {}
     for row in published("asyncfeded_figure2"):
         of_method = points.setdefault(_place(row), {}).setdefault(_series(row), [])
-        of_method.append((float(row["seconds"]), float(row["accuracy_percent"])))
+        seconds = float(row["seconds"]) - startup_seconds()[row["paper"]]
+        if seconds >= 0:
+            of_method.append((seconds, float(row["accuracy_percent"])))
     return {
         place: {series: (np.array(of)[:, 0], np.array(of)[:, 1]) for series, of in methods.items()}
         for place, methods in points.items()

@@ -68,14 +68,12 @@ def _curves(page: Page, found: list[Reached]) -> list[str]:
             ]
             panels.append(Panel(looks.setting("paper", one.cell[0]), lines, dotted if real[one.cell] else []))
         figure = draw_panels(panels, axis_label(page, TIME), columns=3, held=True)
-        also = (
-            " Dotted: the paper's curves, with the start-up of its processes." if any(x.printed for x in panels) else ""
-        )
+        also = " Dotted: the paper's curves, without its processes' start-up." if any(x.printed for x in panels) else ""
         alt = f"Test accuracy in virtual time, P = {p}: mean over seeds, band of one sample standard deviation.{also}"
         parts.append(page.folder.figure(name, figure, alt, vector=len(found) <= 3))
         if apart:
             figure = draw_panels(apart, "seconds", columns=3)
-            alt = f"The paper's curves, P = {p}, on its own data: mean of its repeats, with its processes' start-up."
+            alt = f"The paper's curves, P = {p}, on its own data: mean of its repeats, without its processes' start-up."
             parts.append(page.folder.figure(f"published_{name}", figure, alt))
     return parts
 
@@ -112,7 +110,7 @@ def _against_p(page: Page, found: list[Reached]) -> str:
                     panel.printed.append((line_of(series), theirs))
             panels.append(panel)
     also = (
-        " Dotted: the paper's at P = 0, 0.1, 0.5 and 0.9, times with the start-up of its processes."
+        " Dotted: the paper's at P = 0, 0.1, 0.5 and 0.9, times without its processes' start-up."
         if any(x.printed for x in panels)
         else ""
     )
@@ -121,8 +119,9 @@ def _against_p(page: Page, found: list[Reached]) -> str:
 
 
 def _published_line(page: Page, series: Series, found: list[Reached], measure: str) -> list[tuple[float, float]]:
+    startup = printed.startup_seconds()
     return [
-        (float(one.cell[1]), getattr(theirs, measure))
+        (float(one.cell[1]), getattr(theirs, measure) - (startup[one.cell[0]] if measure == "to_share" else 0))
         for one in found
         if printed.is_real(one, page)
         and (theirs := printed.figure3().get(printed.place_of(one.cell), {}).get(printed.bare(series)))
