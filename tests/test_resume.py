@@ -199,6 +199,11 @@ def test_a_run_does_not_go_on_with_other_samples(tmp_path):
     with pytest.raises(BenchError, match=r"began with other samples than are there now \(femnist.npz\)"):
         run(resumed)
     assert json.loads((short.directory / "summary.json").read_text())["exit_status"] == "ok"  # a refusal costs nothing
+    before = (short.directory / "metrics.jsonl").read_bytes()
+    (short.directory / "summary.json").unlink()  # as if it had been stopped
+    with pytest.raises(BenchError, match="rerun=true begins anew"):
+        run([*words, "budget.server_iterations=4"])
+    assert (short.directory / "metrics.jsonl").read_bytes() == before
     samples(0)
     assert run(resumed).summary["used"]["server_iterations"] == 8
     assert run(resumed).summary["data_digest"] == short.summary["data_digest"]

@@ -51,6 +51,17 @@ def test_the_command_line_narrows_a_union_where_it_applies(words, expected):
     assert [" ".join(job) for job in jobs_of(grids)] == expected
 
 
+def test_a_refused_job_is_told_as_such_whatever_summary_an_earlier_run_left(tmp_path):
+    from asyncfl_bench.composing import Job
+    from asyncfl_bench.sweeping import _outcome
+
+    settings = compose(["algorithm=asgd", f"hydra.run.dir={tmp_path}"])
+    settings.place = tmp_path
+    (tmp_path / "summary.json").write_text('{"exit_status": "interrupted", "error": null}')
+    assert _outcome(Job([], settings), None) == "interrupted: None"
+    assert _outcome(Job([], settings, "failed: began with other samples"), None) == "failed: began with other samples"
+
+
 def test_a_value_no_grid_lists_joins_the_grid_that_varies_its_key():
     grids = [{"epochs": "10"}, {"epochs": "5,10,15", "kappa": "0"}]  # adaptive K, and constant ones
     jobs = jobs_of(laid_out({}, grids, ["epochs=choice(10,30)"]))

@@ -75,17 +75,14 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
                 status = run.go()
         except Diverged as problem:
             status, error = "diverged", str(problem)
-        except BenchError as problem:
+        except Exception as problem:
+            error = _said(problem, run_directory.path)
             if not run.begun:  # what is in the directory stays as it is
                 world.executor.close()
-                raise
-            error = str(problem)
-        except OSError as problem:
-            error = f"{problem.filename or run_directory.path}: {problem.strerror or problem}"
-        except Exception as problem:
-            error = f"{type(problem).__name__}: {problem}"
-            with suppress(OSError):
-                (run_directory.path / "error.txt").write_text(traceback.format_exc())
+                raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
+            if not isinstance(problem, (BenchError, OSError)):
+                with suppress(OSError):
+                    (run_directory.path / "error.txt").write_text(traceback.format_exc())
         world.executor.close()
         summary = run.summary(status, error)
         try:
@@ -97,6 +94,15 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
         finally:
             tracker.finish(summary, 0 if status == "ok" else 1)
     return RunResult(run_directory.path, summary, interrupted[0] if status == "interrupted" else None)
+
+
+def _said(problem: Exception, path: Path) -> str:
+    """What went wrong, in one line where that is known."""
+    if isinstance(problem, BenchError):
+        return str(problem)
+    if isinstance(problem, OSError):
+        return f"{problem.filename or path}: {problem.strerror or problem}"
+    return f"{type(problem).__name__}: {problem}"
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class Diverged(BenchError):
 
 
 class DamagedState(BenchError):
-    """A checkpoint that can be read but whose content does not fit."""
+    """A checkpoint that can be read but does not fit this run: refused also where an unreadable one is begun anew."""
 
 
 class Run:
@@ -248,7 +248,10 @@ class Run:
             state, remarks = checkpoint.load(self.directory.checkpoint_path, identity, CONTRACT, lines)
             if state.get("data", self.world.task.digest) != self.world.task.digest:
                 source = self.world.task.source or self.settings.choices.get("dataset")
-                raise BenchError(f"{self.directory.path}: began with other samples than are there now ({source})")
+                raise DamagedState(
+                    f"{self.directory.path}: began with other samples than are there now ({source}); data_dir= names "
+                    "their place, rerun=true begins anew"
+                )
             if self._trace is not None and state["trace"] is None:
                 raise BenchError(f"{self.directory.path}: trace=true was not set from the start, so it would have gaps")
             if not at_least(state["diagnostics"]["settings"], self._diagnostics()):

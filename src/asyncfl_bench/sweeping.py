@@ -147,6 +147,8 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
         return f"failed: {job.error}"
     if finished(job.settings) is not None:
         return None
+    if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
+        return job.error
     try:
         summary = json.loads((job.settings.directory / "summary.json").read_text())
         return f"{summary['exit_status']}: {summary['error']}"

@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from reports.making import rows_of, write_run
 
-from asyncfl_bench import run
+from asyncfl_bench import composing, run
 from asyncfl_bench.errors import BenchError
+from asyncfl_bench.grids import jobs_of
 from asyncfl_bench.reports.cli import main
-from asyncfl_bench.reports.pages import printed
+from asyncfl_bench.reports.load import load_run
+from asyncfl_bench.reports.pages import command, printed
+from asyncfl_bench.reports.pages.changed import changed_settings
 from asyncfl_bench.reports.pages.frame import Combination
 from asyncfl_bench.reports.pages.make import ITEMS, make_page
 from asyncfl_bench.reports.pages.published import published
-from asyncfl_bench.reports.pages.selection import Series
+from asyncfl_bench.reports.pages.selection import Series, select
 
 SMALL, PAPER = Combination("paper", "small"), Combination("paper", "paper")
 WEIGHT = "algorithm.staleness_weight"
@@ -284,6 +288,24 @@ def test_runs_with_settings_of_their_own_are_not_called_the_papers(tmp_path):
         assert said in text
     assert "Scale: the paper's" not in text
     assert not (tmp_path / "out/asyncfeded/figure2/paper-paper/published_difference.csv").exists()
+
+
+@pytest.mark.parametrize("words", [["sweep=asyncfeded/figure3", "paper=asyncfeded/synthetic"], ["sweep=ace/figure2"]])
+def test_runs_as_their_sweep_composes_them_have_no_settings_of_their_own(tmp_path, words):
+    jobs = jobs_of(composing.sweep_grids([*words, "seed=0"]))[::7]
+    for number, job in enumerate(composing.settings_of_jobs(jobs, composing._hydra_config)):
+        folder = tmp_path / f"{number}-seed0"
+        folder.mkdir()
+        (folder / "config.yaml").write_text(yaml.safe_dump(job.settings.tree))
+        (folder / "summary.json").write_text('{"exit_status": "ok"}')
+    grids = command.sweep_grids(words[:1])
+    loaded = [load_run(folder) for folder in sorted(tmp_path.iterdir())]
+    selection = select(loaded, ITEMS[words[0].partition("=")[2]].cell_keys, grids, tmp_path)
+    assert len(selection.all_runs) == len(jobs) > 2
+    assert changed_settings(selection, grids, words[:1], command._settings) == {}
+    loaded[0].settings["client.momentum"] = 0.7
+    (said,) = changed_settings(selection, grids, words[:1], command._settings).items()
+    assert said[0] == "client.momentum" and said[1].startswith("0.7 instead of 0")
 
 
 def test_a_page_for_a_profile_that_is_none_is_refused_with_what_there_is(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ import pytest
 
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.tasks.data import DataError
+from asyncfl_bench.tasks.data import Data, DataError
 from asyncfl_bench.tasks.datasets import (
     Arrays,
     ArraysConfig,
@@ -267,6 +267,18 @@ def test_synthetic_inputs_have_the_published_variances():
     data = synthetic(60, seed=3, max_samples=1000)
     x = np.concatenate([data.x_train[part] - data.x_train[part].mean(0) for part in data.natural])
     np.testing.assert_allclose(x.var(0), np.arange(1, 61) ** -1.2, rtol=0.15)
+
+
+def test_a_digest_tells_other_labels_and_pixels_but_not_the_last_bits_of_floats():
+    def data(x, y_test=(0, 1)):
+        return Data(np.array(x), np.array([0, 1]), np.array(x), np.array(y_test), 2)
+
+    pixels = np.zeros((2, 1, 2, 2), dtype=np.uint8)
+    digest = data(pixels).digest()
+    assert len(digest) == 16 and data(pixels.copy()).digest() == digest
+    assert digest not in {data(pixels + 1).digest(), data(pixels, (1, 1)).digest(), data(pixels[:, :, :1]).digest()}
+    floats = np.ones((2, 3), dtype=np.float32)
+    assert data(floats).digest() == data(np.nextafter(floats, 2)).digest() != data(floats, (1, 1)).digest()
 
 
 def test_synthetic_beta_spreads_the_inputs():

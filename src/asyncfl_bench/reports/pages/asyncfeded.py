@@ -59,7 +59,7 @@ ITEMS = (
         "figure 3 for other draws of Synthetic(1,1)",
         "Figure 3 as in the paper, but each seed has clients' data of its own instead of the one draw that the paper "
         "has in all its runs; their sizes are the paper's. It tells what of the paper's claims is the method and what "
-        f"is the draw. {_OPEN}",
+        f"is the draw. {_OPEN} At smaller scales the data are digits, as everywhere.",
         _BY_P,
         suspension_parts,
     ),

@@ -82,7 +82,7 @@ _FIRST = {"profile": "paper", "scale": "small"}
 
 
 def _matches(combination: Combination, wanted: dict[str, str]) -> bool:
-    return all(getattr(combination, key) == value for key, value in wanted.items())
+    return all((getattr(combination, key) or "standard") == value for key, value in wanted.items())
 
 
 def sweep_grids(overrides: list[str]) -> list[Grid] | None:
@@ -96,5 +96,6 @@ def sweep_grids(overrides: list[str]) -> list[Grid] | None:
     ]
 
 
-def _settings(overrides: list[str]) -> dict[str, object]:
-    return flatten(composing.compose(overrides).tree)
+def _settings(jobs: list[list[str]]) -> list[dict[str, object]]:
+    composed = composing.settings_of_jobs(jobs, composing._hydra_config)
+    return [flatten(job.settings.tree) if job.settings else {} for job in composed]

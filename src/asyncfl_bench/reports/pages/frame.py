@@ -49,6 +49,11 @@ def standing(
         text = f"**Settings of these runs' own, not the paper's experiment** ({what}): {said}."
     elif combination.scale == "paper" and set(found) <= set(problems):
         text = f"**Scale: the paper's** ({what})."
+    elif combination.scale == "paper":
+        text = (
+            f"**Not the paper's experiment**: {what} instead of the paper's data and model. It can show how the rules "
+            "rank there; it reproduces no number and no curve of the paper."
+        )
     elif combination.scale == "smoke":
         text = f"**A smoke test** ({what}): it shows that the sweep and this page work. Its numbers mean nothing."
     else:
@@ -109,6 +114,8 @@ def origin_part(runs: list[Run], commands: list[str]) -> str:
     lines.append(
         f"- asyncfl_bench {named['asyncfl_bench']}, torch {named['torch']}; page by asyncfl_bench {__version__}"
     )
+    if any(run.summary.get("data_source") for run in runs):
+        lines.append(f"- source of the data: {each('data_source')}")
     lines.append(f"- device: {each('device')}")
     lines.append(f"- seeds: {_listed(str(run.seed) for run in runs)}")
     return "\n".join(lines)

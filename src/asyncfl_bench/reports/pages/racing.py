@@ -196,9 +196,9 @@ def _differences(page: Page, found: list[Reached]) -> str:
             cells.append(line)
     text = page.folder.table("published_difference", headers, cells, 2)
     return (
-        "Differences are ours minus published, times without the published start-up. The published runs are one split "
-        "and one initial model, as one of our seeds is: `*` marks a difference beyond two standard deviations of our "
-        f"seeds.\n\n{text}"
+        "Differences are ours minus published, times without the published start-up. The published runs share "
+        "one initial model and one pattern of suspensions, as one of our seeds has: `*` marks a difference beyond two "
+        f"standard deviations of our seeds.\n\n{text}"
     )
 
 
