@@ -169,7 +169,7 @@ def test_without_validation_accuracies_no_step_is_chosen_and_the_page_says_so(tm
         ("small", ("digits", "mlp"), "A small stand-in, not the paper's experiment"),
         ("smoke", ("digits", "mlp"), "A smoke test"),
         ("paper", ("cifar10", "resnet18"), "the paper's**"),
-        ("paper", ("cifar10", "lenet5"), "A small stand-in, not the paper's experiment"),
+        ("paper", ("cifar10", "lenet5"), "Not the paper's experiment**: cifar10 with lenet5"),
     ],
 )
 def test_the_top_says_what_the_runs_are_and_the_end_where_they_come_from(tmp_path, scale, problem, said):

@@ -141,7 +141,7 @@ def _cost(page: Page, found: list[Reached]) -> str:
         for series in page.evidence.series:
             pair = paired(*(one.best.final.get(series, {}) for one in (first, last)))
             key = printed.bare(series)
-            known = all(key in of_cell for of_cell in theirs) and printed.is_real(first, page)
+            known = all(key in of_cell for of_cell in theirs)
             lost = number(theirs[0][key].best - theirs[1][key].best, "+") if known else "-"
             line = [looks.protocol(paper), series.label, f"{first.cell[1]} to {last.cell[1]}"]
             cells.append([*line, number(pair.mean, "+"), number(pair.two_se), VERDICTS[pair.verdict], lost])
