@@ -16,6 +16,7 @@ from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.load import load_run
 from asyncfl_bench.reports.pages import command, printed
 from asyncfl_bench.reports.pages.changed import changed_settings
+from asyncfl_bench.reports.pages.folder import PageFolder
 from asyncfl_bench.reports.pages.frame import Combination
 from asyncfl_bench.reports.pages.make import ITEMS, make_page
 from asyncfl_bench.reports.pages.published import published
@@ -380,6 +381,11 @@ def test_two_hyper_parameters_are_a_heat_map(tmp_path):
     text = page(tmp_path, "table3", [grid(["fedasync"], **axes, seed=["0"])])
     assert (tmp_path / "out/asyncfeded/table3/paper-small/heat_maps.png").exists()
     assert "a = 5.0, b = 5.0, has rank 1 (with 1 more)" in text
+
+
+def test_a_table_whose_headers_repeat_keeps_every_column(tmp_path):
+    PageFolder(tmp_path).table("twice", ["method", "verdict", "verdict"], [["FedAvg", "noise", "beyond noise"]])
+    assert (tmp_path / "twice.csv").read_text() == "method,verdict,verdict\nFedAvg,noise,beyond noise\n"
 
 
 def test_published_curves_begin_when_the_clients_do_as_virtual_time_does():

@@ -10,6 +10,7 @@ from .drawing import save
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 
 class PageFolder:
@@ -28,16 +29,18 @@ class PageFolder:
         """Writes ``<name>.tex`` and ``<name>.csv`` (``data``, or the cells themselves) and returns Markdown."""
         import pandas as pd
 
-        frame = pd.DataFrame(cells, columns=headers) if data is None else pd.DataFrame(data)
-        frame.to_csv(self.path / f"{name}.csv", index=False, lineterminator="\n", float_format="%.10g")
+        frame = pd.DataFrame(cells, columns=headers) if data is None else pd.DataFrame(data)  # headers may repeat
+        link = self._csv(name, frame)
         (self.path / f"{name}.tex").write_text(latex(headers, cells, words), encoding="utf-8")
-        return f"{markdown(headers, cells, words)}\n[CSV]({name}.csv) · [LaTeX]({name}.tex)\n"
+        return f"{markdown(headers, cells, words)}\n{link} · [LaTeX]({name}.tex)\n"
 
     def rows(self, name: str, data: list[dict]) -> str:
-        """Writes ``<name>.csv``, for numbers that are too many for the page, and returns the link to it."""
+        """Writes ``<name>.csv``, one line for each of ``data``, and returns the link to it."""
         import pandas as pd
 
-        frame = pd.DataFrame(data)
+        return self._csv(name, pd.DataFrame(data))
+
+    def _csv(self, name: str, frame: DataFrame) -> str:
         frame.to_csv(self.path / f"{name}.csv", index=False, lineterminator="\n", float_format="%.10g")
         return f"[CSV]({name}.csv)"
 
