@@ -37,7 +37,7 @@ keep() { # what a sweep has so far, small enough to send; the pages are made aga
 }
 sweep() { # NAME [OVERRIDE...]
     local name=$1; shift
-    step "${name//\//-}${1:+-${1##*/}}" "$(left)" "$python" -m asyncfl_bench.cli -m sweep="$name" scale=paper device=cuda \
+    step "${name//\//-}${1:+-${1##*/}}" "$(left)" "$python" -m asyncfl_bench.cli -m sweep="$name" scale=full device=cuda \
         progress=false data_dir="$data" output_dir="$out/runs" checkpoint.at_end_mib=0 tracking=local "$@"
     keep "$name"
 }

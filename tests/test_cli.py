@@ -38,7 +38,7 @@ def test_help_shows_every_group_with_its_choices_and_loads_no_torch():
         (["budget.server_iterations=0"], "budget.server_iterations=0: must be a whole number > 0"),
         (["budget.server_iterations=many"], "budget.server_iterations=many: must be a whole number or null"),
         (
-            ["algorithm=fedbuff", "algorithm.buffer_size=101", "schedule.hand_out=at_flush"],
+            ["algorithm=fedbuff", "algorithm.buffer_size=101", "schedule.dispatch=after_update"],
             "algorithm.buffer_size=101: must be at most 100, the clients in flight",
         ),
         (["dataset=cifar10", "data_dir=nowhere"], "data_dir=nowhere: must be an existing directory"),
@@ -53,7 +53,7 @@ def test_help_shows_every_group_with_its_choices_and_loads_no_torch():
         (["budget.server_iterations=null"], "budget.server_iterations=null: must be set"),
         (
             ["budget.server_iterations=null", "budget.virtual_time=9"],
-            "algorithm.eta=null: .*needs T, algorithm.horizon",
+            "algorithm.eta=null: .*needs T, algorithm.total_steps",
         ),
         (["device=gpu"], "device=gpu: must be auto, cpu, cuda"),
         (["n_clients=2000"], "n_clients=2000|heterogeneity.min_samples"),

@@ -149,11 +149,11 @@ def test_a_users_own_class_is_named_by_its_yaml_target(tmp_path, monkeypatch):
         (["algorithm=feddyn", "client.proximal=1"], "client.proximal=1.0: .*algorithm=feddyn: set algorithm.alpha"),
         (["algorithm=fedasync", "client.proximal=1"], "client.proximal=1.0: .*algorithm=fedasync: set algorithm.rho"),
         (
-            ["algorithm=fedavg", "schedule.hand_out=immediate"],
-            "schedule.hand_out=immediate: must be auto or at_round for fedavg",
+            ["algorithm=fedavg", "schedule.dispatch=immediate"],
+            "schedule.dispatch=immediate: must be auto or per_round for fedavg",
         ),
-        (["algorithm=feddyn", "schedule.hand_out=at_flush"], "schedule.hand_out=at_flush: must be auto or at_round"),
-        (["schedule.hand_out=later"], "schedule.hand_out=later: must be one of auto, immediate, at_flush, at_round"),
+        (["algorithm=feddyn", "schedule.dispatch=after_update"], "schedule.dispatch=after_update: must be auto or per_round"),
+        (["schedule.dispatch=later"], "schedule.dispatch=later: must be one of auto, immediate, after_update, per_round"),
         (["algorithm=ace", "client.local_epochs=2"], "client.local_epochs=2: must be null for uploads that are grad"),
         (["algorithm=fedavg", "client.local_epochs=0"], "client.local_epochs=0: must be a whole number >= 1, or null"),
         (
@@ -200,9 +200,9 @@ def test_a_bad_setting_of_rounds_work_or_availability_is_named_with_what_is_allo
 
 
 def test_work_is_handed_out_as_the_rule_needs_it():
-    for algorithm, expected in (("ace", "immediate"), ("asyncfeded", "immediate"), ("fedavg", "at_round")):
-        assert compose([f"algorithm={algorithm}"]).parts["schedule"].config.hand_out == expected
-    assert compose(["algorithm=fedbuff", "schedule.hand_out=at_round"]).parts["schedule"].config.hand_out == "at_round"
+    for algorithm, expected in (("ace", "immediate"), ("asyncfeded", "immediate"), ("fedavg", "per_round")):
+        assert compose([f"algorithm={algorithm}"]).parts["schedule"].config.dispatch == expected
+    assert compose(["algorithm=fedbuff", "schedule.dispatch=per_round"]).parts["schedule"].config.dispatch == "per_round"
 
 
 def test_a_rule_that_decides_a_setting_of_the_clients_sets_it():

@@ -55,7 +55,7 @@ WORLDS = {
     "time": ["delay=exp_beta5", "clock=time"],
     "empty ticks": ["delay=exp_beta30", "delay.compute=3"],
     "random idle": ["delay=exponential", "schedule=random_idle", "concurrency=5"],
-    "at the flush": ["delay=uniform", "schedule=random_idle", "concurrency=6", "schedule.hand_out=at_flush"],
+    "at the flush": ["delay=uniform", "schedule=random_idle", "concurrency=6", "schedule.dispatch=after_update"],
     "suspension": ["delay=uniform", "availability=suspension", "availability.probability=0.3"],
     "dropout": ["delay=exp_beta5", "availability=dropout", "availability.share=0.4", "availability.at_iteration=15"],
 }

@@ -223,7 +223,7 @@ def test_a_checkpoint_whose_content_does_not_fit_is_named_without_a_stack_trace(
 def test_a_checkpoint_of_another_contract_or_after_lost_lines_gives_way_to_the_one_before(tmp_path, capsys):
     words, directory, whole = interrupted(tmp_path)
     saved = torch.load(directory / "checkpoint.pt", weights_only=True)
-    torch.save(saved | {"contract": -1}, directory / "checkpoint.pt")
+    torch.save(saved | {"results_version": -1}, directory / "checkpoint.pt")
     assert run([*words, "output_dir=cut"]).ok
     assert "computes other numbers; using the one before it" in capsys.readouterr().err
     assert_same(directory, whole)

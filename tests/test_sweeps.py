@@ -227,8 +227,8 @@ def test_scales_replace_the_data_and_a_sweep_keeps_its_runs_apart_by_profile_sca
     small = compose(["paper=ace", "scale=small"])
     assert (small.choices["dataset"], small.choices["model"], small.root.n_clients) == ("digits", "mlp", 100)
     assert compose(["paper=ace", "scale=small", "model=softmax"]).choices["model"] == "softmax"
-    assert sweep_name(["sweep=ace/figure2"]) == "ace/figure2/paper-paper"
-    words = ["sweep=ace/figure2", "scale=small", "profile=fair", "horizon=long"]
+    assert sweep_name(["sweep=ace/figure2"]) == "ace/figure2/published-full"
+    words = ["sweep=ace/figure2", "scale=small", "profile=fair", "length=long"]
     assert sweep_name(words) == "ace/figure2/fair-small-long"
 
 
@@ -246,7 +246,7 @@ def test_settings_of_the_jobs_are_those_each_job_would_compose_alone():
 def test_a_sweep_goes_on_where_it_was_names_what_failed_and_how_to_run_it_again(tmp_path):
     words = ["sweep=ace/figure2", "scale=smoke", "model=softmax", "delay=exp_beta5", "heterogeneity.alpha=0.3"]
     first = afl_run(*words, "algorithm=ace,fedbuff", "seed=0", "progress=false")
-    folder = tmp_path / "runs/ace/figure2/paper-smoke"
+    folder = tmp_path / "runs/ace/figure2/published-smoke"
     assert first.returncode == 0, first.stderr
     assert len(list(folder.glob("*/summary.json"))) == 2
     chosen = json.loads(next(folder.glob("ace-*/summary.json")).read_text())
@@ -278,9 +278,9 @@ def test_a_run_of_another_code_contract_is_run_again(tmp_path):
     path = next((tmp_path / "runs").glob("*/summary.json"))
     summary = json.loads(path.read_text())
     assert "already complete" in afl_run(*words).stdout
-    path.write_text(json.dumps(summary | {"contract": summary["contract"] - 1}))
+    path.write_text(json.dumps(summary | {"results_version": summary["results_version"] - 1}))
     assert "already complete" not in afl_run(*words).stdout
-    assert json.loads(path.read_text())["contract"] == summary["contract"]
+    assert json.loads(path.read_text())["results_version"] == summary["results_version"]
 
 
 def test_held_back_samples_are_no_clients_and_are_judged_apart(tmp_path):
@@ -304,18 +304,18 @@ def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["sweep=ace/figure2", "profile=paper,fair"], "profile=paper,fair: must be one choice"),
+        (["sweep=ace/figure2", "profile=published,fair"], "profile=published,fair: must be one choice"),
         (["sweep=ace/figure2", "scale=smoke,small"], "scale=smoke,small: must be one choice"),
         (["sweep=ace/figure2", "~seed"], "cannot be taken out of a sweep"),
-        (["sweep=ace/figure2", "profile=fair", "horizon=long"], "horizon=long: must be standard with profile=fair"),
-        (["sweep=ace/figure3a", "horizon=long"], "availability.at_iteration=null: "),
-        (["algorithm=fedasync", "horizon=long"], "horizon=long: must be standard with algorithm=fedasync"),
+        (["sweep=ace/figure2", "profile=fair", "length=long"], "length=long: must be standard with profile=fair"),
+        (["sweep=ace/figure3a", "length=long"], "availability.at_iteration=null: "),
+        (["algorithm=fedasync", "length=long"], "length=long: must be standard with algorithm=fedasync"),
         (["algorithm=fedasync", "profile=fair"], "profile=fair: must be paper with algorithm=fedasync"),
         (
             ["sweep=asyncfeded/figure2", "profile=fair", "paper=asyncfeded/shakespeare"],
             "profile=fair: must be paper for",
         ),
-        (["sweep=asyncfeded/figure3", "horizon=long"], "horizon=long: must be standard with budget.virtual_time=300"),
+        (["sweep=asyncfeded/figure3", "length=long"], "length=long: must be standard with budget.virtual_time=300"),
     ],
 )
 def test_what_would_mix_or_mislead_is_refused_before_anything_runs(words, said, tmp_path):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from .config import NOT_IDENTITY, ORIGINS, PARTS, Settings, check_settings
+from .config import NOT_IDENTITY, ORIGINS, PARTS, Settings, check_settings, renamed
 from .errors import BenchError, ConfigError, did_you_mean
 from .grids import Grid, jobs_of, laid_out, parsed, values_of
 from .launchers import check_launcher
@@ -29,8 +29,10 @@ def config_directory() -> Path:
 
 def options(group: str) -> list[str]:
     """The choices of a group, in alphabetical order (``ace/figure2`` for a yaml in a subfolder)."""
-    folder = config_directory() / group
-    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
+    folder = config_directory().parent / "sweeps" if group == "sweep" else config_directory() / group
+    found = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")}
+    # what lies below a choice (paper/ace/ below paper/ace.yaml) belongs to it
+    return sorted(name for name in found if not any(f"{name}/".startswith(f"{other}/") for other in found - {name}))
 
 
 def groups() -> dict[str, str]:
@@ -113,17 +115,17 @@ def grids_of(config, overrides: list[str]) -> list[Grid]:
     """The same of a config composed with what ``overrides`` choose. Raises ConfigError."""
     sweeper, profile = config.hydra.sweeper, config.hydra.runtime.choices.profile
     params = dict(sweeper.get("params") or {})
-    if "paper" in params and profile != "paper":  # a sweep file lists papers that the profile does not have
+    if "paper" in params and profile != "published":  # a sweep file lists papers that the profile does not have
         listed = params["paper"].split(",")
         params["paper"] = ",".join(paper for paper in listed if paper in papers_with(profile))
         if not params["paper"]:
-            raise ConfigError("profile", profile, "must be paper: this sweep's papers have no other")
+            raise ConfigError("profile", profile, "must be published: this sweep's papers have no other")
     return laid_out(params, sweeper.get("grids") or [], overrides)
 
 
 def papers_with(profile: str) -> list[str]:
-    """The papers that a profile other than `paper` is there for; `none` is a run without a paper."""
-    folder = config_directory() / "tuning"
+    """The papers that a profile other than `published` is there for; `none` is a run without a paper."""
+    folder = config_directory() / "paper"
     return sorted(str(file.parent.relative_to(folder)) for file in folder.rglob(f"{profile}.yaml"))
 
 
@@ -182,11 +184,11 @@ def is_multirun(overrides: list[str]) -> bool:
 
 
 def sweep_name(overrides: list[str]) -> str | None:
-    """``ace/figure2/paper-small``, with ``-long`` for the long horizon: a sweep's name, and where its runs are kept."""
+    """``ace/figure2/published-small``, with ``-long`` for the greater length: a sweep's name, and where its runs are kept."""
     choices = _hydra_config(chosen(overrides)).hydra.runtime.choices
     if choices.sweep is None:
         return None
-    words = [choices.profile, choices.scale] + ([choices.horizon] if choices.horizon != "standard" else [])
+    words = [choices.profile, choices.scale] + ([choices.length] if choices.length != "standard" else [])
     return f"{choices.sweep}/{'-'.join(words)}"
 
 
@@ -200,27 +202,27 @@ def _compose(overrides: list[str]) -> Settings:
 
 def _checked(config) -> Settings:
     _check_profile(config.hydra.runtime.choices)
-    _check_horizon(config)
+    _check_length(config)
     return check_settings(config, dict(config.hydra.runtime.choices))
 
 
-def _check_horizon(config) -> None:
-    """The long horizon counts uploads and takes the limit of iterations away; a limit of time would end it first."""
+def _check_length(config) -> None:
+    """The long length counts uploads and takes the limit of iterations away; a limit of time would end it first."""
     from omegaconf import OmegaConf
 
     limit = OmegaConf.select(config, "budget.virtual_time")
-    if config.hydra.runtime.choices.get("horizon") == "long" and limit is not None:
-        raise ConfigError("horizon", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
+    if config.hydra.runtime.choices.get("length") == "long" and limit is not None:
+        raise ConfigError("length", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
 
 
 def _check_profile(choices) -> None:
-    """A profile other than `paper` is a tuning of its own: refused where a paper has none."""
-    if choices.profile == "paper":
+    """A profile other than `published` is a tuning of its own: refused where a paper has none."""
+    if choices.profile == "published":
         return
     if choices.paper not in papers_with(choices.profile):
         there = ", ".join(papers_with(choices.profile))
         raise ConfigError(
-            "profile", choices.profile, f"must be paper for paper={choices.paper}; it is there for {there}"
+            "profile", choices.profile, f"must be published for paper={choices.paper}; it is there for {there}"
         )
 
 
@@ -330,6 +332,9 @@ def _check_overrides(overrides: list[str]) -> None:
         override = parsed(text)
         key = override.key_or_group
         values = values_of(override)
+        for value in values:
+            if (answer := renamed(key, value)) is not None:
+                raise answer
         if key in known_groups:
             available = options(key)
             for value in values:

@@ -12,8 +12,10 @@ import hashlib
 import importlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
@@ -22,8 +24,9 @@ from omegaconf.errors import OmegaConfBaseException
 from .errors import ConfigError, check, check_choice, did_you_mean
 
 DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
-# Raised whenever the same settings begin to give other numbers: a run finished under another contract is run again
-CONTRACT = 2
+# Raised whenever the same settings begin to give other numbers: a run finished under another version is run again.
+# 3: the Dirichlet split is exchangeable over clients
+RESULTS_VERSION = 3
 PARTS = (
     "dataset",
     "heterogeneity",
@@ -37,7 +40,22 @@ PARTS = (
     "tracking",
 )
 # groups that only set other settings; a run remembers what was chosen
-ORIGINS = ("paper", "sweep", "profile", "scale", "horizon")
+ORIGINS = ("paper", "sweep", "profile", "scale", "length")
+# Settings that came later than RESULTS_VERSION 3: at these values a run is the one it was without them, so a new setting
+# renames no finished run. key: value
+LATER: dict[str, object] = {}
+# groups that came later: choice at which the whole group is left out of the identity
+LATER_GROUPS: dict[str, str] = {}
+# old name of a setting or a choice: the one it has now
+RENAMED = {
+    "horizon": "length",
+    "algorithm.horizon": "algorithm.total_steps",
+    "schedule.hand_out": "schedule.dispatch",
+    "schedule.dispatch=at_flush": "after_update",
+    "schedule.dispatch=at_round": "per_round",
+    "profile=paper": "published",
+    "scale=paper": "full",
+}
 # settings that say where and how to compute, not what: they leave a run's identity alone
 NOT_IDENTITY = (
     "diagnostics",
@@ -53,6 +71,8 @@ NOT_IDENTITY = (
     "resume",
     "progress",
 )
+
+_NEVER = object()  # equals no value
 
 
 @dataclass
@@ -152,12 +172,12 @@ class Settings:
     @property
     def identity(self) -> str:
         """8 hex digits of a hash over everything that decides the run's numbers."""
-        kept = {key: value for key, value in self.tree.items() if key not in (*NOT_IDENTITY, "choices")}
-        if cache := kept["algorithm"].get("cache"):  # where it lies changes no number
-            kept["algorithm"] = {**kept["algorithm"], "cache": {k: v for k, v in cache.items() if k != "place"}}
-        for name, digest in self.digests.items():  # what is in the file decides the numbers, not where it lies
-            kept[name] = {**kept[name], "path": digest}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+        return identity_of_tree(self.tree, self.digests)
+
+    @property
+    def experiment(self) -> str:
+        """The same without the seed: runs of one experiment may be averaged."""
+        return identity_of_tree({**self.tree, "seed": None}, self.digests)
 
     @property
     def name(self) -> str:
@@ -173,6 +193,35 @@ class Settings:
     def data_dir(self) -> Path:
         given = self.root.data_dir or os.environ.get(DATA_VARIABLE)
         return Path(given).expanduser() if given else Path.home() / ".cache" / "asyncfl_bench" / "data"
+
+
+def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({})) -> str:
+    """8 hex digits of a hash over what decides the numbers of a run with this resolved config.
+
+    digests  by part, of the file that its `path` names: what is in the file decides the numbers, not where it is
+    """
+    kept = {key: value for key, value in tree.items() if key not in (*NOT_IDENTITY, "choices")}
+    for name, choice in LATER_GROUPS.items():
+        if tree["choices"].get(name) == choice:
+            kept.pop(name, None)
+    for name, section in kept.items():
+        if isinstance(section, dict):
+            kept[name] = {
+                key: value for key, value in section.items() if LATER.get(f"{name}.{key}", _NEVER) != value
+            } | ({"path": digests[name]} if name in digests else {})
+    if cache := kept["algorithm"].get("cache"):  # its place changes no number
+        kept["algorithm"]["cache"] = {key: value for key, value in cache.items() if key != "place"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def renamed(key: str, value: object) -> ConfigError | None:
+    """The answer to a name that a setting or a choice had earlier; None for any other."""
+    if key in RENAMED:
+        now = RENAMED[key]
+        return ConfigError(key, value, f"is called {now} now: {now}={RENAMED.get(f'{now}={value}', value)}")
+    if (now := RENAMED.get(f"{key}={value}")) is not None:
+        return ConfigError(key, value, f"is called {now} now: {key}={now}")
+    return None
 
 
 def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
@@ -228,10 +277,10 @@ def _parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
     try:
         return {name: _part(tree.get(name), name) for name in PARTS}
     except ConfigError as error:
-        if error.key in ("algorithm.eta", "algorithm.horizon"):  # who chose a group did not write these keys
+        if error.key in ("algorithm.eta", "algorithm.total_steps"):  # who chose a group did not write these keys
             why = f"with algorithm={choices.get('algorithm')}, whose server step is no c * sqrt(n / T)"
-            check(choices.get("horizon") != "long", "horizon", "long", f"standard {why}")
-            check(choices.get("profile") != "fair", "profile", "fair", f"paper {why}")
+            check(choices.get("length") != "long", "length", "long", f"standard {why}")
+            check(choices.get("profile") != "fair", "profile", "fair", f"published {why}")
         raise
 
 
@@ -261,6 +310,8 @@ def _typed(schema: type, values: dict, prefix: str):
     values = {key: value for key, value in values.items() if key not in nested}
     for key, value in values.items():
         if key not in known:
+            if (answer := renamed(f"{dotted}{key}", value)) is not None:
+                raise answer
             raise ConfigError(f"{dotted}{key}", value, f"is not a setting{did_you_mean(key, known)}{_listed(known)}")
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")

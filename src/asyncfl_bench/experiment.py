@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .config import CONTRACT, Settings
+from .config import RESULTS_VERSION, Settings
 from .diagnostics.base import at_least
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 
@@ -130,7 +130,7 @@ def finished(settings: Settings) -> RunResult | None:
     try:
         summary = json.loads((settings.directory / "summary.json").read_text())
         complete = summary["exit_status"] == "ok" and summary["identity"] == settings.identity
-        complete = complete and summary.get("contract") == CONTRACT
+        complete = complete and summary.get("results_version") == RESULTS_VERSION
         if not complete or not {"final", "best", "used", "name", "wall_seconds", "stopped_by"} <= set(summary):
             return None
     except (OSError, ValueError, TypeError, KeyError):

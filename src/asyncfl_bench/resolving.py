@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def resolve(settings: Settings) -> None:
     """Checks ``settings`` across groups and puts numbers in the place of every `auto` and null."""
-    _check_horizon(settings)
+    _check_length(settings)
     _clock_and_clients(settings)
     _client(settings)
     _server_step(settings)
     _first_work(settings)
-    _hand_out(settings)
+    _dispatch_moment(settings)
     _step_on(settings)
     _departure(settings)
     _buffer_and_delay_limits(settings)
@@ -42,11 +42,11 @@ def _uploads_per_iteration(settings: Settings) -> int:
     return concurrency if algorithm.target.moves_each_round else getattr(algorithm.config, "buffer_size", 1)
 
 
-def _check_horizon(settings: Settings) -> None:
-    if settings.choices.get("horizon") != "long":
+def _check_length(settings: Settings) -> None:
+    if settings.choices.get("length") != "long":
         return
     fair = settings.choices.get("profile") == "fair"
-    check(not fair, "horizon", "long", "standard with profile=fair, whose budget is the same for all already")
+    check(not fair, "length", "long", "standard with profile=fair, whose budget is the same for all already")
 
 
 def _clock_and_clients(settings: Settings) -> None:
@@ -75,16 +75,16 @@ def _client(settings: Settings) -> None:
 def _server_step(settings: Settings) -> None:
     """A server step of null is c * sqrt(n / T)."""
     rule, budget = settings.parts["algorithm"].config, settings.budget
-    if not hasattr(rule, "horizon"):
+    if not hasattr(rule, "total_steps"):
         return
-    horizon = rule.horizon or budget.server_iterations
-    if horizon is None and budget.uploads is not None:
-        horizon = max(1, budget.uploads // _uploads_per_iteration(settings))
-    rule.horizon = None  # it has said all it can through eta: runs of one eta are the same run
+    total = rule.total_steps or budget.server_iterations
+    if total is None and budget.uploads is not None:
+        total = max(1, budget.uploads // _uploads_per_iteration(settings))
+    rule.total_steps = None  # it has said all it can through eta: runs of one eta are the same run
     if rule.eta is None:
-        if horizon is None:
-            raise ConfigError("algorithm.eta", None, "c * sqrt(n / T) needs T, algorithm.horizon; or set a number")
-        rule.eta = rule.c * (settings.root.n_clients / horizon) ** 0.5
+        if total is None:
+            raise ConfigError("algorithm.eta", None, "c * sqrt(n / T) needs T, algorithm.total_steps; or set a number")
+        rule.eta = rule.c * (settings.root.n_clients / total) ** 0.5
 
 
 def _first_work(settings: Settings) -> None:
@@ -96,12 +96,12 @@ def _first_work(settings: Settings) -> None:
         check(ok, "algorithm.k_max", rule.k_max, f"at least the first K, which is {rule.k_initial}, or null for no cap")
 
 
-def _hand_out(settings: Settings) -> None:
+def _dispatch_moment(settings: Settings) -> None:
     rounds, schedule = settings.parts["algorithm"].target.moves_each_round, settings.parts["schedule"].config
-    if schedule.hand_out == "auto":
-        schedule.hand_out = "at_round" if rounds else "immediate"
-    said = f"auto or at_round for {_algorithm(settings)}, whose server steps once everybody in a round has reported"
-    check(schedule.hand_out == "at_round" or not rounds, "schedule.hand_out", schedule.hand_out, said)
+    if schedule.dispatch == "auto":
+        schedule.dispatch = "per_round" if rounds else "immediate"
+    said = f"auto or per_round for {_algorithm(settings)}, whose server steps once everybody in a round has reported"
+    check(schedule.dispatch == "per_round" or not rounds, "schedule.dispatch", schedule.dispatch, said)
 
 
 def _step_on(settings: Settings) -> None:
@@ -133,9 +133,9 @@ def _buffer_and_delay_limits(settings: Settings) -> None:
     if hasattr(rule, "tau_c") and rule.tau_c is None:
         rule.tau_c = concurrency
     size = getattr(rule, "buffer_size", 1)
-    said = f"at most {concurrency}, the clients in flight, with schedule.hand_out=at_flush: it would never fill"
-    at_flush = settings.parts["schedule"].config.hand_out == "at_flush"
-    check(not at_flush or size <= concurrency, "algorithm.buffer_size", size, said)
+    said = f"at most {concurrency}, the clients in flight, with schedule.dispatch=after_update: it would never fill"
+    after_update = settings.parts["schedule"].config.dispatch == "after_update"
+    check(not after_update or size <= concurrency, "algorithm.buffer_size", size, said)
 
 
 def _upload(settings: Settings) -> None:

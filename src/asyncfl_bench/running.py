@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from . import environment
-from .config import CONTRACT, Settings
+from .config import RESULTS_VERSION, Settings
 from .diagnostics.arrivals import Arrivals
 from .diagnostics.base import at_least
 from .diagnostics.steps import Steps
@@ -237,7 +237,7 @@ class Run:
             "evaluation_seconds": self.evaluation_seconds,
         }
         self.directory.metrics.sync()  # never fewer lines on the disk than the checkpoint counts
-        checkpoint.save(self.directory.checkpoint_path, self.settings.identity, state, CONTRACT)
+        checkpoint.save(self.directory.checkpoint_path, self.settings.identity, state, RESULTS_VERSION)
         self._checkpointed = time.monotonic()
 
     def _resume(self) -> bool:
@@ -245,7 +245,7 @@ class Run:
         identity = self.settings.resumed_identity or self.settings.identity
         try:
             lines = self.directory.metrics.complete_lines()
-            state, remarks = checkpoint.load(self.directory.checkpoint_path, identity, CONTRACT, lines)
+            state, remarks = checkpoint.load(self.directory.checkpoint_path, identity, RESULTS_VERSION, lines)
             if state.get("data", self.world.task.digest) != self.world.task.digest:
                 source = self.world.task.source or self.settings.choices.get("dataset")
                 raise DamagedState(
@@ -307,12 +307,14 @@ class Run:
             "stopped_by": self.ended_by,
             "name": settings.name,
             "identity": settings.identity,
-            "contract": CONTRACT,
+            "experiment": settings.experiment,
+            "results_version": RESULTS_VERSION,
             "algorithm": settings.choices.get("algorithm"),
             "dataset": settings.choices.get("dataset"),
             "delay": settings.choices.get("delay"),
             "seed": settings.root.seed,
             "parameters": world.task.flat.d,
+            "task": world.task.describe(),
             "data_source": world.task.source,
             "data_digest": world.task.digest,
             "final": self.last,

@@ -46,16 +46,16 @@ class SweepResult:
     interrupted: bool = False
 
 
-def run_owed(jobs: list[Job], launch: Launch, batch_size: int | None) -> SweepResult:
+def run_pending(jobs: list[Job], launch: Launch, batch_size: int | None) -> SweepResult:
     """Launches every job without a finished run. Jobs tell their outcome by their run directories alone, so this works
     alike in this process, in others and on other machines that share the disk."""
     global last_result, current
-    owed = [job for job in jobs if job.settings is None or finished(job.settings) is None]
-    print(f"{len(jobs)} runs, {len(jobs) - len(owed)} of them finished already", file=sys.stderr)
-    current = [job for job in owed if job.settings is not None]
+    pending = [job for job in jobs if job.settings is None or finished(job.settings) is None]
+    print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already", file=sys.stderr)
+    current = [job for job in pending if job.settings is not None]
     size = batch_size or max(1, len(current))
     trouble = _launch_all([current[first : first + size] for first in range(0, len(current), size)], launch)
-    failed = [(job, outcome) for job in owed if (outcome := _outcome(job, trouble)) is not None]
+    failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     last_result = SweepResult(len(jobs), len(current), failed, interrupted)
     return last_result

@@ -79,9 +79,11 @@ class ClientTable:
     """Facts about the clients that any part may know.
 
     samples_n   (n,) integers: training samples each client holds
+    labels_nc   (n, C) integers: how many of them are of each class; None where the task has no classes
     """
 
     samples_n: np.ndarray
+    labels_nc: np.ndarray | None = None
 
     @property
     def n(self) -> int:

@@ -112,13 +112,13 @@ class World:
             model_d=self.model_d,
             task=self.task,
             client=client,
-            gone=self._gone,
+            has_left=self._has_left,
         )
 
-    def _gone(self, client: int, iteration: int) -> bool:
+    def _has_left(self, client: int, iteration: int) -> bool:
         """Whether the client no longer takes part, now that so many server iterations are done."""
         simulation = self.simulation
-        return simulation.availability.gone(client, iteration, simulation.counters.virtual_time)
+        return simulation.availability.has_left(client, iteration, simulation.counters.virtual_time)
 
     def state_bytes(self) -> dict[str, int]:
         """Bytes of the tensors that the rule and the clients keep from one upload to the next, workspaces left out."""

@@ -16,20 +16,20 @@ from omegaconf import DictConfig, OmegaConf
 
 
 @dataclass
-class OwedRunsConf:
+class PendingRunsConf:
     """params: key -> comma-separated values, all combined.  grids: several such, each combined with params."""
 
-    _target_: str = "hydra_plugins.asyncfl_sweeper.OwedRuns"
+    _target_: str = "hydra_plugins.asyncfl_sweeper.PendingRuns"
     max_batch_size: int | None = None
     params: dict[str, str] = field(default_factory=dict)
     grids: list[Any] = field(default_factory=list)
 
 
-ConfigStore.instance().store(group="hydra/sweeper", name="owed_runs", node=OwedRunsConf, provider="asyncfl_bench")
+ConfigStore.instance().store(group="hydra/sweeper", name="pending_runs", node=PendingRunsConf, provider="asyncfl_bench")
 
 
-class OwedRuns(BasicSweeper):
-    """Launches what a sweep still owes, in one batch (or batches of ``max_batch_size``)."""
+class PendingRuns(BasicSweeper):
+    """Launches the runs of a sweep that are pending, in one batch (or batches of ``max_batch_size``)."""
 
     def __init__(self, max_batch_size: int | None, params: dict[str, str], grids: list[dict[str, str]]):
         super().__init__(max_batch_size=max_batch_size, params=dict(params))
@@ -40,7 +40,7 @@ class OwedRuns(BasicSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         from asyncfl_bench.composing import chosen, grids_of, settings_of_jobs
         from asyncfl_bench.grids import jobs_of
-        from asyncfl_bench.sweeping import run_owed
+        from asyncfl_bench.sweeping import run_pending
 
         assert self.config is not None and self.hydra_context is not None
         loader = self.hydra_context.config_loader
@@ -50,10 +50,10 @@ class OwedRuns(BasicSweeper):
         config = self.config
         # composed anew: what a profile searches depends on the paper, which Hydra leaves out where it is swept
         jobs = jobs_of(grids_of(loader.load_sweep_config(config, chosen(arguments)), arguments))
-        owed = settings_of_jobs(jobs, lambda overrides: loader.load_sweep_config(config, overrides))
+        pending = settings_of_jobs(jobs, lambda overrides: loader.load_sweep_config(config, overrides))
         # one after another anyway, so hand the jobs over singly: a batch keeps every job's config to its end
         singly = 1 if isinstance(self.launcher, BasicLauncher) else None
-        return run_owed(owed, self._launch, self.max_batch_size or singly)
+        return run_pending(pending, self._launch, self.max_batch_size or singly)
 
     def _launch(self, batch: Sequence[Sequence[str]], first: int) -> Sequence[Any]:
         assert self.launcher is not None

@@ -28,8 +28,8 @@ def round_of(clients, w=W_D, local=LOCAL_ND, **config):
     return rule.round(), model.numpy()
 
 
-def at_round():
-    return SameClient(ScheduleConfig(hand_out="at_round"))
+def per_round():
+    return SameClient(ScheduleConfig(dispatch="per_round"))
 
 
 @pytest.mark.parametrize("clients", [range(N), [4, 0], [2]])
@@ -80,8 +80,8 @@ def test_fedbuff_with_a_buffer_of_all_clients_at_the_flush_and_uniform_weights_i
         "server_iterations": 25,
     }
     fedavg, fedbuff = FedAvg(FedAvgConfig(weights="uniform")), FedBuff(FedBuffConfig(buffer_size=N))
-    _, rounds, _ = simulate(fedavg, schedule=at_round(), **world)
-    _, flushes, _ = simulate(fedbuff, schedule=SameClient(ScheduleConfig(hand_out="at_flush")), **world)
+    _, rounds, _ = simulate(fedavg, schedule=per_round(), **world)
+    _, flushes, _ = simulate(fedbuff, schedule=SameClient(ScheduleConfig(dispatch="after_update")), **world)
     np.testing.assert_allclose(np.array(rounds.models), np.array(flushes.models), rtol=1e-12)
     assert [a.time for a in rounds.arrivals] == [a.time for a in flushes.arrivals]
 
@@ -95,7 +95,7 @@ def test_a_lost_client_is_left_out_of_its_round_and_the_weights_of_the_others_st
         targets=targets,
         samples=samples,
         kind="difference",  # at lr = 1 every client delivers its target
-        schedule=at_round(),
+        schedule=per_round(),
         availability=ScriptedLoss({(2, 0), (0, 1), (1, 1), (2, 1)}),
         server_iterations=2,
     )
@@ -113,7 +113,7 @@ def test_with_fewer_places_than_clients_each_round_takes_as_many_drawn_anew():
         kind="difference",
         lr=0.1,
         concurrency=4,
-        schedule=RandomIdle(ScheduleConfig(hand_out="at_round")),
+        schedule=RandomIdle(ScheduleConfig(dispatch="per_round")),
         server_iterations=60,
     )
     rounds = [{a.client for a in recorder.arrivals[4 * t : 4 * t + 4]} for t in range(60)]

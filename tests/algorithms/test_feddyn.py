@@ -78,7 +78,7 @@ def world(alpha, concurrency=N, rounds=30, **options):
         kind="difference",
         executor=executor,
         concurrency=concurrency,
-        schedule=RandomIdle(ScheduleConfig(hand_out="at_round")),
+        schedule=RandomIdle(ScheduleConfig(dispatch="per_round")),
         observers=[paper],
         server_iterations=rounds,
         **options,

@@ -124,7 +124,7 @@ def test_in_a_world_of_quadratic_clients_it_finds_the_mean_of_their_optima():
         targets=targets,
         kind="difference",
         lr=0.5,
-        schedule=SameClient(ScheduleConfig(hand_out="at_round")),
+        schedule=SameClient(ScheduleConfig(dispatch="per_round")),
         server_iterations=800,
     )
     np.testing.assert_allclose(recorder.models[-1], targets.mean(axis=0), atol=1e-3)

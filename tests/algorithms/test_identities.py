@@ -68,7 +68,7 @@ def test_fedbuff_with_a_buffer_of_one_is_vanilla_asgd_with_step_eta_times_eta_l(
 
 
 def test_fedbuff_of_all_clients_handed_out_at_the_flush_is_fedavg():
-    schedule = SameClient(ScheduleConfig(hand_out="at_flush"))
+    schedule = SameClient(ScheduleConfig(dispatch="after_update"))
     one = models(fedbuff(buffer_size=N), lr=0.3, schedule=schedule)
     expected = [(1 - 0.7**t) * TARGETS.mean(axis=0) for t in range(1, 61)]  # every round moves 0.3 of the way
     np.testing.assert_allclose(one, expected, rtol=1e-9)
@@ -88,7 +88,7 @@ def test_the_first_buffer_of_ca2fl_is_that_of_fedbuff_and_the_second_is_not():
 
 
 def test_ca2fl_with_every_client_once_in_each_buffer_steps_with_the_mean_difference():
-    schedule = SameClient(ScheduleConfig(hand_out="at_flush"))
+    schedule = SameClient(ScheduleConfig(dispatch="after_update"))
     one = models(Ca2fl(Ca2flConfig(eta=1.0, buffer_size=N)), lr=0.3, schedule=schedule)
     np.testing.assert_allclose(one, models(fedbuff(buffer_size=N), lr=0.3, schedule=schedule), rtol=1e-9)
 

@@ -49,7 +49,7 @@ def grid(algorithms: list[str], p=("0.1",), papers=("synthetic",), **more) -> di
     return {"paper": named, "availability.probability": list(p), "algorithm": algorithms, **SEEDS, **more}
 
 
-def figure2(root: Path, combination: str = "paper-small", **more) -> None:
+def figure2(root: Path, combination: str = "published-small", **more) -> None:
     folder = root / "runs/asyncfeded/figure2" / combination
     for seed, best in ((0, 0.8), (1, 0.9)):
         write(folder, "fedavg", seed, (0.1, 0.5, best, 0.6, 0.99), **more)  # the last one lies beyond 300
@@ -67,12 +67,12 @@ def test_best_and_times_count_within_300_and_the_target_is_that_of_the_weakest_m
     words = text.partition("## Test accuracy")[0]
     assert "**By best test accuracy** AsyncFedED leads in 1 of 1 cells (beyond noise over the next in 1)" in words
     assert "Kendall tau with the published order: 1.00" in words  # there too AsyncFedED is above FedAvg
-    table = pd.read_csv(tmp_path / "out/asyncfeded/figure2/paper-small/measured.csv")
+    table = pd.read_csv(tmp_path / "out/asyncfeded/figure2/published-small/measured.csv")
     assert table["best_percent"].tolist() == [85, 100] and table["time_to_target"].tolist() == [200, 100]
 
 
 def test_a_seed_that_never_comes_to_the_target_is_counted_and_its_method_ranks_last(tmp_path):
-    folder = tmp_path / "runs/asyncfeded/figure2/paper-small"
+    folder = tmp_path / "runs/asyncfeded/figure2/published-small"
     for seed, best in ((0, 0.4), (1, 0.9)):
         write(folder, "fedprox", seed, (0.1, best, 0.3, 0.3))
         write(folder, "asyncfeded", seed, (0.1, 0.2, 0.95, 0.95))
@@ -84,7 +84,7 @@ def test_a_seed_that_never_comes_to_the_target_is_counted_and_its_method_ranks_l
 
 
 def test_the_fair_profile_chooses_the_local_step_by_validation_and_keeps_the_published_numbers_apart(tmp_path):
-    folder = tmp_path / "runs/asyncfeded/figure2/fair-paper"
+    folder = tmp_path / "runs/asyncfeded/figure2/fair-full"
     real = {"dataset": "synthetic_1_1", "model": "mlp", "scale": "paper", "profile": "fair"}
     for lr, validation, best in ((0.01, 0.9, 0.7), (0.03, 0.8, 0.95)):
         for algorithm in ("fedavg", "asyncfeded"):
@@ -96,11 +96,11 @@ def test_the_fair_profile_chooses_the_local_step_by_validation_and_keeps_the_pub
         ["FedAvg", "70.00"],
         ["AsyncFedED", "70.00"],
     ]
-    chosen = (tmp_path / "out/asyncfeded/figure2/fair-paper/chosen_lr.csv").read_text()
+    chosen = (tmp_path / "out/asyncfeded/figure2/fair-full/chosen_lr.csv").read_text()
     assert "AsyncFedED,0.01: 90.00 (edge of the grid)" in chosen
     assert "one machine for synchronous and asynchronous methods" in text
     assert "measured on other data, models or settings** than all of these runs" in text
-    assert not (tmp_path / "out/asyncfeded/figure2/fair-paper/published_difference.csv").exists()
+    assert not (tmp_path / "out/asyncfeded/figure2/fair-full/published_difference.csv").exists()
 
 
 def test_a_fair_page_names_who_was_tuned_less_takes_further_steps_and_mixes_no_budgets(tmp_path):
@@ -132,14 +132,14 @@ def test_a_method_whose_every_step_diverged_is_named_with_all_its_runs(tmp_path)
 
 
 def test_a_method_alone_leads_nobody(tmp_path):
-    write(tmp_path / "runs/asyncfeded/figure2/paper-small", "asyncfeded", 0, (0.1, 0.3, 0.9, 0.95))
+    write(tmp_path / "runs/asyncfeded/figure2/published-small", "asyncfeded", 0, (0.1, 0.3, 0.9, 0.95))
     text = page(tmp_path, "figure2", [grid(["asyncfeded"])])
     assert "**By best test accuracy** there is nothing to lead: no cell has two methods." in text
     assert "leads in" not in text
 
 
 def test_runs_that_end_early_shorten_the_limit_for_their_whole_protocol_and_that_is_said(tmp_path):
-    folder = tmp_path / "runs/asyncfeded/figure2/paper-small"
+    folder = tmp_path / "runs/asyncfeded/figure2/published-small"
     write(folder, "fedavg", 0, (0.1, 0.5))
     write(folder, "asyncfeded", 0, (0.1, 0.3, 0.9, 0.95))
     text = page(tmp_path, "figure2")
@@ -152,21 +152,21 @@ def test_a_stand_in_keeps_the_published_numbers_apart_and_the_real_thing_gets_di
     grids = [grid(["fedavg", "asyncfeded"])]
     small, out = page(tmp_path, "figure2", grids), tmp_path / "out/asyncfeded/figure2"
     assert "measured on other data, models or settings** than all of these runs" in small
-    assert (out / "paper-small/published_curves_p0_1.png").exists()
-    assert not (out / "paper-small/published_difference.csv").exists()
+    assert (out / "published-small/published_curves_p0_1.png").exists()
+    assert not (out / "published-small/published_difference.csv").exists()
     assert rows_of(small, "published")[1] == ["FedAvg", "96.8 / 53 / 754"]
 
-    figure2(tmp_path, "paper-paper", choices={"dataset": "synthetic_1_1", "model": "mlp", "scale": "paper"})
+    figure2(tmp_path, "published-full", choices={"dataset": "synthetic_1_1", "model": "mlp", "scale": "paper"})
     real = page(tmp_path, "figure2", grids, PAPER)
     rows = rows_of(real, "cell | algorithm | best [%] | published")
     # FedAvg: 85 - 96.751, within 2 * 7.07; 200 - (52.670 - 6.3), our seeds do not differ
     assert rows[1][2:9] == ["85.00 ± 7.07", "96.75 ± 0.02", "-11.75", "200.0 ± 0.0", "52.7 ± 0.1", "46.4", "+153.63*"]
     assert "**Scale: the paper's**" in real and "other data, models" not in real and "Dotted" in real
-    assert not (out / "paper-paper/published_curves_p0_1.png").exists()
+    assert not (out / "published-full/published_curves_p0_1.png").exists()
 
 
 def test_kendalls_tau_is_taken_with_the_published_order_of_that_data_set_and_p(tmp_path):
-    folder = tmp_path / "runs/asyncfeded/figure3/paper-small"
+    folder = tmp_path / "runs/asyncfeded/figure3/published-small"
     orders = {"fedavg": 0.4, "fedprox": 0.5, "asyncfeded": 0.6}
     for paper in ("synthetic", "femnist"):
         for algorithm, best in orders.items():
@@ -185,7 +185,7 @@ def test_kendalls_tau_is_taken_with_the_published_order_of_that_data_set_and_p(t
 
 
 def test_figure_3_says_what_suspension_costs_and_draws_every_p(tmp_path):
-    folder = tmp_path / "runs/asyncfeded/figure3/paper-small"
+    folder = tmp_path / "runs/asyncfeded/figure3/published-small"
     for seed in (0, 1):
         for p, best in ((0.0, 0.9), (0.9, 0.5 + seed / 10)):
             write(folder, "fedavg", seed, (0.1, best, best, best), p=p)
@@ -200,7 +200,7 @@ def test_figure_3_says_what_suspension_costs_and_draws_every_p(tmp_path):
     orders = rows_of(text, "cell | by")
     assert orders[1][2:] == ["AsyncFedED = FedAvg", "AsyncFedED > FedAvg", "-"]  # a tie has no order to agree
     assert orders[4][2] == "AsyncFedED > FedAvg"  # P = 0.9: 90 beside 50 and 60
-    files = {path.name for path in (tmp_path / "out/asyncfeded/figure3/paper-small").iterdir()}
+    files = {path.name for path in (tmp_path / "out/asyncfeded/figure3/published-small").iterdir()}
     assert {"against_p.png", "curves_p0_0.png", "curves_p0_9.png", "measured_synthetic.csv"} <= files
 
 
@@ -210,13 +210,13 @@ def published_of(algorithm: str) -> list[dict[str, str]]:
 
 
 def test_figure_2_borrows_the_runs_of_figure_3_and_counts_none_twice(tmp_path, capsys, monkeypatch):
-    figure3 = tmp_path / "runs/asyncfeded/figure3/paper-small"
+    figure3 = tmp_path / "runs/asyncfeded/figure3/published-small"
     for p in (0.1, 0.5):
         write(figure3, "asyncfeded", 0, (0.1, 0.9, 0.9, 0.9), p=p)
     grids = [grid(["asyncfeded"])]
     text = page(tmp_path, "figure2", grids)
     assert "2 runs expected, 1 run directories found, 1 used, 1 missing." in text
-    own = tmp_path / "runs/asyncfeded/figure2/paper-small"
+    own = tmp_path / "runs/asyncfeded/figure2/published-small"
     write(own, "asyncfeded", 0, (0.1, 0.9, 0.9, 0.9))
     write(own, "asyncfeded", 1, (0.1, 0.7, 0.7, 0.7))
     text = page(tmp_path, "figure2", grids)
@@ -228,15 +228,15 @@ def test_figure_2_borrows_the_runs_of_figure_3_and_counts_none_twice(tmp_path, c
 
 def test_a_page_without_own_runs_and_nothing_to_borrow_is_left_out(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write(Path("runs/asyncfeded/figure3/paper-small"), "asyncfeded", 0, (0.1, 0.9), p=0.5)
+    write(Path("runs/asyncfeded/figure3/published-small"), "asyncfeded", 0, (0.1, 0.9), p=0.5)
     assert main(["asyncfeded"]) == 0
-    assert capsys.readouterr().out == "written: results/asyncfeded/figure3/paper-small/README.md\n"
+    assert capsys.readouterr().out == "written: results/asyncfeded/figure3/published-small/README.md\n"
     assert main(["asyncfeded/figure2"]) == 2
     assert "runs/asyncfeded/figure2: no runs found; to make them" in capsys.readouterr().err
 
 
 def test_figure_4_sets_one_adaptive_k_beside_every_constant_one_and_follows_k(tmp_path):
-    folder = tmp_path / "runs/asyncfeded/figure4/paper-small"
+    folder = tmp_path / "runs/asyncfeded/figure4/published-small"
     for paper, kappa in (("synthetic", 1.0), ("femnist", 0.05)):
         for seed in (0, 1):
             k = {
@@ -268,7 +268,7 @@ def test_figure_4_sets_one_adaptive_k_beside_every_constant_one_and_follows_k(tm
 
 
 def test_figure_4_mixes_no_two_kinds_of_adaptive_k(tmp_path):
-    folder = tmp_path / "runs/asyncfeded/figure4/paper-small"
+    folder = tmp_path / "runs/asyncfeded/figure4/published-small"
     for kappa in (0.5, 1.0):
         write(folder, "asyncfeded", 0, (0.1, 0.9), rule={"kappa": kappa}, client={"local_epochs": 10})
     with pytest.raises(BenchError, match=r"adaptive K with algorithm\.kappa=0\.5 and 1\.0, protocol Synthetic"):
@@ -279,16 +279,16 @@ def test_figure_4_mixes_no_two_kinds_of_adaptive_k(tmp_path):
 
 def test_runs_with_settings_of_their_own_are_not_called_the_papers(tmp_path):
     words = ["sweep=asyncfeded/figure2", "paper=asyncfeded/synthetic", "algorithm=fedavg", "seed=0"]
-    runs = tmp_path / "runs/asyncfeded/figure2/paper-paper"
+    runs = tmp_path / "runs/asyncfeded/figure2/published-full"
     own = ["model.hidden=[4]", "budget.virtual_time=4", "dataset.max_samples=60", "client.batch_size=5"]
     run([*words[1:], *own, f"hydra.run.dir={runs}/fedavg-seed0"])
     assert main(["asyncfeded/figure2", "--runs", f"{tmp_path}/runs", "--out", f"{tmp_path}/out"]) == 0
-    text = (tmp_path / "out/asyncfeded/figure2/paper-paper/README.md").read_text()
+    text = (tmp_path / "out/asyncfeded/figure2/published-full/README.md").read_text()
     assert "**Settings of these runs' own, not the paper's experiment** (synthetic_1_1 with mlp)" in text
     for said in ("`model.hidden` is [4] instead of [128, 64]", "`budget.virtual_time` is 4.0 instead of 300.0"):
         assert said in text
     assert "Scale: the paper's" not in text
-    assert not (tmp_path / "out/asyncfeded/figure2/paper-paper/published_difference.csv").exists()
+    assert not (tmp_path / "out/asyncfeded/figure2/published-full/published_difference.csv").exists()
 
 
 @pytest.mark.parametrize("words", [["sweep=asyncfeded/figure3", "paper=asyncfeded/synthetic"], ["sweep=ace/figure2"]])
@@ -316,7 +316,7 @@ def test_a_page_for_a_profile_that_is_none_is_refused_with_what_there_is(tmp_pat
 
 
 def table1(root: Path, accuracies: dict[float, float]) -> str:
-    folder = root / "runs/asyncfeded/table1/paper-small"
+    folder = root / "runs/asyncfeded/table1/published-small"
     for mu, best in accuracies.items():
         write(folder, "fedprox", 0, (0.1, best, best), rule={"mu": mu})
     return page(root, "table1", [grid(["fedprox"], **{"algorithm.mu": [str(mu) for mu in accuracies], "seed": ["0"]})])
@@ -343,7 +343,7 @@ def test_a_published_choice_that_nothing_beats_says_so_and_one_that_was_not_run_
 
 
 def test_a_long_grid_is_shown_in_part_and_kept_as_a_whole(tmp_path):
-    folder = tmp_path / "runs/asyncfeded/table4/paper-small"
+    folder = tmp_path / "runs/asyncfeded/table4/published-small"
     keys = {
         "lam_over_eps": (0.1, 1.0),
         "lam": (1.0, 5.0),
@@ -364,7 +364,7 @@ def test_a_long_grid_is_shown_in_part_and_kept_as_a_whole(tmp_path):
     rows = rows_of(text, "rank | λ/ε | λ")
     assert [row[0] for row in rows[1:]] == [*map(str, range(1, 11)), "38", "39", "40"]
     assert rows[13][1:5] == ["1.0", "5.0", "3.0", "1.0"] and rows[13][-1] == "the paper's"
-    whole = pd.read_csv(tmp_path / "out/asyncfeded/table4/paper-small/grid_synthetic.csv")
+    whole = pd.read_csv(tmp_path / "out/asyncfeded/table4/published-small/grid_synthetic.csv")
     assert len(whole) == 40 and whole["published_choice"].sum() == 1
     margins = rows_of(text, "hyper-parameter | value")
     assert margins[1] == ["λ/ε", "0.1", "90.00", "80.50", "71.00", "20", ""]
@@ -372,14 +372,14 @@ def test_a_long_grid_is_shown_in_part_and_kept_as_a_whole(tmp_path):
 
 
 def test_two_hyper_parameters_are_a_heat_map(tmp_path):
-    folder = tmp_path / "runs/asyncfeded/table3/paper-small"
+    folder = tmp_path / "runs/asyncfeded/table3/published-small"
     for a in (0.5, 5.0):
         for b in (0.5, 5.0):
             rule = {"staleness_weight": "hinge", "hinge_a": a, "hinge_b": b}
             write(folder, "fedasync", 0, (0.1, 0.5 + a / 100), rule=rule)
     axes = {"algorithm.hinge_a": ["0.5", "5.0"], "algorithm.hinge_b": ["0.5", "5.0"], WEIGHT: ["hinge"]}
     text = page(tmp_path, "table3", [grid(["fedasync"], **axes, seed=["0"])])
-    assert (tmp_path / "out/asyncfeded/table3/paper-small/heat_maps.png").exists()
+    assert (tmp_path / "out/asyncfeded/table3/published-small/heat_maps.png").exists()
     assert "a = 5.0, b = 5.0, has rank 1 (with 1 more)" in text
 
 

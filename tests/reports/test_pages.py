@@ -30,7 +30,7 @@ def page(root: Path, name: str, grids: list[dict] | None, combination: Combinati
 def figure2(root: Path, accuracies: dict[str, list[float]], **settings) -> None:
     for algorithm, finals in accuracies.items():
         for seed, final in enumerate(finals):
-            write_run(root / "runs/ace/figure2/paper-small", algorithm, seed, curve(final), **settings)
+            write_run(root / "runs/ace/figure2/published-small", algorithm, seed, curve(final), **settings)
 
 
 def test_the_table_shows_mean_and_deviation_the_order_and_kendalls_tau(tmp_path):
@@ -46,7 +46,7 @@ def test_the_table_shows_mean_and_deviation_the_order_and_kendalls_tau(tmp_path)
     assert pairs[1][1:] == ["ACE", "FedBuff", "+11.00", "2.00", "2", "beyond noise"]
     assert "no run" not in text and "3 runs expected" not in text and "6 runs expected, 6 run directories" in text
     assert "The paper draws test accuracy" in text and "nothing to take a difference with" in text
-    table = pd.read_csv(tmp_path / "out/ace/figure2/paper-small/accuracy_iteration.csv")
+    table = pd.read_csv(tmp_path / "out/ace/figure2/published-small/accuracy_iteration.csv")
     assert table["mean_percent"].round(6).tolist() == [91, 71, 80] and table["seeds"].tolist() == [2, 2, 2]
 
 
@@ -57,11 +57,11 @@ def test_differences_below_two_standard_errors_are_called_noise_and_one_seed_unk
 
 
 def test_the_common_budget_is_that_of_the_shortest_run_on_each_axis(tmp_path):
-    folder = tmp_path / "runs/ace/figure2/paper-small"
+    folder = tmp_path / "runs/ace/figure2/published-small"
     write_run(folder, "ace", 0, curve(0.9, uploads=1000, time=10))
     write_run(folder, "asgd", 0, curve(0.5, uploads=100, time=40))
     text = page(tmp_path, "ace/figure2", None)
-    out = tmp_path / "out/ace/figure2/paper-small"
+    out = tmp_path / "out/ace/figure2/published-small"
     uploads = pd.read_csv(out / "accuracy_uploads.csv").set_index("algorithm")
     assert uploads["budget"].tolist() == [100, 100]
     # ACE has its first evaluation after 200 uploads at 26 %: half way from 10 %
@@ -76,7 +76,7 @@ def test_the_common_budget_is_that_of_the_shortest_run_on_each_axis(tmp_path):
 
 
 def test_the_ranking_is_followed_along_the_budget_and_said_to_settle(tmp_path):
-    folder = tmp_path / "runs/ace/figure2/paper-small"
+    folder = tmp_path / "runs/ace/figure2/published-small"
     for seed in (0, 1):
         low = [0.1, 0.2, 0.3, 0.6, 0.7, 0.8]
         high = [0.1, 0.4, 0.5, 0.55, 0.6, 0.65]
@@ -93,7 +93,7 @@ def test_the_ranking_is_followed_along_the_budget_and_said_to_settle(tmp_path):
 
 
 def test_missing_failed_diverged_and_foreign_runs_are_counted_and_named(tmp_path):
-    folder = tmp_path / "runs/ace/figure2/paper-small"
+    folder = tmp_path / "runs/ace/figure2/published-small"
     write_run(folder, "ace", 0, curve(0.9))
     write_run(folder, "asgd", 0, curve(0.5))
     write_run(folder, "asgd", 1, status="diverged")
@@ -117,7 +117,7 @@ def test_missing_failed_diverged_and_foreign_runs_are_counted_and_named(tmp_path
 
 def test_a_page_never_averages_runs_that_differ_in_more_than_the_seed(tmp_path):
     figure2(tmp_path, {"ace": [0.9]})
-    write_run(tmp_path / "runs/ace/figure2/paper-small", "ace", 1, curve(0.8), n_clients=20)
+    write_run(tmp_path / "runs/ace/figure2/published-small", "ace", 1, curve(0.8), n_clients=20)
     with pytest.raises(BenchError, match=r"runs of ACE, α = 0.1, β = 5 differ in n_clients \(10 and 20\)"):
         page(tmp_path, "ace/figure2", None)
 
@@ -178,14 +178,14 @@ def test_the_top_says_what_the_runs_are_and_the_end_where_they_come_from(tmp_pat
     write_run(tmp_path / f"runs/ace/figure2/paper-{scale}-long", "ace", 0, curve(0.9), choices=real)
     text = page(tmp_path, "ace/figure2", None, combination)
     assert said in text.partition("## In words")[0]
-    assert f"afl-run -m sweep=ace/figure2 profile=paper scale={scale} horizon=long\n" in text
+    assert f"afl-run -m sweep=ace/figure2 profile=published scale={scale} length=long\n" in text
     assert f"afl-report ace/figure2 --profile paper --scale {scale} --horizon long\n" in text
     assert "revision of the runs: abc123" in text and "device: cpu (two cores)" in text
 
 
 def test_the_same_runs_give_the_same_bytes_and_what_is_no_longer_made_goes(tmp_path):
     figure2(tmp_path, {"ace": [0.9, 0.8], "asgd": [0.5, 0.6]})
-    out = tmp_path / "out/ace/figure2/paper-small"
+    out = tmp_path / "out/ace/figure2/published-small"
 
     def hashes() -> dict[str, str]:
         page(tmp_path, "ace/figure2", None)
@@ -200,7 +200,7 @@ def test_the_same_runs_give_the_same_bytes_and_what_is_no_longer_made_goes(tmp_p
 def test_every_algorithm_keeps_its_colour(tmp_path):
     figure2(tmp_path, {"asgd": [0.5], "ace": [0.9], "fedbuff": [0.6]})
     page(tmp_path, "ace/figure2", None)
-    pixels = imread(tmp_path / "out/ace/figure2/paper-small/curves_iteration.png")[..., :3]
+    pixels = imread(tmp_path / "out/ace/figure2/published-small/curves_iteration.png")[..., :3]
     near = (pixels * 255).round().reshape(-1, 3)
     for colour in ((0x00, 0x72, 0xB2), (0xCC, 0x79, 0xA7), (0, 0, 0)):  # ACE, FedBuff, vanilla ASGD
         assert (abs(near - colour).max(axis=1) < 6).sum() > 50
@@ -212,7 +212,7 @@ def test_dropout_lines_and_losses_come_from_the_shares(tmp_path):
             for tau in (1, 50):
                 for seed in (0, 1):
                     final = 0.9 - share * (0.5 if tau == 1 else 0.1) + seed / 100
-                    folder = tmp_path / "runs" / name / "paper-small"
+                    folder = tmp_path / "runs" / name / "published-small"
                     write_run(folder, "aced", seed, curve(final), share=share, rule={"tau_algo": tau})
     grid = {"algorithm": ["aced"], "algorithm.tau_algo": ["1", "50"], "availability.share": ["0.0", "0.7"]}
     text = page(tmp_path, "ace/figure3b", [grid | {"seed": ["0", "1"]}])
@@ -220,12 +220,12 @@ def test_dropout_lines_and_losses_come_from_the_shares(tmp_path):
     assert rows[1][:4] == ["ACED, τ_algo = 1", "90.50", "55.50", "35.00"]
     assert rows[2][:4] == ["ACED, τ_algo = 50", "90.50", "83.50", "7.00"]
     assert {"heat_map.png", "dropout_iteration.png"} <= {
-        p.name for p in (tmp_path / "out/ace/figure3b/paper-small").iterdir()
+        p.name for p in (tmp_path / "out/ace/figure3b/published-small").iterdir()
     }
 
 
 def test_heat_maps_say_what_longer_delays_cost(tmp_path):
-    folder = tmp_path / "runs/ace/figure_a2/paper-small"
+    folder = tmp_path / "runs/ace/figure_a2/published-small"
     for alpha in (0.1, 10.0):
         for delay in ("exp_beta5", "exp_beta30"):
             for seed in (0, 1):
@@ -234,11 +234,11 @@ def test_heat_maps_say_what_longer_delays_cost(tmp_path):
     text = page(tmp_path, "ace/figure_a2", None)
     assert "lost from β = 5 to β = 30" in text
     assert rows_of(text, "algorithm | α = 0.1 | α = 10.0")[1][1:] == ["+20.00 ± 0.00", "+0.00 ± 0.00 (noise)"]
-    assert (tmp_path / "out/ace/figure_a2/paper-small/heat_maps_uploads.png").exists()
+    assert (tmp_path / "out/ace/figure_a2/published-small/heat_maps_uploads.png").exists()
 
 
 def test_cache_precisions_are_compared_seed_by_seed_with_their_bytes(tmp_path):
-    folder = tmp_path / "runs/ace/figure_a3/paper-small"
+    folder = tmp_path / "runs/ace/figure_a3/published-small"
     for precision, size in (("fp32", 4000), ("int8", 1000)):
         for seed in (0, 1):
             final = 0.8 + seed / 10 - (0.02 + seed / 100 if precision == "int8" else 0)
@@ -252,7 +252,7 @@ def test_cache_precisions_are_compared_seed_by_seed_with_their_bytes(tmp_path):
 
 
 def test_uploads_per_iteration_stand_beside_the_published_ones(tmp_path):
-    folder = tmp_path / "runs/ace/table_a1/paper-small"
+    folder = tmp_path / "runs/ace/table_a1/published-small"
     write_run(folder, "ace", 0, [(0, 0, 0, 0.1), (101, 110, 100, 0.5)])
     write_run(folder, "fedbuff", 0, [(0, 0, 0, 0.1), (100, 1000, 100, 0.5)], rule={"buffer_size": 10})
     text = page(tmp_path, "ace/table_a1", None)
@@ -263,7 +263,7 @@ def test_uploads_per_iteration_stand_beside_the_published_ones(tmp_path):
 
 
 def test_state_is_counted_in_vectors_beside_the_published_orders(tmp_path):
-    folder = tmp_path / "runs/ace/table_a3/paper-small"
+    folder = tmp_path / "runs/ace/table_a3/published-small"
     size = {"parameters": 25, "state_bytes": {"server": 1500, "clients": 0}}  # 100 bytes a vector
     write_run(folder, "ace", 0, curve(0.5), rule={"rule": "direct"}, summary=size)
     other = {"parameters": 25, "state_bytes": {"server": 500, "clients": 1000}}
@@ -280,9 +280,9 @@ def test_a_stand_in_gets_no_difference_to_published_accuracies_and_the_real_thin
     finals = {"ace": [0.70, 0.72], "asgd": [0.40, 0.42]}
     for algorithm, values in finals.items():
         for seed, final in enumerate(values):
-            write_run(tmp_path / "runs/ace/table_a2/paper-small", algorithm, seed, curve(final))
+            write_run(tmp_path / "runs/ace/table_a2/published-small", algorithm, seed, curve(final))
             real = {"dataset": "20newsgroups", "model": "bert_base"}
-            write_run(tmp_path / "runs/ace/table_a2/paper-paper", algorithm, seed, curve(final), choices=real)
+            write_run(tmp_path / "runs/ace/table_a2/published-full", algorithm, seed, curve(final), choices=real)
     small = page(tmp_path, "ace/table_a2", None)
     assert "cannot be compared with the published ones" in small and "difference | verdict" not in small
     assert rows_of(small, "cell | published column")[1][-1] == "1.00"
@@ -295,17 +295,17 @@ def test_a_stand_in_gets_no_difference_to_published_accuracies_and_the_real_thin
 def test_the_command_writes_a_page_for_every_profile_and_scale_it_finds(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     figure2(tmp_path, {"ace": [0.9]})
-    shutil.copytree("runs/ace/figure2/paper-small", "runs/ace/figure2/fair-smoke")
-    shutil.copytree("runs/ace/figure2/paper-small", "runs/ace/figure_a1/paper-small")
-    assert [one.folder for one in combinations(Path("runs"), ITEMS["ace/figure2"])] == ["fair-smoke", "paper-small"]
+    shutil.copytree("runs/ace/figure2/published-small", "runs/ace/figure2/fair-smoke")
+    shutil.copytree("runs/ace/figure2/published-small", "runs/ace/figure_a1/published-small")
+    assert [one.folder for one in combinations(Path("runs"), ITEMS["ace/figure2"])] == ["fair-smoke", "published-small"]
     assert main(["all"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "written: results/ace/figure2/fair-smoke/README.md",
-        "written: results/ace/figure2/paper-small/README.md",
-        "written: results/ace/figure_a1/paper-small/README.md",
+        "written: results/ace/figure2/published-small/README.md",
+        "written: results/ace/figure_a1/published-small/README.md",
     ]
     assert main(["ace/figure2", "--scale", "small", "--out", "elsewhere"]) == 0
-    assert [str(p) for p in Path("elsewhere").rglob("README.md")] == ["elsewhere/ace/figure2/paper-small/README.md"]
+    assert [str(p) for p in Path("elsewhere").rglob("README.md")] == ["elsewhere/ace/figure2/published-small/README.md"]
 
 
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch):
@@ -316,7 +316,7 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch):
             ["ace/figur2"],
             "ace/figur2: neither a directory nor a page (did you mean 'ace/figure2'?); pages: ace/table1, ",
         ),
-        (["ace/figure2"], "runs/ace/figure2: no runs found; to make them: afl-run -m sweep=ace/figure2 profile=paper"),
+        (["ace/figure2"], "runs/ace/figure2: no runs found; to make them: afl-run -m sweep=ace/figure2 profile=published"),
         (["ace", "--profile", "fair"], "runs/ace/table1: no runs found; to make them: "),
         (["folder", "ace"], "folder: a directory cannot be asked for together with the page ace/table1"),
         (["folder", "--scale", "small"], "folder: --runs, --profile, --scale and --horizon go with a sweep's name"),
@@ -329,17 +329,17 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch):
 
 def test_a_page_whose_runs_all_failed_is_reported_and_the_others_are_written(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_run(Path("runs/ace/figure2/paper-small"), status="failed")
-    write_run(Path("runs/ace/figure_a1/paper-small"), points=curve(0.8))
+    write_run(Path("runs/ace/figure2/published-small"), status="failed")
+    write_run(Path("runs/ace/figure_a1/published-small"), points=curve(0.8))
     assert main(["ace"]) == 1
     out, err = capsys.readouterr()
-    assert "figure2/paper-small: no run to show: 1 found, all failed" in err and "figure_a1" in out
+    assert "figure2/published-small: no run to show: 1 found, all failed" in err and "figure_a1" in out
     assert not Path("results/ace/figure2").exists()
 
 
 def test_a_folder_of_a_pages_name_is_compared_as_a_folder_and_that_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_run(Path("ace/figure2/paper-small"), points=curve(0.8))
+    write_run(Path("ace/figure2/published-small"), points=curve(0.8))
     assert main(["ace/figure2"]) == 0
     assert "for the page add --runs runs" in capsys.readouterr().err
     assert Path("ace/figure2/report/table.csv").exists()

@@ -11,8 +11,8 @@ from asyncfl_bench.types import Work
 def dropped(share, seed=0, n=50):
     dropout = Dropout(DropoutConfig(share=share, at_iteration=10))
     dropout.start(n, Streams(seed))
-    assert not any(dropout.gone(client, 9) for client in range(n))
-    return {client for client in range(n) if dropout.gone(client, 10)}
+    assert not any(dropout.has_left(client, 9) for client in range(n))
+    return {client for client in range(n) if dropout.has_left(client, 10)}
 
 
 def test_dropout_takes_its_share_and_the_sets_are_nested():

@@ -82,7 +82,7 @@ def test_work_that_is_complete_as_the_session_ends_arrives_even_if_the_client_is
 
 
 def rounds(**world):
-    schedule = SameClient(ScheduleConfig(hand_out="at_round"))
+    schedule = SameClient(ScheduleConfig(dispatch="per_round"))
     rule = FedAvg(FedAvgConfig())
     simulation, recorder, ended_by = simulate(rule, n=2, kind="difference", schedule=schedule, **world)
     return simulation, [(a.time, a.client, a.changed) for a in recorder.arrivals], ended_by
@@ -200,7 +200,7 @@ def test_every_outcome_is_that_of_living_through_the_trace_unit_by_unit(fleet, s
     trace.start(1, Streams(0))
     horizon = start + 200 * period
     begin = next((time for time in range(start, horizon) if is_online(time)), None)
-    assert trace.gone(0, 0, float(start)) == (begin is None)
+    assert trace.has_left(0, 0, float(start)) == (begin is None)
     if begin is None:
         return
     left, time, cut_off = duration, begin, False

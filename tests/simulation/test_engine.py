@@ -103,7 +103,7 @@ def test_immediate_hand_out_gives_the_buffers_last_client_the_new_model():
 
 def test_hand_out_at_the_flush_makes_every_client_wait_for_the_new_model():
     rule = FedBuff(FedBuffConfig(eta=1.0, buffer_size=2))
-    schedule = SameClient(ScheduleConfig(hand_out="at_flush"))
+    schedule = SameClient(ScheduleConfig(dispatch="after_update"))
     _, recorder, _ = simulate(
         rule, n=2, delay=Scripted([[1], [2]]), kind="difference", schedule=schedule, server_iterations=3
     )
@@ -196,11 +196,11 @@ def test_equal_durations_give_every_client_the_staleness_c_minus_1():
     assert [a.staleness for a in recorder.arrivals] == [0, 1, 2, 3, 4] + [4] * 35
 
 
-@pytest.mark.parametrize(("hand_out", "expected"), [("immediate", (12 - 1) / 4), ("at_flush", (12 - 4) / 4)])
-def test_mean_staleness_with_a_buffer_tends_to_its_known_limit(hand_out, expected):
+@pytest.mark.parametrize(("dispatch", "expected"), [("immediate", (12 - 1) / 4), ("after_update", (12 - 4) / 4)])
+def test_mean_staleness_with_a_buffer_tends_to_its_known_limit(dispatch, expected):
     rng = np.random.default_rng(6)
     rule = FedBuff(FedBuffConfig(eta=0.01, buffer_size=4))
-    schedule = RandomIdle(ScheduleConfig(hand_out=hand_out))
+    schedule = RandomIdle(ScheduleConfig(dispatch=dispatch))
     _, recorder, _ = simulate(
         rule,
         n=30,

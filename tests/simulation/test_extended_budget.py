@@ -12,12 +12,12 @@ from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 def world(rule):
     if rule == "asgd":
         return {"rule": Asgd(StepConfig(eta=0.1))}
-    schedule = SameClient(ScheduleConfig(hand_out="at_flush"))
+    schedule = SameClient(ScheduleConfig(dispatch="after_update"))
     return {"rule": FedBuff(FedBuffConfig(eta=0.1, buffer_size=3)), "kind": "difference", "schedule": schedule}
 
 
 @pytest.mark.parametrize("clock", ["time", "ticks"])
-@pytest.mark.parametrize("rule", ["asgd", "fedbuff at_flush"])
+@pytest.mark.parametrize("rule", ["asgd", "fedbuff after_update"])
 def test_wherever_the_first_budget_ended(rule, clock):
     durations = [[1, 3, 2], [2, 1], [1], [4, 2, 3], [2]]  # ticks with one, several and no arrivals
     fixed = {"n": 5, "delay": Scripted(durations), "clock": clock}

@@ -47,10 +47,10 @@ def worlds(draw):
         )
     )()
     concurrency = draw(st.integers(1, n))
-    hand_out = draw(st.sampled_from(["immediate", "at_flush", "at_round"]))
+    dispatch = draw(st.sampled_from(["immediate", "after_update", "per_round"]))
     if rule.moves_each_round:
-        hand_out = "at_round"
-    schedule = draw(st.sampled_from([SameClient, RandomIdle]))(ScheduleConfig(hand_out=hand_out))
+        dispatch = "per_round"
+    schedule = draw(st.sampled_from([SameClient, RandomIdle]))(ScheduleConfig(dispatch=dispatch))
     durations = draw(st.lists(st.lists(st.floats(0, 6), min_size=1, max_size=5), min_size=n, max_size=n))
     share = draw(st.sampled_from([0.0, 0.0, 0.5, 1.0]))
     dropout = Dropout(DropoutConfig(share=share, at_iteration=draw(st.integers(1, 20))))
@@ -85,7 +85,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     assert not any(work.lost for work in executor.delivered)
     in_flight = Counter(work.client for work in simulation.in_flight.values())
     assert all(count == 1 for count in in_flight.values())
-    assert len(in_flight) + simulation.free_places == world["concurrency"]
+    assert len(in_flight) + simulation.free_slots == world["concurrency"]
 
     # counts add up
     assert counters.uploads == len(arrivals) == len(executor.delivered)
@@ -123,7 +123,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     assert len(executor.versions) == len(needed)
 
     # where work is handed out at the end of a round, all that is in flight was dispatched together
-    if world["schedule"].config.hand_out == "at_round" and not (lost and world["rule"].first_round):
+    if world["schedule"].config.dispatch == "per_round" and not (lost and world["rule"].first_round):
         assert len({work.start for work in simulation.in_flight.values()}) <= 1
 
 

@@ -83,7 +83,7 @@ def test_handing_out_at_the_flush_does_not_wait_for_ever_for_a_buffer_that_lost_
         kind="difference",
         lr=0.1,
         availability=Suspension(SuspensionConfig(probability=0.4)),
-        schedule=SameClient(ScheduleConfig(hand_out="at_flush")),
+        schedule=SameClient(ScheduleConfig(dispatch="after_update")),
         server_iterations=50,
     )
     assert ended_by == "server_iterations" and simulation.counters.uploads == 200
@@ -92,10 +92,10 @@ def test_handing_out_at_the_flush_does_not_wait_for_ever_for_a_buffer_that_lost_
 
 @pytest.mark.parametrize("clock", ["time", "ticks"])
 @pytest.mark.parametrize(
-    ("rule", "kind", "hand_out"),
-    [(asgd(), "gradient", "immediate"), (FedAvg(FedAvgConfig()), "difference", "at_round")],
+    ("rule", "kind", "dispatch"),
+    [(asgd(), "gradient", "immediate"), (FedAvg(FedAvgConfig()), "difference", "per_round")],
 )
-def test_a_run_in_which_everything_is_lost_ends_as_stalled(clock, rule, kind, hand_out):
+def test_a_run_in_which_everything_is_lost_ends_as_stalled(clock, rule, kind, dispatch):
     simulation, recorder, ended_by = simulate(
         rule,
         n=5,
@@ -103,7 +103,7 @@ def test_a_run_in_which_everything_is_lost_ends_as_stalled(clock, rule, kind, ha
         kind=kind,
         clock=clock,
         availability=Suspension(SuspensionConfig(probability=1 - 1e-12)),
-        schedule=SameClient(ScheduleConfig(hand_out=hand_out)),
+        schedule=SameClient(ScheduleConfig(dispatch=dispatch)),
         server_iterations=3,
     )
     assert ended_by == "stalled" and not recorder.arrivals

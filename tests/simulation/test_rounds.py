@@ -46,7 +46,7 @@ def rounds(rule=None, durations=((1,), (2.5,), (2,)), lost=(), hang=0.0, **world
         rule or FedAvg(FedAvgConfig()),
         n=len(durations),
         delay=Scripted(durations),
-        schedule=SameClient(ScheduleConfig(hand_out="at_round")),
+        schedule=SameClient(ScheduleConfig(dispatch="per_round")),
         availability=ScriptedLoss(set(lost), hang),
         observers=[diary],
         **{"kind": "difference"} | world,

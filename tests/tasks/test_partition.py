@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 
 import numpy as np
 import pytest
@@ -95,18 +94,27 @@ def test_small_alpha_is_more_skewed_than_large_alpha():
     assert largest_share(1e6) == pytest.approx(0.1, abs=0.01)
 
 
-def test_digits_over_a_hundred_clients_are_repaired_and_said_to_be(caplog):
+def test_digits_over_a_hundred_clients_are_repaired_and_the_split_knows_how_many_samples_moved():
     y = np.random.default_rng(0).integers(0, 10, 1437)
-    with caplog.at_level(logging.INFO):
-        partition = dirichlet(y, 100, alpha=0.1, min_samples=5)
+    split = Dirichlet(DirichletConfig(alpha=0.1, min_samples=5))
+    partition = split.split(y, 100, Streams(0))
     size_n = np.array([len(part) for part in partition])
     assert_each_sample_once(partition, 1437)
     assert size_n.min() == 5 and size_n.max() > 30
-    moved = int(caplog.messages[0].split()[0])
-    assert (
-        0 < moved < 100 and caplog.messages[0] == f"{moved} of 1437 samples moved so that each client holds at least 5"
-    )
+    assert 0 < split.moved < 100
     assert share_nc(partition, y).max(axis=1).mean() > 0.5  # still skewed: iid clients of this size have about 0.22
+
+
+@pytest.mark.parametrize("alpha", [0.3, 10.0])
+def test_no_place_in_the_list_of_clients_gets_more_samples_than_another(alpha):
+    y = np.random.default_rng(0).integers(0, 10, 1437)
+    split = Dirichlet(DirichletConfig(alpha=alpha, min_samples=0))
+    size_sn = np.array([[len(part) for part in split.split(y, 100, Streams(seed))] for seed in range(150)])
+    error = size_sn.std() / 150**0.5
+    # rounding every share down gave the first client 4 samples fewer than the others and the last one 5 to 8 more
+    for place in (0, 50, 99):
+        assert abs(size_sn[:, place].mean() - 14.37) < 4 * error
+    assert size_sn[:, [0, 99]].std() == pytest.approx(size_sn.std(), rel=0.25)
 
 
 def test_a_repair_takes_from_the_largest_client_until_nobody_is_short():
@@ -123,20 +131,18 @@ def test_a_repair_moves_the_givers_classes_in_proportion():
     assert abs(count_cn[0, 1] - 750) < 4 * np.sqrt(1000 * 0.75 * 0.25)
 
 
-def test_a_partition_that_meets_the_minimum_is_left_alone(caplog):
-    with caplog.at_level(logging.INFO):
-        assert [len(part) for part in dirichlet(alpha=5.0, min_samples=1)] == [
-            len(part) for part in dirichlet(alpha=5.0, min_samples=5)
-        ]
-    assert not caplog.messages
+def test_a_partition_that_meets_the_minimum_is_left_alone():
+    split = Dirichlet(DirichletConfig(alpha=5.0, min_samples=5))
+    sizes = [len(part) for part in split.split(LABELS, 20, Streams(0))]
+    assert sizes == [len(part) for part in dirichlet(alpha=5.0, min_samples=1)] and split.moved == 0
 
 
-def test_redrawing_finds_the_minimum_without_moving_samples(caplog):
-    with caplog.at_level(logging.INFO):
-        partition = dirichlet(n=10, alpha=0.3, min_samples=40)
-        assert min(map(len, partition)) >= 40 and not caplog.messages
-        dirichlet(n=10, alpha=0.3, min_samples=40, tries=1)
-        assert len(caplog.messages) == 1  # the same first draw, without the chance to draw again
+def test_redrawing_finds_the_minimum_without_moving_samples():
+    split = Dirichlet(DirichletConfig(alpha=0.3, min_samples=100))
+    assert min(map(len, split.split(LABELS, 10, Streams(0)))) >= 100 and split.moved == 0
+    once = Dirichlet(DirichletConfig(alpha=0.3, min_samples=100, tries=1))
+    once.split(LABELS, 10, Streams(0))
+    assert once.moved > 0  # the same first draw, without the chance to draw again
 
 
 def test_more_samples_asked_for_than_there_are_is_refused():

@@ -37,18 +37,18 @@ class StepConfig(RuleConfig):
 
     eta      server step > 0; null means c * sqrt(n / T)
     c        the factor in that formula, > 0
-    horizon  T in that formula, server iterations >= 1; null means the budget's, or its uploads / uploads per iteration
+    total_steps  T in that formula, server iterations >= 1; null means the budget's, or its uploads / uploads per iteration
     """
 
     eta: float | None = None
     c: float = 1.0
-    horizon: int | None = None
+    total_steps: int | None = None
 
     def __post_init__(self) -> None:
         check(self.eta is None or self.eta > 0, "eta", self.eta, "a number > 0, or null for c * sqrt(n / T)")
         check(self.c > 0, "c", self.c, "a number > 0")
-        ok = self.horizon is None or self.horizon >= 1
-        check(ok, "horizon", self.horizon, "a whole number >= 1, or null for the budget's server iterations")
+        ok = self.total_steps is None or self.total_steps >= 1
+        check(ok, "total_steps", self.total_steps, "a whole number >= 1, or null for the budget's server iterations")
 
 
 class ServerRule:
@@ -108,7 +108,7 @@ class ServerRule:
         return False
 
     def round(self) -> bool:
-        """Called when everybody who was handed work has reported or is lost, under ``schedule.hand_out=at_round``;
+        """Called when everybody who was handed work has reported or is lost, under ``schedule.dispatch=per_round``;
         True when the global model changed. A rule steps here or in ``tick``, not in both."""
         return False
 

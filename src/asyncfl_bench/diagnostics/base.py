@@ -36,14 +36,14 @@ class Diagnostics(Observer):
         """Vectors of d floats it keeps."""
         return 0
 
-    def start(self, *, shadow, model_d, task, client, gone) -> None:
+    def start(self, *, shadow, model_d, task, client, has_left) -> None:
         """Gets to know the run, before its first event.
 
         shadow   a second server rule of the run's own kind and settings, not started
         model_d  (d,) the global model; the rule moves it in place
         task     tasks.task.Task
         client   clients.local.LocalConfig, resolved
-        gone     gone(client, iteration): whether that client has dropped out
+        has_left  has_left(client, iteration): whether that client has dropped out
         """
 
     def open(self, directory: RunDirectory) -> None:

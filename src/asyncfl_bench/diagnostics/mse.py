@@ -98,13 +98,13 @@ class Mse(Diagnostics):
             rule.vectors(n) + cached + n + versions + anchors + 16
         )  # the last: work space, much of it in double precision
 
-    def start(self, *, shadow, model_d, task, client, gone) -> None:
+    def start(self, *, shadow, model_d, task, client, has_left) -> None:
         from ..clients.versions import ModelVersions
         from .objective import Objective
 
         if task.flat.has_statistics or any("Dropout" in type(m).__name__ for m in task.flat.module.modules()):
             raise ConfigError("diagnostics", "mse", f"must be none: this model's layers are random; {_UNBIASED}")
-        self.model_d, self.gone, self.n = model_d, gone, task.clients.n
+        self.model_d, self.has_left, self.n = model_d, has_left, task.clients.n
         self.objective = Objective(task, client.weight_decay if client.optimizer == "sgd" else 0.0)
         self.shadow = shadow
         # no rule looks at the model it moves; starting each step at zero spares the digits that w would take
@@ -190,7 +190,7 @@ class Mse(Diagnostics):
         for i, own_d in self.objective.gradients(self.before_d, self._work_d):
             gradient_d += own_d
             squares += _square(own_d)
-            if self.gone(i, self.t):
+            if self.has_left(i, self.t):
                 frozen += 1
                 frozen_d += self.stale_nd[i].double() - own_d.double()
         gradient_d /= self.n

@@ -27,7 +27,7 @@ class Always:
     def start(self, n: int, streams: Streams) -> None:
         pass
 
-    def gone(self, client: int, iteration: int, time: float = 0.0) -> bool:
+    def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
         """True when work handed to the client at virtual ``time`` can no longer be delivered once ``iteration`` server
         iterations are done: it does not take part any more."""
         return False
@@ -63,12 +63,12 @@ class Dropout(Always):
 
     def start(self, n: int, streams: Streams) -> None:
         order = streams.dropout().permutation(n)
-        self.gone_n = np.zeros(n, dtype=bool)
-        self.gone_n[order[: round(self.config.share * n)]] = True
+        self.departed_n = np.zeros(n, dtype=bool)
+        self.departed_n[order[: round(self.config.share * n)]] = True
 
-    def gone(self, client: int, iteration: int, time: float = 0.0) -> bool:
+    def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
         assert self.config.at_iteration is not None
-        return iteration >= self.config.at_iteration and bool(self.gone_n[client])
+        return iteration >= self.config.at_iteration and bool(self.departed_n[client])
 
 
 @dataclass

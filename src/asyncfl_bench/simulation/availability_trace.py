@@ -73,7 +73,7 @@ class AvailabilityTrace(Always):
                 offline_s[-1] = period  # touches the next turn
         self._sessions_n = [Sessions(online_s, offline_s, period) for online_s, offline_s in sessions_n]
 
-    def gone(self, client: int, iteration: int, time: float = 0.0) -> bool:
+    def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
         return self._sessions_n[client].at(time) is None
 
     def outcome(self, work: Work, duration: float) -> tuple[float, bool]:

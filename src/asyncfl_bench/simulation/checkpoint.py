@@ -23,7 +23,7 @@ def save(path: Path, identity: str, state: dict, contract: int = 0) -> None:
     temporary = path.with_name(path.name + ".tmp")
     try:
         with open(temporary, "wb") as file:
-            torch.save({"format": FORMAT, "contract": contract, "identity": identity, "state": state}, file)
+            torch.save({"format": FORMAT, "results_version": contract, "identity": identity, "state": state}, file)
             file.flush()
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
@@ -79,7 +79,7 @@ def _read(path: Path, identity: str, contract: int, lines: float) -> dict:
         raise BenchError(f"{path}: not a checkpoint of this program and version")
     if saved.get("identity") != identity:
         raise BenchError(f"{path}: belongs to run {saved.get('identity')}, not to {identity}: its settings differ")
-    if saved.get("contract") != contract:
+    if saved.get("results_version") != contract:
         raise BenchError(f"{path}: made by a version of this program that computes other numbers")
     state = saved.get("state")
     state = state if isinstance(state, dict) else {}

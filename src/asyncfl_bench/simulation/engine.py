@@ -64,7 +64,7 @@ class Simulation:
     upload_kind   "gradient" or "difference", what the executor returns
     workload      what K means, and K where the rule does not say
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are handed to the rule in order
-                  of dispatch, then ``rule.tick()`` is called once, then free places are handed out again
+                  of dispatch, then ``rule.tick()`` is called once, then free slots are handed out again
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class Simulation:
         self.counters = Counters()
         self.in_flight: dict[int, Work] = {}  # by sequence number
         self.dispatches = 0
-        self.free_places = concurrency
+        self.free_slots = concurrency
         self._due: list[tuple[float, int]] = []  # heap of (time of arrival, sequence number)
         self._count_n = [0] * clients.n  # dispatches per client
         self._samples_n = [int(s) for s in clients.samples_n]
-        self._hand_out_when = schedule.config.hand_out
+        self._dispatch_when = schedule.config.dispatch
         self._started = False
         self._moved_in_tick = False  # the model has moved in a tick that the budget cut short
         self._unmoved = 0  # uploads, lost ones included, since the model last changed
@@ -155,7 +155,7 @@ class Simulation:
             self._started = True
             if self.rule.first_round:
                 self._first_round()
-            self._hand_out()
+            self._fill_slots()
         return self.spent()
 
     def _moves_alone(self) -> bool:
@@ -169,7 +169,7 @@ class Simulation:
             return "virtual_time"
         self._at_once = self._at_once + 1 if time == self.counters.virtual_time else 0
         self.counters.virtual_time = time
-        self._hand_out(after=self._arrive(self.in_flight.pop(heapq.heappop(self._due)[1])))
+        self._fill_slots(after=self._arrive(self.in_flight.pop(heapq.heappop(self._due)[1])))
         return self.spent()
 
     def _advance_tick(self) -> str | None:
@@ -196,7 +196,7 @@ class Simulation:
                 return ended_by
         if last is None:
             moved |= self._moves_itself(tick=True)
-        self._hand_out(after=moved)
+        self._fill_slots(after=moved)
         return self.spent()
 
     def _beyond(self, time: float) -> bool:
@@ -213,34 +213,34 @@ class Simulation:
             works.append(self._new_work(client))
             self._dispatch(works[-1])
         for place, work in enumerate(works):
-            self._arrive(work, tick_after=self.clock == "ticks" and place + 1 == len(works), place_freed=False)
+            self._arrive(work, tick_after=self.clock == "ticks" and place + 1 == len(works), frees_slot=False)
 
     # -- one arrival -----------------------------------------------------------------------------------------------
 
     def _arrives(self, work: Work) -> bool:
-        return not (work.lost or self.availability.gone(work.client, self.counters.iteration, work.start))
+        return not (work.lost or self.availability.has_left(work.client, self.counters.iteration, work.start))
 
-    def _arrive(self, work: Work, tick_after: bool = False, place_freed: bool = True) -> bool:
+    def _arrive(self, work: Work, tick_after: bool = False, frees_slot: bool = True) -> bool:
         """A piece of work is over. True when the global model changed.
 
         tick_after  this is the tick's last arrival: the tick's own step belongs to it in the trace, as does a round's
                     to the round's last
         """
-        round_after = self._hand_out_when == "at_round" and place_freed and not self.in_flight
+        round_after = self._dispatch_when == "per_round" and frees_slot and not self.in_flight
         if self._arrives(work):
-            return self._receive(work, tick_after, round_after, place_freed)
+            return self._receive(work, tick_after, round_after, frees_slot)
         if not work.lost:
             self.executor.discard(work)
         for observer in self.observers:
             observer.discarded(work)
         self.counters.discarded += 1
         self._unmoved += 1
-        self.free_places += place_freed
+        self.free_slots += frees_slot
         if work.lost:  # it comes back, or is found gone when it is to get its next work
             self.schedule.report(work.client)
         return round_after and self._moves_itself(round_=True)
 
-    def _receive(self, work: Work, tick_after: bool, round_after: bool, place_freed: bool) -> bool:
+    def _receive(self, work: Work, tick_after: bool, round_after: bool, frees_slot: bool) -> bool:
         """Hands one finished piece of work to the rule. True when the global model changed."""
         counters = self.counters
         vector_d, loss, base_d = self.executor.deliver(work)
@@ -264,8 +264,8 @@ class Simulation:
         self._unmoved = 0 if changed else self._unmoved + 1
         if changed:
             counters.iteration += 1
-        if place_freed:
-            self.free_places += 1
+        if frees_slot:
+            self.free_slots += 1
             self.schedule.report(work.client)
         itself = self._ask(tick_after, round_after)
         for observer in self.observers:
@@ -333,21 +333,21 @@ class Simulation:
             start=self.counters.virtual_time,
         )
 
-    def _hand_out(self, after: bool = True) -> None:
-        """Fills every free place for which the schedule has a client that still takes part, if this is the moment.
+    def _fill_slots(self, after: bool = True) -> None:
+        """Fills every free slot for which the schedule has a client that still takes part, if this is the moment.
 
         after  whether the global model has just changed
         """
         # with nobody in flight neither a flush nor the end of a round is to be waited for any more
-        if self.in_flight and not (self._hand_out_when == "immediate" or (self._hand_out_when == "at_flush" and after)):
+        if self.in_flight and not (self._dispatch_when == "immediate" or (self._dispatch_when == "after_update" and after)):
             return
-        while self.free_places:
+        while self.free_slots:
             client = self.schedule.next()
             if client is None:
                 return
-            if self.availability.gone(client, self.counters.iteration, self.counters.virtual_time):
+            if self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time):
                 continue  # leaves for good: not idle any more
-            self.free_places -= 1
+            self.free_slots -= 1
             work = self._new_work(client)
             duration, arrives = self.availability.outcome(work, self.delay.duration(work))
             work.lost = not arrives
@@ -373,7 +373,7 @@ class Simulation:
             "in_flight": [asdict(work) for work in self.in_flight.values()],
             "due": list(self._due),
             "dispatches": self.dispatches,
-            "free_places": self.free_places,
+            "free_slots": self.free_slots,
             "count_n": list(self._count_n),
             "started": self._started,
             "moved_in_tick": self._moved_in_tick,
@@ -387,7 +387,7 @@ class Simulation:
             setattr(self.counters, name, value)
         self.in_flight = {work["sequence"]: Work(**work) for work in state["in_flight"]}
         self._due = [(time, sequence) for time, sequence in state["due"]]
-        self.dispatches, self.free_places = state["dispatches"], state["free_places"]
+        self.dispatches, self.free_slots = state["dispatches"], state["free_slots"]
         self._count_n = list(state["count_n"])
         self._started, self._unmoved = state["started"], state["unmoved"]
         self._at_once = state.get("at_once", 0)

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from ..errors import check_choice
 from ..randomness import Stream
 
-HAND_OUT = ("auto", "immediate", "at_flush", "at_round")
+DISPATCH = ("auto", "immediate", "after_update", "per_round")
 
 
 @dataclass
 class ScheduleConfig:
     """Fields shared by all schedules.
 
-    hand_out  `immediate`: a free place is handed on right after the arrival that freed it (and after the server
-              iteration this arrival may have caused); `at_flush`: only once the global model has changed, or nobody
-              is in flight any more; `at_round`: once everybody in flight has reported or is lost; `auto`: at_round
+    dispatch  `immediate`: a free slot is handed on right after the arrival that freed it (and after the server
+              iteration this arrival may have caused); `after_update`: only once the global model has changed, or nobody
+              is in flight any more; `per_round`: once everybody in flight has reported or is lost; `auto`: per_round
               for rules that work in rounds, immediate for the others
     """
 
-    hand_out: str = "immediate"
+    dispatch: str = "immediate"
 
     def __post_init__(self) -> None:
-        check_choice("hand_out", self.hand_out, HAND_OUT)
+        check_choice("dispatch", self.dispatch, DISPATCH)
 
 
 class SameClient:
@@ -48,7 +48,7 @@ class SameClient:
         self._waiting.append(client)
 
     def next(self) -> int | None:
-        """Who takes a free place; None when nobody can."""
+        """Who takes a free slot; None when nobody can."""
         return self._waiting.popleft() if self._waiting else None
 
     def state_dict(self) -> dict:
@@ -59,7 +59,7 @@ class SameClient:
 
 
 class RandomIdle(SameClient):
-    """A free place goes to a client drawn uniformly among the idle ones, the reporter included.
+    """A free slot goes to a client drawn uniformly among the idle ones, the reporter included.
 
     Source: FedBuff (Nguyen et al. 2022) and CA2FL as the ACE paper runs them, Algorithms a.2 and a.3.
     """

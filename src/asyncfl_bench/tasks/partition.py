@@ -6,15 +6,12 @@ together hold all of them. Every draw comes from the stream `partition`.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -44,14 +41,17 @@ class Dirichlet:
              draws has it, the one that lacks fewest samples is repaired: the client with fewest takes a random sample
              from the client with most, until nobody is short. So it always ends, unless n min_samples > N, which is
              refused.
+    Clients  The split is exchangeable: a class's shares become whole samples by one uniform offset, so every client gets
+             its share on average, and which client takes which column is drawn at the end.
     Effect   Redrawing leaves Dirichlet conditioned on the minimum. A repair moves samples from the largest clients to
              the smallest: sizes become more even and the smallest clients hold a mixture of the largest clients'
              classes, less skewed than alpha says. Only clients below the minimum gain, and only up to it. The number of
-             moved samples is logged.
+             moved samples is in ``moved`` and in the run's summary.
     Memory   n C integers for a draw; samples are assigned once, at the end.
     """
 
     Config = DirichletConfig
+    moved = 0  # samples that the last split's repair moved
 
     def __init__(self, config: DirichletConfig):
         self.config = config
@@ -66,9 +66,8 @@ class Dirichlet:
         rng = streams.partition()
         _, label, size_c = np.unique(y_train, return_inverse=True, return_counts=True)
         count_cn = self._draw(size_c, n_clients, rng)
-        moved = _repair(count_cn, least, rng)
-        if moved:
-            log.info("%d of %d samples moved so that each client holds at least %d", moved, len(y_train), least)
+        self.moved = _repair(count_cn, least, rng)
+        count_cn = count_cn[:, rng.permutation(n_clients)]
         held_n: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
         for class_, count_n in enumerate(count_cn):
             samples = rng.permutation(np.flatnonzero(label == class_))
@@ -82,7 +81,8 @@ class Dirichlet:
         best, best_short = None, None
         for _ in range(self.config.tries):
             share_cn = rng.dirichlet(alpha_n, size=len(size_c))
-            edge_cn = np.floor(np.cumsum(share_cn, axis=1) * size_c[:, None]).astype(np.int64)
+            offset_c = rng.random(len(size_c))  # E floor(a + U) = a: no client's shares are rounded down more than others'
+            edge_cn = np.floor(np.cumsum(share_cn, axis=1) * size_c[:, None] + offset_c[:, None]).astype(np.int64)
             edge_cn = np.minimum(edge_cn, size_c[:, None])
             edge_cn[:, -1] = size_c  # the shares' sum may miss 1 by rounding
             count_cn = np.diff(edge_cn, axis=1, prepend=0)
@@ -120,6 +120,7 @@ class Iid:
     """Samples dealt at random; sizes differ by at most one."""
 
     Config = IidConfig
+    moved = 0
 
     def __init__(self, config: IidConfig):
         self.config = config
@@ -148,6 +149,7 @@ class Shards:
     """
 
     Config = ShardsConfig
+    moved = 0
 
     def __init__(self, config: ShardsConfig):
         self.config = config
@@ -176,6 +178,7 @@ class Natural:
     """The clients the data set comes with; n_clients must be their number."""
 
     Config = NaturalConfig
+    moved = 0
 
     def __init__(self, config: NaturalConfig):
         self.config = config

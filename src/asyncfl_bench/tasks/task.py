@@ -33,13 +33,25 @@ class Task:
     partition  n arrays of training-sample indices
     flat       the model; moved to ``device``
     augment    whether training batches are to be cropped and flipped (the caller draws and passes the offsets)
+    moved      samples that were moved between clients so that each holds the least number asked for
     """
 
-    def __init__(self, data: Data, partition: list[np.ndarray], flat: FlatModel, device: str, augment: bool = False):
-        self.partition = partition
+    def __init__(
+        self,
+        data: Data,
+        partition: list[np.ndarray],
+        flat: FlatModel,
+        device: str,
+        augment: bool = False,
+        moved: int = 0,
+    ):
+        self.partition, self.moved = partition, moved
         self.flat = flat.to(device)
         self.augment = augment
-        self.clients = ClientTable(np.array([len(samples) for samples in partition], dtype=np.int64))
+        self.clients = ClientTable(
+            np.array([len(samples) for samples in partition], dtype=np.int64),
+            np.stack([np.bincount(data.y_train[samples], minlength=data.classes) for samples in partition]),
+        )
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
         self.digest = data.digest()
         self.device = torch.device(device)
@@ -118,6 +130,7 @@ class Task:
             "classes": self.classes,
             "shape": list(self.shape),
             "clients": self.clients.n,
+            "moved_samples": self.moved,
             "smallest_client": int(self.clients.samples_n.min()),
             "largest_client": int(self.clients.samples_n.max()),
             "d": self.flat.d,
@@ -201,4 +214,4 @@ def build_task(
         flat = FlatModel(_module(model, data, streams.model.integer()))
     with _in_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
-    return Task(data, partition, flat, device, augment)
+    return Task(data, partition, flat, device, augment, heterogeneity.moved)
