@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from .algorithms.base import equip
 from .clients.executors import SequentialExecutor
 from .clients.versions import Block
 from .config import Settings
@@ -56,8 +57,7 @@ def rehearsal(settings: Settings, clients, streams, executor: SequentialExecutor
     config = algorithm.config
     if (cache := getattr(config, "cache", None)) is not None:
         config = dataclasses.replace(config, cache=type(cache)())
-    rule = algorithm.target(config)
-    rule.storage = Storage(rounding=streams.cache)
+    rule = equip(algorithm.target(config), Storage(rounding=streams.cache), streams)
     stand_in = StandIn(executor)
     model_d = torch.zeros(1)
     simulation = make_simulation(

@@ -61,6 +61,8 @@ class Run:
         self._trace = directory.open_trace(world.rule.arrival_facts) if settings.root.trace else None
         self.arrivals = Arrivals(settings.root.n_clients, self._trace, world.rule)
         self.steps = Steps(world.rule, world.model_d)
+        if settings.root.trace:
+            self.steps.open(directory)
         world.diagnostics.open(directory)
         world.simulation.observers += [world.diagnostics, self.arrivals, self.steps, _AtIterations(self)]
         self.progress: Progress | None = None

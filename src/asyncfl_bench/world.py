@@ -15,6 +15,7 @@ class World:
     """The task, the rule and the simulation of one run."""
 
     def __init__(self, settings: Settings):
+        from .algorithms.base import equip
         from .algorithms.caches import CacheConfig
         from .clients.batches import Batches
         from .clients.choosing import executor_class, make_executor
@@ -58,8 +59,8 @@ class World:
             environment.one_thread_in_numpy()
         environment.reset_peak_memory(self.device)
         self.model_d = self.task.flat.initial_d()
-        self.rule = parts["algorithm"].build()
-        self.rule.storage = storage = Storage(flat.lengths, streams.cache, settings.directory)
+        storage = Storage(flat.lengths, streams.cache, settings.directory)
+        self.rule = equip(parts["algorithm"].build(), storage, streams)
         self.diagnostics = parts["diagnostics"].build()
         n = root.n_clients
         self.executor = make_executor(
@@ -105,10 +106,8 @@ class World:
             executor=self.executor,
             streams=streams,
         )
-        shadow = parts["algorithm"].build()
-        shadow.storage = storage
         self.diagnostics.start(
-            shadow=shadow,
+            shadow=equip(parts["algorithm"].build(), storage, streams),
             model_d=self.model_d,
             task=self.task,
             client=client,
