@@ -17,7 +17,7 @@ from asyncfl_bench.simulation.delays import Delay, DelayConfig
 from asyncfl_bench.simulation.engine import BudgetConfig, Simulation
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
-from asyncfl_bench.types import ClientTable, Workload
+from asyncfl_bench.types import ClientTable, Delivery, Workload
 
 
 class QuadraticExecutor:
@@ -37,7 +37,7 @@ class QuadraticExecutor:
         vector_d = self.scale * (self.base_d - self.targets_nd[work.client])
         self.versions.release(work.iteration)
         self.delivered.append(work)
-        return vector_d, torch.zeros(()), self.base_d
+        return Delivery(vector_d, torch.zeros(()), self.base_d)
 
     def discard(self, work):
         self.versions.release(work.iteration)
