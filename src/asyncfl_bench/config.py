@@ -21,6 +21,7 @@ from typing import Any, cast, get_type_hints
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from . import ranges
 from .errors import ConfigError, check, check_choice, did_you_mean
 
 DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
@@ -252,7 +253,7 @@ def check_settings(config: DictConfig, choices: dict[str, str]) -> Settings:
     _check_paths(settings)
     resolve(settings)
     for name, part in settings.parts.items():
-        if name not in NOT_IDENTITY and (path := getattr(part.config, "path", None)):
+        if name not in NOT_IDENTITY and (path := dataclasses.asdict(part.config).get("path")):
             settings.digests[name] = _digest(f"{name}.path", path)
     settings.tree = _resolved_tree(settings, sections)
     return settings
@@ -322,7 +323,8 @@ def _typed(schema: type, values: dict, prefix: str):
     except OmegaConfBaseException as error:
         key = str(error.full_key or error.key)
         kind = str(known[key.split("[")[0]].type) if key.split("[")[0] in known else "value of the right type"
-        raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {_kind(kind)}") from None
+        words = ranges.allowed(schema, key) or _kind(kind)
+        raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {words}") from None
     for key, value in converted.items():
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
