@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.algorithms.base import equip
 from asyncfl_bench.clients.versions import ModelVersions
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability import Always, AlwaysConfig
@@ -68,6 +70,29 @@ class Scripted(Delay):
         return float(row[min(work.cycle, len(row) - 1)])
 
 
+class CoinFlips(Asgd):
+    """ASGD that leaves out each upload with probability 1/2, and tells which one it used and how many it left out."""
+
+    decision_columns = ("client", "staleness", "left_out")
+    state_names = ("count", "left_out")
+
+    def start(self, model_d, clients, upload_kind):
+        super().start(model_d, clients, upload_kind)
+        self.count = self.left_out = 0
+        self.used = (-1, 0)
+
+    def receive(self, upload):
+        self.count += 1
+        if self.draws(upload.client, self.count).random() < 0.5:
+            self.left_out += 1
+            return False
+        self.used = (upload.client, upload.staleness)
+        return super().receive(upload)
+
+    def decisions(self):
+        return [(*self.used, self.left_out)]
+
+
 @dataclass
 class Arrival:
     client: int
@@ -121,9 +146,9 @@ def simulate(
     """Runs a toy world to the end of its budget. Returns (simulation, recorder, ended_by)."""
     targets = np.random.default_rng(7).normal(size=(n, 3)) if targets is None else np.asarray(targets, dtype=float)
     budget.setdefault("server_iterations", None)
-    recorder = Recorder()
+    recorder, streams = Recorder(), Streams(seed)
     simulation = Simulation(
-        rule=rule,
+        rule=equip(rule, rule.storage, streams),
         model_d=torch.zeros(targets.shape[1], dtype=torch.float64) if start is None else torch.tensor(start),
         clients=ClientTable(np.ones(n, dtype=int) if samples is None else np.asarray(samples)),
         upload_kind=kind,
@@ -135,7 +160,7 @@ def simulate(
         clock=clock,
         concurrency=concurrency or n,
         budget=BudgetConfig(**budget),
-        streams=Streams(seed),
+        streams=streams,
         observers=[recorder, *observers],
     )
     recorder.simulation = simulation
