@@ -63,7 +63,7 @@ def made_up_images(shape: tuple[int, ...], samples: int, folder: Path) -> Path:
 
 def world(words: list[str], data: Path, device: str, batch: int):
     """A built simulation that never runs out of budget."""
-    from asyncfl_bench.composing import compose
+    from asyncfl_bench.config import compose
     from asyncfl_bench.world import World
 
     settings = compose(
@@ -171,7 +171,7 @@ def many_steps(device: str, repeats: int) -> str:
     import torch
 
     from asyncfl_bench import environment
-    from asyncfl_bench.composing import compose
+    from asyncfl_bench.config import compose
     from asyncfl_bench.simulation.observer import Observer
     from asyncfl_bench.world import World
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncfl_bench.composing import options
+from asyncfl_bench.config import options
 
 PACKAGE = Path(__file__).parents[1] / "src" / "asyncfl_bench"
 ROOT = PACKAGE.parents[1]

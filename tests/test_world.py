@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asyncfl_bench import environment, memory, run
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.memory import Needs
 from asyncfl_bench.randomness import Streams

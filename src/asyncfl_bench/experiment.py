@@ -149,7 +149,7 @@ def _refuse_strangers(settings: Settings) -> None:
     config_path = settings.directory / "config.yaml"
     if settings.root.rerun or settings.resumed_identity or not config_path.exists():
         return
-    from .composing import identity_of
+    from .config.composition import identity_of
 
     if identity_of(config_path) in (None, settings.identity):
         return

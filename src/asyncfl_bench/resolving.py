@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .errors import ConfigError, check
 
 if TYPE_CHECKING:
-    from .config import Settings
+    from .config.settings import Settings
 
 
 def resolve(settings: Settings) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import compose, options
+from asyncfl_bench.config import compose, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.types import ClientTable, Upload
 

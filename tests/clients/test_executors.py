@@ -9,7 +9,7 @@ from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.executors import SequentialExecutor
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.task import build_task
 from asyncfl_bench.types import Work

@@ -35,9 +35,10 @@ class RuleConfig:
 class StepConfig(RuleConfig):
     """Fields of a rule with a server step of its own.
 
-    eta      server step > 0; null means c * sqrt(n / T)
-    c        the factor in that formula, > 0
-    total_steps  T in that formula, server iterations >= 1; null means the budget's, or its uploads / uploads per iteration
+    eta          server step > 0; null means c * sqrt(n / T)
+    c            the factor in that formula, > 0
+    total_steps  T in that formula, server iterations >= 1; null means the budget's, or its uploads / uploads per
+                 iteration
     """
 
     eta: float | None = None
