@@ -61,10 +61,10 @@ def made_up_images(shape: tuple[int, ...], samples: int, folder: Path) -> Path:
     return path
 
 
-def world(words: list[str], data: Path, device: str, batch: int):
-    """A built simulation that never runs out of budget."""
+def built_run(words: list[str], data: Path, device: str, batch: int):
+    """The parts of a run that never uses up its budget."""
     from asyncfl_bench.config import compose
-    from asyncfl_bench.world import World
+    from asyncfl_bench.experiment.build import build_run
 
     settings = compose(
         [
@@ -73,7 +73,7 @@ def world(words: list[str], data: Path, device: str, batch: int):
             *words,
         ]
     )
-    return World(settings)
+    return build_run(settings)
 
 
 def simulate(simulation, uploads: int, synchronize) -> float:
@@ -113,7 +113,7 @@ def measure(name: str, device: str, repeats: int, folder: Path) -> str:
 
     what, words, shape, samples, uploads = WORKLOADS[name]
     batch = 32 if shape == GREY else 50
-    built = world(words, made_up_images(shape, samples, folder), device, batch)
+    built = built_run(words, made_up_images(shape, samples, folder), device, batch)
     on_gpu = built.device.startswith("cuda")
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     uploads = uploads[on_gpu]
@@ -134,12 +134,12 @@ def measure(name: str, device: str, repeats: int, folder: Path) -> str:
     built.executor.close()
     median = statistics.median
     threads = "" if on_gpu else f"{1 / median(single):.4g} / "
-    from asyncfl_bench import environment
+    from asyncfl_bench.experiment import machine
 
     return (
         f"| {name} | {what} | {built.executor_kind} | {1 / median(ours):.4g} | {threads}{1 / median(full):.4g} | "
         f"**{median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) | "
-        f"{environment.peak_memory(built.device) / 2**20:.0f} |"
+        f"{machine.peak_memory(built.device) / 2**20:.0f} |"
     )
 
 
@@ -170,13 +170,13 @@ def many_steps(device: str, repeats: int) -> str:
     """W6, one row of the table."""
     import torch
 
-    from asyncfl_bench import environment
     from asyncfl_bench.config import compose
+    from asyncfl_bench.experiment import machine
+    from asyncfl_bench.experiment.build import build_run
     from asyncfl_bench.simulation.observer import Observer
-    from asyncfl_bench.world import World
 
     words = ["paper=asyncfeded/synthetic", "budget.virtual_time=null", "budget.server_iterations=1000000000"]
-    built = World(compose([*words, "threads=1", f"device={device}"]))
+    built = build_run(compose([*words, "threads=1", f"device={device}"]))
     on_gpu = built.device.startswith("cuda")
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     module = built.task.flat.twin().module.to(built.device)
@@ -197,7 +197,7 @@ def many_steps(device: str, repeats: int) -> str:
             done = sum(steps for _, steps in work)
         synchronize()
         ours, bare = (time.perf_counter() - started) / done, []
-        for threads in (1, environment.cores(None)):
+        for threads in (1, machine.cores(None)):
             torch.set_num_threads(threads)
             bare.append(train(built, module, work, synchronize))
         torch.set_num_threads(own_threads)
@@ -209,7 +209,7 @@ def many_steps(device: str, repeats: int) -> str:
     return (
         f"| W6 | {what} | {built.executor_kind} | {1 / ours:.4g} | {threads}{1 / full:.4g} | "
         f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) | "
-        f"{environment.peak_memory(built.device) / 2**20:.0f} |"
+        f"{machine.peak_memory(built.device) / 2**20:.0f} |"
     )
 
 
@@ -218,16 +218,17 @@ def growth(device: str, repeats: int, folder: Path) -> list[str]:
     rows = []
     data = made_up_images(GREY, 60_000, folder)
     for rule in ("ace", "aced", "ca2fl"):
-        worlds = {
-            n: world(["model=softmax", f"algorithm={rule}", f"n_clients={n}"], data, device, 6) for n in (100, 10_000)
+        runs = {
+            n: built_run(["model=softmax", f"algorithm={rule}", f"n_clients={n}"], data, device, 6)
+            for n in (100, 10_000)
         }
-        for n, built in worlds.items():
+        for n, built in runs.items():
             simulate(built.simulation, 3 * n, lambda: None)
-        pairs = [[simulate(built.simulation, 5000, lambda: None) for built in worlds.values()] for _ in range(repeats)]
+        pairs = [[simulate(built.simulation, 5000, lambda: None) for built in runs.values()] for _ in range(repeats)]
         ratio = statistics.median(large / small for small, large in pairs)
         small, large = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
         rows.append(f"| {rule} | {small:.0f} | {large:.0f} | {ratio:.2f} |")
-        for built in worlds.values():
+        for built in runs.values():
             built.executor.close()
     return rows
 
@@ -265,7 +266,7 @@ def main() -> None:
 
     import torch
 
-    from asyncfl_bench import environment
+    from asyncfl_bench.experiment import machine
 
     lines = []
 
@@ -275,8 +276,8 @@ def main() -> None:
         if given.out:
             given.out.write_text("\n".join(lines) + "\n")
 
-    device = environment.device(given.device)
-    say(f"{time.strftime('%Y-%m-%d')}, {environment.device_name(device)}, {environment.cores(None)} CPU cores used, "
+    device = machine.device(given.device)
+    say(f"{time.strftime('%Y-%m-%d')}, {machine.device_name(device)}, {machine.cores(None)} CPU cores used, "
         f"torch {torch.__version__}, medians of {given.repeats} repeats\n")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         chosen = [name for name in names if name in WORKLOADS or name == "W6"]

@@ -59,6 +59,6 @@ sys.exit(code or main(["runs"]))
 
 def test_the_declared_version_is_that_of_the_package():
     import asyncfl_bench
-    from asyncfl_bench.environment import versions
+    from asyncfl_bench.experiment.machine import versions
 
     assert versions()["asyncfl_bench"] == asyncfl_bench.__version__

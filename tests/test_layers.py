@@ -10,6 +10,7 @@ from asyncfl_bench.config import options
 PACKAGE = Path(__file__).parents[1] / "src" / "asyncfl_bench"
 ROOT = PACKAGE.parents[1]
 LAYERS = ("algorithms", "clients", "tasks", "simulation")
+MAX_ROOT_MODULES = 13  # beside the folders
 
 
 def imports_of(path: Path) -> set[str]:
@@ -21,6 +22,51 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("asyncfl_bench."):
             found.add(node.module.split(".")[1])
     return found
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name, a folder's __init__ by the folder's."""
+    files = {path.relative_to(PACKAGE.parent).with_suffix(""): path for path in PACKAGE.rglob("*.py")}
+    return {".".join(name.parts).removesuffix(".__init__"): path for name, path in files.items()}
+
+
+def imported_modules(name: str, path: Path, known: dict[str, Path]) -> set[str]:
+    """Those of ``known`` that a module imports, inside functions too, for annotations alone left out."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*parents, *(node.module or "").split(".")]).strip(".")
+            whole = [f"{source}.{alias.name}" for alias in node.names]
+            names += [module if module in known else source for module in whole]
+    return {module for module in names if module in known}
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    known = modules()
+    left = {name: imported_modules(name, path, known) - {name} for name, path in known.items()}
+    assert left["asyncfl_bench.experiment.execute"] >= {"asyncfl_bench.experiment.build", "asyncfl_bench.errors"}
+    while leaves := [name for name, imported in left.items() if not imported & left.keys()]:
+        for name in leaves:
+            del left[name]
+    assert not {name: imported & left.keys() for name, imported in left.items()}
+
+
+def test_few_modules_are_in_the_root_of_the_package():
+    assert len(list(PACKAGE.glob("*.py"))) <= MAX_ROOT_MODULES
+
+
+def test_a_run_knows_nothing_of_how_it_was_composed_or_of_the_sweep_it_is_in():
+    planning = {"cli", "reports", "sweep"}
+    for path in (PACKAGE / "experiment").glob("*.py"):
+        assert not imports_of(path) & planning, path.name
 
 
 @pytest.mark.parametrize("layer", LAYERS)

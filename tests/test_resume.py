@@ -131,7 +131,7 @@ def test_two_processes_do_not_share_a_run(tmp_path):
 
     words = ["scale=smoke", "model=softmax", "progress=false", "hydra.run.dir=one"]
     Path("one").mkdir()
-    with FileLock("one/.lock"), pytest.raises(BenchError, match="one: another process is at this run"):
+    with FileLock("one/.lock"), pytest.raises(BenchError, match="one: another process is working on this run"):
         run(words)
     assert run(words).ok
 
@@ -201,7 +201,7 @@ def test_a_run_does_not_go_on_with_other_samples(tmp_path):
     assert json.loads((short.directory / "summary.json").read_text())["exit_status"] == "ok"  # a refusal costs nothing
     before = (short.directory / "metrics.jsonl").read_bytes()
     (short.directory / "summary.json").unlink()  # as if it had been stopped
-    with pytest.raises(BenchError, match="rerun=true begins anew"):
+    with pytest.raises(BenchError, match="rerun=true starts from the beginning"):
         run([*words, "budget.server_iterations=4"])
     assert (short.directory / "metrics.jsonl").read_bytes() == before
     samples(0)

@@ -6,9 +6,9 @@ import pytest
 from asyncfl_bench import run
 from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.config import compose
+from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.types import Work, Workload
-from asyncfl_bench.world import World
 
 
 @pytest.mark.parametrize("epochs", [True, False])
@@ -48,12 +48,12 @@ def test_a_run_counts_the_steps_of_its_passes():
 
 def test_the_rule_may_say_k_for_each_client_and_its_unit_is_the_clients():
     words = ["algorithm=asyncfeded", "algorithm.k_initial=4", "client.local_epochs=2", "client.batch_size=16"]
-    world = World(compose([*words, "scale=smoke", "model=softmax", "delay=uniform"]))
-    world.simulation.begin()
-    for work in world.simulation.in_flight.values():
-        held = len(world.task.partition[work.client])
+    built = build_run(compose([*words, "scale=smoke", "model=softmax", "delay=uniform"]))
+    built.simulation.begin()
+    for work in built.simulation.in_flight.values():
+        held = len(built.task.partition[work.client])
         assert (work.k, work.local_steps, work.samples) == (4, 4 * -(-held // 16), 4 * held)
-    world.executor.close()
+    built.executor.close()
 
 
 def test_without_a_first_k_of_its_own_asyncfeded_starts_with_the_configured_one():

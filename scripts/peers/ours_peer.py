@@ -18,7 +18,7 @@ def prepare(name: str, workload: Workload, data: str) -> Callable[[int], int]:
     import benchmark
 
     words = [*benchmark.WORKLOADS[name][1], "threads=1"]
-    simulation = benchmark.world(words, Path(data), "cpu", workload.batch).simulation
+    simulation = benchmark.built_run(words, Path(data), "cpu", workload.batch).simulation
 
     def run(updates: int) -> int:
         benchmark.simulate(simulation, updates, lambda: None)

@@ -8,10 +8,10 @@ from toy import Scripted, ScriptedLoss, simulate
 from asyncfl_bench.algorithms.feddyn import FedDyn, FedDynConfig
 from asyncfl_bench.clients.versions import ClientSums, ModelVersions
 from asyncfl_bench.config import compose
+from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import RandomIdle, ScheduleConfig
 from asyncfl_bench.types import ClientTable, Upload
-from asyncfl_bench.world import World
 
 N, D = 5, 3
 RNG = np.random.default_rng(3)
@@ -133,7 +133,7 @@ def test_the_mean_of_the_clients_sums_counts_all_clients_and_not_only_the_rounds
 def test_in_a_real_run_with_lost_work_server_and_clients_stay_in_step():
     words = ["algorithm=feddyn", "algorithm.alpha=0.1", "client.local_steps=3", "schedule=random_idle", "concurrency=4"]
     words += ["availability=suspension", "availability.probability=0.3", "scale=smoke", "executor=threads", "threads=2"]
-    built = World(compose([*words, "delay=uniform"]))
+    built = build_run(compose([*words, "delay=uniform"]))
     simulation, compared = built.simulation, 0
     while simulation.counters.iteration < 12:
         before = simulation.counters.iteration

@@ -5,8 +5,8 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
+from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
-from asyncfl_bench.world import World
 
 RULES = ["asyncfeded", "fedasync"]
 WORDS = ["scale=smoke", "model=softmax", "progress=false", "client.local_steps=3", "delay=lognormal", "threads=2"]
@@ -39,9 +39,9 @@ def test_a_bounded_history_gives_the_bits_of_an_unbounded_one_and_holds_no_more_
         "availability=suspension",
         "availability.probability=0.3",
     ]
-    world = World(compose(words))
-    simulation, versions = world.simulation, world.executor.versions
-    everything = Everything(world.model_d)
+    built = build_run(compose(words))
+    simulation, versions = built.simulation, built.executor.versions
+    everything = Everything(built.model_d)
     simulation.observers.append(everything)
     simulation.begin()
     while everything.compared < 120:
@@ -52,7 +52,7 @@ def test_a_bounded_history_gives_the_bits_of_an_unbounded_one_and_holds_no_more_
     dropped = next(i for i in range(simulation.counters.iteration) if i not in held)
     with pytest.raises(KeyError):
         versions[dropped]
-    world.executor.close()
+    built.executor.close()
     assert everything.older > 100 and simulation.counters.discarded > 20
 
 

@@ -12,8 +12,8 @@ from replay import Replay
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.tracking.metrics import read_metrics
-from asyncfl_bench.world import World
 
 N = 12
 WORDS = [
@@ -161,10 +161,10 @@ def test_gradients_of_clients_that_dropped_out_stay_frozen_in_ace():
     assert (frozen.loc[21:] > 0).all()
 
 
-@pytest.mark.parametrize("world", ["delay=exponential", "delay=exp_beta5"])
+@pytest.mark.parametrize("built", ["delay=exponential", "delay=exp_beta5"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_measuring_changes_no_bit_of_the_run(algorithm, world):
-    words = ["client.batch_size=4", world, "evaluation.every=4"]
+def test_measuring_changes_no_bit_of_the_run(algorithm, built):
+    words = ["client.batch_size=4", built, "evaluation.every=4"]
     with_it = measured(algorithm, *words, "output_dir=with")
     without = plain(algorithm, *words, "output_dir=without")
     assert with_it.summary["identity"] == without.summary["identity"]
@@ -238,13 +238,13 @@ def test_a_rule_that_makes_no_claim_to_be_linear_is_refused(tmp_path, monkeypatc
 
 
 def test_no_more_vectors_are_held_than_was_said():
-    world = World(compose(["algorithm=ca2fl", "n_clients=30", "delay=exponential", "diagnostics=mse", "threads=1"]))
-    mse, d = world.diagnostics, world.task.flat.d
-    world.simulation.observers.append(mse)
+    built = build_run(compose(["algorithm=ca2fl", "n_clients=30", "delay=exponential", "diagnostics=mse", "threads=1"]))
+    mse, d = built.diagnostics, built.task.flat.d
+    built.simulation.observers.append(mse)
     most = 0
     for _ in range(400):
-        world.simulation.advance()
+        built.simulation.advance()
         most = max(most, len(mse.versions._held) + len(mse.versions._spare))
     held = most * d + mse.stale_nd.numel() + mse.shadow.cache.rows.rows_nd.numel() + d * len(mse.memory._anchors)
-    assert held <= mse.vectors(world.rule, 30, 30) * d
-    world.executor.close()
+    assert held <= mse.vectors(built.rule, 30, 30) * d
+    built.executor.close()

@@ -9,7 +9,8 @@ import pytest
 import yaml
 from reports.making import rows_of, write_run
 
-from asyncfl_bench import composing, run
+from asyncfl_bench import config as composing
+from asyncfl_bench import run
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.load import load_run

@@ -181,16 +181,16 @@ def test_clients_may_compute_at_speeds_of_their_own_that_do_not_touch_the_link()
 
 
 def test_a_run_takes_the_time_its_samples_and_its_models_bytes_ask_for():
-    from asyncfl_bench.world import World
+    from asyncfl_bench.experiment.build import build_run
 
     words = ["delay=work_and_link", "delay.seconds_per_sample=0.01", "delay.bandwidth=1000", "delay.link_spread=0"]
-    world = World(compose([*words, "algorithm=fedavg", "client.local_epochs=3", "scale=smoke", "model=softmax"]))
-    world.simulation.begin()
-    assert len(world.simulation.in_flight) == 10
-    for work in world.simulation.in_flight.values():
-        held = len(world.task.partition[work.client])
+    built = build_run(compose([*words, "algorithm=fedavg", "client.local_epochs=3", "scale=smoke", "model=softmax"]))
+    built.simulation.begin()
+    assert len(built.simulation.in_flight) == 10
+    for work in built.simulation.in_flight.values():
+        held = len(built.task.partition[work.client])
         assert work.due == pytest.approx(0.01 * 3 * held + 4 * 650 / 1000)
-    world.executor.close()
+    built.executor.close()
 
 
 def test_a_client_without_samples_takes_the_time_of_one_so_that_time_moves_on():

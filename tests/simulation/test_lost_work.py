@@ -12,10 +12,10 @@ from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
 from asyncfl_bench.config import compose, options
+from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.availability import Suspension, SuspensionConfig
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
-from asyncfl_bench.world import World
 
 
 def asgd():
@@ -150,12 +150,12 @@ def dispatches(algorithm, probability, cycles=6):
                 self.work[work.client, work.cycle] = (work.lost, round(work.due - work.start, 9))
 
     lossy = ["availability=suspension", f"availability.probability={probability}", "seed=3"]
-    world = World(compose([f"algorithm={algorithm}", *lossy, "scale=smoke", "model=softmax", "delay=lognormal"]))
+    built = build_run(compose([f"algorithm={algorithm}", *lossy, "scale=smoke", "model=softmax", "delay=lognormal"]))
     seen = Seen()
-    world.simulation.observers.append(seen)
+    built.simulation.observers.append(seen)
     while not all((client, cycles - 1) in seen.work for client in range(10)):
-        world.simulation.advance()
-    world.executor.close()
+        built.simulation.advance()
+    built.executor.close()
     return seen.work
 
 

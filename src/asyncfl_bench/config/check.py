@@ -57,7 +57,7 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
 
     tree  the config as plain containers; it is used up
     """
-    from ..resolving import resolve
+    from .resolve import resolve
     from ..simulation.engine import BudgetConfig
 
     tree.pop("hydra", None)

@@ -162,9 +162,9 @@ def _saved_config(path: Path) -> tuple[dict, dict]:
     return tree, choices
 
 
-def identity_of(config_path: Path) -> str | None:
-    """The identity of the run a config.yaml belongs to; None when that cannot be told."""
+def identity_in(directory: Path) -> str | None:
+    """The identity of the run that the directory's config.yaml describes; None when that cannot be read."""
     try:
-        return check_settings(*_saved_config(config_path.parent)).identity
+        return check_settings(*_saved_config(directory)).identity
     except ConfigError:
         return None

@@ -60,7 +60,7 @@ class Diagnostics(Observer):
         """After the model was put back; replaces all that ``start`` prepared."""
 
 
-def at_least(measured: dict | None, asked: dict) -> bool:
-    """Whether a run with the ``diagnostics`` section ``measured`` holds all that the section ``asked`` asks for."""
+def covers(measured: dict | None, wanted: dict) -> bool:
+    """Whether a run with the ``diagnostics`` section ``measured`` has all that the section ``wanted`` asks for."""
     nothing = f"{Diagnostics.__module__}.{Diagnostics.__qualname__}"
-    return asked["_target_"] == nothing or asked == measured
+    return wanted["_target_"] == nothing or wanted == measured

@@ -1,8 +1,7 @@
-"""Reading and writing .npz files: a broken one is named, a half-written one never appears, two jobs write one."""
+"""Reading and writing .npz files: a broken one is named, and of several jobs one writes a missing one."""
 
 from __future__ import annotations
 
-import os
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files import atomic_write
 from .data import DataError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -32,18 +32,6 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
         raise DataError(f"{path}: not a readable .npz file ({error}); delete it or put a good one there") from error
 
 
-def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes the archive beside ``path`` and moves it there, so other processes see all of it or nothing."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    named: dict[str, Any] = dict(arrays)  # NumPy's hints take any keyword for its flag allow_pickle
-    try:
-        with open(part, "wb") as file:
-            np.savez(file, **named)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def made_once(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:
     """Writes the arrays that ``make`` gives to ``path`` unless it is there, and returns it.
 
@@ -56,7 +44,9 @@ def made_once(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: s
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.parent / f".{path.name}.lock"):
             if not path.exists():  # another job may have finished it while this one waited
-                write_npz(path, make())
+                named: dict[str, Any] = dict(make())  # NumPy's hints take any keyword for its flag allow_pickle
+                with atomic_write(path) as file:
+                    np.savez(file, **named)
     except OSError as error:
         raise DataError(f"{path.parent} cannot be written ({error}). {ways_out}") from error
     return path

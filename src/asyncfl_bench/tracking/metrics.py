@@ -8,7 +8,7 @@ from io import FileIO
 from pathlib import Path
 
 from ..errors import BenchError
-from .files import plain
+from ..files import plain
 
 COUNTERS = ("iteration", "uploads", "client_steps", "virtual_time", "wall_time")
 

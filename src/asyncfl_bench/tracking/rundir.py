@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BenchError
-from .files import atomic_write, plain
+from ..files import atomic_write, plain
 from .metrics import MetricsFile
 from .trace import TRACE_TYPES, Trace
 

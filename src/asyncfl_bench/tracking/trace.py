@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .files import atomic_write
+from ..files import atomic_write
 
 TRACE_TYPES = {
     "upload": np.int64,  # number of this arrival, from 1

@@ -1,4 +1,4 @@
-"""What a run's vectors will take, by place, told before any of them is made.
+"""What a run's vectors will take, by place, estimated before any of them is made.
 
 Counted is what grows with the number of clients or with d: the rule, its cache, the clients' memories, model versions
 in flight, uploads being computed, the model. Not counted are data, activations of a mini-batch and torch itself.
@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import environment
-from .errors import ConfigError
+from ..errors import ConfigError
+from . import machine
 
 if TYPE_CHECKING:
-    from .algorithms.caches import CacheConfig
-    from .config import Settings
+    from ..algorithms.caches import CacheConfig
 
 FLOAT = 4
-REHEARSED_FROM = 2**26  # bytes of model versions; below, guessing high costs nothing
-MOST_REHEARSED = 10_000  # uploads: about a second
+DRY_RUN_FROM = 2**26  # bytes of model versions; below, guessing high costs nothing
 
 
 @dataclass(frozen=True)
@@ -81,19 +79,19 @@ class Vectors:
 
 def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path) -> None:
     """Raises ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs."""
-    free = {"device": environment.free_memory(device), "disk": _free_disk(folder)}
+    free = {"device": machine.free_memory(device), "disk": _free_disk(folder)}
     if device != "cpu":
-        free["host"] = environment.free_memory("cpu")
+        free["host"] = machine.free_memory("cpu")
 
     def lacking(needs: Needs) -> list[str]:
-        wanted = {"device": needs.device, "host": needs.host, "disk": needs.disk}
+        sizes = {"device": needs.device, "host": needs.host, "disk": needs.disk}
         if device == "cpu":
-            wanted["device"] += wanted.pop("host")
+            sizes["device"] += sizes.pop("host")
         names = {"device": device, "host": "the host's memory", "disk": str(folder)}
         return [
-            f"{_gib(wanted[place])} in {names[place]}, where {_gib(has)} are free"
-            for place, has in free.items()
-            if has is not None and wanted[place] > has
+            f"{_gib(sizes[place])} in {names[place]}, where {_gib(available)} are free"
+            for place, available in free.items()
+            if available is not None and sizes[place] > available
         ]
 
     if not (missing := lacking(vectors.needs(n))):
@@ -129,22 +127,6 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.2f} GiB"
 
 
-def most_in_use(settings: Settings, clients, streams, executor, d: int) -> tuple[int, int]:
-    """(versions of the model, uploads) held at once at most, vectors of d floats each.
-
-    Arrivals do not depend on what is computed, so the run itself is played with a model of one parameter, by its own
-    clock, rule and order of computing. Where such vectors are small it is not, and the answers are on the safe side;
-    of a long run the beginning is played and a tenth added.
-    """
-    from .rehearsal import rehearsal
-
-    root = settings.root
-    assert root.concurrency is not None
-    if root.concurrency * d * FLOAT < REHEARSED_FROM:
-        return root.concurrency, 3 * executor.together
-    simulation, stand_in = rehearsal(settings, clients, streams, executor)
-    most = max(MOST_REHEARSED, 20 * root.n_clients)
-    while simulation.counters.uploads + simulation.counters.discarded < most:
-        if simulation.advance() is not None:
-            return stand_in.most_versions, stand_in.most_uploads
-    return min(root.concurrency, stand_in.most_versions * 11 // 10 + 1), stand_in.most_uploads * 11 // 10 + 1
+def worth_a_dry_run(concurrency: int, d: int) -> bool:
+    """Whether the model versions of a run may be so large that they are counted rather than guessed from above."""
+    return concurrency * d * FLOAT >= DRY_RUN_FROM

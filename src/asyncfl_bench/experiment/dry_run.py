@@ -1,22 +1,24 @@
-"""A run played with a model of one parameter: the same arrivals and the same order of computing, nothing computed."""
+"""A run with a model of one parameter: the same arrivals and the same order of computing, nothing computed.
+
+Arrivals do not depend on what is computed, so such a run counts the vectors that the real one will hold.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import torch
 
-from .clients.executors import SequentialExecutor
-from .clients.versions import Block
-from .config import Settings
-from .simulating import make_simulation
-from .simulation.engine import Simulation
-from .storage import Storage
-from .types import Work
+from ..clients.executors import SequentialExecutor
+from ..clients.versions import Block
+from ..config import Settings
+from ..simulation.engine import Simulation
+from ..types import Work
+
+DRY_RUN_UPLOADS = 10_000  # about a second
 
 
-class StandIn(SequentialExecutor):
+class NullExecutor(SequentialExecutor):
     """Holds versions and blocks as the executor ``real`` will, and answers with ones.
 
     most_versions, most_uploads  held at once at most so far, in vectors
@@ -50,17 +52,15 @@ class StandIn(SequentialExecutor):
         return finish
 
 
-def rehearsal(settings: Settings, clients, streams, executor: SequentialExecutor) -> tuple[Simulation, StandIn]:
-    """The simulation of the run, with one parameter and no cache of any size, and its executor."""
-    algorithm = settings.parts["algorithm"]
-    config = algorithm.config
-    if (cache := getattr(config, "cache", None)) is not None:
-        config = dataclasses.replace(config, cache=type(cache)())
-    rule = algorithm.target(config)
-    rule.storage = Storage(rounding=streams.cache)
-    stand_in = StandIn(executor)
-    model_d = torch.zeros(1)
-    simulation = make_simulation(
-        settings, rule=rule, model_d=model_d, clients=clients, executor=stand_in, streams=streams
-    )
-    return simulation, stand_in
+def most_in_use(simulation: Simulation, executor: NullExecutor, settings: Settings) -> tuple[int, int]:
+    """(versions of the model, uploads) held at once at most, vectors of d floats each.
+
+    simulation, executor  a dry run, not started. Of a long run the beginning is simulated and a tenth added.
+    """
+    root = settings.root
+    assert root.concurrency is not None
+    limit = max(DRY_RUN_UPLOADS, 20 * root.n_clients)
+    while simulation.counters.uploads + simulation.counters.discarded < limit:
+        if simulation.advance() is not None:
+            return executor.most_versions, executor.most_uploads
+    return min(root.concurrency, executor.most_versions * 11 // 10 + 1), executor.most_uploads * 11 // 10 + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import BinaryIO
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]:
     """An open binary file that takes the place of ``path`` when the block ends without an exception.
 
     Readers see the old content or the new one. A failed block leaves the old content and no debris.
+    previous  where the old content is kept, if anywhere; at no moment is there nothing under ``path`` itself
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -22,10 +24,28 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+        if previous is not None and path.exists():
+            _keep(path, previous)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes what killed processes left of ``path``. Only for a file that no other process is writing."""
+    for temporary in path.parent.glob(f".{path.name}.*.tmp"):
+        temporary.unlink(missing_ok=True)
+
+
+def _keep(path: Path, previous: Path) -> None:
+    link = path.with_name(path.name + ".link")
+    link.unlink(missing_ok=True)
+    try:
+        os.link(path, link)
+    except OSError:  # a file system without links
+        shutil.copyfile(path, link)
+    os.replace(link, previous)
 
 
 def plain(value: object) -> object:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from asyncfl_bench import environment, memory, run
+from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.memory import Needs
+from asyncfl_bench.experiment import machine, memory
+from asyncfl_bench.experiment.build import build_run, dry_run
+from asyncfl_bench.experiment.memory import Needs
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.rehearsal import rehearsal
 from asyncfl_bench.storage import bytes_of
-from asyncfl_bench.world import World
 
 D = 64 * 200 + 200 + 200 * 10 + 10
 ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
@@ -34,40 +34,40 @@ ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
 )
 def test_the_opening_line_names_the_memory_of_the_model_vectors(words, floats):
     settings = compose([*words, *ONE_BY_ONE])
-    world = World(settings)
-    assert world.needs == Needs(floats * D * 4)  # 7: the model, at first and as last logged, a gradient, 3 uploads
-    assert f"model vectors up to {floats * D * 4 / 2**20:.0f} MiB" in world.describe(settings)
-    world.executor.close()
+    built = build_run(settings)
+    assert built.needs == Needs(floats * D * 4)  # 7: the model, at first and as last logged, a gradient, 3 uploads
+    assert f"model vectors up to {floats * D * 4 / 2**20:.0f} MiB" in built.describe(settings)
+    built.executor.close()
 
 
 @pytest.mark.parametrize("place", ["host", "disk"])
 def test_what_lies_elsewhere_is_counted_there(place):
     settings = compose(["algorithm=ace", f"algorithm.cache.place={place}", "algorithm.cache.precision=int8"])
-    world = World(settings)
-    assert getattr(world.needs, place) == 100 * D
+    built = build_run(settings)
+    assert getattr(built.needs, place) == 100 * D
     where = {"host": "on the host", "disk": "on disk"}[place]
-    assert f", 1 of them {where}" in world.describe(settings)
-    world.executor.close()
+    assert f", 1 of them {where}" in built.describe(settings)
+    built.executor.close()
 
 
-def test_no_more_vectors_are_held_than_was_said():
+def test_no_more_vectors_are_held_than_were_estimated():
     settings = compose(["algorithm=ace", "n_clients=40", "delay=exponential", "threads=1"])
-    world = World(settings)
+    built = build_run(settings)
     for _ in range(300):
-        world.simulation.advance()
-    held = bytes_of(world.rule.state_dict())
-    executor = world.executor
+        built.simulation.advance()
+    held = bytes_of(built.rule.state_dict())
+    executor = built.executor
     held += bytes_of([vector for vector, _ in executor.versions._held.values()] + executor.versions._spare)
-    assert D * 4 * 40 < held <= world.needs.total
+    assert D * 4 * 40 < held <= built.needs.total
 
 
 def test_a_run_that_cannot_fit_refuses_with_the_numbers_and_what_would_fit(monkeypatch, tmp_path):
-    monkeypatch.setattr(environment, "free_memory", lambda device: 160 * D * 4)
+    monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
     with pytest.raises(ConfigError) as caught:
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
-    said = f"n_clients=100: vectors of {D} floats need 0.01 GiB in cpu, where 0.01 GiB are free; "
+    needed = f"n_clients=100: vectors of {D} floats need 0.01 GiB in cpu, where 0.01 GiB are free; "
     fits = "algorithm.cache.place=disk or algorithm.cache.precision=int8 or n_clients=74 would fit"
-    assert str(caught.value) == said + fits
+    assert str(caught.value) == needed + fits
     assert not (tmp_path / "runs").exists()
     short = ["algorithm=ace", "progress=false", *ONE_BY_ONE, "budget.server_iterations=5"]
     for way in ("algorithm.cache.place=disk", "algorithm.cache.precision=int8", "n_clients=74"):
@@ -81,28 +81,28 @@ def test_a_place_without_room_is_refused_by_its_name(monkeypatch, tmp_path):
 
 
 def test_no_cache_is_advised_to_a_rule_that_has_no_such_setting(monkeypatch):
-    monkeypatch.setattr(environment, "free_memory", lambda device: 160 * D * 4)
+    monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
     with pytest.raises(ConfigError) as caught:
         run(["algorithm=feddyn", "progress=false", *ONE_BY_ONE])
     assert str(caught.value).endswith("; n_clients=72 would fit")
 
 
 @pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
-def test_a_rehearsal_holds_what_the_run_will_hold(executor):
+def test_a_dry_run_holds_what_the_run_will_hold(executor):
     settings = compose(["scale=smoke", "algorithm=ca2fl", "delay=exponential", f"executor={executor}", "threads=2"])
-    world = World(settings)
-    rehearsed, stand_in = rehearsal(settings, world.task.clients, Streams(0), world.executor)
-    rehearsed.run()
-    world.simulation.run()
-    versions = world.executor.versions
-    assert len(versions._held) + len(versions._spare) == stand_in.most_versions > 1
-    assert world.executor._blocks.most_rows == stand_in.most_uploads
-    world.executor.close()
+    built = build_run(settings)
+    simulation, null = dry_run(settings, built.task, built.executor, Streams(0))
+    simulation.run()
+    built.simulation.run()
+    versions = built.executor.versions
+    assert len(versions._held) + len(versions._spare) == null.most_versions > 1
+    assert built.executor._blocks.most_rows == null.most_uploads
+    built.executor.close()
 
 
-def test_the_memory_a_run_takes_is_what_it_said(tmp_path):
-    compare = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "memory.py"))["compare"]
+def test_the_memory_a_run_takes_is_what_was_estimated(tmp_path):
+    compare = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "memory.py"))["compare"]
     words = ["model=mlp", "model.hidden=[2000]", "n_clients=60", "delay=exponential", "budget.server_iterations=70"]
-    said, took = compare([*words, "algorithm=ace", "executor=sequential"], tmp_path)
-    assert 300 < took / 2**20 < 600
-    assert 0.85 < said / took < 1.15
+    estimated, measured = compare([*words, "algorithm=ace", "executor=sequential"], tmp_path)
+    assert 300 < measured / 2**20 < 600
+    assert 0.85 < estimated / measured < 1.15

@@ -11,25 +11,25 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from .errors import ConfigError
+from ..errors import ConfigError
 
 SMALL_MODEL = 1_000_000  # parameters; below, splitting one operation over threads costs more than it gives
 
 
-def device(wanted: str) -> str:
+def device(choice: str) -> str:
     """The torch device for ``auto | cpu | cuda | cuda:N``. Raises ConfigError when it is not there."""
     import torch
 
-    if wanted == "auto":
+    if choice == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted.startswith("cuda"):
+    if choice.startswith("cuda"):
         if not torch.cuda.is_available():
-            raise ConfigError("device", wanted, "no usable GPU was found; cpu and auto work here")
-        number = wanted.partition(":")[2]
+            raise ConfigError("device", choice, "no usable GPU was found; cpu and auto work here")
+        number = choice.partition(":")[2]
         count = torch.cuda.device_count()
         if number and not (number.isdigit() and int(number) < count):
-            raise ConfigError("device", wanted, f"this machine has cuda:0 to cuda:{count - 1}")
-    return wanted
+            raise ConfigError("device", choice, f"this machine has cuda:0 to cuda:{count - 1}")
+    return choice
 
 
 def device_name(name: str) -> str:
@@ -50,10 +50,10 @@ def make_deterministic(device_name: str) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def cores(wanted: int | None) -> int:
-    """CPU threads to use: ``wanted``, or all this process may run on."""
-    if wanted is not None:
-        return wanted
+def cores(threads: int | None) -> int:
+    """CPU threads to use: ``threads``, or all this process may run on."""
+    if threads is not None:
+        return threads
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -93,7 +93,7 @@ def peak_memory(device_name: str) -> int:
 
 
 def free_memory(device_name: str) -> int | None:
-    """Bytes that can be had on the device now; None where that cannot be told."""
+    """Bytes that can be had on the device now; None where that is unknown."""
     if device_name.startswith("cuda"):
         import torch
 
@@ -110,13 +110,11 @@ def free_memory(device_name: str) -> int | None:
 @cache
 def versions() -> dict[str, str]:
     names = ("asyncfl_bench", "torch", "torchvision", "numpy", "hydra-core", "omegaconf", "wandb")
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+        with suppress(metadata.PackageNotFoundError):
+            installed[name] = metadata.version(name)
+    return installed
 
 
 @cache

@@ -1,0 +1,9 @@
+"""One run from checked settings: built, driven, saved, resumed, and found when it is finished already.
+
+Importing this loads neither torch nor data; ``execute`` does, once it has something to run.
+"""
+
+from .execute import SCHEDULER_SIGNALS, execute
+from .result import RunResult, finished
+
+__all__ = ["SCHEDULER_SIGNALS", "RunResult", "execute", "finished"]

@@ -1,0 +1,237 @@
+"""The parts of one run, built from checked settings and wired together here alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..algorithms.caches import CacheConfig
+from ..clients.batches import Batches
+from ..clients.choosing import executor_class, make_executor
+from ..clients.executors import SequentialExecutor
+from ..clients.versions import ClientMemories, ClientSums
+from ..config import Part, Settings
+from ..errors import BenchError
+from ..randomness import Streams
+from ..simulation.engine import Executor, Simulation
+from ..simulation.fleet import check_same_clients
+from ..storage import Storage, bytes_of
+from ..tasks.task import Task, build_task
+from . import machine, memory
+from .dry_run import NullExecutor, most_in_use
+
+if TYPE_CHECKING:
+    from ..algorithms.base import ServerRule
+    from ..diagnostics.base import Diagnostics
+
+
+@dataclass
+class Components:
+    """The parts of one run.
+
+    device    torch device;  cores  CPU threads to use
+    model_d   (d,) global model, moved in place by the rule
+    needs     estimated bytes of the model vectors
+    """
+
+    device: str
+    cores: int
+    task: Task
+    model_d: torch.Tensor
+    rule: ServerRule
+    executor: SequentialExecutor
+    executor_kind: str
+    needs: memory.Needs
+    simulation: Simulation
+    diagnostics: Diagnostics
+
+    def state_bytes(self) -> dict[str, int]:
+        """Bytes of the tensors that the rule and the clients keep from one upload to the next, workspaces left out."""
+        memories = self.executor.memories
+        clients = 0 if memories is None else bytes_of(memories.state_dict())
+        return {"server": bytes_of(self.rule.state_dict()), "clients": clients}
+
+    def describe(self, settings: Settings) -> str:
+        """What this run is and what it will cost, in one line."""
+        facts = self.task.describe()
+        budget = ", ".join(f"{value:g} {key}" for key, value in asdict(settings.budget).items() if value is not None)
+        threads = f", {self.cores} thread{'s' * (self.cores != 1)}" if self.device == "cpu" else ""
+        away = {"on the host": self.needs.host, "on disk": self.needs.disk}
+        elsewhere = "".join(f", {size / 2**20:.0f} of them {where}" for where, size in away.items() if size)
+        choice = settings.choices.get
+        return (
+            f"{choice('algorithm')} on {choice('dataset')}: {facts['train_samples']} samples, "
+            f"{settings.root.n_clients} clients, {choice('model')} of {self.task.flat.d} parameters; "
+            f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, {self.executor_kind}, "
+            f"model vectors up to {self.needs.total / 2**20:.0f} MiB{elsewhere}"
+        )
+
+
+def build_run(settings: Settings) -> Components:
+    """Loads the data and builds everything a run consists of; writes nothing.
+
+    Raises ConfigError or BenchError for data that cannot be had, parts that do not fit each other, and a run that
+    needs more memory than there is.
+    """
+    root = settings.root
+    device = machine.device(root.device)
+    machine.make_deterministic(device)
+    streams = Streams(root.seed)
+    task = _task(settings, streams, device)
+    flat, cores = task.flat, machine.cores(root.threads)
+    kind = executor_class(
+        root.executor,
+        device=device,
+        cores=cores,
+        perceptron=flat.perceptron is not None,
+        has_statistics=flat.has_statistics,
+        recurrent=flat.recurrent,
+    )
+    machine.set_threads(cores if flat.d >= machine.SMALL_MODEL else 1)
+    if kind == "batched":
+        machine.one_thread_in_numpy()
+    machine.reset_peak_memory(device)
+
+    storage = Storage(flat.lengths, streams.cache, settings.directory)
+    rule = _rule(settings.parts["algorithm"], storage)
+    executor = _executor(settings, kind, task, rule, streams, device, cores)
+    diagnostics = settings.parts["diagnostics"].build()
+    vectors = _vectors(settings, task, rule, executor, diagnostics, streams)
+    memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
+    model_d = flat.initial_d()
+    if rule.clients_keep:
+        assert vectors.cache is not None
+        kind_of_memory = ClientMemories if rule.clients_keep == "previous" else ClientSums
+        executor.memories = kind_of_memory(root.n_clients, model_d, vectors.cache.place, storage)
+    simulation = _simulation(settings, rule, model_d, task, executor, streams)
+    diagnostics.start(
+        shadow=_rule(settings.parts["algorithm"], storage),
+        model_d=model_d,
+        task=task,
+        client=settings.parts["client"].config,
+        has_left=lambda client, iteration: _has_left(simulation, client, iteration),
+    )
+    needs = vectors.needs(root.n_clients)
+    return Components(device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics)
+
+
+def _task(settings: Settings, streams: Streams, device: str) -> Task:
+    parts = settings.parts
+    try:
+        return build_task(
+            parts["dataset"].build(),
+            parts["heterogeneity"].build(),
+            parts["model"].build(),
+            n_clients=settings.root.n_clients,
+            data_dir=settings.data_dir,
+            streams=streams,
+            device=device,
+            augment=parts["client"].config.augment,
+            validation_share=settings.evaluation.validation_share,
+        )
+    except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise BenchError(f"the data set and the model could not be built: {reason[:200]}") from error
+
+
+def _rule(algorithm: Part, storage: Storage) -> ServerRule:
+    """A server rule with what the run offers it."""
+    rule = algorithm.build()
+    rule.storage = storage
+    return rule
+
+
+def _executor(
+    settings: Settings, kind: str, task: Task, rule: ServerRule, streams: Streams, device: str, cores: int
+) -> SequentialExecutor:
+    parts = settings.parts
+    client = parts["client"].config
+    return make_executor(
+        kind,
+        task,
+        parts["client"].build(client.upload),
+        Batches(task.partition, client.batch_size, streams),
+        streams,
+        device=device,
+        cores=cores,
+        augment=client.augment,
+        keeps_base=rule.needs_base,
+        statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
+    )
+
+
+def _vectors(
+    settings: Settings,
+    task: Task,
+    rule: ServerRule,
+    executor: SequentialExecutor,
+    diagnostics: Diagnostics,
+    streams: Streams,
+) -> memory.Vectors:
+    """The model vectors that the run will hold."""
+    algorithm, client, flat = settings.parts["algorithm"].config, settings.parts["client"].config, task.flat
+    concurrency, n = settings.root.concurrency, settings.root.n_clients
+    assert concurrency is not None
+    cache: CacheConfig | None = getattr(algorithm, "cache", None)
+    versions, uploads = concurrency, 3 * executor.together
+    if memory.worth_a_dry_run(concurrency, flat.d):
+        versions, uploads = most_in_use(*dry_run(settings, task, executor, streams), settings)
+    measuring = diagnostics.vectors(rule, n, concurrency)
+    one_step = client.one_step and not hasattr(algorithm, "k_initial")  # else K may grow
+    return memory.Vectors(
+        d=flat.d,
+        tensors=len(flat.lengths),
+        rule=rule.vectors(n),
+        cache=cache or (CacheConfig() if rule.clients_keep else None),  # the latter is the clients'
+        on_clients=rule.clients_keep is not None,
+        chosen=cache is not None,
+        versions=versions,
+        # the model, as it is, as it was at first and as it was last logged
+        computing=uploads + executor.vectors(1 if one_step else 2) + 3 + measuring,
+    )
+
+
+def dry_run(
+    settings: Settings, task: Task, executor: SequentialExecutor, streams: Streams
+) -> tuple[Simulation, NullExecutor]:
+    """The simulation of the run with a model of one parameter and no cache of any size, and its executor."""
+    algorithm = settings.parts["algorithm"]
+    if (cache := getattr(algorithm.config, "cache", None)) is not None:
+        algorithm = dataclasses.replace(algorithm, config=dataclasses.replace(algorithm.config, cache=type(cache)()))
+    null = NullExecutor(executor)
+    rule = _rule(algorithm, Storage(rounding=streams.cache))
+    return _simulation(settings, rule, torch.zeros(1), task, null, streams), null
+
+
+def _simulation(
+    settings: Settings, rule: ServerRule, model_d: torch.Tensor, task: Task, executor: Executor, streams: Streams
+) -> Simulation:
+    """The run's clock, delays, availability, schedule and budget around ``rule`` and ``executor``."""
+    root, parts = settings.root, settings.parts
+    assert root.concurrency is not None
+    client = parts["client"].config
+    simulation = Simulation(
+        rule=rule,
+        model_d=model_d,
+        clients=task.clients,
+        upload_kind=client.upload,
+        workload=client.workload,
+        executor=executor,
+        delay=parts["delay"].build(),
+        availability=parts["availability"].build(),
+        schedule=parts["schedule"].build(),
+        clock=root.clock,
+        concurrency=root.concurrency,
+        budget=settings.budget,
+        streams=streams,
+    )
+    check_same_clients(simulation.delay, simulation.availability)
+    return simulation
+
+
+def _has_left(simulation: Simulation, client: int, iteration: int) -> bool:
+    """Whether the client no longer takes part, now that so many server iterations are done."""
+    return simulation.availability.has_left(client, iteration, simulation.counters.virtual_time)

@@ -1,0 +1,198 @@
+"""A run's whole state in one file, replaced atomically, with the previous one kept; and resuming from it."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config import RESULTS_VERSION, Settings
+from ..diagnostics.base import covers
+from ..errors import BenchError
+from ..files import atomic_write, remove_leftovers
+
+if TYPE_CHECKING:
+    from ..tracking.rundir import RunDirectory
+    from .build import Components
+    from .evaluate import Evaluations, Stopwatch
+
+FORMAT = "asyncfl_bench checkpoint 1"
+PARTS = (
+    *("simulation", "rule", "executor", "model_d", "arrivals", "steps", "diagnostics", "trace", "lines", "logged_at"),
+    *("last", "best", "next_time", "checkpoint_iteration", "wall_time", "evaluation_seconds"),
+)
+
+
+class DamagedState(BenchError):
+    """A checkpoint that can be read but does not fit this run: refused also where an unreadable one is passed over."""
+
+
+class Checkpoints:
+    """Saves a run when that is due, and puts it back where its checkpoint says."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        components: Components,
+        evaluations: Evaluations,
+        directory: RunDirectory,
+        stopwatch: Stopwatch,
+    ):
+        self._settings, self._components, self._evaluations = settings, components, evaluations
+        self._directory, self._stopwatch = directory, stopwatch
+        self._diagnostics = settings.tree["diagnostics"]
+        self._saved_at = time.monotonic()
+        self._saved_iteration = 0
+
+    # -- saving ------------------------------------------------------------------------------------------------------
+
+    def save_if_due(self) -> None:
+        config = self._settings.checkpoint
+        iteration = self._components.simulation.counters.iteration
+        by_count = config.every is not None and iteration >= self._saved_iteration + config.every
+        minutes = (time.monotonic() - self._saved_at) / 60
+        if by_count or (config.every_minutes is not None and minutes >= config.every_minutes):
+            self.save()
+
+    def save(self) -> None:
+        """Raises BenchError when the file cannot be written; the one before it then stays."""
+        parts = self._components
+        self._saved_iteration = parts.simulation.counters.iteration
+        state = {
+            "data": parts.task.digest,
+            "simulation": parts.simulation.state_dict(),
+            "rule": parts.rule.state_dict(),
+            "executor": parts.executor.state_dict(),
+            "model_d": parts.model_d,
+            "diagnostics": {"settings": self._diagnostics, "state": parts.diagnostics.state_dict()},
+            "checkpoint_iteration": self._saved_iteration,
+            "wall_time": self._stopwatch.seconds,
+            **self._evaluations.state_dict(),
+        }
+        self._directory.metrics.sync()  # never fewer lines on the disk than the checkpoint counts
+        write(self._directory.checkpoint_path, self._settings.identity, state)
+        self._saved_at = time.monotonic()
+
+    # -- resuming ----------------------------------------------------------------------------------------------------
+
+    def resume(self) -> bool:
+        """True when a checkpoint was loaded, False when there is none.
+
+        An unusable one is named and the run starts from the beginning, unless ``resume`` asks for this very run.
+        Raises BenchError, before anything in the directory is touched, for one that must not be passed over.
+        """
+        path, root = self._directory.checkpoint_path, self._settings.root
+        if root.rerun or not exists(path):
+            return False
+        identity = self._settings.resumed_identity or self._settings.identity
+        try:
+            state, remarks = read(path, identity, self._directory.metrics.complete_lines())
+            self._check(state)
+            self._load(state)
+            self._directory.truncate_metrics(state["lines"])
+        except BenchError as error:
+            if root.resume or isinstance(error, DamagedState):
+                raise
+            print(f"{error}; starting from the beginning", file=sys.stderr)
+            return False
+        for remark in remarks:
+            print(f"{remark}; using the one before it", file=sys.stderr)
+        return True
+
+    def _check(self, state: dict) -> None:
+        """Raises BenchError where the run so far was not what is now asked for."""
+        directory, task = self._directory.path, self._components.task
+        if state.get("data", task.digest) != task.digest:
+            source = task.source or self._settings.choices.get("dataset")
+            raise DamagedState(
+                f"{directory}: began with other samples than are there now ({source}); data_dir= names their "
+                "directory, rerun=true starts from the beginning"
+            )
+        if self._evaluations.trace is not None and state["trace"] is None:
+            raise BenchError(f"{directory}: trace=true was not set from the start, so it would have gaps")
+        if not covers(state["diagnostics"]["settings"], self._diagnostics):
+            raise BenchError(f"{directory}: these diagnostics were not made from the start")
+
+    def _load(self, state: dict) -> None:
+        """Raises DamagedState for a state that does not fit the run, which is then unusable for anything else."""
+        parts = self._components
+        try:
+            parts.model_d.copy_(state["model_d"])
+            parts.simulation.load_state_dict(state["simulation"])
+            parts.rule.load_state_dict(state["rule"])
+            computed = [work for work in parts.simulation.in_flight.values() if not work.lost]  # the executor's share
+            parts.executor.load_state_dict(state["executor"], parts.model_d, computed)
+            self._evaluations.load_state_dict(state)
+            parts.diagnostics.load_state_dict(state["diagnostics"]["state"])
+            self._saved_iteration = state["checkpoint_iteration"]
+            self._stopwatch.before = state["wall_time"]
+        except (KeyError, RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            path = self._directory.checkpoint_path
+            raise DamagedState(f"{path}: does not fit this run ({reason[:150]}); delete it to start again") from None
+
+
+def write(path: Path, identity: str, state: dict) -> None:
+    """Writes ``state`` (plain containers and tensors). The file before it stays as ``<name>.previous``."""
+    import torch
+
+    remove_leftovers(path)
+    content = {"format": FORMAT, "results_version": RESULTS_VERSION, "identity": identity, "state": state}
+    try:
+        with atomic_write(path, previous=previous_of(path)) as file:
+            torch.save(content, file)
+    except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:150]
+        raise BenchError(f"{path}: the checkpoint could not be written: {reason}") from error
+
+
+def exists(path: Path) -> bool:
+    """Whether there is anything to resume from."""
+    return path.exists() or previous_of(path).exists()
+
+
+def previous_of(path: Path) -> Path:
+    return path.with_name(path.name + ".previous")
+
+
+def read(path: Path, identity: str, lines: float = math.inf) -> tuple[dict, list[str]]:
+    """(state, remarks) from ``path``, or from the previous file when it is unusable; the remarks say what was wrong.
+
+    lines  complete lines in metrics.jsonl: a checkpoint written after more of them cannot be resumed from
+    Raises BenchError when neither can be used.
+    """
+    remarks: list[str] = []
+    for candidate in (path, previous_of(path)):
+        if not candidate.exists():
+            continue
+        try:
+            return _read_one(candidate, identity, lines), remarks
+        except BenchError as error:
+            remarks.append(str(error))
+    raise BenchError("; ".join(remarks) or f"{path}: there is no checkpoint to resume from")
+
+
+def _read_one(path: Path, identity: str, lines: float) -> dict:
+    import torch
+
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # a cache may be larger than memory
+    except Exception as error:  # torch raises many kinds for truncated, foreign and unreadable files
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BenchError(f"{path}: not a readable checkpoint ({reason[:100]})") from None
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise BenchError(f"{path}: not a checkpoint of this program and version")
+    if saved.get("identity") != identity:
+        raise BenchError(f"{path}: belongs to run {saved.get('identity')}, not to {identity}: its settings differ")
+    if saved.get("results_version") != RESULTS_VERSION:
+        raise BenchError(f"{path}: made by a version of this program that computes other numbers")
+    state = saved.get("state")
+    state = state if isinstance(state, dict) else {}
+    missing = [part for part in PARTS if part not in state]
+    if missing:
+        raise BenchError(f"{path}: the checkpoint lacks {', '.join(missing)}")
+    if state["lines"] > lines:
+        raise BenchError(f"{path}: written after {state['lines']} lines of metrics.jsonl, which has {lines}")
+    return state

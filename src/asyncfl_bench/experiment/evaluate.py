@@ -1,0 +1,197 @@
+"""When the global model is evaluated, and what a logged point holds."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from ..config import Settings
+from ..diagnostics.arrivals import Arrivals
+from ..diagnostics.steps import Steps
+from ..errors import BenchError
+from ..simulation.observer import Observer
+from ..tracking.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..tracking.rundir import RunDirectory
+    from ..tracking.trackers import Tracker
+    from ..types import Counters
+    from .build import Components
+
+
+class Diverged(BenchError):
+    """The model or its loss is no longer finite."""
+
+
+class Stopwatch:
+    """Wall seconds that a run has taken, those before an interruption included."""
+
+    def __init__(self) -> None:
+        self.before = 0.0
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return self.before + time.monotonic() - self._started
+
+
+class Evaluations(Observer):
+    """Evaluates the model when that is due and writes each logged point to metrics.jsonl, the tracker and the screen.
+
+    last, best  test metrics of the latest point; the best test accuracy and its server iteration
+    seconds     spent in evaluating
+    lines       points logged so far
+    Raises Diverged, after logging the point, when the loss is no longer finite.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        components: Components,
+        directory: RunDirectory,
+        tracker: Tracker,
+        stopwatch: Stopwatch,
+    ):
+        self.config, self.budget = settings.evaluation, settings.budget
+        self._components, self._simulation = components, components.simulation
+        self._metrics, self._tracker, self._stopwatch = directory.metrics, tracker, stopwatch
+        self._progress: Progress | None = None
+        limits = asdict(self.budget).items()
+        self._budget_key, self._total = next((key, limit) for key, limit in limits if limit is not None)
+        self.trace = directory.open_trace(components.rule.arrival_facts) if settings.root.trace else None
+        self.arrivals = Arrivals(settings.root.n_clients, self.trace, components.rule)
+        self.steps = Steps(components.rule, components.model_d)
+        self.last: dict[str, float] = {}
+        self.best: dict[str, float] = {}
+        self.seconds = 0.0
+        self.lines = 0
+        self._logged_at: tuple | None = None
+        self._next_time = 0.0  # the next virtual time to evaluate at
+        components.diagnostics.open(directory)
+        # evaluated last, when the others have heard of the iteration
+        self._simulation.observers += [components.diagnostics, self.arrivals, self.steps, self]
+
+    def show_progress(self, label: str) -> None:
+        """Shows from now on how far the run is."""
+        self._progress = Progress(self._total, label, done=self._used())
+
+    def close(self) -> None:
+        """Gives the terminal back."""
+        if self._progress is not None:
+            self._progress.close()
+
+    def _used(self) -> float:
+        counters = self._simulation.counters
+        return counters.iteration if self._budget_key == "server_iterations" else getattr(counters, self._budget_key)
+
+    # -- when --------------------------------------------------------------------------------------------------------
+
+    def iterated(self, counters: Counters) -> None:
+        """Called after every server iteration."""
+        if self.config.every_time is not None:
+            return
+        if self.config.every_uploads is not None:
+            logged = self._logged_at[1] if self._logged_at is not None else 0
+            due = counters.uploads // self.config.every_uploads > logged // self.config.every_uploads
+        else:
+            due = counters.iteration % self.config.every == 0
+        if due:
+            self.log(counters)
+
+    def before(self, next_event: float, interrupted: Sequence[int]) -> bool:
+        """Logs every evaluation time before the virtual time of the next event, with the model as it is then.
+
+        False when a signal came in between.
+        """
+        every, limit = self.config.every_time, self.budget.virtual_time
+        if every is None:
+            return True
+        self._next_time = max(self._next_time, every)
+        if limit is not None:
+            next_event = min(next_event, limit)
+        if math.isinf(next_event):  # nothing is in flight, so nothing will change
+            return True
+        while self._next_time < next_event:
+            if interrupted:
+                return False
+            self.log_once(replace(self._simulation.counters, virtual_time=self._next_time))
+            self._next_time = every * (round(self._next_time / every) + 1)  # repeated addition would drift
+        return True
+
+    def log_once(self, counters: Counters) -> None:
+        """Logs a point unless there is one of this very moment, as where a larger budget continues a finished run."""
+        if self._logged_at != _moment(counters):
+            self.log(counters)
+
+    # -- what --------------------------------------------------------------------------------------------------------
+
+    def log(self, counters: Counters) -> None:
+        """Evaluates the model and logs a point."""
+        parts = self._components
+        started = time.monotonic()
+        measured = parts.task.evaluate(parts.model_d)
+        self.seconds += time.monotonic() - started
+        wall = self._stopwatch.seconds
+        row: dict[str, object] = {
+            "iteration": counters.iteration,
+            "uploads": counters.uploads,
+            "client_steps": counters.client_steps,
+            "virtual_time": counters.virtual_time,
+            "wall_time": wall,
+        }
+        row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
+        row |= parts.diagnostics.metrics()
+        self._metrics.write(row)
+        self.lines += 1
+        self._logged_at = _moment(counters)
+        self._tracker.log(row)
+        self.last = measured
+        if not self.best or measured["test/accuracy"] > self.best["test/accuracy"]:
+            self.best = {"test/accuracy": measured["test/accuracy"], "iteration": counters.iteration}
+        if self._progress is not None:
+            rate = counters.uploads / max(wall, 1e-9)
+            accuracy = measured["test/accuracy"]
+            self._progress.update(self._used(), counters.iteration, accuracy, counters.virtual_time, rate)
+        self._refuse_divergence(counters, measured["test/loss"])
+
+    def _refuse_divergence(self, counters: Counters, loss: float) -> None:
+        culprit = self.arrivals.first_unfinite
+        if culprit is None and math.isfinite(loss):
+            return
+        where = f", first in an upload of client {culprit[0]} with staleness {culprit[1]}" if culprit else ""
+        raise Diverged(
+            f"the loss is no longer finite after {counters.iteration} server iterations and {counters.uploads} "
+            f"uploads{where}; a smaller algorithm.eta or client.lr may help"
+        )
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict:
+        return {
+            "arrivals": self.arrivals.state_dict(),
+            "steps": self.steps.state_dict(),
+            "trace": self.trace.state_dict() if self.trace is not None else None,
+            "lines": self.lines,
+            "logged_at": self._logged_at,
+            "last": self.last,
+            "best": self.best,
+            "next_time": self._next_time,
+            "evaluation_seconds": self.seconds,
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        if self.trace is not None:
+            self.trace.load_state_dict(state["trace"])
+        self.arrivals.load_state_dict(state["arrivals"])
+        self.steps.load_state_dict(state["steps"])
+        self.lines, self.last, self.best = state["lines"], state["last"], state["best"]
+        self._logged_at, self._next_time = state["logged_at"], state["next_time"]
+        self.seconds = state["evaluation_seconds"]
+
+
+def _moment(counters: Counters) -> tuple:
+    return (counters.iteration, counters.uploads, counters.virtual_time)

@@ -1,0 +1,102 @@
+"""What a run leaves, and whether an earlier run has left all that is asked for."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config import RESULTS_VERSION, Settings
+from ..diagnostics.base import covers
+from ..errors import EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REQUIRED = {"final", "best", "used", "name", "wall_seconds", "stopped_by"}  # in the summary of a complete run
+POINT = "point."  # before the name of a metric in an archive
+
+
+@dataclass
+class RunResult:
+    """What a run leaves.
+
+    directory  the run's directory, or the archive (a .parquet of many runs) that it was packed into
+    summary    the content of summary.json
+    signal     what interrupted it
+    """
+
+    directory: Path
+    summary: dict
+    signal: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.summary["exit_status"] == "ok"
+
+    @property
+    def exit_code(self) -> int:
+        return {"ok": 0, "interrupted": EXIT_INTERRUPTED}.get(self.summary["exit_status"], 1)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """One row per logged point, as in metrics.jsonl."""
+        import pandas as pd
+
+        from ..tracking.metrics import read_metrics
+
+        if not self.directory.is_file():
+            return pd.DataFrame(read_metrics(self.directory / "metrics.jsonl"))
+        packed = pd.read_parquet(self.directory, filters=[("identity", "=", self.summary["identity"])]).iloc[0]
+        points = {key.removeprefix(POINT): packed[key] for key in packed.index if key.startswith(POINT)}
+        return pd.DataFrame({name: values for name, values in points.items() if values is not None})
+
+
+def finished(settings: Settings, archive: Mapping[str, Path] | None = None) -> RunResult | None:
+    """The result of an earlier complete run with the same settings, if it has all that is asked for.
+
+    archive  identity of a run: the archive it was packed into; looked at where the run's directory has no result
+    """
+    if settings.root.rerun:
+        return None
+    directory = settings.directory
+    traced = not settings.root.trace or (directory / "trace.parquet").exists()
+    if traced and _is_complete(summary := _summary(directory), settings):
+        return RunResult(directory, summary | {"already_complete": True})
+    packed = (archive or {}).get(settings.identity)
+    if packed is not None and not settings.root.trace:  # an archive holds no traces
+        text = _packed_summaries(packed, packed.stat().st_mtime_ns).get(settings.identity, "{}")
+        if _is_complete(summary := json.loads(text), settings):
+            return RunResult(packed, summary | {"already_complete": True})
+    return None
+
+
+def _summary(directory: Path) -> dict:
+    """The content of summary.json; empty when there is none that can be read."""
+    try:
+        summary = json.loads((directory / "summary.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return summary if isinstance(summary, dict) else {}
+
+
+def _is_complete(summary: dict, settings: Settings) -> bool:
+    return (
+        summary.get("exit_status") == "ok"
+        and summary.get("identity") == settings.identity
+        and summary.get("results_version") == RESULTS_VERSION
+        and set(summary) >= REQUIRED
+        and covers(summary.get("diagnostics"), settings.tree["diagnostics"])
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _packed_summaries(archive: Path, modified: int) -> dict[str, str]:
+    """Summaries as JSON by identity. ``modified``: when the archive was, so that a newer one is read anew."""
+    import pyarrow.parquet
+
+    columns = pyarrow.parquet.read_table(archive, columns=["identity", "summary"]).to_pydict()
+    return dict(zip(columns["identity"], columns["summary"], strict=True))
