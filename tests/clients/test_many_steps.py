@@ -50,8 +50,8 @@ def uploads(executor, wanted, order=None):
         executor.dispatch(work, model_d)
     found = {}
     for work in order or wanted:
-        vector_d, loss, _ = executor.deliver(work)
-        found[work.sequence] = vector_d.clone(), loss.clone()
+        delivery = executor.deliver(work)
+        found[work.sequence] = delivery.vector_d.clone(), delivery.loss.clone()
     executor.close()
     return found
 

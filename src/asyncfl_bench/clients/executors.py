@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..randomness import Streams
-from ..types import Work
+from ..types import Delivery, Work
 from .batches import Batches
 from .local import LocalTraining
 from .samples import Samples
@@ -116,9 +116,8 @@ class SequentialExecutor:
             del self._pending[work.sequence]
             self.versions.release(work.iteration)
 
-    def deliver(self, work: Work) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """((d,) upload, mean training loss, (d,) model it started from or None). Vectors are lent until the next
-        delivery or dispatch."""
+    def deliver(self, work: Work) -> Delivery:
+        """The work's upload, computed now if it has not been yet."""
         if self._lent is not None:
             self._blocks.used(self._lent)
             self._lent = None
@@ -142,7 +141,7 @@ class SequentialExecutor:
         vector_d = result.vector_d
         if self.memories is not None:
             vector_d = self.memories.message(work.client, vector_d)
-        return vector_d, result.loss, base_d
+        return Delivery(vector_d, result.loss, base_d)
 
     def vectors(self, local_steps: int) -> int:
         """Vectors of d floats in use while computing, versions of the model and uploads left out."""

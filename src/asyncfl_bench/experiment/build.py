@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..algorithms.base import ServerRule, equip
 from ..algorithms.caches import CacheConfig
 from ..clients.batches import Batches
 from ..clients.choosing import executor_class, make_executor
 from ..clients.executors import SequentialExecutor
 from ..clients.versions import ClientMemories, ClientSums
-from ..config import Part, Settings
+from ..config import Settings
 from ..errors import BenchError
 from ..randomness import Streams
 from ..simulation.engine import Executor, Simulation
@@ -24,7 +25,6 @@ from . import machine, memory
 from .dry_run import NullExecutor, most_in_use
 
 if TYPE_CHECKING:
-    from ..algorithms.base import ServerRule
     from ..diagnostics.base import Diagnostics
 
 
@@ -96,7 +96,7 @@ def build_run(settings: Settings) -> Components:
     machine.reset_peak_memory(device)
 
     storage = Storage(flat.lengths, streams.cache, settings.directory)
-    rule = _rule(settings.parts["algorithm"], storage)
+    rule = equip(settings.parts["algorithm"].build(), storage, streams)
     executor = _executor(settings, kind, task, rule, streams, device, cores)
     diagnostics = settings.parts["diagnostics"].build()
     vectors = _vectors(settings, task, rule, executor, diagnostics, streams)
@@ -108,7 +108,7 @@ def build_run(settings: Settings) -> Components:
         executor.memories = kind_of_memory(root.n_clients, model_d, vectors.cache.place, storage)
     simulation = _simulation(settings, rule, model_d, task, executor, streams)
     diagnostics.start(
-        shadow=_rule(settings.parts["algorithm"], storage),
+        shadow=equip(settings.parts["algorithm"].build(), storage, streams),
         model_d=model_d,
         task=task,
         client=settings.parts["client"].config,
@@ -135,13 +135,6 @@ def _task(settings: Settings, streams: Streams, device: str) -> Task:
     except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BenchError(f"the data set and the model could not be built: {reason[:200]}") from error
-
-
-def _rule(algorithm: Part, storage: Storage) -> ServerRule:
-    """A server rule with what the run offers it."""
-    rule = algorithm.build()
-    rule.storage = storage
-    return rule
 
 
 def _executor(
@@ -202,7 +195,7 @@ def dry_run(
     if (cache := getattr(algorithm.config, "cache", None)) is not None:
         algorithm = dataclasses.replace(algorithm, config=dataclasses.replace(algorithm.config, cache=type(cache)()))
     null = NullExecutor(executor)
-    rule = _rule(algorithm, Storage(rounding=streams.cache))
+    rule = equip(algorithm.build(), Storage(rounding=streams.cache), streams)
     return _simulation(settings, rule, torch.zeros(1), task, null, streams), null
 
 
