@@ -13,9 +13,10 @@ from contextlib import suppress
 import pytest
 import yaml
 
-from asyncfl_bench.composing import check_all, config_directory, sweep_grids
+from asyncfl_bench.config import config_directory
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.launchers import PRESETS
+from asyncfl_bench.sweep.jobs import plan, sweep_grids
+from asyncfl_bench.sweep.launchers import PRESETS
 
 SWEEP = ["-m", "algorithm=asgd", "scale=smoke", "model=softmax", "progress=false", "output_dir=runs"]
 LONG = [*SWEEP, "budget.server_iterations=1000000", "evaluation.every=500", "seed=0"]
@@ -63,17 +64,17 @@ def test_jobs_that_share_a_machine_have_one_thread_each_unless_told_otherwise():
 def test_a_preset_without_its_plugin_is_answered_with_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'asyncfl_bench\[slurm\]'"):
-        check_all(["algorithm=ace,asgd", "hydra/launcher=slurm"])
+        plan(["algorithm=ace,asgd", "hydra/launcher=slurm"])
 
 
 @pytest.mark.parametrize("launcher", ["cores", "slurm_local"])
 def test_a_preset_is_checked_with_the_jobs_it_is_to_launch(launcher):
-    assert check_all(["algorithm=ace,asgd", f"hydra/launcher={launcher}"]) == 2
+    assert len(plan(["algorithm=ace,asgd", f"hydra/launcher={launcher}"])) == 2
 
 
 def test_a_mistyped_launcher_is_answered_with_those_there_are():
     with pytest.raises(ConfigError, match=r"did you mean .*cores"):
-        check_all(["algorithm=ace,asgd", "hydra/launcher=core"])
+        plan(["algorithm=ace,asgd", "hydra/launcher=core"])
 
 
 def test_the_slurm_preset_asks_for_a_gpu_memory_time_and_requeueing():

@@ -11,7 +11,7 @@ import torch
 from crashing import CRASHES, SUSPENSION, WORDS, assert_same, left_behind, run_until_killed, timed
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import options
+from asyncfl_bench.config import options
 from asyncfl_bench.errors import BenchError, ConfigError
 
 

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from asyncfl_bench.composing import compose, settings_of_jobs, sweep_grids, sweep_name
+from asyncfl_bench.config import choices, compose
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.grids import jobs_of, laid_out
+from asyncfl_bench.sweep.grid import combine, jobs_of
+from asyncfl_bench.sweep.jobs import Job, plan, sweep_grids, sweep_name
 
 AFL_RUN = [sys.executable, "-m", "asyncfl_bench.cli"]
 
@@ -25,7 +26,7 @@ def afl_run(*words):
 
 
 def test_a_union_of_grids_gives_each_part_its_own_keys():
-    jobs = jobs_of(laid_out({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10,50"}], []))
+    jobs = jobs_of(combine({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10,50"}], []))
     assert [" ".join(job) for job in jobs] == [
         "seed=0 algorithm=ace",
         "seed=1 algorithm=ace",
@@ -47,13 +48,12 @@ def test_a_union_of_grids_gives_each_part_its_own_keys():
     ],
 )
 def test_the_command_line_narrows_a_union_where_it_applies(words, expected):
-    grids = laid_out({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10"}], words)
+    grids = combine({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10"}], words)
     assert [" ".join(job) for job in jobs_of(grids)] == expected
 
 
 def test_a_refused_job_is_told_as_such_whatever_summary_an_earlier_run_left(tmp_path):
-    from asyncfl_bench.composing import Job
-    from asyncfl_bench.sweeping import _outcome
+    from asyncfl_bench.sweep.pending import _outcome
 
     settings = compose(["algorithm=asgd", f"hydra.run.dir={tmp_path}"])
     settings.place = tmp_path
@@ -64,7 +64,7 @@ def test_a_refused_job_is_told_as_such_whatever_summary_an_earlier_run_left(tmp_
 
 def test_a_value_no_grid_lists_joins_the_grid_that_varies_its_key():
     grids = [{"epochs": "10"}, {"epochs": "5,10,15", "kappa": "0"}]  # adaptive K, and constant ones
-    jobs = jobs_of(laid_out({}, grids, ["epochs=choice(10,30)"]))
+    jobs = jobs_of(combine({}, grids, ["epochs=choice(10,30)"]))
     assert [" ".join(job) for job in jobs] == ["epochs=10", "epochs=10 kappa=0", "epochs=30 kappa=0"]
 
 
@@ -100,10 +100,8 @@ def test_asyncfededs_sweeps_have_the_runs_of_their_item(item, runs):
 
 def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_directory_of_its_own():
     words = ["sweep=asyncfeded/figure4", "scale=small", "seed=0", "paper=asyncfeded/synthetic,asyncfeded/femnist"]
-    from asyncfl_bench.composing import _hydra_config, check_all
-
-    assert check_all(words) == 2 * 5
-    found = settings_of_jobs(jobs_of(sweep_grids(words)), _hydra_config)
+    found = plan(words)
+    assert len(found) == 2 * 5
     assert [job.error for job in found] == [None] * 10 and len({job.settings.name for job in found}) == 10
     rules = {(job.settings.choices["paper"], job.settings.parts["algorithm"].config.kappa) for job in found}
     synthetic, femnist = "asyncfeded/synthetic", "asyncfeded/femnist"
@@ -112,20 +110,16 @@ def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_direct
 
 
 def test_the_runs_of_figure_2_are_those_of_figure_3_with_p_0_1():
-    from asyncfl_bench.composing import _hydra_config
-
     narrow = ["scale=small", "seed=0", "paper=asyncfeded/shakespeare"]
-    figure2 = settings_of_jobs(jobs_of(sweep_grids(["sweep=asyncfeded/figure2", *narrow])), _hydra_config)
+    figure2 = plan(["sweep=asyncfeded/figure2", *narrow])
     words = ["sweep=asyncfeded/figure3", *narrow, "availability.probability=0.1"]
-    figure3 = settings_of_jobs(jobs_of(sweep_grids(words)), _hydra_config)
+    figure3 = plan(words)
     assert [job.settings.name for job in figure2] == [job.settings.name for job in figure3] and len(figure2) == 5
 
 
 def test_the_fair_profile_of_asyncfeded_gives_all_methods_one_machine_and_the_same_search():
-    from asyncfl_bench.composing import _hydra_config
-
     words = ["sweep=asyncfeded/figure2", "paper=asyncfeded/synthetic", "profile=fair", "seed=0"]
-    found = [job.settings for job in settings_of_jobs(jobs_of(sweep_grids(words)), _hydra_config)]
+    found = [job.settings for job in plan(words)]
     assert len(found) == 5 * 4
     delays = [settings.tree["delay"] for settings in found]
     assert delays[1:] == delays[:-1] and delays[0] == compose(["paper=asyncfeded/synthetic"]).tree["delay"]
@@ -141,14 +135,12 @@ def test_the_fair_profile_of_asyncfeded_gives_all_methods_one_machine_and_the_sa
 
 
 def test_what_a_profile_searches_is_that_of_the_papers_also_when_several_are_named():
-    from asyncfl_bench.composing import check_all
-
     both = ["paper=asyncfeded/synthetic,asyncfeded/femnist", "profile=fair", "algorithm=fedavg", "scale=smoke"]
     (one,) = sweep_grids(both)
     assert one["client.lr"] == ["0.003", "0.01", "0.03", "0.1"] and "algorithm.c" not in one
     assert afl_run("-m", *both, "client.lr=0.1", "progress=false").stderr.startswith("2 runs, 0 of them")
     with pytest.raises(ConfigError, match="must be papers that search the same grid"):
-        check_all(["paper=ace,asyncfeded/synthetic", "profile=fair", "algorithm=fedbuff"])
+        plan(["paper=ace,asyncfeded/synthetic", "profile=fair", "algorithm=fedbuff"])
     figure2 = sweep_grids(["sweep=asyncfeded/figure2", "profile=fair"])
     assert {tuple(grid["paper"]) for grid in figure2} == {("asyncfeded/synthetic", "asyncfeded/femnist")}
 
@@ -164,10 +156,8 @@ def test_one_value_of_a_setting_that_only_the_swept_algorithm_has_narrows_a_swee
 def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
     import shutil
 
-    from asyncfl_bench import composing
-
-    shutil.copytree(composing.config_directory(), tmp_path / "conf")
-    monkeypatch.setattr(composing, "config_directory", lambda: tmp_path / "conf")
+    shutil.copytree(choices.config_directory(), tmp_path / "conf")
+    monkeypatch.setattr(choices, "config_directory", lambda: tmp_path / "conf")
     assert compose([]).parts["client"].config.lr == 0.1
     path = tmp_path / "conf/client/sgd.yaml"
     path.write_text(path.read_text().replace("lr: 0.1", "lr: 0.7"))
@@ -223,7 +213,7 @@ def test_the_fair_profile_gives_all_algorithms_the_same_uploads_clients_and_grid
         assert settings.evaluation.validation_share == 0.1
 
 
-def test_scales_replace_the_data_and_a_sweep_keeps_its_runs_apart_by_profile_scale_and_horizon():
+def test_scales_replace_the_data_and_a_sweep_keeps_its_runs_apart_by_profile_scale_and_length():
     small = compose(["paper=ace", "scale=small"])
     assert (small.choices["dataset"], small.choices["model"], small.root.n_clients) == ("digits", "mlp", 100)
     assert compose(["paper=ace", "scale=small", "model=softmax"]).choices["model"] == "softmax"
@@ -234,10 +224,7 @@ def test_scales_replace_the_data_and_a_sweep_keeps_its_runs_apart_by_profile_sca
 
 def test_settings_of_the_jobs_are_those_each_job_would_compose_alone():
     words = ["sweep=ace/figure3a", "scale=smoke", "availability.share=0.1,0.7"]
-    jobs = jobs_of(sweep_grids(words))
-    from asyncfl_bench.composing import _hydra_config
-
-    found = settings_of_jobs(jobs, _hydra_config)
+    found = plan(words)
     assert [job.error for job in found] == [None] * 8
     assert [job.settings.identity for job in found] == [compose(job.overrides).identity for job in found]
     assert len({job.settings.identity for job in found}) == 8
@@ -310,10 +297,10 @@ def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(
         (["sweep=ace/figure2", "profile=fair", "length=long"], "length=long: must be standard with profile=fair"),
         (["sweep=ace/figure3a", "length=long"], "availability.at_iteration=null: "),
         (["algorithm=fedasync", "length=long"], "length=long: must be standard with algorithm=fedasync"),
-        (["algorithm=fedasync", "profile=fair"], "profile=fair: must be paper with algorithm=fedasync"),
+        (["algorithm=fedasync", "profile=fair"], "profile=fair: must be published with algorithm=fedasync"),
         (
             ["sweep=asyncfeded/figure2", "profile=fair", "paper=asyncfeded/shakespeare"],
-            "profile=fair: must be paper for",
+            "profile=fair: must be published for",
         ),
         (["sweep=asyncfeded/figure3", "length=long"], "length=long: must be standard with budget.virtual_time=300"),
     ],

@@ -26,7 +26,7 @@ def run(overrides: list[str] | tuple[str, ...] = (), *, group: str | None = None
     Raises ConfigError for settings that cannot work and BenchError for data that cannot be had; a run that fails
     later returns with ``result.ok`` False and the reason in ``result.summary["error"]``.
     """
-    from .composing import compose
+    from .config import compose
 
     if isinstance(overrides, str):
         raise ConfigError("overrides", overrides, "must be a list of texts, for example ['algorithm=ace']")

@@ -10,7 +10,7 @@ from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
 from asyncfl_bench.clients.queue import WorkQueue
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.task import build_task
 from asyncfl_bench.types import Work

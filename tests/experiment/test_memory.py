@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine, memory
 from asyncfl_bench.experiment.build import build_run, dry_run

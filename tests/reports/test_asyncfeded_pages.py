@@ -9,9 +9,9 @@ import pytest
 import yaml
 from reports.making import rows_of, write_run
 
-from asyncfl_bench import composing, run
+from asyncfl_bench import config as composing
+from asyncfl_bench import run
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.grids import jobs_of
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.load import load_run
 from asyncfl_bench.reports.pages import command, printed
@@ -21,6 +21,7 @@ from asyncfl_bench.reports.pages.frame import Combination
 from asyncfl_bench.reports.pages.make import ITEMS, make_page
 from asyncfl_bench.reports.pages.published import published
 from asyncfl_bench.reports.pages.selection import Series, select
+from asyncfl_bench.sweep.grid import jobs_of
 
 SMALL, PAPER = Combination("paper", "small"), Combination("paper", "paper")
 WEIGHT = "algorithm.staleness_weight"

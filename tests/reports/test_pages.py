@@ -316,7 +316,10 @@ def test_mistakes_are_one_line_and_exit_code_2(tmp_path, capsys, monkeypatch):
             ["ace/figur2"],
             "ace/figur2: neither a directory nor a page (did you mean 'ace/figure2'?); pages: ace/table1, ",
         ),
-        (["ace/figure2"], "runs/ace/figure2: no runs found; to make them: afl-run -m sweep=ace/figure2 profile=published"),
+        (
+            ["ace/figure2"],
+            "runs/ace/figure2: no runs found; to make them: afl-run -m sweep=ace/figure2 profile=published",
+        ),
         (["ace", "--profile", "fair"], "runs/ace/table1: no runs found; to make them: "),
         (["folder", "ace"], "folder: a directory cannot be asked for together with the page ace/table1"),
         (["folder", "--scale", "small"], "folder: --runs, --profile, --scale and --horizon go with a sweep's name"),

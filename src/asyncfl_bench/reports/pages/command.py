@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ... import composing
+from ...config import choices as composing
 from ...errors import BenchError, ConfigError, did_you_mean
+from ...sweep import jobs as planning
 from ..load import flatten
 from .frame import Combination
 from .item import Item
@@ -92,10 +93,12 @@ def sweep_grids(overrides: list[str]) -> list[Grid] | None:
         return None
     chosen = {text.partition("=")[0] for text in overrides}  # the same for all runs of a folder
     return [
-        {key: values for key, values in grid.items() if key not in chosen} for grid in composing.sweep_grids(overrides)
+        {key: values for key, values in grid.items() if key not in chosen} for grid in planning.sweep_grids(overrides)
     ]
 
 
 def _settings(jobs: list[list[str]]) -> list[dict[str, object]]:
-    composed = composing.settings_of_jobs(jobs, composing._hydra_config)
-    return [flatten(job.settings.tree) if job.settings else {} for job in composed]
+    from ...config.composition import compose
+
+    composed = [compose(job) for job in jobs]
+    return [flatten(settings.tree) for settings in composed]

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from .errors import ConfigError, did_you_mean
+from ..errors import ConfigError, did_you_mean
 
 # preset: (plugin, extra that installs it)
 PRESETS = {

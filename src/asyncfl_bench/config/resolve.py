@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from .errors import ConfigError, check
+from ..errors import ConfigError, check
 
 if TYPE_CHECKING:
-    from .config import Settings
+    from .settings import Settings
 
 
 def resolve(settings: Settings) -> None:

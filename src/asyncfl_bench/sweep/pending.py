@@ -1,64 +1,66 @@
-"""What a sweep still owes: its jobs minus the finished runs, launched so that no failure takes others with it."""
+"""A sweep's pending runs: its jobs minus the finished ones, launched so that no failure takes others with it."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from .config import Settings
-from .errors import EXIT_INTERRUPTED
-from .experiment import finished
+from ..errors import EXIT_INTERRUPTED
+from ..experiment import finished
+from .jobs import Job
 from .launchers import forget_workers
-
-# the outcome of the sweep this process ran last: Hydra gives what a sweeper returns to nobody
-last_result: SweepResult | None = None
-current: list[Job] = []  # jobs of the sweep under way; none in a process that only runs a job of it
-stopped = False  # no further job is to begin in this process
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
 
 @dataclass
-class Job:
-    """One cell of a sweep: its overrides, and its settings (None where these cannot be composed).
-
-    error  why they cannot be composed, or what the job raised instead of running
-    """
-
-    overrides: list[str]
-    settings: Settings | None
-    error: str | None = None
-
-
-@dataclass
 class SweepResult:
-    """What came of a sweep. launched: jobs of this call; failed: (job, what happened)."""
+    """What came of a sweep. failed: (job, what happened)."""
 
     total: int
-    launched: int
     failed: list[tuple[Job, str]]
     interrupted: bool = False
 
 
-def run_pending(jobs: list[Job], launch: Launch, batch_size: int | None) -> SweepResult:
-    """Launches every job without a finished run. Jobs tell their outcome by their run directories alone, so this works
-    alike in this process, in others and on other machines that share the disk."""
-    global last_result, current
+@dataclass
+class SweepState:
+    """The sweep of this process. Hydra makes the sweeper and gives what it returns to nobody, so both sides meet here.
+
+    planned  every job, before the sweeper is called
+    current  jobs under way; none in a process that only runs a job of the sweep
+    stopped  no further job is to begin in this process
+    result   the outcome of the sweep that ran last
+    """
+
+    planned: list[Job] = field(default_factory=list)
+    current: list[Job] = field(default_factory=list)
+    stopped: bool = False
+    result: SweepResult | None = None
+
+
+state = SweepState()
+
+
+def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
+    """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
+    this works alike in this process, in others and on other machines that share the disk."""
+    jobs = state.planned
     pending = [job for job in jobs if job.settings is None or finished(job.settings) is None]
     print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already", file=sys.stderr)
-    current = [job for job in pending if job.settings is not None]
-    size = batch_size or max(1, len(current))
-    trouble = _launch_all([current[first : first + size] for first in range(0, len(current), size)], launch)
+    state.current = [job for job in pending if job.settings is not None]
+    size = batch_size or max(1, len(state.current))
+    batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
+    trouble = _launch_all(batches, launch)
     failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
-    last_result = SweepResult(len(jobs), len(current), failed, interrupted)
-    return last_result
+    state.result = SweepResult(len(jobs), failed, interrupted)
+    return state.result
 
 
 def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
@@ -72,7 +74,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
         batch = batches.pop(0)
         before = {id(job): _summary_stamp(job) for job in batch}
         try:
-            returns = launch([job.overrides for job in batch], current.index(batch[0]))
+            returns = launch([job.overrides for job in batch], state.current.index(batch[0]))
         except Exception as error:
             forget_workers()
             trouble = f"the launcher gave up: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -97,7 +99,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
 
 def under_way() -> bool:
     """True while some process is at a run of this sweep."""
-    return any(_is_held(_lock(job)) for job in current)
+    return any(_is_held(_lock(job)) for job in state.current)
 
 
 def _is_held(path: Path) -> bool:

@@ -1,37 +1,16 @@
-"""The jobs of a multirun: unions of grids in a sweep file, with the command line laid over them."""
+"""The jobs of a multirun: unions of grids in a sweep file, overridden by the command line."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
 
+from ..config.words import word
+
 Grid = dict[str, list[str]]
 
 
-def parsed(text: str):
-    """An override as Hydra understands it. Raises ConfigError."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    from .errors import ConfigError
-
-    try:
-        return OverridesParser.create().parse_override(text)
-    except HydraException:
-        key, _, value = str(text).partition("=")
-        raise ConfigError(key, value, "must be written key=value; quote text with spaces or special signs") from None
-
-
-def values_of(override) -> list[str]:
-    """The values an override lists, each as it would be written alone; none for a deletion."""
-    if override.is_delete():
-        return []
-    if override.is_sweep_override():
-        return [str(value) for value in override.sweep_string_iterator()]
-    return [str(override.get_value_element_as_str())]
-
-
-def laid_out(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], arguments: list[str]) -> list[Grid]:
+def combine(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], arguments: Iterable[str]) -> list[Grid]:
     """Grids {key: values} whose union is the multirun.
 
     params     key -> comma-separated values, part of every grid
@@ -39,9 +18,9 @@ def laid_out(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], argu
     arguments  overrides of the command line. A key that only some grids have applies to those: its values choose among
                theirs, and values no grid lists join the one that lists most of them. Any other key applies to all.
     """
-    union = [{key: values_of(parsed(f"{key}={v}")) for key, v in {**params, **grid}.items()} for grid in grids or [{}]]
+    union = [{key: list(word(f"{key}={v}").values) for key, v in {**params, **grid}.items()} for grid in grids or [{}]]
     for text in arguments:
-        key, values = text.partition("=")[0], values_of(parsed(text))
+        key, values = text.partition("=")[0], list(word(text).values)
         owners = [grid for grid in union if key in grid]
         if key in params or not owners:
             for grid in union:
