@@ -1,0 +1,306 @@
+"""Runs as frames: one row a run, and one row an evaluation, from run directories and archives alike."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from .. import config as _config
+from ..config import NOT_IDENTITY, PARTS
+from ..errors import BenchError
+from ..tracking.metrics import COUNTERS, read_metrics
+from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
+
+RESULTS_VERSION: int = getattr(_config, "RESULTS_VERSION", None) or _config.CONTRACT
+FIXED = (
+    "name",
+    "status",
+    "note",
+    "algorithm",
+    "seed",
+    "identity",
+    "experiment",
+    "results_version",
+    "data_digest",
+)
+MEASURED = ("ok", "diverged")  # statuses of runs that came to an end of their own
+_SEPARATOR = "::"  # archive.parquet::name of the run
+_HELD = 4096  # runs whose files are kept in memory as long as they do not change
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one run left. points: the lines of metrics.jsonl; of an archived run they are read when asked for."""
+
+    name: str
+    status: str
+    note: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    points: list[dict[str, Any]] = field(default_factory=list)
+
+    @functools.cached_property
+    def identity(self) -> str | None:
+        return identity_of_tree(self.config) or self.summary.get("identity")
+
+    @functools.cached_property
+    def experiment(self) -> str | None:
+        return self.summary.get("experiment") or identity_of_tree(self.config, without_seed=True)
+
+    @property
+    def results_version(self) -> object:
+        return self.summary.get("results_version", self.summary.get("contract"))
+
+
+def load_runs(*places: str | Path) -> pd.DataFrame:
+    """One row a run, from run directories and archives (``*.parquet``) at or below ``places``.
+
+    Index ``run``: the directory, or ``archive.parquet::name``. Columns:
+      name, algorithm, seed, identity, experiment, results_version, data_digest
+      status   ok, diverged, failed, interrupted, incomplete (no summary.json), unreadable or inconsistent (the files
+               contradict each other); note: why, in a few words
+      ``delay``, ``dataset``, ``profile`` …      what was chosen for a group
+      ``delay.beta``, ``heterogeneity.alpha`` …  settings; a list is text; None where the run has no such setting
+      ``summary.used.uploads`` …                 what summary.json says, under its own names
+    Raises BenchError when a place does not exist or holds no run.
+    """
+    records: dict[str, Record] = {}
+    directories, archives = find([Path(place) for place in places])
+    for directory in directories:
+        records[str(directory)] = read_directory(directory)
+    for archive in archives:
+        from .archive import read_archive
+
+        for record in read_archive(archive):
+            records[f"{archive}{_SEPARATOR}{record.name}"] = record
+    if not records:
+        where = ", ".join(str(place) for place in places) or "no place"
+        raise BenchError(f"{where}: no runs found (a run directory holds a {CONFIG_NAME}; an archive ends in .parquet)")
+    return frame_of(records)
+
+
+def frame_of(records: dict[str, Record]) -> pd.DataFrame:
+    """The frame of ``load_runs`` for records by the text that is their index."""
+    rows = [_row(record) for record in records.values()]
+    keys = dict.fromkeys([*FIXED, *(key for row in rows for key in row)])
+    settings = [key for key in keys if not key.startswith("summary.")]
+    ordered = [*settings, *(key for key in keys if key.startswith("summary."))]
+    columns = {key: _column([row.get(key) for row in rows]) for key in ordered}
+    return pd.DataFrame(columns, index=pd.Index(list(records), name="run", dtype=object))
+
+
+def load_points(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row an evaluation of ``runs`` (of ``load_runs``), in their order: ``run`` (their index), the counters
+    iteration, uploads, client_steps, virtual_time and wall_time, then metrics (``test/accuracy`` as a share); NaN where
+    a point has no such metric. Raises BenchError when a file is gone or cannot be read any more.
+    """
+    order = {str(run): place for place, run in enumerate(runs.index)}
+    lines: list[dict[str, Any]] = []
+    by_archive: dict[str, list[str]] = {}
+    for run in order:
+        archive, separator, name = run.rpartition(_SEPARATOR)
+        if separator and archive.endswith(".parquet"):
+            by_archive.setdefault(archive, []).append(name)
+        else:
+            lines += [{"run": run, **point} for point in _points(Path(run))]
+    frames = [pd.DataFrame(lines)] if lines else []
+    for archive, names in by_archive.items():
+        from .archive import archived_points
+
+        points = archived_points(Path(archive), names)
+        frames.append(points.assign(run=f"{archive}{_SEPARATOR}" + points["run"]))
+    if not frames:
+        return pd.DataFrame({"run": pd.Series(dtype=object)} | {name: pd.Series(dtype=float) for name in COUNTERS})
+    points = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    for name in points.columns.drop("run"):
+        points[name] = pd.to_numeric(points[name], errors="coerce")
+    names = ["run", *COUNTERS, *sorted(set(points.columns) - {"run", *COUNTERS})]
+    points = points.reindex(columns=names)
+    place = points["run"].map(order).to_numpy()
+    return points.iloc[np.argsort(place, kind="stable")].reset_index(drop=True)
+
+
+def find(places: list[Path]) -> tuple[list[Path], list[Path]]:
+    """(run directories, archives) at or below ``places``, sorted, each once.
+
+    Folders of Hydra and W&B keep a config.yaml too; they start with a dot, are called ``wandb``, or lie inside a run
+    directory, and are not entered. Raises BenchError when a place does not exist.
+    """
+    directories: dict[Path, Path] = {}
+    archives: dict[Path, Path] = {}
+    for place in places:
+        if place.is_file() and place.suffix == ".parquet":
+            archives.setdefault(place.resolve(), place)
+            continue
+        if not place.is_dir():
+            raise BenchError(f"{place}: no such directory or archive")
+        for folder, below, files in os.walk(place):
+            if CONFIG_NAME in files:
+                directories.setdefault(Path(folder).resolve(), Path(folder))
+                below.clear()
+                continue
+            for name in files:
+                if name.endswith(".parquet") and not name.startswith("."):
+                    archives.setdefault((Path(folder) / name).resolve(), Path(folder) / name)
+            below[:] = sorted(name for name in below if not name.startswith(".") and name != "wandb")
+    return sorted(directories.values()), sorted(archives.values())
+
+
+def read_directory(path: Path) -> Record:
+    """What cannot be read is a record of status ``unreadable``, never an exception."""
+    return _read_directory(path, tuple(_stamp(path / name) for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME)))
+
+
+@functools.lru_cache(maxsize=_HELD)
+def _read_directory(path: Path, stamps: tuple) -> Record:
+    config: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+    try:
+        part = CONFIG_NAME
+        config = yaml.load((path / part).read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if not isinstance(config, dict):
+            config = {}
+            raise ValueError("not a mapping")
+        if stamps[1] is None:
+            return Record(path.name, "incomplete", f"no {SUMMARY_NAME}: still running, or killed", config)
+        part = SUMMARY_NAME
+        summary = json.loads((path / part).read_text())
+        if not isinstance(summary, dict) or not isinstance(summary.get("exit_status"), str):
+            summary = {}
+            raise ValueError("no exit_status")
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        return Record(path.name, "unreadable", f"{part}: {_first_line(error)}", config, summary)
+    name, status = str(summary.get("name") or path.name), summary["exit_status"]
+    note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
+    points: list[dict[str, Any]] = []
+    if status in MEASURED:
+        try:
+            points = read_metrics(path / METRICS_NAME)
+        except (BenchError, OSError, ValueError) as error:
+            return Record(name, "unreadable", f"{METRICS_NAME}: {_first_line(error)}", config, summary)
+    record = Record(name, status, note, config, summary, points)
+    if problem := _contradiction(record):
+        return Record(name, "inconsistent", problem, config, summary)
+    return record
+
+
+def _contradiction(record: Record) -> str:
+    """Where the files of a run contradict each other; empty where they do not."""
+    said = record.summary.get("identity")
+    if said is not None and said != record.identity:
+        return f"{SUMMARY_NAME} says identity {said}, {CONFIG_NAME} gives {record.identity}"
+    if record.status != "ok":
+        return ""
+    if not record.points:
+        return f"{SUMMARY_NAME} says ok, but {METRICS_NAME} has no points"
+    final = record.summary.get("final")
+    for key, value in (final if isinstance(final, dict) else {}).items():
+        last = next((point[key] for point in reversed(record.points) if point.get(key) is not None), None)
+        if value is not None and last != value:
+            return f"{SUMMARY_NAME} says {key} {value}, the last of {METRICS_NAME} is {last}"
+    return ""
+
+
+def identity_of_tree(tree: dict[str, Any], without_seed: bool = False) -> str | None:
+    """8 hex digits of a hash over the settings that decide a run's numbers, as the run itself computes it.
+
+    without_seed  of the experiment: runs that differ in nothing but their seed have the same one
+    Returns None where a setting names a file that cannot be read: its content counts, not its place.
+    """
+    kept = {key: value for key, value in tree.items() if key not in (*NOT_IDENTITY, "choices")}
+    if without_seed:
+        kept.pop("seed", None)
+    algorithm = kept.get("algorithm")
+    if isinstance(algorithm, dict) and isinstance(cache := algorithm.get("cache"), dict):
+        kept["algorithm"] = algorithm | {"cache": {key: value for key, value in cache.items() if key != "place"}}
+    for name in PARTS:
+        part = kept.get(name)
+        if isinstance(part, dict) and part.get("path"):
+            try:
+                with open(Path(part["path"]).expanduser(), "rb") as file:
+                    kept[name] = part | {"path": hashlib.file_digest(file, "sha256").hexdigest()}
+            except OSError:
+                return None
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one level with dotted keys, lists as text, without empty mappings."""
+    if not isinstance(node, dict):
+        return {prefix: json.dumps(node, default=str) if isinstance(node, (list, tuple)) else node}
+    flat: dict[str, Any] = {}
+    for key, item in node.items():
+        flat |= flatten(item, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def shown(value: object) -> str:
+    """A setting in YAML's words, ``-`` for none; numbers to six digits."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.6g}" if float(f"{value:.6g}") != value else json.dumps(float(value))
+    if isinstance(value, (bool, np.bool_)):
+        return json.dumps(bool(value))
+    return str(value)
+
+
+def _row(record: Record) -> dict[str, Any]:
+    config, summary = dict(record.config), record.summary
+    choices = config.pop("choices", None)
+    chosen = {str(key): value for key, value in choices.items()} if isinstance(choices, dict) else {}
+    algorithm = config.get("algorithm")
+    target = str(algorithm.get("_target_")) if isinstance(algorithm, dict) else "?"
+    fixed = {
+        "name": record.name,
+        "status": record.status,
+        "note": record.note,
+        "algorithm": chosen.get("algorithm") or target.rpartition(".")[2].lower(),
+        "seed": config.get("seed"),
+        "identity": record.identity,
+        "experiment": record.experiment,
+        "results_version": record.results_version,
+        "data_digest": summary.get("data_digest"),
+    }
+    return flatten(config) | chosen | fixed | (flatten(summary, "summary") if summary else {})
+
+
+def _column(values: list[Any]) -> pd.Series:
+    """Numbers and truths as such where all of a column are of one kind, else the values as they are."""
+    kinds = {type(value) for value in values}
+    if kinds == {bool} or kinds == {int} or kinds == {float}:
+        return pd.Series(values).to_numpy()  # type: ignore[return-value]
+    if kinds <= {int, float, type(None)} and float in kinds and int not in kinds:
+        return np.array([math.nan if value is None else value for value in values])  # type: ignore[return-value]
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column  # type: ignore[return-value]
+
+
+def _points(directory: Path) -> list[dict[str, Any]]:
+    record = read_directory(directory)
+    if record.points or record.status in MEASURED:
+        return record.points
+    return read_metrics(directory / METRICS_NAME)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__} {error}".partition("\n")[0]
