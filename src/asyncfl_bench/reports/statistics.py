@@ -39,11 +39,12 @@ class Interval:
     verdict: str
 
 
-def paired(differences: Values, resolution: float = 0.0) -> Interval:
+def paired(differences: Values, resolution: float = 0.0, extra_error: float = 0.0) -> Interval:
     """Student's t over differences seed by seed; NaN has no partner and is left out.
 
     resolution   step of one value, 100 / test samples for an accuracy [points]. Differences on such a grid can agree by
                  rounding alone; two rounding errors have variance resolution^2 / 6, so none smaller is used.
+    extra_error  standard error of what all of them are compared with, such as ``sampling_error`` of a printed accuracy
 
     >>> found = paired([1.0, 2.0, 3.0])
     >>> round(found.low, 2), round(found.high, 2), round(found.p, 3), found.verdict
@@ -54,7 +55,7 @@ def paired(differences: Values, resolution: float = 0.0) -> Interval:
     mean = float(values_s.mean()) if n else math.nan
     if n < MIN_SEEDS:
         return Interval(mean, math.nan, math.nan, math.nan, n, "unknown")
-    error = math.sqrt(max(float(values_s.var(ddof=1)), resolution**2 / 6) / n)
+    error = math.hypot(math.sqrt(max(float(values_s.var(ddof=1)), resolution**2 / 6) / n), extra_error)
     half = _quantile(n) * error
     t = abs(mean) / error if error else (0.0 if mean == 0 else math.inf)
     p = 2 * float(special.stdtr(n - 1, -t))

@@ -1,0 +1,253 @@
+"""What a paper claims, as data (``papers/PAPER/claims.yaml``), and what runs say about it.
+
+A claim is a sentence with its place, and a comparison that decides it. Every comparison is a set of contrasts, each one
+number a seed: A minus B, what a change costs, what it costs more here than there. All are turned so that more than zero
+is what the paper says. 95 % Student intervals over seeds decide:
+
+holds      every contrast's interval excludes the contrary
+fails      some contrast's interval excludes the claim, Holm over the claim's contrasts
+undecided  neither; fewer than three seeds or missing runs decide nothing
+not run    no run of it, or no sweep yet;   blocked   cannot be run here, with the reason
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from ..errors import BenchError
+from .contrasts import MEASURES, Measure, Question, values_of
+from .place import Placed
+from .statistics import MIN_SEEDS, holm
+
+PAPERS = Path(__file__).parents[1] / "papers"
+FORMAT = 1
+NAME = "claims.json"
+VERDICTS = ("holds", "fails", "undecided", "not run", "blocked")
+# kind of comparison (see contrasts.py): keys of ``decide`` that it needs and that it may have
+KINDS = {
+    "order": ({"groups"}, set()),
+    "wider": ({"groups"}, set()),
+    "loses": ({"series", "along", "start", "end"}, {"than", "others", "at_least"}),
+    "close": ({"margin"}, {"groups", "series", "along", "values"}),
+    "equals": ({"expected", "margin"}, {"counted", "test_samples"}),
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of one paper. ``readings``: the sweeps that decide it, first the item's own; none without a sweep."""
+
+    paper: str
+    id: str
+    item: str  # "figure 2"
+    place: str
+    sentence: str
+    readings: tuple[str, ...] = ()
+    decide: Mapping[str, Any] = field(default_factory=dict)
+    where: Mapping[str, Any] = field(default_factory=dict)  # settings of the runs asked; a list: each must be there
+    source: str = ""  # of the order that is compared with
+    blocked: str = ""  # why it cannot be run here
+    not_run: str = ""  # why no sweep decides it yet
+    series: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> settings
+
+    @property
+    def key(self) -> str:
+        return f"{self.paper}/{self.id}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the runs of one page say about a claim. Numbers are those of the contrast that decides: the least certain
+    one where it holds or is undecided, the most certain contrary one where it fails."""
+
+    claim: str
+    verdict: str
+    reason: str = ""
+    contrast: str = ""  # "ACE - FedBuff; delay = exp_beta5"
+    difference: float = math.nan  # turned so that more than zero is as claimed
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan  # of "it is zero" (of "it is at the margin" for what is claimed to be equal)
+    seeds: int = 0
+    unit: str = ""
+    contrasts: int = 0
+    agree: int = 0  # contrasts whose interval excludes the contrary
+    against: int = 0
+
+    @property
+    def measured(self) -> str:
+        """``+1.56 points [-0.87, +3.98], p 0.15``, after the number of contrasts where there are several."""
+        if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
+            return self.reason
+        text = f"{_signed(self.difference)}{f' {self.unit}' if self.unit else ''}"
+        if not math.isnan(self.low):
+            text += f" [{_signed(self.low)}, {_signed(self.high)}]"
+        if not math.isnan(self.p):
+            text += f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
+        text = f"{self.contrast}: {text}"
+        if self.contrasts > 1:
+            text = f"{self.agree} of {self.contrasts} as claimed, {self.against} contrary; {text}"
+        return f"{text} ({self.reason})" if self.reason else text
+
+
+@dataclass(frozen=True)
+class PageVerdicts:
+    """What one page says: the content of its ``claims.json``."""
+
+    sweep: str
+    profile: str
+    scale: str
+    length: str
+    verdicts: tuple[Verdict, ...]
+
+
+@cache
+def claims_of(paper: str) -> tuple[Claim, ...]:
+    """The claims of ``papers/PAPER/claims.yaml`` in the file's order. Raises BenchError naming what is wrong in it."""
+    path = PAPERS / paper / "claims.yaml"
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    claims = [claim for entry in content["claims"] for claim in _claims(paper, content, dict(entry), path)]
+    twice = {claim.id for claim in claims if sum(one.id == claim.id for one in claims) > 1}
+    if twice:
+        raise BenchError(f"{path}: {', '.join(sorted(twice))} is there twice")
+    return tuple(claims)
+
+
+def papers() -> list[str]:
+    """The papers with claims, by name of their folder."""
+    return sorted(path.parent.name for path in PAPERS.glob("*/claims.yaml"))
+
+
+def title_of(paper: str) -> str:
+    return str(yaml.safe_load((PAPERS / paper / "claims.yaml").read_text(encoding="utf-8"))["name"])
+
+
+def reading_of(sweep: str) -> str:
+    """What a sweep reads otherwise than the item's own one, in a few words; empty where nothing."""
+    path = PAPERS / sweep.partition("/")[0] / "claims.yaml"
+    return str((yaml.safe_load(path.read_text(encoding="utf-8")).get("readings") or {}).get(sweep, ""))
+
+
+def _claims(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
+    """One claim, or one for every value of ``for_each: {key: {value: word}}``, with the word at the id's end."""
+    each = entry.pop("for_each", None)
+    series = content.get("series") or {}
+    try:
+        claim = Claim(paper=paper, series=series, **(entry | {"readings": tuple(entry.get("readings", ()))}))
+        _check(claim)
+    except (TypeError, KeyError, ValueError) as error:
+        raise BenchError(f"{path}: {entry.get('id', entry)}: {error}") from None
+    if each is None:
+        yield claim
+        return
+    [(key, words)] = each.items()
+    for value, word in words.items():
+        here = {**claim.where, key: value}
+        yield replace(claim, id=f"{claim.id}-{word}".lower(), sentence=f"{claim.sentence} ({word})", where=here)
+
+
+def _check(claim: Claim) -> None:
+    if not claim.readings:
+        if bool(claim.blocked) == bool(claim.not_run):
+            raise ValueError("without readings it needs either blocked or not_run, with the reason")
+        return
+    kind, measure = claim.decide["kind"], claim.decide["measure"]
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind}: one of {', '.join(KINDS)}")
+    if measure not in MEASURES and not measure.startswith("mse/"):
+        raise ValueError(f"measure {measure}: mse/… or one of {', '.join(MEASURES)}")
+    needed, allowed = KINDS[kind]
+    given = set(claim.decide) - {"kind", "measure", "axis", "over", "relative"}
+    if wrong := (needed - given) | (given - needed - allowed):
+        raise ValueError(f"decide: {', '.join(sorted(wrong))} is missing or not of kind {kind}")
+
+
+def evaluate(sweep: str, placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> list[Verdict]:
+    """The verdicts of every claim that ``sweep`` is a reading of, in the order of the paper's file.
+
+    limit   of virtual time, within which the best and times count
+    """
+    measure, paper = values_of(placed, points, limit), sweep.partition("/")[0]
+    claims = claims_of(paper) if paper in papers() else ()
+    return [judge(claim, measure, placed.cells) for claim in claims if sweep in claim.readings]
+
+
+def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
+    """What runs say about ``claim``. measure: of a page's runs; cells: the keys that make the page's cells."""
+    if not claim.readings:
+        return Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
+    published = PAPERS / claim.paper / "published"
+    contrasts = Question(claim.decide, claim.where, claim.series, measure, cells, published).contrasts()
+    present = [contrast for contrast in contrasts if len(contrast.by_seed)]
+    if not present:
+        return Verdict(claim.key, "not run", "no runs")
+    found = [contrast.interval for contrast in present]
+    adjusted = holm([interval.p for interval in found])
+    sides = [contrast.side(*both) for contrast, *both in zip(present, found, adjusted, strict=True)]
+    missing = dict.fromkeys(contrast.name for contrast in contrasts if not len(contrast.by_seed))
+    if "against" in sides:
+        verdict = "fails"
+        chosen = min((i for i, side in enumerate(sides) if side == "against"), key=lambda i: (found[i].p, i))
+    else:
+        verdict = "holds" if sides.count("agree") == len(contrasts) else "undecided"
+        chosen = min(range(len(found)), key=lambda i: (sides[i] == "agree", present[i].distance(found[i]), i))
+    reasons = [f"{n} seed{'s' * (n != 1)}" for n in [found[chosen].n] if n < MIN_SEEDS and not present[chosen].counted]
+    reasons += [f"no runs: {', '.join(missing)}"] * bool(missing)
+    interval = found[chosen]
+    return Verdict(
+        claim.key,
+        verdict,
+        "; ".join(reasons),
+        contrast="; ".join(filter(None, (present[chosen].name, present[chosen].cell))),
+        difference=_rounded(interval.mean),
+        low=_rounded(interval.low),
+        high=_rounded(interval.high),
+        p=_rounded(interval.p),
+        seeds=interval.n,
+        unit="%" if claim.decide.get("relative") else MEASURES.get(claim.decide["measure"], ("", True))[0],
+        contrasts=len(contrasts),
+        agree=sides.count("agree"),
+        against=sides.count("against"),
+    )
+
+
+def table_of(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """A row a claim for its page: claim, place, measured, verdict."""
+    claims = {claim.key: claim for paper in papers() for claim in claims_of(paper)}
+    rows = [(claims[one.claim].sentence, claims[one.claim].place, one.measured, one.verdict) for one in verdicts]
+    return pd.DataFrame(rows, columns=["claim", "place", "measured", "verdict"])
+
+
+def to_json(page: PageVerdicts) -> str:
+    """The text of ``claims.json``; numbers that are not there are null, so that any reader takes it."""
+    content: dict[str, Any] = {"format": FORMAT, **asdict(page)}
+    content["verdicts"] = [{k: None if v != v else v for k, v in one.items()} for one in content["verdicts"]]
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def from_json(text: str) -> PageVerdicts:
+    """Raises BenchError for another format."""
+    content: Any = json.loads(text)
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise BenchError(f"{NAME}: not of format {FORMAT}; write the page again")
+    verdicts: list[dict[str, Any]] = content.pop("verdicts")
+    filled = [{key: math.nan if value is None else value for key, value in one.items()} for one in verdicts]
+    return PageVerdicts(**content, verdicts=tuple(Verdict(**one) for one in filled))
+
+
+def _rounded(value: float) -> float:
+    """Four significant digits: the same bytes on every machine, as far as rounding can see to it."""
+    return float(f"{value:.4g}")
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}" if abs(value) < 100 else f"{value:+.0f}"
