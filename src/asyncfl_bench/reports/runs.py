@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,14 @@ _HELD = 4096  # runs whose files are kept in memory as long as they do not chang
 
 @dataclass(frozen=True)
 class Record:
-    """What one run left. points: the lines of metrics.jsonl; of an archived run they are read when asked for."""
+    """What one run left. points: the columns of metrics.jsonl, NaN where a line has no such number."""
 
     name: str
     status: str
     note: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
-    points: list[dict[str, Any]] = field(default_factory=list)
+    points: dict[str, np.ndarray] = field(default_factory=dict)
 
     @functools.cached_property
     def identity(self) -> str | None:
@@ -79,10 +80,7 @@ def load_runs(*places: str | Path) -> pd.DataFrame:
     for directory in directories:
         records[str(directory)] = read_directory(directory)
     for archive in archives:
-        from .archive import read_archive
-
-        for record in read_archive(archive):
-            records[f"{archive}{_SEPARATOR}{record.name}"] = record
+        records |= _archived(archive)
     if not records:
         where = ", ".join(str(place) for place in places) or "no place"
         raise BenchError(f"{where}: no runs found (a run directory holds a {CONFIG_NAME}; an archive ends in .parquet)")
@@ -102,32 +100,23 @@ def frame_of(records: dict[str, Record]) -> pd.DataFrame:
 def load_points(runs: pd.DataFrame) -> pd.DataFrame:
     """One row an evaluation of ``runs`` (of ``load_runs``), in their order: ``run`` (their index), the counters
     iteration, uploads, client_steps, virtual_time and wall_time, then metrics (``test/accuracy`` as a share); NaN where
-    a point has no such metric. Raises BenchError when a file is gone or cannot be read any more.
+    a point has no such metric. A run that came to no end of its own (failed, incomplete, unreadable) has no points.
     """
-    order = {str(run): place for place, run in enumerate(runs.index)}
-    lines: list[dict[str, Any]] = []
-    by_archive: dict[str, list[str]] = {}
-    for run in order:
-        archive, separator, name = run.rpartition(_SEPARATOR)
-        if separator and archive.endswith(".parquet"):
-            by_archive.setdefault(archive, []).append(name)
-        else:
-            lines += [{"run": run, **point} for point in _points(Path(run))]
-    frames = [pd.DataFrame(lines)] if lines else []
-    for archive, names in by_archive.items():
-        from .archive import archived_points
-
-        points = archived_points(Path(archive), names)
-        frames.append(points.assign(run=f"{archive}{_SEPARATOR}" + points["run"]))
-    if not frames:
-        return pd.DataFrame({"run": pd.Series(dtype=object)} | {name: pd.Series(dtype=float) for name in COUNTERS})
-    points = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
-    for name in points.columns.drop("run"):
-        points[name] = pd.to_numeric(points[name], errors="coerce")
-    names = ["run", *COUNTERS, *sorted(set(points.columns) - {"run", *COUNTERS})]
-    points = points.reindex(columns=names)
-    place = points["run"].map(order).to_numpy()
-    return points.iloc[np.argsort(place, kind="stable")].reset_index(drop=True)
+    read: dict[str, Record] = {}
+    for archive in {str(run).partition(_SEPARATOR)[0] for run in runs.index if _SEPARATOR in str(run)}:
+        read |= _archived(Path(archive))
+    columns: list[dict[str, np.ndarray]] = []
+    for run in map(str, runs.index):
+        if run not in read:
+            read[run] = read_directory(Path(run))
+        columns.append(read[run].points)
+    lengths = [len(next(iter(points.values()), ())) for points in columns]
+    names = set(itertools.chain(*columns))
+    frame: dict[str, Any] = {"run": np.repeat(np.array(runs.index, dtype=object), lengths)}
+    for name in (*COUNTERS, *sorted(names - set(COUNTERS))):
+        parts = [points.get(name, np.full(length, math.nan)) for points, length in zip(columns, lengths, strict=True)]
+        frame[name] = np.concatenate([part for part in parts if len(part)] or [np.zeros(0)])
+    return pd.DataFrame(frame)
 
 
 def find(places: list[Path]) -> tuple[list[Path], list[Path]]:
@@ -182,20 +171,22 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
         return Record(path.name, "unreadable", f"{part}: {_first_line(error)}", config, summary)
     name, status = str(summary.get("name") or path.name), summary["exit_status"]
     note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
-    points: list[dict[str, Any]] = []
+    points: dict[str, np.ndarray] = {}
     if status in MEASURED:
         try:
-            points = read_metrics(path / METRICS_NAME)
+            points = _columns(read_metrics(path / METRICS_NAME))
         except (BenchError, OSError, ValueError) as error:
             return Record(name, "unreadable", f"{METRICS_NAME}: {_first_line(error)}", config, summary)
-    record = Record(name, status, note, config, summary, points)
-    if problem := _contradiction(record):
-        return Record(name, "inconsistent", problem, config, summary)
-    return record
+    return checked(Record(name, status, note, config, summary, points))
+
+
+def checked(record: Record) -> Record:
+    """The record, ``inconsistent`` where its parts contradict each other."""
+    problem = _contradiction(record)
+    return replace(record, status="inconsistent", note=problem, points={}) if problem else record
 
 
 def _contradiction(record: Record) -> str:
-    """Where the files of a run contradict each other; empty where they do not."""
     said = record.summary.get("identity")
     if said is not None and said != record.identity:
         return f"{SUMMARY_NAME} says identity {said}, {CONFIG_NAME} gives {record.identity}"
@@ -205,8 +196,10 @@ def _contradiction(record: Record) -> str:
         return f"{SUMMARY_NAME} says ok, but {METRICS_NAME} has no points"
     final = record.summary.get("final")
     for key, value in (final if isinstance(final, dict) else {}).items():
-        last = next((point[key] for point in reversed(record.points) if point.get(key) is not None), None)
-        if value is not None and last != value:
+        measured = record.points.get(key, np.zeros(0))
+        measured = measured[~np.isnan(measured)]
+        if isinstance(value, float) and (not len(measured) or measured[-1] != value):
+            last = measured[-1] if len(measured) else "missing"
             return f"{SUMMARY_NAME} says {key} {value}, the last of {METRICS_NAME} is {last}"
     return ""
 
@@ -287,11 +280,26 @@ def _column(values: list[Any]) -> pd.Series:
     return column  # type: ignore[return-value]
 
 
-def _points(directory: Path) -> list[dict[str, Any]]:
-    record = read_directory(directory)
-    if record.points or record.status in MEASURED:
-        return record.points
-    return read_metrics(directory / METRICS_NAME)
+def _archived(path: Path) -> dict[str, Record]:
+    """Index -> record; of a file that cannot be read one record that says so."""
+    from .archive import read_archive
+
+    try:
+        return {f"{path}{_SEPARATOR}{record.name}": record for record in read_archive(path)}
+    except BenchError as error:
+        return {f"{path}{_SEPARATOR}": Record(path.name, "unreadable", str(error))}
+
+
+def _columns(lines: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The numbers of the lines, whole ones as such where no line lacks them."""
+    columns: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(itertools.chain(*lines)):
+        values = [line.get(name) for line in lines]
+        if {type(value) for value in values} == {int}:
+            columns[name] = np.array(values, dtype=np.int64)
+        elif all(value is None or isinstance(value, (int, float)) for value in values):
+            columns[name] = np.array([math.nan if value is None else value for value in values], dtype=float)
+    return columns
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
