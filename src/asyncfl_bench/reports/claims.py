@@ -58,6 +58,9 @@ class Claim:
     blocked: str = ""  # why it cannot be run here
     not_run: str = ""  # why no sweep decides it yet
     series: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> settings
+    group: str = ""  # id and sentence of the file's entry, of which this is the part ``word``
+    statement: str = ""
+    word: str = ""
 
     @property
     def key(self) -> str:
@@ -84,19 +87,25 @@ class Verdict:
     against: int = 0
 
     @property
-    def measured(self) -> str:
-        """``+1.56 points [-0.87, +3.98], p 0.15``, after the number of contrasts where there are several."""
+    def numbers(self) -> str:
+        """``+1.56 points [-0.87, +3.98]``; the reason where there are none."""
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
             return self.reason
-        text = f"{_signed(self.difference)}{f' {self.unit}' if self.unit else ''}"
-        if not math.isnan(self.low):
-            text += f" [{_signed(self.low)}, {_signed(self.high)}]"
-        if not math.isnan(self.p):
-            text += f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
-        text = f"{self.contrast}: {text}"
-        if self.contrasts > 1:
-            text = f"{self.agree} of {self.contrasts} as claimed, {self.against} contrary; {text}"
-        return f"{text} ({self.reason})" if self.reason else text
+        text = f"{_signed(self.difference)} {self.unit}".rstrip()
+        return text if math.isnan(self.low) else f"{text} [{_signed(self.low)}, {_signed(self.high)}]"
+
+    @property
+    def tally(self) -> str:
+        """``3 of 12 as claimed, 1 contrary``, where there is more than one contrast."""
+        return f"{self.agree} of {self.contrasts} as claimed, {self.against} contrary" if self.contrasts > 1 else ""
+
+    @property
+    def measured(self) -> str:
+        """``3 of 12 as claimed, 1 contrary; ACE - vanilla ASGD, α = 0.1: +1.56 points [-0.87, +3.98], p 0.15``."""
+        if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
+            return "; ".join(filter(None, (self.tally, self.contrast, self.reason)))
+        p = "" if math.isnan(self.p) else f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
+        return "; ".join(filter(None, (self.tally, f"{self.contrast}: {self.numbers}{p}", self.reason)))
 
 
 @dataclass(frozen=True)
@@ -113,8 +122,7 @@ class PageVerdicts:
 @cache
 def claims_of(paper: str) -> tuple[Claim, ...]:
     """The claims of ``papers/PAPER/claims.yaml`` in the file's order. Raises BenchError naming what is wrong in it."""
-    path = PAPERS / paper / "claims.yaml"
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    path, content = PAPERS / paper / "claims.yaml", _content(paper)
     claims = [claim for entry in content["claims"] for claim in _claims(paper, content, dict(entry), path)]
     twice = {claim.id for claim in claims if sum(one.id == claim.id for one in claims) > 1}
     if twice:
@@ -128,13 +136,17 @@ def papers() -> list[str]:
 
 
 def title_of(paper: str) -> str:
-    return str(yaml.safe_load((PAPERS / paper / "claims.yaml").read_text(encoding="utf-8"))["name"])
+    return str(_content(paper)["name"])
 
 
 def reading_of(sweep: str) -> str:
     """What a sweep reads otherwise than the item's own one, in a few words; empty where nothing."""
-    path = PAPERS / sweep.partition("/")[0] / "claims.yaml"
-    return str((yaml.safe_load(path.read_text(encoding="utf-8")).get("readings") or {}).get(sweep, ""))
+    return str((_content(sweep.partition("/")[0]).get("readings") or {}).get(sweep, ""))
+
+
+@cache
+def _content(paper: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((PAPERS / paper / "claims.yaml").read_text(encoding="utf-8")))
 
 
 def _claims(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
@@ -142,7 +154,8 @@ def _claims(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Clai
     each = entry.pop("for_each", None)
     series = content.get("series") or {}
     try:
-        claim = Claim(paper=paper, series=series, **(entry | {"readings": tuple(entry.get("readings", ()))}))
+        own = {"paper": paper, "series": series, "group": entry["id"], "statement": entry["sentence"]}
+        claim = Claim(**{**entry, **own, "readings": tuple(entry.get("readings", ()))})
         _check(claim)
     except (TypeError, KeyError, ValueError) as error:
         raise BenchError(f"{path}: {entry.get('id', entry)}: {error}") from None
@@ -151,8 +164,8 @@ def _claims(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Clai
         return
     [(key, words)] = each.items()
     for value, word in words.items():
-        here = {**claim.where, key: value}
-        yield replace(claim, id=f"{claim.id}-{word}".lower(), sentence=f"{claim.sentence} ({word})", where=here)
+        part = replace(claim, id=f"{claim.id}-{value.rpartition('/')[2]}", sentence=f"{claim.sentence} ({word})")
+        yield replace(part, where={**claim.where, key: value}, word=word)
 
 
 def _check(claim: Claim) -> None:
@@ -186,7 +199,8 @@ def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
     if not claim.readings:
         return Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
     published = PAPERS / claim.paper / "published"
-    contrasts = Question(claim.decide, claim.where, claim.series, measure, cells, published).contrasts()
+    question = Question(claim.decide, claim.where, claim.series, measure, cells, published)
+    contrasts = question.contrasts()
     present = [contrast for contrast in contrasts if len(contrast.by_seed)]
     if not present:
         return Verdict(claim.key, "not run", "no runs")
@@ -200,20 +214,22 @@ def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
     else:
         verdict = "holds" if sides.count("agree") == len(contrasts) else "undecided"
         chosen = min(range(len(found)), key=lambda i: (sides[i] == "agree", present[i].distance(found[i]), i))
-    reasons = [f"{n} seed{'s' * (n != 1)}" for n in [found[chosen].n] if n < MIN_SEEDS and not present[chosen].counted]
+    interval, counted = found[chosen], present[chosen].counted
+    never = math.isnan(interval.mean)
+    reasons = ["not every run came to it"] * never
+    reasons += [f"{interval.n} seed{'s' * (interval.n != 1)}"] * (interval.n < MIN_SEEDS and not counted and not never)
     reasons += [f"no runs: {', '.join(missing)}"] * bool(missing)
-    interval = found[chosen]
     return Verdict(
         claim.key,
         verdict,
         "; ".join(reasons),
-        contrast="; ".join(filter(None, (present[chosen].name, present[chosen].cell))),
+        contrast=", ".join(filter(None, (present[chosen].name, present[chosen].cell))),
         difference=_rounded(interval.mean),
         low=_rounded(interval.low),
         high=_rounded(interval.high),
         p=_rounded(interval.p),
         seeds=interval.n,
-        unit="%" if claim.decide.get("relative") else MEASURES.get(claim.decide["measure"], ("", True))[0],
+        unit=question.unit,
         contrasts=len(contrasts),
         agree=sides.count("agree"),
         against=sides.count("against"),
@@ -221,10 +237,14 @@ def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
 
 
 def table_of(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """A row a claim for its page: claim, place, measured, verdict."""
+    """A row a claim for its page: claim, place, source (of the order that is compared with), measured, verdict."""
     claims = {claim.key: claim for paper in papers() for claim in claims_of(paper)}
-    rows = [(claims[one.claim].sentence, claims[one.claim].place, one.measured, one.verdict) for one in verdicts]
-    return pd.DataFrame(rows, columns=["claim", "place", "measured", "verdict"])
+    rows = [
+        (claim.sentence, claim.place, claim.source, one.measured, one.verdict)
+        for one in verdicts
+        for claim in [claims[one.claim]]
+    ]
+    return pd.DataFrame(rows, columns=["claim", "place", "source", "measured", "verdict"])
 
 
 def to_json(page: PageVerdicts) -> str:
@@ -240,8 +260,9 @@ def from_json(text: str) -> PageVerdicts:
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise BenchError(f"{NAME}: not of format {FORMAT}; write the page again")
     verdicts: list[dict[str, Any]] = content.pop("verdicts")
-    filled = [{key: math.nan if value is None else value for key, value in one.items()} for one in verdicts]
-    return PageVerdicts(**content, verdicts=tuple(Verdict(**one) for one in filled))
+    for one in verdicts:
+        one.update({key: math.nan for key, value in one.items() if value is None})
+    return PageVerdicts(**content, verdicts=tuple(Verdict(**one) for one in verdicts))
 
 
 def _rounded(value: float) -> float:

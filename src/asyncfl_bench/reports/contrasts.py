@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ MEASURES = {
     "time_to_90": ("", True),  # along the axis, to 90 % of the run's own best
     "time_to_target": ("", True),  # along the axis, to 90 % of the lowest mean best of the cell
     "unsteadiness": ("points", True),  # mean change between evaluations, from the time of 90 % of the best on
-    "uploads_per_iteration": ("", True),  # without a first round of all clients
-    "server_vectors": ("", True),  # state in vectors of d floats
-    "client_vectors": ("", True),  # the same, of all clients together
+    "uploads_per_iteration": ("uploads", True),  # without a first round of all clients
+    "server_vectors": ("vectors", True),  # state in vectors of d floats
+    "client_vectors": ("vectors", True),  # the same, of all clients together
 }
 _NO_CELLS = "page"
 # (measure, axis, budget or None for all) -> a row a run: seed, value, series (its label), settings and choices
@@ -87,6 +88,7 @@ def values_of(placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> 
     runs = placed.runs
     early = points[points["virtual_time"] <= limit] if "virtual_time" in points else points
 
+    @cache
     def measure(name: str, axis: str, at: float | None) -> pd.DataFrame:
         if name == "accuracy" and at is None:
             values = measures.at_equal_budget(placed, points, axis)["value"]
@@ -154,6 +156,19 @@ class Question:
         found = kinds[self.decide["kind"]]()
         return [contrast for name, table, error in found for contrast in self._split(name, table, error)]
 
+    @property
+    def unit(self) -> str:
+        """Of the differences; times have that of their axis."""
+        measure, axis = self.decide["measure"], self.decide.get("axis", "iteration")
+        if self.decide.get("relative"):
+            return "%"
+        if not measure.startswith("time"):
+            return MEASURES.get(measure, ("", True))[0]
+        frame = self._frame(None)
+        ticks = set(frame.get("clock", ())) == {"ticks"}
+        label = style.axis_label(axis, ["ticks"] if ticks else frame.get("delay.unit", ()))
+        return label.partition("[")[2].rstrip("]") if axis == "virtual_time" else label
+
     def _order(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
         """Each of a group above each of the next group."""
         for one, other in self._pairs():
@@ -199,22 +214,23 @@ class Question:
             yield label, self._table(name, {along: one}) - self._table(name, {along: other}), 0.0
 
     def _equals(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
-        """Each series within the margin of a number, or of the published one of its cell."""
+        """Each series within the margin of a number, of a setting of its runs, or of its cell's published number."""
         expected = self.decide["expected"]
         if "file" not in expected:
             for name, number in expected.items():
-                yield f"{self._label(name)} - {number:g}", self._table(name, turned=False) - float(number), 0.0
+                yield f"{self._label(name)} - {number}", self._table(name, minus=number), 0.0
             return
         rows = pd.read_csv(self.published / expected["file"])
         keys = [key for key in rows.columns if key in ("algorithm", "paper") or "." in key]
-        for _, row in rows[_match(rows, self.where)].iterrows():
+        here = {key: value for key, value in self.where.items() if key in rows}
+        for _, row in rows[_match(rows, here)].iterrows():
             number, settings = float(row[expected["column"]]), {key: row[key] for key in keys if pd.notna(row[key])}
             variant = {key: value for key, value in settings.items() if key not in ("algorithm", *self.where)}
             label = f"{style.series_label(row['algorithm'], variant)} - {number:g}"
             samples = self.decide.get("test_samples")
             yield (
                 label,
-                self._table(settings, turned=False) - number,
+                self._table(settings, minus=number),
                 sampling_error(number, samples) if samples else 0.0,
             )
 
@@ -257,9 +273,12 @@ class Question:
         settings = self._settings(name)
         return style.series_label(settings.pop("algorithm"), settings)
 
-    def _table(self, name: Series, fixed: Mapping[str, Any] | None = None, turned: bool = True) -> pd.DataFrame:
+    def _table(
+        self, name: Series, fixed: Mapping[str, Any] | None = None, minus: float | str | None = None
+    ) -> pd.DataFrame:
         """The values of one series under ``where`` and ``fixed``: a row a cell, a column a seed. What is fixed makes no
-        cell; ``at`` is a budget. A time that never came is infinite."""
+        cell; ``at`` is a budget. A time that never came is infinite. With ``minus`` (a number or a setting): the
+        distance from it, not turned."""
         settings = {**self.where, **self._settings(name), **(fixed or {})}
         measure, at = self.decide["measure"], settings.pop("at", None)
         frame = self._frame(at)
@@ -269,10 +288,12 @@ class Question:
             raise BenchError(f"{self._label(name)} has several runs with one seed in one cell; no mean may mix them")
         if measure.startswith("time"):
             frame["value"] = frame["value"].fillna(math.inf)
+        if minus is not None:
+            frame["value"] -= frame[minus].astype(float) if isinstance(minus, str) else minus
         table = frame.pivot(index=cells, columns="seed", values="value").dropna(how="all")
         if self.decide.get("relative"):
             table = 100 * np.log(table)
-        return -table if turned and MEASURES.get(measure, ("", True))[1] else table
+        return -table if minus is None and MEASURES.get(measure, ("", True))[1] else table
 
 
 def _match(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
