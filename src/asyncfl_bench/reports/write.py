@@ -23,13 +23,13 @@ _ESCAPES |= {character: f"${symbol}$" for character, symbol in _SYMBOLS.items()}
 
 @dataclass
 class Table:
-    """shown: text as readers see it, one column a header; data: the same as numbers, for the CSV file.
+    """shown: text as readers see it, one column a header, or None; data: the same as numbers, for the CSV file.
 
     words  how many of the first columns are text; the others are aligned to the right
     """
 
     name: str
-    shown: DataFrame
+    shown: DataFrame | None
     data: DataFrame
     words: int = 1
 
@@ -60,8 +60,9 @@ def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] 
     for part in parts:
         if isinstance(part, Table):
             write_csv(part.data, folder / f"{part.name}.csv")
-            lines += [markdown(part.shown, part.words), f"[CSV]({part.name}.csv)"]
-            if "tex" in formats:
+            lines += [] if part.shown is None else [markdown(part.shown, part.words)]
+            lines.append(f"[{part.name}.csv]({part.name}.csv)")
+            if "tex" in formats and part.shown is not None:
                 (folder / f"{part.name}.tex").write_text(latex(part.shown, part.words), encoding="utf-8")
         elif isinstance(part, Picture):
             _write_figure(part.figure, folder / part.name, formats)

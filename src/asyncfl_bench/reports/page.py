@@ -1,0 +1,432 @@
+"""A page: what a specification asks for, the runs there are for it, and the parts that its blocks make of them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from .. import __version__
+from ..errors import BenchError
+from . import claims, measures, statistics, style
+from .claims import MEASURES
+from .contrasts import values_of
+from .place import Grid, Placed, grid_of, place
+from .published import Published
+from .runs import load_points, shown
+from .write import Part, Picture, Table
+
+AXES = ("iteration", "uploads", "virtual_time")
+STEP = "algorithm.c"  # the factor of the server step
+_NAMED = 20  # runs that are missing or left out and named one by one
+_TIMED = ("best", "time_to_90", "time_to_target")
+
+
+class NoRuns(BenchError):
+    """None of the runs there are is one of this page."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number a run.
+
+    kind   ``equal``: the metric at the largest budget of ``axis`` that all runs of a cell have spent · ``final`` ·
+           ``best`` · ``time_to_90``: when it first has 90 % of its own best · ``time_to_target``: when it first has 90 %
+           of the lowest mean best of its cell · ``unsteadiness`` · ``uploads``: how many arrived. The last five count
+           within the page's limit of time. · any other: a column of ``load_runs``
+    """
+
+    kind: str
+    axis: str = ""
+    budget: float | None = None  # of ``equal``, instead of the largest
+
+    @property
+    def name(self) -> str:
+        return self.axis if self.kind == "equal" else self.kind
+
+    @property
+    def is_time(self) -> bool:
+        return self.kind.startswith("time")
+
+    def label(self, page: Page) -> str:
+        """``test accuracy at equal uploads [%]``."""
+        name, bracket, unit = style.metric_label(page.metric).partition(" [")
+        clock = page.axis_label("virtual_time").removeprefix("virtual time")
+        return {
+            "equal": f"{name} at equal {style.AXES.get(self.axis, self.axis)}{bracket}{unit}",
+            "time_to_90": f"time to 90 % of own best{clock}",
+            "time_to_target": f"time to common target{clock}",
+            "uploads": "uploads",
+        }.get(self.kind, f"{self.kind} {name}{bracket}{unit}")
+
+
+Block = Callable[["Page"], list[Part]]  # a field ``measures``: what it ranks by
+
+
+@dataclass(frozen=True)
+class PageSpec:
+    """One table or figure of a paper as a page.
+
+    sweep      its name on the command line: ``ace/figure2``
+    shows      what the paper's item shows, in one sentence
+    cells      settings that make the panels and columns
+    blocks     what is shown, in this order
+    relabel    names a series instead, from a run's settings; else it is the algorithm with its variant
+    problems   ``data set with model`` that are the paper's own: anything else is a stand-in, and so are data whose
+               source a run calls by a name of ``stand_ins``
+    tuned      the setting that the profile ``fair`` chooses on validation samples; fair: what that profile is
+    order      algorithms, worst first, as ``order_source`` has them
+    published  numbers and curves that belong beside ours
+    limit      of virtual time, within which the best and times count
+    shares_runs_with   other sweeps that list some of the same runs
+    """
+
+    sweep: str
+    title: str
+    shows: str
+    cells: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    relabel: Callable[[pd.Series], str] | None = None
+    problems: tuple[str, ...] = ()
+    stand_ins: tuple[str, ...] = ()
+    tuned: str = STEP
+    fair: str = ""
+    order: tuple[str, ...] = ()
+    order_source: str = ""
+    published: Published | None = None
+    limit: float = math.inf
+    shares_runs_with: tuple[str, ...] = ()
+
+    @property
+    def paper(self) -> str:
+        return self.sweep.partition("/")[0]
+
+
+@dataclass
+class Page:
+    """What blocks read, and what they made of it. metric: the one that curves and ``final`` show."""
+
+    spec: PageSpec
+    placed: Placed
+    points: pd.DataFrame
+    profile: str = ""
+    scale: str = ""
+    length: str = "standard"
+    metric: str = "test/accuracy"
+    max_series: int = 12
+    choices: pd.DataFrame = field(default_factory=pd.DataFrame)
+    parts: list[Part] = field(default_factory=list)
+    claims: list[claims.Verdict] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return self.spec.title
+
+    @property
+    def keys(self) -> list[str]:
+        return list(self.placed.cells)
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        return self.placed.runs
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        return {part.name: part.data for part in self.parts if isinstance(part, Table)}
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        return {part.name: part.figure for part in self.parts if isinstance(part, Picture)}
+
+    @functools.cached_property
+    def cells(self) -> pd.DataFrame:
+        """The cells in order: index what a cell is called, columns its keys."""
+        cells = self.runs[["cell", *self.keys]].drop_duplicates("cell").set_index("cell")
+        order = sorted(cells.index, key=lambda cell: [style.natural(shown(value)) for value in cells.loc[cell]])
+        return cells.loc[order]
+
+    @functools.cached_property
+    def series(self) -> list[str]:
+        return sorted(set(self.runs["series"]), key=style.series_order)
+
+    @functools.cached_property
+    def styles(self) -> dict[str, style.Style]:
+        return style.styles(self.series)
+
+    @functools.cached_property
+    def drawn(self) -> list[str]:
+        """The series that figures show: all, or the best by their mean final value."""
+        means = self.values(Measure("final")).groupby("series")["value"].mean()
+        best = means.sort_values(ascending=style.lower_is_better(self.metric)).index[: self.max_series]
+        return self.series if len(self.series) <= self.max_series else [one for one in self.series if one in best]
+
+    @functools.cached_property
+    def limits(self) -> list[tuple[float, pd.DataFrame]]:
+        """Limits of time, each with the points of the runs of one protocol (cell key ``paper``) that it is for."""
+        if "paper" not in self.keys:
+            return [(self.spec.limit, self.points)]
+        limits = measures.common_limit(self.placed, self.points, "paper", self.spec.limit)
+        protocol = self.points["run"].map(self.runs["paper"])
+        return [(limit, self.points[protocol == name]) for name, limit in limits.items()]
+
+    def axis_label(self, axis: str) -> str:
+        clocks = set(self.runs["clock"]) if "clock" in self.runs else set()
+        units = self.runs["delay.unit"] if "delay.unit" in self.runs else []
+        return style.axis_label(axis, ["ticks"] if clocks == {"ticks"} else units)
+
+    def lower(self, measure: Measure) -> bool:
+        """Whether small values are good ones."""
+        return measure.is_time or (measure.kind != "uploads" and style.lower_is_better(self.metric))
+
+    def decimals(self, measure: Measure) -> int:
+        return 0 if measure.kind == "uploads" else 1 if measure.is_time else 2 if style.is_percent(self.metric) else 4
+
+    @functools.cached_property
+    def _cached(self) -> Callable[[Measure], pd.DataFrame]:
+        return functools.cache(functools.partial(_values, self))
+
+    def values(self, measure: Measure) -> pd.DataFrame:
+        """A row a run: run, series, cell, seed, value; with ``equal`` also budget and interpolated."""
+        return self._cached(measure).copy()
+
+    @functools.cached_property
+    def pairs(self) -> pd.DataFrame:
+        """The neighbouring pairs of every ranking of the page, Holm over all of them: the columns of
+        ``statistics.neighbouring_pairs`` with ``measure`` (its name) and ``cell``; difference: better - next."""
+        ranked = dict.fromkeys(measure for block in self.spec.blocks for measure in getattr(block, "measures", ()))
+        frames = []
+        for measure in ranked:
+            values = self.values(measure)
+            lost = values["value"].isna().groupby([values["series"], values["cell"]]).transform("any")
+            values["value"] = values["value"].mask(lost) * (-1 if self.lower(measure) else 1)  # without a mean: last
+            place = values["cell"].map({cell: place for place, cell in enumerate(self.cells.index)})
+            frames.append(values.assign(measure=measure.name, place=place))
+        if not frames:
+            return pd.DataFrame(columns=["measure", "cell", "better", "next", "difference", "verdict"])
+        pairs = statistics.neighbouring_pairs(pd.concat(frames), ["measure", "place"])
+        pairs["cell"] = pairs["place"].map(dict(enumerate(self.cells.index)))
+        turned = pairs["measure"].isin([measure.name for measure in ranked if self.lower(measure)])
+        pairs.loc[turned, "difference"] *= -1
+        pairs.loc[turned, ["low", "high"]] = -pairs.loc[turned, ["high", "low"]].to_numpy()
+        pairs["verdict"] = pairs["verdict"].mask(turned & (pairs["verdict"] == "larger"), "smaller")
+        return pairs.drop(columns="place")
+
+    def with_keys(self, table: pd.DataFrame) -> pd.DataFrame:
+        """A table with a column ``cell``, with the keys of the cell in its place."""
+        return table.merge(self.cells.reset_index(), on="cell", how="left").drop(columns="cell") if self.keys else table
+
+    def limit_of(self, cell: str) -> float:
+        runs = set(self.runs.index[self.runs["cell"] == cell])
+        return next((limit for limit, points in self.limits if runs & set(points["run"])), math.inf)
+
+    def published_of(self, cell: str) -> pd.DataFrame:
+        """See ``Published.of_cell``; empty where nothing is published."""
+        if self.spec.published is None:
+            return pd.DataFrame()
+        return self.spec.published.of_cell(self.spec.paper, self.cells.loc[cell])
+
+    def is_real(self, cell: str) -> bool:
+        """Whether the cell's runs are the paper's own experiment: data, model, scale and settings."""
+        runs = self.runs[self.runs["cell"] == cell]
+        sources = set(runs.get("summary.data_source", pd.Series(dtype=object)))
+        problems = set(runs["dataset"] + " with " + runs["model"])
+        as_printed = (self.profile, self.scale) == ("published", "full")
+        return as_printed and problems <= set(self.spec.problems) and not sources & set(self.spec.stand_ins)
+
+
+def build(
+    spec: PageSpec, profile: str, scale: str, length: str, runs: pd.DataFrame, metric: str = "test/accuracy"
+) -> Page:
+    """The page of those of ``runs`` (of ``load_runs``) that its sweep lists.
+
+    Raises NoRuns when there is none, BenchError when no run can be shown.
+    """
+    tuned = spec.tuned if profile == "fair" else None
+    grid = grid_of(spec.sweep, profile, scale, length)
+    placed = place(grid, _of_interest(runs, grid), cells=spec.cells, tuned=tuned)
+    if placed.runs.empty:
+        reasons = ", ".join(sorted(set(placed.left_out["reason"])))
+        error = f"{spec.sweep}: no run of profile={profile} scale={scale} to show" + (
+            f" ({reasons})" if reasons else ""
+        )
+        raise NoRuns(error) if set(placed.left_out["reason"]) <= {"not in this sweep"} else BenchError(error)
+    if spec.relabel is not None:
+        placed.runs["series"] = [spec.relabel(run) for _, run in placed.runs.iterrows()]
+    page = Page(spec, placed, pd.DataFrame(), profile, scale, length, metric)
+    points = load_points(placed.runs)
+    if tuned is not None:
+        page.placed, page.choices = measures.choose_tuned(placed, points)
+    page.points = points[points["run"].isin(page.runs.index)]
+    page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit)
+    words = f"--profile {profile} --scale {scale}" + (f" --length {length}" if length != "standard" else "")
+    commands = [" ".join(["afl-run", "-m", *grid.command]), f"afl-report {spec.sweep} {words}"]
+    return finish(page, _header(page), commands)
+
+
+def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
+    """Fills in ``parts``: heading, sentences, blocks, chosen steps, claims, runs and origin."""
+    page.parts = [f"# {page.title}", *header]
+    if len(page.drawn) < len(page.series):
+        others = ", ".join(series for series in page.series if series not in page.drawn)
+        page.parts.append(f"Figures show the {len(page.drawn)} best series; left out of them: {others}.")
+    for block in page.spec.blocks:
+        page.parts += block(page)
+    page.parts += [*_chosen(page), *_claimed(page), *_coverage(page), *_origin(page, commands)]
+    return page
+
+
+def number(value: float, sign: str = "", decimals: int = 2) -> str:
+    """``-`` for NaN, never a negative zero; ``sign="+"`` writes the plus."""
+    return "-" if value != value else f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
+
+
+def with_spread(values: Iterable[float], decimals: int = 2) -> str:
+    """Mean ± sample standard deviation over seeds; the mean alone of one. With seeds that have no value (a target never
+    reached) the mean of the others and how many they are; ``never`` where none has one."""
+    series = pd.Series(list(values), dtype=float)
+    known = series.dropna()
+    if known.empty:
+        return "never" if len(series) else "-"
+    spread = f" ± {known.std(ddof=1):.{decimals}f}" if len(known) > 1 else ""
+    return (
+        number(known.mean(), "", decimals) + spread + (f" ({len(known)} of {len(series)})" * (len(known) < len(series)))
+    )
+
+
+def p_text(p: float) -> str:
+    return "-" if p != p else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _of_interest(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
+    """Runs made for the sweep with this profile, scale and length, and those of other sweeps that it lists too."""
+
+    def chosen(key: str, value: str) -> pd.Series:
+        return runs[key] == value if key in runs else pd.Series(True, index=runs.index)
+
+    own = chosen("sweep", grid.sweep) & chosen("profile", grid.profile) & chosen("scale", grid.scale)
+    return runs[(own & chosen("length", grid.length)) | runs["experiment"].isin(grid.jobs["experiment"])]
+
+
+def _values(page: Page, measure: Measure) -> pd.DataFrame:
+    """See ``Page.values``."""
+    runs, points, kind, metric = page.runs, page.points, measure.kind, page.metric
+    if kind == "equal" and measure.budget is None:
+        return measures.at_equal_budget(page.placed, points, measure.axis, metric).reset_index()
+    table = runs[["series", "cell", *page.keys, "seed"]].copy()
+    limits = page.limits
+    best = pd.concat([measures.best(of, metric, limit=limit) for limit, of in limits]) if kind in _TIMED else None
+    if kind == "equal":
+        curves = measures.curve(points, measure.axis, metric).groupby("run")
+        at = {
+            run: measures.value_at(of["x"].to_numpy(), of["y"].to_numpy(), float(measure.budget)) for run, of in curves
+        }
+        table["value"] = pd.Series(at, dtype=float)
+    elif kind == "final":
+        table["value"] = measures.final(points, metric)
+    elif kind == "best":
+        table["value"] = best
+    elif kind.startswith("time_to"):
+        target = 0.9 * best
+        if kind == "time_to_target":
+            means = best.groupby([runs["series"], runs["cell"]]).mean()
+            target = 0.9 * runs["cell"].map(means.groupby("cell").min())
+        table["value"] = pd.concat([measures.time_to(of, target, metric=metric, limit=limit) for limit, of in limits])
+        table["target"] = target
+    elif kind == "unsteadiness":
+        table["value"] = pd.concat([measures.unsteadiness(of, limit) for limit, of in limits])
+    elif kind == "uploads":
+        table["value"] = pd.concat([measures.held_at(of, "uploads", limit) for limit, of in limits])
+    elif kind in MEASURES:
+        table["value"] = values_of(page.placed, points)(kind, measure.axis, None)["value"]
+    else:
+        table["value"] = pd.to_numeric(runs[kind]) if kind in runs else math.nan
+    return table.rename_axis("run").reset_index()
+
+
+def _header(page: Page) -> list[str]:
+    """What these runs are, beside the paper's own: at most four sentences."""
+    runs, spec = page.runs, page.spec
+    problems = sorted(set(runs["dataset"] + " with " + runs["model"]))
+    what = ", ".join(problems)
+    if page.scale == "smoke":
+        first = f"**A smoke test** ({what}): its numbers mean nothing."
+    elif not spec.problems or all(page.is_real(cell) for cell in page.cells.index):
+        first = f"**The paper's own scale** ({what})."
+    elif page.scale == "full" and set(problems) <= set(spec.problems):
+        first = f"**The paper's data and models** ({what})."
+    else:
+        first = f"**A stand-in, not the paper's experiment**: {what} at scale `{page.scale}`."
+    second = f"Profile `{page.profile}`: {spec.fair}" if page.profile == "fair" else ""
+    if page.profile == "published":
+        second = "Profile `published`: hyper-parameters and budgets as the paper prints them."
+    return [" ".join(filter(None, [first, second])), spec.shows]
+
+
+def _chosen(page: Page) -> list[Part]:
+    if page.choices.empty or not page.choices.duplicated(["series", "cell"]).any():
+        return []
+    counts = page.choices.groupby(["series", "cell"])["tuned"].transform("size")
+    rows = []
+    for (series, cell), tried in page.choices.groupby(["series", "cell"], sort=False):
+        best = tried[tried["chosen"]]
+        value, validation, edge = (
+            (best.iloc[0][key] for key in ("tuned", "validation", "edge"))
+            if len(best)
+            else ("none: no validation accuracy", math.nan, False)
+        )
+        rows.append(
+            [series, cell, shown(value) + " (edge)" * bool(edge), number(validation), f"{len(tried)} of {counts.max()}"]
+        )
+    headers = ["algorithm", "cell", f"{page.spec.tuned} chosen", "validation accuracy [%]", "values tried"]
+    table = Table(f"chosen_{page.spec.tuned.rpartition('.')[2]}", pd.DataFrame(rows, columns=headers), page.choices, 2)
+    return ["## Steps chosen on validation samples", table]
+
+
+def _claimed(page: Page) -> list[Part]:
+    table = claims.table_of(page.claims)
+    shown_table = table.assign(verdict=[f"**{verdict}**" for verdict in table["verdict"]])
+    return ["## What the paper claims", Table("claims", shown_table, table, 5)] if len(table) else []
+
+
+def _coverage(page: Page) -> list[Part]:
+    placed = page.placed
+    expected = f"{placed.expected} expected, {len(placed.missing)} missing, " if placed.expected else ""
+    beyond = int((~placed.runs["listed"].astype(bool)).sum()) if placed.expected else 0
+    lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} beyond the sweep's list)" if beyond else "") + "."]
+    left = placed.left_out
+    for reason, group in left.groupby("reason", sort=True):
+        names = [
+            f"`{row['name'] or run}`" + (f" ({row['note']})" if row["note"] else "") for run, row in group.iterrows()
+        ]
+        lines.append(f"- {len(group)} {reason}: " + _few(names))
+    if len(placed.missing):
+        lines.append(f"- {len(placed.missing)} missing: " + _few([f"`{text}`" for text in placed.missing["overrides"]]))
+    if "summary.partition.moved" in placed.runs and (moved := placed.runs["summary.partition.moved"].fillna(0)).any():
+        lines.append(f"- {int((moved > 0).sum())} with samples moved to fill small clients, at most {moved.max():g}")
+    return ["## Runs", "\n".join(lines)]
+
+
+def _few(texts: list[str]) -> str:
+    return ", ".join(texts[:_NAMED]) + (f" … and {len(texts) - _NAMED} more" if len(texts) > _NAMED else "")
+
+
+def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
+    """Commands, revisions, versions and devices; no dates, so that the same runs give the same page."""
+    runs = page.runs
+
+    def each(key: str) -> str:
+        values = runs[key] if key in runs else pd.Series(dtype=object)
+        return ", ".join(sorted({shown(value) for value in values.dropna()}, key=style.natural)) or "unknown"
+
+    hours = pd.to_numeric(runs.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
+    lines = ["```sh", *commands, "```", ""] if commands else []
+    lines.append(f"- seeds {each('seed')}; {each('summary.device')}; {hours:.2g} hours of computing")
+    versions = f"asyncfl_bench {each('summary.versions.asyncfl_bench')}, torch {each('summary.versions.torch')}"
+    lines.append(f"- runs by {versions}, revision {each('summary.git_revision')}; page by {__version__}")
+    if "summary.data_source" in runs and runs["summary.data_source"].notna().any():
+        lines.append(f"- data: {each('summary.data_source')}")
+    return ["## Where this comes from", "\n".join(lines)]
