@@ -281,7 +281,7 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     sweeps = {f"{paper}/{path.stem}" for path in (SWEEPS / paper).glob("*.yaml")}
     assert readings <= sweeps
     assert sweeps - readings <= {"ace/table_a2"}  # its runs are stand-ins for text
-    known = set(MEASURES) | {"mse/bias", "mse/noise", "mse/noise_ratio", "mse/drift_slope", "mse/noise_correlation_1"}
+    known = set(MEASURES) | {f"mse/{column}" for column in ("a2", "b2", "a2_ratio", "drift_slope", "correlation_1")}
     assert {claim.decide["measure"] for claim in found if claim.readings} <= known
     for claim in found:
         if isinstance(file := claim.decide.get("expected", {}).get("file"), str):

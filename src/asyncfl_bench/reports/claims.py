@@ -37,7 +37,7 @@ KINDS = {
     "order": ({"groups"}, set()),
     "wider": ({"groups"}, set()),
     "loses": ({"series", "along", "start", "end"}, {"than", "others", "at_least"}),
-    "close": ({"margin"}, {"groups", "series", "along", "values"}),
+    "close": ({"series", "along", "values", "margin"}, set()),
     "equals": ({"expected", "margin"}, {"counted", "test_samples"}),
 }
 

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from . import measures, mse, style
 from .place import Placed
 from .statistics import Interval, paired, sampling_error
 
-# measure: unit, whether small values are good ones; the others are ``mse/COLUMN``, parts of the error, small is good
+# measure: unit, whether small values are good ones; others are ``mse/COLUMN`` of ``mse.error_table``, small is good
 MEASURES = {
     "accuracy": ("points", False),  # test accuracy [%] at the largest budget of the axis that all runs of a cell spent
     "best": ("points", False),  # highest test accuracy [%]
@@ -84,9 +84,19 @@ class Contrast:
 
 
 def values_of(placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> Measure:
-    """The measures of a page's runs. limit: of virtual time, for everything but accuracies at equal budgets."""
-    runs = placed.runs
-    early = points[points["virtual_time"] <= limit] if "virtual_time" in points else points
+    """The measures of a page's runs.
+
+    limit   of virtual time, for everything but accuracies at equal budgets; where runs of a protocol (cell key
+            ``paper``) end earlier, that end is its limit
+    """
+    runs, early = placed.runs, points
+    if "paper" in placed.cells:
+        limits = measures.common_limit(placed, points, "paper", limit)
+        early = points[points["virtual_time"] <= points["run"].map(runs["paper"]).map(limits).astype(float)]
+    elif limit < math.inf:
+        early = points[points["virtual_time"] <= limit]
+
+    parts = cache(partial(_error_parts, placed, points))
 
     @cache
     def measure(name: str, axis: str, at: float | None) -> pd.DataFrame:
@@ -112,28 +122,21 @@ def values_of(placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> 
             place = "server" if name == "server_vectors" else "clients"
             values = runs[f"summary.state_bytes.{place}"] / (4 * runs["summary.parameters"])
         else:
-            values = _error_part(runs, points, name)
+            values = parts().get(name, pd.Series(dtype=float))
         return runs.assign(value=values.reindex(runs.index).astype(float))
 
     return measure
 
 
-def _error_part(runs: pd.DataFrame, points: pd.DataFrame, name: str) -> pd.Series:
-    """``mse/noise_ratio`` is E|A|^2 over its prediction, ``mse/drift_slope`` the growth of a client's drift with an
-    iteration of staleness; other columns are averaged over the measured steps, correlations are those at the end."""
-    values = {}
-    measured = points[points["mse/noise"].notna()] if "mse/noise" in points else points[:0]
-    for run, lines in measured.groupby("run"):
-        if name == "mse/noise_ratio":
-            values[run] = lines["mse/noise"].mean() / mse.predicted_noise(runs.loc[run], lines)
-        elif name == "mse/drift_slope":
-            arrivals = mse.arrivals_of(str(run))
-            spread = arrivals["staleness"].var() if len(arrivals) else 0.0
-            values[run] = arrivals["staleness"].cov(arrivals["drift"]) / spread if spread else math.nan
-        elif name in lines:
-            column = lines[name].dropna()
-            values[run] = column.iloc[-1] if "correlation" in name and len(column) else column.mean()
-    return pd.Series(values, dtype=float)
+def _error_parts(placed: Placed, points: pd.DataFrame) -> pd.DataFrame:
+    """The table of the error's parts run by run, under names ``mse/…``; without rows where nothing was measured."""
+    keys = ["series", *placed.cells, "seed"]
+    try:
+        table = mse.error_table(placed.runs, points, keys[1:])
+    except BenchError:
+        return pd.DataFrame()
+    table = table.rename(columns={key: f"mse/{key}" for key in table.columns if key not in keys})
+    return placed.runs[keys].merge(table, how="left", on=keys).set_axis(placed.runs.index)
 
 
 Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; or settings
@@ -141,7 +144,7 @@ Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; o
 
 @dataclass(frozen=True)
 class Question:
-    """What a claim's ``decide`` asks of the runs of one page; its keys are in ``docs/reports.md``."""
+    """What a claim's ``decide`` asks of the runs of one page; docs/claims.md has its keys."""
 
     decide: Mapping[str, Any]
     where: Mapping[str, Any]
@@ -195,21 +198,17 @@ class Question:
                 yield label, loss(other) - loss(name), 0.0
             if "than" in self.decide:
                 there = self.decide["than"]
-                label = f"loss of {self._label(name)}, {change}, beyond that at {_text(there)}"
+                where = style.cell_label(list(there), list(there.values()))
+                label = f"loss of {self._label(name)}, {change}, beyond that at {where}"
                 yield label, loss(name) - loss(name, there), 0.0
             elif "others" not in self.decide:
                 beyond = f", beyond {least:g}" if least else ""
                 yield f"loss of {self._label(name)}, {change}{beyond}", loss(name) - least, 0.0
 
     def _close(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
-        """Equal within the margin: series of ``groups``, or each series at any two ``values`` of ``along``."""
-        if "groups" in self.decide:
-            yield from self._order()
-            return
-        along = self.decide["along"]
-        for name, (one, other) in itertools.product(
-            self.decide["series"], itertools.combinations(self.decide["values"], 2)
-        ):
+        """Each series equal within the margin at any two ``values`` of ``along``."""
+        along, pairs = self.decide["along"], list(itertools.combinations(self.decide["values"], 2))
+        for name, (one, other) in itertools.product(self.decide["series"], pairs):
             label = f"{self._label(name)}, {style.key_label(along, [one])} {one} - {other}"
             yield label, self._table(name, {along: one}) - self._table(name, {along: other}), 0.0
 
@@ -244,7 +243,8 @@ class Question:
     def _rest(self, name: Series) -> list[Mapping[str, Any]]:
         frame, own = self._frame(None), self._settings(name)
         known = frame[_match(frame, {**self.where, "algorithm": own["algorithm"]}) & ~_match(frame, own)]
-        return known.reindex(columns=list(own)).drop_duplicates().sort_values(list(own)).to_dict("records")
+        rest = known.reindex(columns=list(own)).drop_duplicates().sort_values(list(own))
+        return [dict(zip(own, values, strict=True)) for values in rest.itertuples(index=False)]
 
     def _split(self, name: str, table: pd.DataFrame, error: float) -> Iterator[Contrast]:
         """One a cell, or with ``over: mean`` one of the mean over cells (of seeds that have all)."""
@@ -252,12 +252,12 @@ class Question:
         if table.empty:
             yield Contrast(name, "", margin=margin)
         elif self.decide.get("over") == "mean":
-            cell = f"mean of {len(table)} cells" if len(table) > 1 else ""
-            yield Contrast(name, cell, table.mean(axis=0, skipna=False), margin, counted, error)
+            of = f"mean of {len(table)} cells" if len(table) > 1 else ""
+            yield Contrast(name, of, table.mean(axis=0, skipna=False), margin, counted, error)
         else:
             for cell, by_seed in table.iterrows():
-                values = cell if isinstance(cell, tuple) else (cell,)
-                label = "" if table.index.names == [_NO_CELLS] else style.cell_label(table.index.names, values)
+                values, keys = cell if isinstance(cell, tuple) else (cell,), [str(key) for key in table.index.names]
+                label = "" if keys == [_NO_CELLS] else style.cell_label(keys, values)
                 yield Contrast(name, label, by_seed.dropna(), margin, counted, error)
 
     def _frame(self, at: float | None) -> pd.DataFrame:
@@ -281,9 +281,10 @@ class Question:
         distance from it, not turned."""
         settings = {**self.where, **self._settings(name), **(fixed or {})}
         measure, at = self.decide["measure"], settings.pop("at", None)
-        frame = self._frame(at)
-        frame = frame[_match(frame, settings)].assign(**{_NO_CELLS: ""})
-        cells = [key for key in self.cells if isinstance(settings.get(key, []), list)] or [_NO_CELLS]
+        cells = [key for key in self.cells if isinstance(settings.get(key, []), list)]
+        frame, asked = self._frame(at), [*cells, "seed", "value", *([minus] if isinstance(minus, str) else [])]
+        frame = frame.loc[_match(frame, settings), asked].assign(**{_NO_CELLS: ""})
+        cells = cells or [_NO_CELLS]
         if frame.duplicated([*cells, "seed"]).any():
             raise BenchError(f"{self._label(name)} has several runs with one seed in one cell; no mean may mix them")
         if measure.startswith("time"):
@@ -292,7 +293,7 @@ class Question:
             frame["value"] -= frame[minus].astype(float) if isinstance(minus, str) else minus
         table = frame.pivot(index=cells, columns="seed", values="value").dropna(how="all")
         if self.decide.get("relative"):
-            table = 100 * np.log(table)
+            table = 100 * table.map(math.log)
         return -table if minus is None and MEASURES.get(measure, ("", True))[1] else table
 
 
@@ -312,7 +313,3 @@ def _match(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
 
 def _list(value: Any) -> list:
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _text(settings: Mapping[str, Any]) -> str:
-    return style.cell_label(list(settings), list(settings.values()))
