@@ -324,7 +324,7 @@ def _varies(grids: list[dict[str, list[str]]], key: str) -> bool:
 
 def _composed(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """identity, experiment, seed and error of every job. Jobs that differ in their seed only are composed once."""
-    compositions = Compositions(_hydra_config)
+    compositions = Compositions(_without_hydra)
     by_words: dict[tuple[str, ...], Settings | str] = {}
     rows: list[dict[str, Any]] = []
     for job in words:
@@ -345,10 +345,21 @@ def _composed(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     return rows
 
 
+def _without_hydra(overrides: list[str]) -> Any:
+    """A composed config with nothing of Hydra's own but the choices: the rest is most of it, and each job copies it."""
+    from omegaconf import open_dict
+
+    config = _hydra_config(overrides)
+    choices = dict(config.hydra.runtime.choices)
+    with open_dict(config):
+        config.hydra = {"runtime": {"choices": choices}}
+    return config
+
+
 def _experiment(settings: Settings) -> str:
     if (own := getattr(settings, "experiment", None)) is not None:
         return str(own)
-    seed = settings.tree.pop("seed")
+    seed, settings.tree["seed"] = settings.tree["seed"], None
     try:
         return settings.identity
     finally:

@@ -212,7 +212,7 @@ def identity_of_tree(tree: dict[str, Any], without_seed: bool = False) -> str | 
     """
     kept = {key: value for key, value in tree.items() if key not in (*NOT_IDENTITY, "choices")}
     if without_seed:
-        kept.pop("seed", None)
+        kept["seed"] = None
     algorithm = kept.get("algorithm")
     if isinstance(algorithm, dict) and isinstance(cache := algorithm.get("cache"), dict):
         kept["algorithm"] = algorithm | {"cache": {key: value for key, value in cache.items() if key != "place"}}
