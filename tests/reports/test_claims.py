@@ -273,6 +273,43 @@ def test_measures_come_from_runs_and_their_evaluations():
     assert values("server_vectors") == pytest.approx([102, 0, 1])
 
 
+def test_a_page_judges_the_claims_of_its_sweep_and_other_readings_name_no_claim_without_runs():
+    index = pd.Index([f"run {i}" for i in range(6)], name="run")
+    table = pd.DataFrame({"algorithm": ["ace"] * 3 + ["ca2fl"] * 3, "seed": [0, 1, 2] * 2, "cell": ""}, index=index)
+    table["series"] = table["algorithm"]
+    values = [0.95, 0.96, 0.97, 0.5, 0.6, 0.7]
+    points = pd.DataFrame(
+        {"run": index, "iteration": 500, "uploads": 500, "virtual_time": 1.0, "test/accuracy": values}
+    )
+    placed = Placed(table, pd.DataFrame(), pd.DataFrame(), 6)
+    found = {one.claim: one for one in claims.evaluate("ace/figure2", placed, points)}
+    assert list(found) == [claim.key for claim in claims_of("ace") if "ace/figure2" in claim.readings]
+    first = found["ace/figure2-ace-first"]
+    assert (first.verdict, first.agree, first.contrasts) == (
+        "undecided",
+        1,
+        4,
+    ) and "no runs: ACE - FedBuff" in first.reason
+    assert found["ace/figure2-skew"].verdict == "not run"
+    other = [one.claim for one in claims.evaluate("ace/figure2_time_clock", placed, points)]
+    assert "ace/figure2-ace-first" in other and "ace/figure2-skew" not in other
+    assert claims.evaluate("quickstart/six_algorithms", placed, points) == []
+
+
+def test_parts_of_the_error_are_taken_run_by_run():
+    index = pd.Index(["no folder 0", "no folder 1"], name="run")
+    table = pd.DataFrame(
+        {"algorithm": "ace", "series": "ACE", "cell": "", "seed": [0, 1], "n_clients": 10}, index=index
+    )
+    points = pd.DataFrame({"run": [index[0], index[0], index[1]], "iteration": [5, 10, 5], "mse/noise": [1.0, 3.0, 5.0],
+                           "mse/sigma2": 50.0, "mse/sigma2_cached": 20.0, "mse/bias": 0.0})  # fmt: skip
+    measure = values_of(Placed(table, pd.DataFrame(), pd.DataFrame(), 2), points)
+    assert measure("mse/a2", "", None)["value"].tolist() == [2, 5]
+    assert measure("mse/a2_ratio", "", None)["value"].tolist() == [1, 2.5]  # sigma^2 / n = 2
+    nothing = values_of(Placed(table, pd.DataFrame(), pd.DataFrame(), 2), points[["run", "iteration"]])
+    assert nothing("mse/a2", "", None)["value"].isna().all()
+
+
 @pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
 def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     found = claims_of(paper)
@@ -286,6 +323,26 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     for claim in found:
         if isinstance(file := claim.decide.get("expected", {}).get("file"), str):
             assert (claims.PAPERS / paper / "published" / file).exists()
+
+
+@pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
+def test_claims_name_algorithms_and_settings_that_their_sweeps_vary(paper):
+    """A misspelt name would find no runs and read as "not run" for ever."""
+    algorithms = {path.stem for path in (SWEEPS.parent / "conf" / "algorithm").glob("*.yaml")}
+    for claim in claims_of(paper):
+        names = [*claim.decide.get("series", []), *claim.decide.get("others", [])]
+        names += [name for group in claim.decide.get("groups", []) if group != "rest" for name in group]
+        names += [name for name in claim.decide.get("expected", {}) if "file" not in claim.decide["expected"]]
+        of = [name if isinstance(name, dict) else claim.series.get(name, {"algorithm": name}) for name in names]
+        assert {settings["algorithm"] for settings in of} <= algorithms
+        keys = {key for settings in of for key in settings if key != "label"} | set(claim.where)
+        keys |= {claim.decide.get("along", "at"), *claim.decide.get("than", {})} - {"at"}
+        for sweep in claim.readings:
+            text = (SWEEPS / f"{sweep}.yaml").read_text()
+            known = {"profile", "scale", "paper"} | ({"algorithm.rule"} if sweep.startswith("ace") else set())
+            assert {
+                key for key in keys - known if f"{key.rpartition('.')[2]}:" not in text and key not in text
+            } == set()
 
 
 def test_orders_name_their_source_and_table_a2s_is_not_figure_3as():

@@ -187,11 +187,13 @@ def _check(claim: Claim) -> None:
 def evaluate(sweep: str, placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> list[Verdict]:
     """The verdicts of every claim that ``sweep`` is a reading of, in the order of the paper's file.
 
+    A claim without runs is named by its item's own sweep only.
     limit   of virtual time, within which the best and times count
     """
     measure, paper = values_of(placed, points, limit), sweep.partition("/")[0]
-    claims = claims_of(paper) if paper in papers() else ()
-    return [judge(claim, measure, placed.cells) for claim in claims if sweep in claim.readings]
+    claims = [claim for claim in (claims_of(paper) if paper in papers() else ()) if sweep in claim.readings]
+    verdicts = [(claim, judge(claim, measure, placed.cells)) for claim in claims]
+    return [one for claim, one in verdicts if one.verdict != "not run" or sweep == claim.readings[0]]
 
 
 def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
