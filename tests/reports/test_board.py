@@ -96,5 +96,5 @@ def test_the_same_pages_give_the_same_bytes_and_a_strange_file_is_named(results)
     first = write_board(results).read_bytes()
     assert write_board(results).read_bytes() == first
     (results / "ace" / NAME).write_text("{}")
-    with pytest.raises(BenchError, match="ace/claims.json: .*format"):
+    with pytest.raises(BenchError, match=r"ace/claims\.json: .*format"):
         write_board(results)
