@@ -23,6 +23,7 @@ from .style import cell_label, natural, series_label, series_order
 
 OWN = ("algorithm.", "client.")  # settings that make series of their own; others make cells
 STEP, ETA = "algorithm.c", "algorithm.eta"  # eta = c * sqrt(n / T): told by c
+_COPY = "copy"  # the reason of what an archive holds of a directory
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
 
@@ -106,8 +107,7 @@ def place(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: str | 
         experiments |= _experiments_beyond(grid, runs, experiments, tuned)
     known = runs["experiment"].isin(experiments)
     reasons = _reasons(runs)
-    stranger = ~known & runs["name"].notna() & (reasons != "unreadable") & (reasons != "inconsistent")
-    reasons[stranger] = "not in this sweep"
+    reasons[~known & ~reasons.isin(("unreadable", "inconsistent"))] = "not in this sweep"
     labels = _labelled(runs, list(cells), _variants(grid, cells, tuned))
     labels["tuned"] = None if tuned is None else runs.get(tuned)
     labels["listed"] = runs["identity"].isin(grid.jobs["identity"])
@@ -138,13 +138,15 @@ def place_freely(
     reasons = _reasons(runs)
     used = runs[reasons == ""]
     added = _telling_apart(used, [*compared, *panels])
-    own = [key for key in added if key.startswith(OWN) or f"{key}." in OWN]
-    cells = [*panels, *(key for key in added if key not in own)]
-    labels = _labelled(runs, cells, [*compared, *own])
+    cells = [*panels, *(key for key in added if not _of_series(key))]
+    own = [key for key in added if _of_series(key)]
+    variants: list[str] | dict[str, list[str]] = [*compared, *own]
+    if compared == ["algorithm"]:  # a name tells what varies for this algorithm, not for another
+        variants = {str(name): _telling_apart(group, cells) for name, group in used.groupby("algorithm", sort=False)}
+    labels = _labelled(runs, cells, variants)
     labels["tuned"], labels["listed"] = None, True
     placed = _placed(runs, labels, reasons, cells, None)
-    shown_keys = {*compared, *own, *cells}
-    placed.apart = [key for key in _telling_apart(used, []) if key not in shown_keys and not key.startswith(OWN[0])]
+    placed.apart = _telling_apart(used, [*cells, *compared[compared == ["algorithm"] :], *own], besides="algorithm")
     return placed
 
 
@@ -180,20 +182,27 @@ def _placed(
         for series, cell, value, seed in zip(used["series"], used["cell"], used["tuned"], used["seed"], strict=True)
     ]
     used = used.iloc[sorted(range(len(used)), key=lambda place: ranks[place])]
-    left = everything.assign(reason=reasons, note=notes)[reasons != ""].reindex(columns=list(LEFT_OUT))
+    named = ~reasons.isin(("", _COPY))
+    left = everything.assign(reason=reasons, note=notes)[named].reindex(columns=list(LEFT_OUT))
     left = left.loc[sorted(left.index, key=lambda run: (reasons[run], str(run)))]
     return Placed(used, pd.DataFrame(), left, 0, cells, tuned)
 
 
 def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
-    """Of runs with one identity one counts: one that ended well, rather in a directory than in an archive."""
+    """Of runs with one identity one counts: one that ended well, rather in a directory than in an archive.
+
+    That an archive holds what a directory holds too is as it should be; other twins are named.
+    """
     measured = reasons.isin(("", "diverged"))
+    ends = runs.get("summary.final.test/accuracy", pd.Series(None, index=runs.index))
     for _, twins in runs[measured].groupby("identity", sort=False):
         if len(twins) < 2:
             continue
-        ranked = sorted(twins.index, key=lambda run: (reasons[run] != "", "::" in str(run), str(run)))
-        for run in ranked[1:]:
-            reasons[run], notes[run] = "found twice", f"the same run as {ranked[0]}"
+        first, *others = sorted(twins.index, key=lambda run: (reasons[run] != "", "::" in str(run), str(run)))
+        for run in others:
+            same = "::" in str(run) and reasons[run] == reasons[first] and shown(ends[run]) == shown(ends[first])
+            reasons[run] = _COPY if same else "found twice"
+            notes[run] = f"the same run as {first}"
 
 
 def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
@@ -229,16 +238,22 @@ def _check_alike(used: pd.DataFrame, tuned: str | None) -> None:
         raise BenchError(f"runs of {series} in {cell or 'one panel'} differ in {differ}; no mean may mix them")
 
 
-def _telling_apart(runs: pd.DataFrame, given: Sequence[str]) -> list[str]:
+def _of_series(key: str) -> bool:
+    return key.startswith(OWN) or f"{key}." in OWN
+
+
+def _telling_apart(runs: pd.DataFrame, given: Sequence[str], besides: str | None = None) -> list[str]:
     """Keys that, beside those ``given``, are needed to tell apart runs that differ in more than their seed.
 
     Names of groups come first: where another delay was chosen, its settings need not be named one by one.
+    besides  a group that is not looked at
     """
     if runs.empty:
         return []
-    settings = [key for key in runs.columns if _is_setting(key)]
+    settings = [key for key in runs.columns if is_setting(key)]
     chosen = [key for key in PARTS if key in runs and key not in NOT_IDENTITY]
     ordered = [*chosen, *sorted(settings, key=lambda key: key == ETA)]
+    ordered = [key for key in ordered if key.partition(".")[0] != besides]
     codes = pd.Series(0, index=runs.index)
     for key in given:
         codes = _refined(codes, runs[key])
@@ -252,10 +267,14 @@ def _telling_apart(runs: pd.DataFrame, given: Sequence[str]) -> list[str]:
     return found
 
 
-def _is_setting(key: str) -> bool:
+def is_setting(key: str) -> bool:
+    """Whether a column of ``load_runs`` is a setting that decides a run's numbers, its seed apart."""
     first = key.partition(".")[0]
     others = (*NOT_IDENTITY, *FIXED, *ORIGINS, *PARTS, "summary", "horizon", "series", "cell", "tuned", "listed")
     return first not in others or ("." in key and first in PARTS and first not in NOT_IDENTITY)
+
+
+_is_setting = is_setting
 
 
 def _refined(codes: pd.Series, values: pd.Series) -> pd.Series:
