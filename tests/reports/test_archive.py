@@ -11,7 +11,7 @@ import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.archive import archived, archived_summary, pack, read_archive
+from asyncfl_bench.reports.archive import archived, pack, read_archive
 from asyncfl_bench.reports.place import place
 from asyncfl_bench.reports.runs import load_points, load_runs
 
@@ -114,9 +114,6 @@ def test_a_sweep_finds_archived_runs_that_ended_well_under_this_results_version(
     assert pack([tmp_path / "runs"], archive) == 3
     identity = load_runs(good)["identity"].iloc[0]
     assert archived(tmp_path) == {identity: archive} and archived(tmp_path / "nowhere") == {}
-    assert archived_summary(archive, identity) == json.loads((good / "summary.json").read_text())
-    with pytest.raises(BenchError, match="holds no run 00000000"):
-        archived_summary(archive, "00000000")
     write_run(tmp_path / "more", seed=3)
     pack([tmp_path / "more"], archive)
     assert len(archived(tmp_path)) == 2  # the file changed

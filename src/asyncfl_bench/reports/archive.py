@@ -58,16 +58,6 @@ def archived(folder: str | Path) -> dict[str, Path]:
     return found
 
 
-def archived_summary(archive: str | Path, identity: str) -> dict[str, Any]:
-    """summary.json of one archived run. Raises BenchError when the archive has no such run."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(archive, columns=["summary"], filters=[("identity", "==", identity)])
-    if not table.num_rows:
-        raise BenchError(f"{archive}: holds no run {identity}")
-    return json.loads(table["summary"][0].as_py())
-
-
 def read_archive(path: Path) -> list[Record]:
     """The runs of an archive with their points; none of a parquet file of another kind, as a run's trace.
 
