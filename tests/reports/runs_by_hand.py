@@ -11,7 +11,7 @@ import pandas as pd
 import yaml
 
 from asyncfl_bench.reports.place import Grid
-from asyncfl_bench.reports.runs import RESULTS_VERSION, identity_of_tree
+from asyncfl_bench.reports.runs import RESULTS_VERSION, identity_of
 
 POINTS = ((0, 0, 0.0, 0.1), (10, 100, 10.0, 0.5))
 
@@ -57,7 +57,7 @@ def write_run(
     status   None: no summary.json; summary: what it says besides
     """
     tree = config_of(*args, **settings)
-    choices, identity = tree["choices"], identity_of_tree(tree)
+    choices, identity = tree["choices"], identity_of(tree)
     name = f"{choices['algorithm']}-digits-{choices['delay']}-seed{tree['seed']}-{identity}"
     path = folder / name
     path.mkdir(parents=True)
@@ -74,7 +74,7 @@ def write_run(
             "error": None if status == "ok" else f"{status} at iteration 7",
             "name": name,
             "identity": identity,
-            "experiment": identity_of_tree(tree, without_seed=True),
+            "experiment": identity_of(tree, without_seed=True),
             "results_version": RESULTS_VERSION,
             "seed": tree["seed"],
             "data_digest": "d1",
@@ -92,7 +92,7 @@ def grid_by_hand(jobs: Sequence[dict], keys: Sequence[str]) -> Grid:
     rows = []
     for arguments in jobs:
         tree = config_of(**arguments)
-        row = {"identity": identity_of_tree(tree), "experiment": identity_of_tree(tree, without_seed=True)}
+        row = {"identity": identity_of(tree), "experiment": identity_of(tree, without_seed=True)}
         row |= {"seed": tree["seed"], "error": None, "overrides": " ".join(f"{k}={v}" for k, v in arguments.items())}
         for key in keys:
             section, _, last = key.partition(".")

@@ -14,7 +14,7 @@ from reports.runs_by_hand import config_of, write_run
 
 import asyncfl_bench
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.runs import RESULTS_VERSION, flatten, identity_of_tree, load_points, load_runs, shown
+from asyncfl_bench.reports.runs import RESULTS_VERSION, flatten, identity_of, load_points, load_runs, shown
 
 
 def test_a_row_a_run_with_settings_choices_and_the_summary_as_columns(tmp_path):
@@ -105,17 +105,17 @@ def test_files_that_contradict_each_other_make_a_run_inconsistent(tmp_path):
 
 def test_the_experiment_is_the_identity_without_the_seed():
     trees = [config_of(seed=seed) for seed in (0, 1)] + [config_of(seed=0, algorithm__c=0.20000001)]
-    identities, experiments = ([identity_of_tree(t, without_seed=w) for t in trees] for w in (False, True))
+    identities, experiments = ([identity_of(t, without_seed=w) for t in trees] for w in (False, True))
     assert len(set(identities)) == 3 and experiments[0] == experiments[1] != experiments[2]
     elsewhere = config_of(seed=0) | {"output_dir": "/elsewhere", "threads": 2}
-    assert identity_of_tree(elsewhere) == identities[0]
+    assert identity_of(elsewhere) == identities[0]
 
 
 def test_what_is_in_a_file_counts_and_not_where_it_lies(tmp_path):
     for name, text in (("a.csv", "1"), ("b.csv", "1"), ("c.csv", "2")):
         (tmp_path / name).write_text(text)
     trees = [config_of(delay__path=str(tmp_path / name)) for name in ("a.csv", "b.csv", "c.csv", "gone.csv")]
-    one, two, three, gone = map(identity_of_tree, trees)
+    one, two, three, gone = map(identity_of, trees)
     assert one == two != three and gone is None
 
 

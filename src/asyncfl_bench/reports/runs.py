@@ -52,11 +52,11 @@ class Record:
 
     @functools.cached_property
     def identity(self) -> str | None:
-        return identity_of_tree(self.config) or self.summary.get("identity")
+        return identity_of(self.config) or self.summary.get("identity")
 
     @functools.cached_property
     def experiment(self) -> str | None:
-        return self.summary.get("experiment") or identity_of_tree(self.config, without_seed=True)
+        return self.summary.get("experiment") or identity_of(self.config, without_seed=True)
 
     @property
     def results_version(self) -> object:
@@ -204,7 +204,7 @@ def _contradiction(record: Record) -> str:
     return ""
 
 
-def identity_of_tree(tree: dict[str, Any], without_seed: bool = False) -> str | None:
+def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
     """8 hex digits of a hash over the settings that decide a run's numbers, as the run itself computes it.
 
     without_seed  of the experiment: runs that differ in nothing but their seed have the same one
