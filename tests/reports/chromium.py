@@ -37,8 +37,9 @@ class Chromium:
         ready = re.compile(r"successfully on port (\d+)")
         port = next(found[1] for line in self._driver.stdout if (found := ready.search(line)))
         self._address = f"http://127.0.0.1:{port}/session"
-        options = {"binary": binary, "args": [*_OPTIONS, f"--user-data-dir={folder / 'profile'}"]}
-        options["prefs"] = {"download.default_directory": str(folder / "downloads")}  # type: ignore[assignment]
+        options: dict[str, Any] = {"binary": binary, "args": [*_OPTIONS, f"--user-data-dir={folder / 'profile'}"]}
+        several = "profile.default_content_setting_values.automatic_downloads"
+        options["prefs"] = {"download.default_directory": str(folder / "downloads"), several: 1}
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"}}
         session = self._ask("POST", "", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
         self._address += f"/{session}"
@@ -55,7 +56,8 @@ class Chromium:
             self._driver.wait(10)
 
     def open(self, path: Path, fragment: str = "") -> None:
-        self.requests()  # of the page before
+        self._ask("POST", "/url", {"url": "about:blank"})  # or another fragment would be the same page still
+        self.requests()
         self._ask("POST", "/url", {"url": path.as_uri() + fragment})
 
     def run(self, script: str, *arguments: object) -> Any:
@@ -83,10 +85,11 @@ class Chromium:
         self._ask("POST", "/window/rect", {"width": width, "height": height})
 
     def requests(self) -> list[str]:
-        """Addresses that pages asked for since the last call, whether they came or not."""
+        """Addresses that pages from disk asked for since the last call, whether they came or not."""
         log = self._ask("POST", "/se/log", {"type": "performance"})
         events = [json.loads(entry["message"])["message"] for entry in log]
-        return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        asked = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return [each["request"]["url"] for each in asked if each["documentURL"].startswith("file:")]
 
     def complaints(self) -> list[str]:
         """What pages wrote to the console as warnings or errors since the last call."""

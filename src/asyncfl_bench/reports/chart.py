@@ -54,7 +54,7 @@ def numbers(shown: Shown) -> dict[str, Any]:
         series, published = str(series), bool(published)
         settings = {} if published else shown.settings.get((str(panel), series), {})
         runs = [
-            {"run": str(run), "seed": str(of_run["seed"].iloc[0])} | _columns(of_run, [*axes, *kept], most)
+            {"run": str(run), "seed": f"{of_run['seed'].iloc[0]:.0f}"} | _columns(of_run, [*axes, *kept], most)
             for run, of_run in of_line.groupby("run", sort=False, dropna=False)
         ]
         line = {"panel": panels.index(str(panel)), "name": series + ", published" * published, "of": series}

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import re
+import statistics
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -144,7 +145,7 @@ def _prose(text: str) -> str:
 def _words(text: str) -> str:
     text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
     text = re.sub(r"`(.+?)`", r"<code>\1</code>", text)
-    return re.sub(r"\[([^]]+)\]\(([^)]+)\)", r'<a href="\2">\1</a>', text)
+    return re.sub(r"\[([^]]+)\]\((https?://[^)]+|[^):]+)\)", r'<a href="\2">\1</a>', text)
 
 
 def _table(name: str, frame: pd.DataFrame) -> str:
@@ -177,9 +178,10 @@ def _cells(column: pd.Series) -> tuple[list[str], str]:
         return ["-" if pd.isna(value) else f"{value:.{digits}f}" for value in column], "number"
     texts = ["-" if value is None or value != value else str(value) for value in column]
     told = [text for text in texts if text not in ("", "-", "–")]
-    if 2 * sum(bool(re.match(r"[\[+\-−~*≥≤<>≈ ]*\d", text)) for text in told) > len(told):
-        return texts, "number"
-    return texts, "long" if max(map(len, texts), default=0) > 60 else ""
+    if told and statistics.median(map(len, told)) > 30:
+        return texts, "long"
+    starts = sum(bool(re.match(r"[\[+\-−~*≥≤<>≈ ]*\d", text)) for text in told)
+    return texts, "number" if 2 * starts >= len(told) else ""
 
 
 def _cell(text: str) -> str:

@@ -81,6 +81,7 @@ function specification(values, width, legend) {
   if (at("log").checked) spec.spec.layer.forEach((layer) => layer.encoding.x.scale = { type: "log", nice: false });
   spec.datasets = { shown: values };
   spec.columns = across;
+  spec.facet.sort = data.panels;
   spec.spec.width = Math.max(200, Math.floor((width - 66) / across) - (at("scale").value === "own" ? 46 : 22));
   spec.spec.height = Math.round(Math.min(n > 1 ? 300 : 440, Math.max(200, spec.spec.width * 0.62)));
   spec.resolve = { scale: { x: "independent", y: at("scale").value === "own" ? "independent" : "shared" } };
@@ -209,7 +210,7 @@ function recall() {
   for (const id of SELECTS) if ([...at(id).options].some((one) => one.value === state.get(id))) at(id).value = state.get(id);
   CHECKS.forEach((id) => at(id).checked = state.has(id));
   const names = data.series.map((one) => one.name);
-  return isolate(location.hash ? state.getAll("only").filter((name) => names.includes(name)) : data.first);
+  return isolate(state.has("axis") ? state.getAll("only").filter((name) => names.includes(name)) : data.first);
 }
 
 // ---- files ---------------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ const fileName = (text) => `${text.toLowerCase().replace(/[^a-z0-9]+/g, "_").rep
 function curvesCsv() {
   const axis = at("axis").value, metric = at("metric").value, of = (row) => data.lines[Number(row.line.split(":")[0])].runs[Number(row.line.split(":")[1])];
   const lines = visible().map((row) => [row.panel, row.series, row.kind, row.kind === "run" ? of(row).run : "", row.x, row.y, row.low, row.high, row.seeds]);
-  save(`${fileName(`${metric} ${axis}`)}.csv`, "text/csv", csv([["panel", "series", "kind", "run", axis, metric, "low", "high", "seeds"], ...lines]));
+  save(`${fileName(`${metric} ${axis}`)}.csv`, "text/csv", csv([["panel", "series", "kind", "run", axis, metric, "mean - std", "mean + std", "seeds"], ...lines]));
 }
 async function curvesSvg() {
   const picture = await vegaEmbed(document.createElement("div"), specification(visible(), 1000, true), { actions: false, logLevel: 1 });
@@ -280,6 +281,7 @@ async function start() {
   at("chart").addEventListener("blur", () => kept || drop());
   at("chart").addEventListener("click", () => { if (cursor) { kept = true; at("tip").classList.add("kept"); } });
   addEventListener("keydown", (event) => event.key === "Escape" && drop());
+  addEventListener("hashchange", () => location.hash.includes("axis=") && recall().then(draw));
   let wide = innerWidth, waiting;
   addEventListener("resize", () => { if (innerWidth !== wide) { wide = innerWidth; clearTimeout(waiting); waiting = setTimeout(draw, 200); } });
   await draw();
