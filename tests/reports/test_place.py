@@ -74,6 +74,14 @@ def test_only_runs_that_ended_well_under_this_results_version_count(tmp_path):
     assert placed.missing["seed"].tolist() == [4, 5]  # these will be run anew
 
 
+def test_a_folder_without_one_usable_run_is_no_error(tmp_path):
+    broken = write_run(tmp_path, seed=0)
+    (broken / "config.yaml").write_text("[")
+    placed = place(grid_by_hand(jobs(), ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    assert placed.runs.empty and placed.series_names == placed.cell_names == [] and len(placed.missing) == 4
+    assert placed.left_out["reason"].to_dict() == {str(broken): "unreadable"}
+
+
 def test_a_run_that_is_there_twice_counts_once(tmp_path):
     for folder in ("a", "b"):
         write_run(tmp_path / folder, seed=0)

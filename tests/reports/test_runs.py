@@ -96,8 +96,12 @@ def test_files_that_contradict_each_other_make_a_run_inconsistent(tmp_path):
     (cut / "metrics.jsonl").write_text((cut / "metrics.jsonl").read_text().splitlines(keepends=True)[0])
     empty = write_run(tmp_path, seed=2)
     (empty / "metrics.jsonl").unlink()
+    write_run(tmp_path, seed=3, points=[(0, 0, 0.0, 0.1), (10, 100, 10.0, 1.5)])
+    write_run(tmp_path, seed=4, points=[(10, 100, 10.0, 0.5), (0, 0, 0.0, 0.1)])
     runs = load_runs(tmp_path)
     assert set(runs["status"]) == {"inconsistent"} and load_points(runs).empty
+    notes = runs.set_index("seed")["note"]
+    assert notes[3].endswith("no share between 0 and 1") and notes[4].endswith("not in order")
     assert runs.loc[str(changed), "note"].startswith("summary.json says identity")
     assert "says test/accuracy 0.5, the last of metrics.jsonl is 0.1" in runs.loc[str(cut), "note"]
     assert "no points" in runs.loc[str(empty), "note"]

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from ..composing import Compositions, _hydra_config, check_settings, groups, sweep_grids
+from ..composing import options as options  # for whoever asks what there is
 from ..config import NOT_IDENTITY, ORIGINS, PARTS, Settings
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..grids import jobs_of
@@ -300,8 +301,7 @@ def _labelled(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mappin
 
     variants  keys of the series' names, or those of each algorithm
     """
-    for key in cells:
-        _check_known(key, runs)
+    runs = runs.reindex(columns=runs.columns.union(cells, sort=False))  # none may have a key, where none can be read
     texts = {key: _texts(runs[key]) for key in cells}
     labels = pd.DataFrame({key: runs[key] for key in cells}, index=runs.index)
     labels["cell"] = [cell_label(cells, [texts[key][i] for key in cells]) for i in range(len(runs))]

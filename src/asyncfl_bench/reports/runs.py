@@ -190,6 +190,11 @@ def _contradiction(record: Record) -> str:
     said = record.summary.get("identity")
     if said is not None and said != record.identity:
         return f"{SUMMARY_NAME} says identity {said}, {CONFIG_NAME} gives {record.identity}"
+    for key, values in record.points.items():
+        if key.endswith("accuracy") and ((values < 0) | (values > 1)).any():
+            return f"{METRICS_NAME}: {key} is no share between 0 and 1"
+    if (np.diff(record.points.get("iteration", ())) < 0).any():
+        return f"{METRICS_NAME}: the iterations are not in order"
     if record.status != "ok":
         return ""
     if not record.points:
