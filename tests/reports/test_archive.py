@@ -86,6 +86,13 @@ def test_what_is_in_the_archive_stays_and_the_newer_run_wins(tmp_path):
     assert runs["summary.wall_seconds"].to_dict() == {0: 1.5, 1: 9.5, 2: 1.5, 5: 1.5}
 
 
+def test_an_archive_of_a_page_holds_the_experiments_of_its_sweep_only(tmp_path):
+    some_runs(tmp_path / "runs")
+    experiments = load_runs(tmp_path / "runs").set_index("seed")["experiment"]
+    assert pack([tmp_path / "runs"], tmp_path / "runs.parquet", only={experiments[1]}) == 1
+    assert load_runs(tmp_path / "runs.parquet")["seed"].tolist() == [1]
+
+
 def test_a_run_that_ended_well_is_not_replaced_by_one_that_did_not_or_is_of_an_older_version(tmp_path):
     archive = tmp_path / "runs.parquet"
     write_run(tmp_path / "good", seed=0)

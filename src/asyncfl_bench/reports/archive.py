@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ _POINT = "point."
 _LEVEL = 19  # of zstd: packing takes a second, and the file is copied and committed
 
 
-def pack(places: Iterable[str | Path], target: str | Path) -> int:
+def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
     """Writes the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
 
     Runs that are in ``target`` stay in it. Of two with one identity the one of the newer results version counts, then
-    the one that ended well, then the one found in ``places``. Returns how many runs the archive then holds. Raises
-    BenchError when there is none, or when an archive cannot be read.
+    the one that ended well, then the one found in ``places``.
+
+    only  experiments whose runs it is to hold; None: all
+    Returns how many runs the archive then holds. Raises BenchError when there is none, or when an archive cannot be read.
     """
     target = Path(target)
     directories, archives = find(roots := [Path(place) for place in places])
@@ -37,7 +39,8 @@ def pack(places: Iterable[str | Path], target: str | Path) -> int:
     kept: dict[str, Record] = {}
     for record in (*(one for archive in archives for one in read_archive(archive)), *map(read_directory, directories)):
         identity = record.identity
-        if record.status in MEASURED and identity is not None:
+        wanted = only is None or record.experiment in only
+        if record.status in MEASURED and identity is not None and wanted:
             kept[identity] = max(record, kept.get(identity, record), key=_rank)  # the later of two alike
     if not kept:
         raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
