@@ -94,8 +94,7 @@ def line_panels(
     lines = [line for panel in panels for line in panel.lines]
     legend = {(line.label, line.dotted): line for line in lines}
     width = 1.0 + (5.4 if columns == 1 else 3.7 * columns)
-    longest = max((len(label) for label, _ in legend), default=1)
-    across = max(1, min(len(legend), int((width - 0.3) / (0.72 + 0.075 * longest))))
+    across = _across([label for label, _ in legend], width)
     figure = new_figure(width, (3.4 if rows == 1 else 2.75 * rows) + 0.35 + 0.2 * math.ceil(len(legend) / across))
     own_y = any(panel.y_label for panel in panels)
     grid = figure.subplots(rows, columns, sharey=not own_y, squeeze=False)
@@ -118,11 +117,21 @@ def line_panels(
         if place + columns >= len(panels):
             axes.set_xlabel(x_label + (" (log scale)" if x_log is True else ""))
     if not y_log:
-        for group in [[panel] for panel in panels] if own_y else [panels]:
-            axes = grid.flat[panels.index(group[0])]
-            axes.set_ylim(*_limits([line for panel in group for line in panel.lines], axes.get_ylim(), top))
+        for place, panel in enumerate(panels if own_y else panels[:1]):
+            axes = grid.flat[place]
+            axes.set_ylim(*_limits(panel.lines if own_y else lines, axes.get_ylim(), top))
     _legend(figure, list(legend.values()), across)
     return figure
+
+
+def _across(labels: Sequence[str], width: float) -> int:
+    """How many columns of a legend, filled column by column, are at most ``width`` inches wide."""
+    for columns in range(len(labels), 1, -1):
+        rows = math.ceil(len(labels) / columns)
+        widest = [max(map(len, labels[at : at + rows])) for at in range(0, len(labels), rows)]
+        if sum(0.8 + 0.072 * letters for letters in widest) <= width:
+            return columns
+    return 1
 
 
 def _draw(axes: Axes, panel: Panel, top: float | None, x_log: bool) -> None:
@@ -151,6 +160,12 @@ def _draw(axes: Axes, panel: Panel, top: float | None, x_log: bool) -> None:
         axes.set_xticks(range(len(panel.names)), panel.names, fontsize=8)
     elif places and len(places) <= 12 and not x_log:
         axes.set_xticks(places)
+    elif not x_log:
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(
+            MaxNLocator(6, integer=all((line.x == line.x.round()).all() for line in panel.lines))
+        )
     axes.grid(alpha=0.3, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,15 +14,14 @@ import pandas as pd
 from .. import __version__
 from ..errors import BenchError
 from . import claims, measures, statistics, style
-from .claims import MEASURES
+from .archive import pack
 from .contrasts import values_of
 from .place import Grid, Placed, grid_of, place
 from .published import Published
 from .runs import load_points, shown
-from .write import Part, Picture, Table
+from .write import Part, Table
 
-AXES = ("iteration", "uploads", "virtual_time")
-STEP = "algorithm.c"  # the factor of the server step
+AXES = tuple(style.AXES)
 _NAMED = 20  # runs that are missing or left out and named one by one
 _TIMED = ("best", "time_to_90", "time_to_target")
 
@@ -35,33 +35,32 @@ class Measure:
     """One number a run.
 
     kind   ``equal``: the metric at the largest budget of ``axis`` that all runs of a cell have spent · ``final`` ·
-           ``best`` · ``time_to_90``: when it first has 90 % of its own best · ``time_to_target``: when it first has 90 %
-           of the lowest mean best of its cell · ``unsteadiness`` · ``uploads``: how many arrived. The last five count
-           within the page's limit of time. · any other: a column of ``load_runs``
+           ``best`` · ``time_to_90``: when it first has 90 % of its own best · ``time_to_target``: the same of the lowest
+           mean best of its cell · ``unsteadiness`` · ``uploads`` that arrived. The last five count within the page's
+           limit of time. · any other: a measure of claims, or a column of ``load_runs``
     """
 
     kind: str
     axis: str = ""
-    budget: float | None = None  # of ``equal``, instead of the largest
 
     @property
     def name(self) -> str:
         return self.axis if self.kind == "equal" else self.kind
 
     @property
-    def is_time(self) -> bool:
-        return self.kind.startswith("time")
+    def of_metric(self) -> bool:
+        return self.kind in ("equal", "final", "best", "unsteadiness")
 
-    def label(self, page: Page) -> str:
-        """``test accuracy at equal uploads [%]``."""
-        name, bracket, unit = style.metric_label(page.metric).partition(" [")
+    def label(self, page: Page, short: bool = False) -> str:
+        """``test accuracy at equal uploads [%]``; short: as a word in a column, ``equal uploads``."""
+        name, _, unit = style.metric_label(page.metric).partition(" [")
         clock = page.axis_label("virtual_time").removeprefix("virtual time")
-        return {
-            "equal": f"{name} at equal {style.AXES.get(self.axis, self.axis)}{bracket}{unit}",
-            "time_to_90": f"time to 90 % of own best{clock}",
-            "time_to_target": f"time to common target{clock}",
-            "uploads": "uploads",
-        }.get(self.kind, f"{self.kind} {name}{bracket}{unit}")
+        known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
+        if self.kind == "equal":
+            known["equal"] = f"{'' if short else f'{name} at '}equal {style.AXES[self.axis]}"
+            return known["equal"] + (f" [{unit}" if unit and not short else "")
+        own = f"{self.kind} {name}" + (f" [{unit}" if unit else "")
+        return known.get(self.kind, own if self.of_metric else self.kind.rpartition(".")[2].replace("_", " "))
 
 
 Block = Callable[["Page"], list[Part]]  # a field ``measures``: what it ranks by
@@ -93,7 +92,7 @@ class PageSpec:
     relabel: Callable[[pd.Series], str] | None = None
     problems: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()
-    tuned: str = STEP
+    tuned: str = "algorithm.c"
     fair: str = ""
     order: tuple[str, ...] = ()
     order_source: str = ""
@@ -108,7 +107,12 @@ class PageSpec:
 
 @dataclass
 class Page:
-    """What blocks read, and what they made of it. metric: the one that curves and ``final`` show."""
+    """What blocks read, and what they made of it.
+
+    metric    the one that curves and ``final`` show; max_series: lines of a figure
+    choices   what was chosen of the tuned setting, see ``measures.choose_tuned``
+    measured  index and experiment of all runs that came to an end, those included that were not chosen
+    """
 
     spec: PageSpec
     placed: Placed
@@ -119,6 +123,7 @@ class Page:
     metric: str = "test/accuracy"
     max_series: int = 12
     choices: pd.DataFrame = field(default_factory=pd.DataFrame)
+    measured: pd.DataFrame = field(default_factory=pd.DataFrame)
     parts: list[Part] = field(default_factory=list)
     claims: list[claims.Verdict] = field(default_factory=list)
 
@@ -137,10 +142,6 @@ class Page:
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
         return {part.name: part.data for part in self.parts if isinstance(part, Table)}
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        return {part.name: part.figure for part in self.parts if isinstance(part, Picture)}
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
@@ -164,6 +165,25 @@ class Page:
         best = means.sort_values(ascending=style.lower_is_better(self.metric)).index[: self.max_series]
         return self.series if len(self.series) <= self.max_series else [one for one in self.series if one in best]
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the figures must know: series left out of them."""
+        others = ", ".join(series for series in self.series if series not in self.drawn)
+        return [f"Figures show the {len(self.drawn)} best series; left out of them: {others}."] if others else []
+
+    def axis_label(self, axis: str) -> str:
+        ticks = "clock" in self.runs and set(self.runs["clock"]) == {"ticks"}
+        return style.axis_label(axis, ["ticks"] if ticks else [*self.runs.get("delay.unit", ())])
+
+    def lower(self, measure: Measure) -> bool:
+        """Whether small values are good ones."""
+        return measure.kind.startswith("time") or (measure.of_metric and style.lower_is_better(self.metric))
+
+    def decimals(self, measure: Measure) -> int:
+        if measure.of_metric:
+            return 2 if style.is_percent(self.metric) else 4
+        return 0 if measure.kind.endswith(("uploads", "iterations")) else 1
+
     @functools.cached_property
     def limits(self) -> list[tuple[float, pd.DataFrame]]:
         """Limits of time, each with the points of the runs of one protocol (cell key ``paper``) that it is for."""
@@ -171,27 +191,19 @@ class Page:
             return [(self.spec.limit, self.points)]
         limits = measures.common_limit(self.placed, self.points, "paper", self.spec.limit)
         protocol = self.points["run"].map(self.runs["paper"])
-        return [(limit, self.points[protocol == name]) for name, limit in limits.items()]
+        return [(float(limit), self.points[protocol == name]) for name, limit in limits.items()]
 
-    def axis_label(self, axis: str) -> str:
-        clocks = set(self.runs["clock"]) if "clock" in self.runs else set()
-        units = self.runs["delay.unit"] if "delay.unit" in self.runs else []
-        return style.axis_label(axis, ["ticks"] if clocks == {"ticks"} else units)
+    def limit_of(self, cell: str) -> float:
+        runs = set(self.runs.index[self.runs["cell"] == cell])
+        return next((limit for limit, points in self.limits if runs & set(points["run"])), math.inf)
 
-    def lower(self, measure: Measure) -> bool:
-        """Whether small values are good ones."""
-        return measure.is_time or (measure.kind != "uploads" and style.lower_is_better(self.metric))
-
-    def decimals(self, measure: Measure) -> int:
-        return 0 if measure.kind == "uploads" else 1 if measure.is_time else 2 if style.is_percent(self.metric) else 4
+    def values(self, measure: Measure) -> pd.DataFrame:
+        """A row a run: run, series, cell, its keys, seed, value; with ``equal`` also budget, end and evaluations."""
+        return self._cached(measure).copy()
 
     @functools.cached_property
     def _cached(self) -> Callable[[Measure], pd.DataFrame]:
         return functools.cache(functools.partial(_values, self))
-
-    def values(self, measure: Measure) -> pd.DataFrame:
-        """A row a run: run, series, cell, seed, value; with ``equal`` also budget and interpolated."""
-        return self._cached(measure).copy()
 
     @functools.cached_property
     def pairs(self) -> pd.DataFrame:
@@ -203,43 +215,52 @@ class Page:
             values = self.values(measure)
             lost = values["value"].isna().groupby([values["series"], values["cell"]]).transform("any")
             values["value"] = values["value"].mask(lost) * (-1 if self.lower(measure) else 1)  # without a mean: last
-            place = values["cell"].map({cell: place for place, cell in enumerate(self.cells.index)})
-            frames.append(values.assign(measure=measure.name, place=place))
+            places = {cell: number for number, cell in enumerate(self.cells.index)}
+            frames.append(values.assign(measure=measure.name, place=values["cell"].map(places)))
         if not frames:
             return pd.DataFrame(columns=["measure", "cell", "better", "next", "difference", "verdict"])
         pairs = statistics.neighbouring_pairs(pd.concat(frames), ["measure", "place"])
-        pairs["cell"] = pairs["place"].map(dict(enumerate(self.cells.index)))
+        pairs["cell"] = [self.cells.index[place] for place in pairs.pop("place")]
         turned = pairs["measure"].isin([measure.name for measure in ranked if self.lower(measure)])
         pairs.loc[turned, "difference"] *= -1
         pairs.loc[turned, ["low", "high"]] = -pairs.loc[turned, ["high", "low"]].to_numpy()
         pairs["verdict"] = pairs["verdict"].mask(turned & (pairs["verdict"] == "larger"), "smaller")
-        return pairs.drop(columns="place")
+        return pairs
 
     def with_keys(self, table: pd.DataFrame) -> pd.DataFrame:
         """A table with a column ``cell``, with the keys of the cell in its place."""
         return table.merge(self.cells.reset_index(), on="cell", how="left").drop(columns="cell") if self.keys else table
 
-    def limit_of(self, cell: str) -> float:
-        runs = set(self.runs.index[self.runs["cell"] == cell])
-        return next((limit for limit, points in self.limits if runs & set(points["run"])), math.inf)
-
     def published_of(self, cell: str) -> pd.DataFrame:
         """See ``Published.of_cell``; empty where nothing is published."""
-        if self.spec.published is None:
-            return pd.DataFrame()
-        return self.spec.published.of_cell(self.spec.paper, self.cells.loc[cell])
+        published, keys = self.spec.published, pd.Series(self.cells.loc[cell])
+        return pd.DataFrame() if published is None else published.of_cell(self.spec.paper, keys)
 
     def is_real(self, cell: str) -> bool:
         """Whether the cell's runs are the paper's own experiment: data, model, scale and settings."""
         runs = self.runs[self.runs["cell"] == cell]
-        sources = set(runs.get("summary.data_source", pd.Series(dtype=object)))
-        problems = set(runs["dataset"] + " with " + runs["model"])
+        sources = set(runs.get("summary.data_source", ()))
         as_printed = (self.profile, self.scale) == ("published", "full")
-        return as_printed and problems <= set(self.spec.problems) and not sources & set(self.spec.stand_ins)
+        return as_printed and _problems(runs) <= set(self.spec.problems) and not sources & set(self.spec.stand_ins)
+
+    def write_data(self, folder: Path) -> None:
+        """``runs.parquet`` (every run of this page that came to an end, beside those that an earlier one holds) and
+        ``claims.json``, where the paper claims something."""
+        places = dict.fromkeys(str(run).partition("::")[0] for run in self.measured.index)
+        pack(places, folder / "runs.parquet", only=set(self.measured["experiment"]))
+        content = claims.PageVerdicts(self.spec.sweep, self.profile, self.scale, self.length, tuple(self.claims))
+        if self.claims:
+            (folder / claims.NAME).write_text(claims.to_json(content), encoding="utf-8")
 
 
 def build(
-    spec: PageSpec, profile: str, scale: str, length: str, runs: pd.DataFrame, metric: str = "test/accuracy"
+    spec: PageSpec,
+    profile: str,
+    scale: str,
+    length: str,
+    runs: pd.DataFrame,
+    metric: str = "test/accuracy",
+    max_series: int = 12,
 ) -> Page:
     """The page of those of ``runs`` (of ``load_runs``) that its sweep lists.
 
@@ -249,18 +270,17 @@ def build(
     grid = grid_of(spec.sweep, profile, scale, length)
     placed = place(grid, _of_interest(runs, grid), cells=spec.cells, tuned=tuned)
     if placed.runs.empty:
-        reasons = ", ".join(sorted(set(placed.left_out["reason"])))
-        error = f"{spec.sweep}: no run of profile={profile} scale={scale} to show" + (
-            f" ({reasons})" if reasons else ""
-        )
-        raise NoRuns(error) if set(placed.left_out["reason"]) <= {"not in this sweep"} else BenchError(error)
+        reasons = set(placed.left_out["reason"]) - {"not in this sweep"}
+        text = f"no run to show{': all ' if reasons else ''}{' or '.join(sorted(reasons))}"
+        raise BenchError(text) if reasons else NoRuns(text)
     if spec.relabel is not None:
         placed.runs["series"] = [spec.relabel(run) for _, run in placed.runs.iterrows()]
-    page = Page(spec, placed, pd.DataFrame(), profile, scale, length, metric)
-    points = load_points(placed.runs)
+    page = Page(spec, placed, load_points(placed.runs), profile, scale, length, metric, max_series)
+    diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
+    page.measured = runs.loc[[*placed.runs.index, *diverged], ["experiment"]]
     if tuned is not None:
-        page.placed, page.choices = measures.choose_tuned(placed, points)
-    page.points = points[points["run"].isin(page.runs.index)]
+        page.placed, page.choices = measures.choose_tuned(placed, page.points)
+        page.points = page.points[page.points["run"].isin(page.runs.index)]
     page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit)
     words = f"--profile {profile} --scale {scale}" + (f" --length {length}" if length != "standard" else "")
     commands = [" ".join(["afl-run", "-m", *grid.command]), f"afl-report {spec.sweep} {words}"]
@@ -269,13 +289,14 @@ def build(
 
 def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
     """Fills in ``parts``: heading, sentences, blocks, chosen steps, claims, runs and origin."""
-    page.parts = [f"# {page.title}", *header]
-    if len(page.drawn) < len(page.series):
-        others = ", ".join(series for series in page.series if series not in page.drawn)
-        page.parts.append(f"Figures show the {len(page.drawn)} best series; left out of them: {others}.")
+    page.parts = [f"# {page.title}", *header, *page.notes]
     for block in page.spec.blocks:
         page.parts += block(page)
-    page.parts += [*_chosen(page), *_claimed(page), *_coverage(page), *_origin(page, commands)]
+    table = claims.table_of(page.claims)
+    if len(table):
+        bold = table.assign(verdict=[f"**{verdict}**" for verdict in table["verdict"]])
+        page.parts += ["## What the paper claims", Table("claims", bold, table, 5)]
+    page.parts += [*_chosen(page), *_coverage(page), *_origin(page, commands)]
     return page
 
 
@@ -292,120 +313,95 @@ def with_spread(values: Iterable[float], decimals: int = 2) -> str:
     if known.empty:
         return "never" if len(series) else "-"
     spread = f" ± {known.std(ddof=1):.{decimals}f}" if len(known) > 1 else ""
-    return (
-        number(known.mean(), "", decimals) + spread + (f" ({len(known)} of {len(series)})" * (len(known) < len(series)))
-    )
-
-
-def p_text(p: float) -> str:
-    return "-" if p != p else "<0.001" if p < 0.001 else f"{p:.3f}"
+    few = f" ({len(known)} of {len(series)})" if len(known) < len(series) else ""
+    return number(float(known.mean()), "", decimals) + spread + few
 
 
 def _of_interest(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     """Runs made for the sweep with this profile, scale and length, and those of other sweeps that it lists too."""
-
-    def chosen(key: str, value: str) -> pd.Series:
-        return runs[key] == value if key in runs else pd.Series(True, index=runs.index)
-
-    own = chosen("sweep", grid.sweep) & chosen("profile", grid.profile) & chosen("scale", grid.scale)
-    return runs[(own & chosen("length", grid.length)) | runs["experiment"].isin(grid.jobs["experiment"])]
+    own = pd.Series(True, index=runs.index)
+    for key in ("sweep", "profile", "scale", "length"):
+        own &= runs[key] == getattr(grid, key) if key in runs else True
+    return runs[own | runs["experiment"].isin(grid.jobs["experiment"])]
 
 
 def _values(page: Page, measure: Measure) -> pd.DataFrame:
     """See ``Page.values``."""
     runs, points, kind, metric = page.runs, page.points, measure.kind, page.metric
-    if kind == "equal" and measure.budget is None:
+    if kind == "equal":
         return measures.at_equal_budget(page.placed, points, measure.axis, metric).reset_index()
     table = runs[["series", "cell", *page.keys, "seed"]].copy()
-    limits = page.limits
-    best = pd.concat([measures.best(of, metric, limit=limit) for limit, of in limits]) if kind in _TIMED else None
-    if kind == "equal":
-        curves = measures.curve(points, measure.axis, metric).groupby("run")
-        at = {
-            run: measures.value_at(of["x"].to_numpy(), of["y"].to_numpy(), float(measure.budget)) for run, of in curves
-        }
-        table["value"] = pd.Series(at, dtype=float)
-    elif kind == "final":
+    best = pd.Series(dtype=float)
+    if kind in _TIMED:
+        best = pd.concat([measures.best(of, metric, limit=limit) for limit, of in page.limits])
+    if kind == "final":
         table["value"] = measures.final(points, metric)
     elif kind == "best":
         table["value"] = best
-    elif kind.startswith("time_to"):
+    elif kind in _TIMED:
         target = 0.9 * best
         if kind == "time_to_target":
             means = best.groupby([runs["series"], runs["cell"]]).mean()
             target = 0.9 * runs["cell"].map(means.groupby("cell").min())
-        table["value"] = pd.concat([measures.time_to(of, target, metric=metric, limit=limit) for limit, of in limits])
-        table["target"] = target
+        times = [measures.time_to(of, target, metric=metric, limit=limit) for limit, of in page.limits]
+        table["value"] = pd.concat(times)
     elif kind == "unsteadiness":
-        table["value"] = pd.concat([measures.unsteadiness(of, limit) for limit, of in limits])
+        table["value"] = pd.concat([measures.unsteadiness(of, limit) for limit, of in page.limits])
     elif kind == "uploads":
-        table["value"] = pd.concat([measures.held_at(of, "uploads", limit) for limit, of in limits])
-    elif kind in MEASURES:
+        table["value"] = pd.concat([measures.held_at(of, "uploads", limit) for limit, of in page.limits])
+    elif kind in claims.MEASURES:
         table["value"] = values_of(page.placed, points)(kind, measure.axis, None)["value"]
     else:
         table["value"] = pd.to_numeric(runs[kind]) if kind in runs else math.nan
     return table.rename_axis("run").reset_index()
 
 
+def _problems(runs: pd.DataFrame) -> set[str]:
+    return set(runs["dataset"].astype(str) + " with " + runs["model"].astype(str))
+
+
 def _header(page: Page) -> list[str]:
     """What these runs are, beside the paper's own: at most four sentences."""
-    runs, spec = page.runs, page.spec
-    problems = sorted(set(runs["dataset"] + " with " + runs["model"]))
-    what = ", ".join(problems)
+    spec, problems = page.spec, _problems(page.runs)
+    what = ", ".join(sorted(problems))
     if page.scale == "smoke":
         first = f"**A smoke test** ({what}): its numbers mean nothing."
-    elif not spec.problems or all(page.is_real(cell) for cell in page.cells.index):
-        first = f"**The paper's own scale** ({what})."
-    elif page.scale == "full" and set(problems) <= set(spec.problems):
-        first = f"**The paper's data and models** ({what})."
+    elif page.scale == "full" and problems <= set(spec.problems):
+        first = f"**The paper's data, models and scale** ({what})."
     else:
         first = f"**A stand-in, not the paper's experiment**: {what} at scale `{page.scale}`."
-    second = f"Profile `{page.profile}`: {spec.fair}" if page.profile == "fair" else ""
-    if page.profile == "published":
-        second = "Profile `published`: hyper-parameters and budgets as the paper prints them."
-    return [" ".join(filter(None, [first, second])), spec.shows]
+    profiles = {"published": "hyper-parameters and budgets as the paper prints them.", "fair": spec.fair}
+    return [f"{first} Profile `{page.profile}`: {profiles.get(page.profile, '')}".removesuffix(": "), spec.shows]
 
 
 def _chosen(page: Page) -> list[Part]:
-    if page.choices.empty or not page.choices.duplicated(["series", "cell"]).any():
+    """The tuned values, and who was tuned with fewer values than others: a method that was not ranks too low."""
+    data = page.choices
+    if data.empty:
         return []
-    counts = page.choices.groupby(["series", "cell"])["tuned"].transform("size")
-    rows = []
-    for (series, cell), tried in page.choices.groupby(["series", "cell"], sort=False):
-        best = tried[tried["chosen"]]
-        value, validation, edge = (
-            (best.iloc[0][key] for key in ("tuned", "validation", "edge"))
-            if len(best)
-            else ("none: no validation accuracy", math.nan, False)
-        )
-        rows.append(
-            [series, cell, shown(value) + " (edge)" * bool(edge), number(validation), f"{len(tried)} of {counts.max()}"]
-        )
-    headers = ["algorithm", "cell", f"{page.spec.tuned} chosen", "validation accuracy [%]", "values tried"]
-    table = Table(f"chosen_{page.spec.tuned.rpartition('.')[2]}", pd.DataFrame(rows, columns=headers), page.choices, 2)
-    return ["## Steps chosen on validation samples", table]
-
-
-def _claimed(page: Page) -> list[Part]:
-    table = claims.table_of(page.claims)
-    shown_table = table.assign(verdict=[f"**{verdict}**" for verdict in table["verdict"]])
-    return ["## What the paper claims", Table("claims", shown_table, table, 5)] if len(table) else []
+    none = data["tuned"].isna()
+    texts = data["tuned"].map(shown).mask(data["at_edge"].astype(bool), data["tuned"].map(shown) + " (edge)")
+    columns: dict[str, Any] = {"cell": data["cell"], "algorithm": data["series"]}
+    columns[page.spec.tuned] = texts.mask(none, "left out")
+    columns["validation accuracy [%]"] = data["validation"].map(lambda value: number(float(value or math.nan)))
+    columns["values tried"] = [f"{tried} of {data['tried'].max()}" for tried in data["tried"]]
+    name = f"chosen_{page.spec.tuned.rpartition('.')[2]}"
+    return ["## Steps chosen on validation samples", Table(name, pd.DataFrame(columns), data, 2)]
 
 
 def _coverage(page: Page) -> list[Part]:
-    placed = page.placed
+    """How many runs there are, and by name every one that is not or does not count."""
+    placed, left = page.placed, page.placed.left_out
+    beyond = int((~placed.runs["listed"].astype(bool)).sum())
     expected = f"{placed.expected} expected, {len(placed.missing)} missing, " if placed.expected else ""
-    beyond = int((~placed.runs["listed"].astype(bool)).sum()) if placed.expected else 0
-    lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} beyond the sweep's list)" if beyond else "") + "."]
-    left = placed.left_out
+    lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} beyond the sweep's list)." if beyond else ".")]
     for reason, group in left.groupby("reason", sort=True):
-        names = [
-            f"`{row['name'] or run}`" + (f" ({row['note']})" if row["note"] else "") for run, row in group.iterrows()
-        ]
-        lines.append(f"- {len(group)} {reason}: " + _few(names))
+        names = [f"`{row['name']}`" + (f" ({row['note']})" if row["note"] else "") for _, row in group.iterrows()]
+        lines.append(f"- {len(group)} {reason}: {_few(names)}")
     if len(placed.missing):
-        lines.append(f"- {len(placed.missing)} missing: " + _few([f"`{text}`" for text in placed.missing["overrides"]]))
-    if "summary.partition.moved" in placed.runs and (moved := placed.runs["summary.partition.moved"].fillna(0)).any():
+        lines.append(f"- {len(placed.missing)} missing: {_few([f'`{text}`' for text in placed.missing['overrides']])}")
+    moved = pd.to_numeric(placed.runs.get("summary.partition.moved", pd.Series(dtype=float)))
+    if (moved > 0).any():
         lines.append(f"- {int((moved > 0).sum())} with samples moved to fill small clients, at most {moved.max():g}")
     return ["## Runs", "\n".join(lines)]
 
@@ -416,17 +412,16 @@ def _few(texts: list[str]) -> str:
 
 def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
     """Commands, revisions, versions and devices; no dates, so that the same runs give the same page."""
-    runs = page.runs
 
     def each(key: str) -> str:
-        values = runs[key] if key in runs else pd.Series(dtype=object)
-        return ", ".join(sorted({shown(value) for value in values.dropna()}, key=style.natural)) or "unknown"
+        values = {shown(value) for value in page.runs.get(key, ())} - {"-"}
+        return ", ".join(sorted(values, key=style.natural)) or "unknown"
 
-    hours = pd.to_numeric(runs.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
+    hours = pd.to_numeric(page.runs.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
     lines = ["```sh", *commands, "```", ""] if commands else []
     lines.append(f"- seeds {each('seed')}; {each('summary.device')}; {hours:.2g} hours of computing")
     versions = f"asyncfl_bench {each('summary.versions.asyncfl_bench')}, torch {each('summary.versions.torch')}"
     lines.append(f"- runs by {versions}, revision {each('summary.git_revision')}; page by {__version__}")
-    if "summary.data_source" in runs and runs["summary.data_source"].notna().any():
+    if each("summary.data_source") != "unknown":
         lines.append(f"- data: {each('summary.data_source')}")
     return ["## Where this comes from", "\n".join(lines)]

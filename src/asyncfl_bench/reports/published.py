@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from .runs import shown
@@ -67,7 +68,8 @@ class Published:
 def matching(table: pd.DataFrame, cell: pd.Series) -> pd.DataFrame:
     """The rows of a cell: equal in every key that both have and the row fills in."""
     for key in cell.index.intersection(table.columns):
-        table = table[[pd.isna(value) or _plain(value) == _plain(cell[key]) for value in table[key]]]
+        same = [pd.isna(value) or _plain(value) == _plain(cell[key]) for value in table[key]]
+        table = table[np.array(same, dtype=bool)]
     return table
 
 
