@@ -30,7 +30,7 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
     the one that ended well, then the one found in ``places``.
 
     only  experiments whose runs it is to hold; None: all
-    Returns how many runs the archive then holds. Raises BenchError when there is none, or when an archive cannot be read.
+    Returns how many runs the archive then holds. Raises BenchError when there is none, or an archive cannot be read.
     """
     target = Path(target)
     directories, archives = find(roots := [Path(place) for place in places])
