@@ -69,7 +69,7 @@ def unpacked(text: str, name: str) -> str:
     return gzip.decompress(base64.b64decode(packed)).decode()
 
 
-# ---- the file, without the library, which takes seconds to bundle -----------------------------------------------------
+# ---- the file, without the library, which takes seconds to bundle ---------------------------------------------------
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_page_of_a_paper_becomes_what_is_shown():
         drawn=["ACE"],
         styles=styles(SERIES),
         metric="test/loss",
-        spec=SimpleNamespace(published=None),
+        spec=SimpleNamespace(published=None, blocks=(len, SimpleNamespace(axis="virtual_time"))),
     )
     found = shown_of(page)
     assert list(found.points["panel"].unique()) == list(PANELS)
@@ -213,6 +213,7 @@ def test_page_of_a_paper_becomes_what_is_shown():
     assert found.settings[("β = 30", "ACE")] == {"delay.beta": "30.0"}
     data = numbers(found)
     assert data["metrics"][0] == ["test/loss", "test loss"] and data["first"] == ["ACE"]
+    assert data["axis"] == "virtual_time"
     assert dict(data["axes"])["virtual_time"] == "virtual time [ticks]"  # a clock that ticks has no seconds
 
 

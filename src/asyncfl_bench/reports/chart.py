@@ -16,7 +16,7 @@ from .statistics import CONFIDENCE, MIN_SEEDS
 from .style import Style, axis_label, is_percent, metric_label, series_order
 
 AXES = ("iteration", "uploads", "virtual_time", "bytes")  # those there are, are offered
-MOST = 480_000  # numbers in one file, about two bytes each: the last metrics, and then points, are left out beyond it
+MOST = 380_000  # numbers in one file, up to three bytes each: beyond it the last metrics, and then points, are left out
 _OTHERS = ("panel", "series", "seed", "run", "client_steps", "wall_time")  # columns that are neither axis nor metric
 _FIRST = ("test/accuracy", "test/loss", "train/loss")  # the other metrics follow by name
 
@@ -29,12 +29,14 @@ class Shown:
               1); without a run: a published curve, in the colour of its series
     styles    by series
     settings  (panel, series) -> what a reader is told of a line's settings, by key
-    metric    the one shown first; first: the series shown first, empty for all; units: of time, one a run
+    axis, metric   those shown first; first: the series shown first, empty for all
+    units     of time, one a run
     """
 
     points: pd.DataFrame
     styles: Mapping[str, Style]
     settings: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    axis: str = AXES[0]
     metric: str = _FIRST[0]
     first: Sequence[str] = ()
     units: Sequence[object] = ()
@@ -67,6 +69,7 @@ def numbers(shown: Shown) -> dict[str, Any]:
         line["series"] = order.index(line.pop("name"))
     seeds = range(MIN_SEEDS, max((len(line["runs"]) for line in lines), default=0) + 1)
     return {
+        "axis": shown.axis if shown.axis in axes else axes[0] if axes else "",
         "axes": [[axis, axis_label(axis, shown.units)] for axis in axes],
         "metrics": [[metric, metric_label(metric)] for metric in kept],
         "percent": [metric for metric in kept if is_percent(metric)],
@@ -129,8 +132,12 @@ def _columns(of_run: pd.DataFrame, columns: Sequence[str], most: int) -> dict[st
     """At most ``most`` evaluations, evenly spread, with the first and the last; accuracies in percent."""
     if len(of_run) > most:
         of_run = of_run.iloc[np.linspace(0, len(of_run) - 1, most).round().astype(int)]
-    known = [column for column in columns if of_run[column].notna().any()]
-    return {c: [_rounded(v, 9 if c in AXES else 5) for v in of_run[c] * (100 if is_percent(c) else 1)] for c in known}
+    found = {}
+    for column, values_p in zip(columns, of_run[list(columns)].to_numpy(float).T, strict=True):
+        if not np.isnan(values_p).all():
+            scaled_p = values_p * 100 if is_percent(column) else values_p
+            found[column] = [_rounded(value, 9 if column in AXES else 5) for value in scaled_p.tolist()]
+    return found
 
 
 def _rounded(value: float, digits: int) -> float | int | None:

@@ -41,8 +41,7 @@ def write_html(page: Page, target: Path, refresh: int | None = None) -> None:
 
     Raises BenchError where the extra is missing or the place is not writable.
     """
-    drawn = [f"curves_{axis}" for axis in AXES] + ["curves"]  # the chart shows these
-    parts = [part for part in page.parts[1:] if not (isinstance(part, Picture) and part.name in drawn)]
+    parts = [part for part in page.parts[1:] if not (isinstance(part, Picture) and part.name.startswith("curves"))]
     write_document(page.title, parts + _added(page), shown_of(page), target, refresh)
 
 
@@ -67,7 +66,9 @@ def shown_of(page: Page) -> Shown:
     first = page.drawn if len(page.drawn) < len(page.series) else ()
     ticks = "clock" in runs and set(runs["clock"]) == {"ticks"}
     units = ["ticks"] if ticks else list(runs.get("delay.unit", ()))
-    return Shown(pd.concat(frames), page.styles, settings, page.metric, first, units)
+    axes = [getattr(block, "axis", "") for block in page.spec.blocks]
+    axis = next((axis for axis in axes if axis in AXES), AXES[0])
+    return Shown(pd.concat(frames), page.styles, settings, axis, page.metric, first, units)
 
 
 def _settings(page: Page) -> pd.DataFrame:
@@ -116,8 +117,11 @@ def _part(part: Part) -> str:
     if isinstance(part, Table):
         return "" if part.shown is None else _table(part.name, part.shown)
     if isinstance(part, Picture):
+        import matplotlib
+
         raw = io.BytesIO()
-        part.figure.savefig(raw, format="svg", metadata={"Date": None, "Creator": None})
+        with matplotlib.rc_context({"svg.hashsalt": part.name, "svg.fonttype": "none"}):
+            part.figure.savefig(raw, format="svg", metadata={"Date": None, "Creator": None})
         source = base64.b64encode(raw.getvalue()).decode()
         return f'<img alt="{html.escape(part.alt)}" src="data:image/svg+xml;base64,{source}">'
     return _prose(part)
@@ -178,7 +182,7 @@ def _cells(column: pd.Series) -> tuple[list[str], str]:
         return ["-" if pd.isna(value) else f"{value:.{digits}f}" for value in column], "number"
     texts = ["-" if value is None or value != value else str(value) for value in column]
     told = [text for text in texts if text not in ("", "-", "–")]
-    if told and statistics.median(map(len, told)) > 30:
+    if told and statistics.median(map(len, told)) > 24:
         return texts, "long"
     starts = sum(bool(re.match(r"[\[+\-−~*≥≤<>≈ ]*\d", text)) for text in told)
     return texts, "number" if 2 * starts >= len(told) else ""

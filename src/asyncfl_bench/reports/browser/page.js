@@ -269,6 +269,7 @@ async function start() {
   at("panel").append(...data.panels.map((name, i) => option(String(i), name || "all runs")));
   if (data.panels.length > 12) at("panel").value = "0";
   at("axis").append(...data.axes.map(([key, text]) => option(key, text)));
+  at("axis").value = data.axis;
   at("metric").append(...data.metrics.map(([key, text]) => option(key, text)));
   at("curves").hidden = false;
   only = new Set();
