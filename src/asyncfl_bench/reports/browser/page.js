@@ -260,7 +260,7 @@ document.querySelectorAll("button[data-table]").forEach((one) => one.addEventLis
 // ---- start ---------------------------------------------------------------------------------------------------------
 async function start() {
   data = JSON.parse(await unpacked("data"));
-  if (data.refresh) setInterval(() => kept || document.hidden || location.reload(), 1000 * data.refresh);
+  if (data.refresh) reload(1000 * data.refresh);
   if (!data.lines.length) return;
   new Function(await unpacked("library"))();  // it sets vegaEmbed
   const option = (value, text) => new Option(text, value);
@@ -286,6 +286,17 @@ async function start() {
   let wide = innerWidth, waiting;
   addEventListener("resize", () => { if (innerWidth !== wide) { wide = innerWidth; clearTimeout(waiting); waiting = setTimeout(draw, 200); } });
   await draw();
+  if ("scroll" in sessionStorage) scrollTo(0, sessionStorage.scroll);
+  delete sessionStorage.scroll;
+}
+function reload(every) {  // of a page that follows its runs; never under a reader's hands
+  let touched = 0;
+  for (const kind of ["pointermove", "pointerdown", "keydown", "change"]) addEventListener(kind, () => { touched = Date.now(); });
+  setInterval(() => {
+    if (kept || document.hidden || Date.now() - touched < every) return;
+    sessionStorage.scroll = scrollY;
+    location.reload();
+  }, every);
 }
 start().catch((error) => {
   at("trouble").hidden = false;
