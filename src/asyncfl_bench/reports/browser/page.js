@@ -75,7 +75,8 @@ function rows() {
 function specification(values, width, legend) {
   const names = data.series.map((one) => one.name).filter((name) => values.some((row) => row.series === name));
   const spec = JSON.parse(JSON.stringify(data.chart), (key, value) => key === "legend" && legend
-    ? { title: null, orient: "bottom", columns: 4, values: names, labelLimit: 300, symbolSize: 400, symbolStrokeWidth: 2 }
+    ? { title: null, orient: "bottom", columns: 5, values: names, labelLimit: 300, labelFontSize: 12,
+      symbolType: "stroke", symbolSize: 700, symbolStrokeWidth: 2.2, symbolOpacity: 1, symbolFillColor: "none", columnPadding: 24 }
     : value === "X_TITLE" ? label("axes", at("axis").value) : value === "Y_TITLE" ? label("metrics", at("metric").value) : value);
   const n = panels().length, across = Math.min(n === 4 ? 2 : n, width > 1000 ? 3 : width > 620 ? 2 : 1);
   if (at("log").checked) spec.spec.layer.forEach((layer) => layer.encoding.x.scale = { type: "log", nice: false });
