@@ -30,9 +30,9 @@ def touch(path, text=""):
     os.utime(path, ns=(len(text), len(text)))
 
 
-def test_builds_at_once_and_after_every_change_of_a_run_or_archive(pauses, tmp_path):
+def test_builds_at_once_and_after_every_change_of_a_run_or_archive(pauses, tmp_path, capsys):
     lengths, meanwhile = pauses
-    runs, own, lines = tmp_path / "runs", tmp_path / "runs" / "report", []
+    runs, own = tmp_path / "runs", tmp_path / "runs" / "report"
     meanwhile += [
         lambda: None,
         lambda: touch(runs / "a" / "metrics.jsonl", "x"),
@@ -44,16 +44,17 @@ def test_builds_at_once_and_after_every_change_of_a_run_or_archive(pauses, tmp_p
         lambda: (runs / "old.parquet").unlink(),
     ]
     built = iter("abcdefghi")
-    assert watch.watch([runs], lambda: next(built), own, every=2.0, say=lines.append) == 0
+    assert watch.watch([runs], lambda: next(built), own, every=2.0) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition(" ")[2] for line in lines[:-1]] == list("abcde")
     assert lines[-1] == "no longer watching"
     assert set(lengths) == {2.0}
 
 
-def test_what_fails_is_one_line_and_the_next_change_is_waited_for(pauses, tmp_path):
+def test_what_fails_is_one_line_and_the_next_change_is_waited_for(pauses, tmp_path, capsys):
     _, meanwhile = pauses
     meanwhile += [lambda: touch(tmp_path / "a" / "summary.json", "{}")]
-    answers, lines = [BenchError("no runs found\nmore"), "1 page"], []
+    answers = [BenchError("no runs found\nmore"), "1 page"]
 
     def build():
         answer = answers.pop(0)
@@ -61,7 +62,8 @@ def test_what_fails_is_one_line_and_the_next_change_is_waited_for(pauses, tmp_pa
             raise answer
         return answer
 
-    watch.watch([tmp_path], build, say=lines.append)
+    watch.watch([tmp_path], build)
+    lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" ")[2] for line in lines[:2]] == ["no runs found", "1 page"]
 
 
@@ -69,14 +71,13 @@ def test_after_a_long_build_it_rests_as_long(pauses, tmp_path, monkeypatch):
     lengths, _ = pauses
     clock = iter([10.0, 25.0])
     monkeypatch.setattr(watch.time, "monotonic", lambda: next(clock))
-    watch.watch([tmp_path], lambda: "done", every=3.0, say=lambda _: None)
+    watch.watch([tmp_path], lambda: "done", every=3.0)
     assert lengths == [15.0]
 
 
-def test_ctrl_c_during_a_build_ends_it_too(tmp_path):
+def test_ctrl_c_during_a_build_ends_it_too(tmp_path, capsys):
     def build():
         raise KeyboardInterrupt
 
-    lines = []
-    assert watch.watch([tmp_path], build, say=lines.append) == 0
-    assert lines == ["no longer watching"]
+    assert watch.watch([tmp_path], build) == 0
+    assert capsys.readouterr().out == "no longer watching\n"

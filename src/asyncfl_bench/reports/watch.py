@@ -10,17 +10,11 @@ from pathlib import Path
 from ..errors import BenchError
 from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
-EVERY_SECONDS = 3.0
+SECONDS = 3.0
 _FILES = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME)
 
 
-def watch(
-    places: Iterable[Path],
-    build: Callable[[], str],
-    own: Path | None = None,
-    every: float = EVERY_SECONDS,
-    say: Callable[[str], None] = print,
-) -> int:
+def watch(places: Iterable[Path], build: Callable[[], str], own: Path | None = None, every: float = SECONDS) -> int:
     """Calls ``build`` at once and whenever a run or archive at or below ``places`` has changed, until Ctrl-C.
 
     build  writes everything and returns what it did in a few words; of its BenchErrors one line is shown, and the next
@@ -40,10 +34,10 @@ def watch(
                 except BenchError as error:
                     text = str(error).partition("\n")[0]
                 pause = max(every, time.monotonic() - begin)
-                say(f"{time.strftime('%H:%M:%S')} {text}")
+                print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
             time.sleep(pause)
     except KeyboardInterrupt:
-        say("no longer watching")
+        print("no longer watching")
         return 0
 
 
