@@ -134,8 +134,7 @@ class Curves:
             panels = [self._panel(page, metric, str(cell), log) for cell in cells.index]
             if not any(len(line.x) for panel in panels for line in panel.lines):
                 continue
-            top = 100.0 if style.is_percent(metric) else None
-            figure = line_panels(panels, x_label, y_label, columns=self.columns, top=top, x_log=log)
+            figure = line_panels(panels, x_label, y_label, columns=self.columns, x_log=log)
             end = f"{self.split.rpartition('.')[2]}{shown(value)}".replace(".", "_") if self.split else self.axis
             name = f"{metric.rpartition('/')[2] if self.metric else 'curves'}_{end}"
             where = f", {style.setting(self.split, shown(value))}" if self.split else ""
@@ -158,7 +157,8 @@ class Curves:
                     x, y = curve["x"].to_numpy(float), curve["y"].to_numpy(float)
                     lines.append(Line(f"{series}, published", page.styles[series], x, y, dotted=True))
         rest = [key for key in page.keys if key != self.split]
-        return Panel(style.cell_label(rest, [shown(keys[key]) for key in rest]), lines)
+        title = style.cell_label(rest, [shown(keys[key]) for key in rest])
+        return Panel(title, lines, top=100.0 if style.is_percent(metric) else None)
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Against:
-    """Measures against a numeric key of the cells: a panel per measure and value of the other keys; published dotted."""
+    """Measures against a numeric key of the cells: a panel per measure and value of the others; published dotted."""
 
     key: str
     shown: tuple[Measure, ...]
@@ -251,9 +251,11 @@ class Against:
     def __call__(self, page: Page) -> list[Part]:
         panels = []
         for title, cells in _other_keys(page, self.key):
-            panels += [Panel(title, self._lines(page, measure, cells), measure.label(page)) for measure in self.shown]
+            for measure in self.shown:
+                top = 100.0 if measure.of_metric and style.is_percent(page.metric) else None
+                panels.append(Panel(title, self._lines(page, measure, cells), measure.label(page), top))
         label = style.key_label(self.key, page.cells[self.key])
-        figure = line_panels(panels, label, "", top=100.0 if style.is_percent(page.metric) else None)
+        figure = line_panels(panels, label, "")
         name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])
         what = " and ".join(measure.label(page) for measure in self.shown)
         return [Picture(name, figure, f"{what} against {label}, mean and deviation over seeds")]
@@ -329,7 +331,7 @@ class Reference:
         columns = {"by": data["by"], "cell": data["cell"]}
         columns |= _tested(page, data, self.shown, "series", "other", f"{self.reference} minus it")
         table = Table("against_one", pd.DataFrame(columns), page.with_keys(data), 3)
-        return [f"## {self.reference.capitalize()} against each other one", table]
+        return [f"## Each other series against: {self.reference}", table]
 
 
 @dataclass(frozen=True)

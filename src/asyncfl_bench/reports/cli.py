@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 FORMATS = ("png", "pdf", "svg", "tex")
 AXES = ("iteration", "uploads", "virtual_time")
 _REFRESH_SECONDS = 5
-_DESCRIPTION = """Writes a page: README.md with tables and figures, a CSV of every table, the runs as an archive.
-
-NAME is a page (ace/figure2), all pages of a paper (ace), 'all', or folders of runs and archives (*.parquet) of your own.
-Runs that differ in more than their seed are never averaged: what differs becomes a line or a panel."""
+_DESCRIPTION = """Writes a page: README.md with tables and figures, a CSV of every table, its runs as an archive. NAME 
+is a page (ace/figure2), all pages of a paper (ace), 'all', or folders of runs and archives (*.parquet) of your own, of
+which those that differ in more than their seed are never averaged: what differs becomes a line or a panel."""
 
 
 class _UsageError(BenchError):
@@ -126,8 +125,8 @@ def _free_page(given: argparse.Namespace) -> int:
         runs, ", ".join(given.names), given.panels, given.compare, where, given.axis, given.metric, given.series
     )
     _write(page, out, given, archive=False)
-    table = next(part for part in page.parts if isinstance(part, Table))
-    print(f"{markdown(table.shown, table.words)}\n\nwritten: {out / 'README.md'}")
+    tables = [(part.shown, part.words) for part in page.parts if isinstance(part, Table) and part.shown is not None]
+    print(f"{markdown(*tables[0])}\n\nwritten: {out / 'README.md'}")
     return 0
 
 
@@ -215,16 +214,11 @@ def _check_choices(wanted: dict[str, str]) -> None:
 
 def _combinations(runs: pd.DataFrame, spec: PageSpec, wanted: dict[str, str]) -> list[tuple[str, str, str]]:
     """Profile, scale and length of all runs of the sweep, and of those that share runs with it."""
-    if "sweep" not in runs:
-        return []
-    same = runs[runs["sweep"].isin((spec.sweep, *spec.shares_runs_with))]
-    keys = [same[key] if key in same else ["standard"] * len(same) for key in ("profile", "scale", "length")]
-    found = sorted({tuple(map(str, one)) for one in zip(*keys, strict=True)})
-    return [
-        one
-        for one in found
-        if all(dict(zip(("profile", "scale", "length"), one, strict=True))[k] == v for k, v in wanted.items())
-    ]
+    same = runs[runs["sweep"].isin((spec.sweep, *spec.shares_runs_with))] if "sweep" in runs else runs[:0]
+    chosen = same.reindex(columns=["profile", "scale", "length"]).fillna("standard")
+    for key, value in wanted.items():
+        chosen = chosen[chosen[key] == value]
+    return sorted(chosen.drop_duplicates().itertuples(index=False, name=None))
 
 
 if __name__ == "__main__":

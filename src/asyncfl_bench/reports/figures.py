@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,11 +41,13 @@ class Line:
 
 @dataclass
 class Panel:
-    """One pair of axes. y_label: its own, where panels differ. names: of the places 0, 1, … of a categorical x axis."""
+    """One pair of axes. y_label: its own, where panels differ. top: of axis and bands, 100 for percent.
+    names: of the places 0, 1, … of a categorical x axis."""
 
     title: str
     lines: list[Line]
     y_label: str = ""
+    top: float | None = None
     names: Sequence[str] = field(default_factory=tuple)
 
 
@@ -76,20 +78,18 @@ def line_panels(
     y_label: str,
     *,
     columns: int = 2,
-    top: float | None = None,
     x_log: bool | float | None = None,
     y_log: bool = False,
     zero: bool = False,
 ) -> Figure:
     """Panels in rows of ``columns``, one legend below all of them. Lines without a point and empty panels are left out.
 
-    top    no axis and no band goes beyond it: 100 for percent
     x_log  None: where lines end far apart; 2: to that base
     zero   a thin line at 0
     """
-    panels = [Panel(p.title, [line for line in p.lines if len(line.x)], p.y_label, p.names) for p in panels]
+    panels = [replace(panel, lines=[line for line in panel.lines if len(line.x)]) for panel in panels]
     panels = [panel for panel in panels if panel.lines]
-    columns = max(1, min(columns, len(panels)))
+    columns = 3 if len(panels) == 3 else max(1, min(columns, len(panels)))
     rows = math.ceil(len(panels) / columns)
     lines = [line for panel in panels for line in panel.lines]
     legend = {(line.label, line.dotted): line for line in lines}
@@ -104,7 +104,7 @@ def line_panels(
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
-        _draw(axes, panel, top, bool(x_log))
+        _draw(axes, panel, bool(x_log))
         if x_log and not panel.names:
             axes.set_xscale("log", base=10 if x_log is True else x_log)
         if y_log:
@@ -119,7 +119,7 @@ def line_panels(
     if not y_log:
         for place, panel in enumerate(panels if own_y else panels[:1]):
             axes = grid.flat[place]
-            axes.set_ylim(*_limits(panel.lines if own_y else lines, axes.get_ylim(), top))
+            axes.set_ylim(*_limits(panel.lines if own_y else lines, axes.get_ylim(), panel.top))
     _legend(figure, list(legend.values()), across)
     return figure
 
@@ -127,21 +127,22 @@ def line_panels(
 def _across(labels: Sequence[str], width: float) -> int:
     """How many columns of a legend, filled column by column, are at most ``width`` inches wide."""
     for columns in range(len(labels), 1, -1):
-        rows = math.ceil(len(labels) / columns)
-        widest = [max(map(len, labels[at : at + rows])) for at in range(0, len(labels), rows)]
+        widest = [max(map(len, part)) for part in np.array_split(np.array(labels, dtype=object), columns)]
         if sum(0.8 + 0.072 * letters for letters in widest) <= width:
             return columns
     return 1
 
 
-def _draw(axes: Axes, panel: Panel, top: float | None, x_log: bool) -> None:
+def _draw(axes: Axes, panel: Panel, x_log: bool) -> None:
     places = sorted({float(x) for line in panel.lines if line.points for x in line.x})
     gap = min(np.diff(places), default=1.0)
     with_points = [line for line in panel.lines if line.points]
     for order, line in enumerate(panel.lines):
         style, keep = line.style, line.x > 0 if x_log and not panel.names else np.full(len(line.x), True)
         x, y = line.x[keep], line.y[keep]
-        low, high = (None if edge is None else np.minimum(edge[keep], top or np.inf) for edge in (line.low, line.high))
+        low, high = (
+            None if edge is None else np.minimum(edge[keep], panel.top or np.inf) for edge in (line.low, line.high)
+        )
         if line.dotted:
             axes.plot(x, y, color=style.colour, linestyle=":", linewidth=1.3)
             continue

@@ -23,7 +23,6 @@ from .write import Part, Table
 
 AXES = tuple(style.AXES)
 _NAMED = 20  # runs that are missing or left out and named one by one
-_TIMED = ("best", "time_to_90", "time_to_target")
 
 
 class NoRuns(BenchError):
@@ -35,7 +34,7 @@ class Measure:
     """One number a run.
 
     kind   ``equal``: the metric at the largest budget of ``axis`` that all runs of a cell have spent · ``final`` ·
-           ``best`` · ``time_to_90``: when it first has 90 % of its own best · ``time_to_target``: the same of the lowest
+           ``best`` · ``time_to_90``: when it first has 90 % of its own best; ``time_to_target``: of the lowest
            mean best of its cell · ``unsteadiness`` · ``uploads`` that arrived. The last five count within the page's
            limit of time. · any other: a measure of claims, or a column of ``load_runs``
     """
@@ -124,6 +123,7 @@ class Page:
     max_series: int = 12
     choices: pd.DataFrame = field(default_factory=pd.DataFrame)
     measured: pd.DataFrame = field(default_factory=pd.DataFrame)
+    notes: list[str] = field(default_factory=list)  # sentences that a terminal shows too
     parts: list[Part] = field(default_factory=list)
     claims: list[claims.Verdict] = field(default_factory=list)
 
@@ -165,12 +165,6 @@ class Page:
         best = means.sort_values(ascending=style.lower_is_better(self.metric)).index[: self.max_series]
         return self.series if len(self.series) <= self.max_series else [one for one in self.series if one in best]
 
-    @property
-    def notes(self) -> list[str]:
-        """What a reader of the figures must know: series left out of them."""
-        others = ", ".join(series for series in self.series if series not in self.drawn)
-        return [f"Figures show the {len(self.drawn)} best series; left out of them: {others}."] if others else []
-
     def axis_label(self, axis: str) -> str:
         ticks = "clock" in self.runs and set(self.runs["clock"]) == {"ticks"}
         return style.axis_label(axis, ["ticks"] if ticks else [*self.runs.get("delay.unit", ())])
@@ -185,17 +179,15 @@ class Page:
         return 0 if measure.kind.endswith(("uploads", "iterations")) else 1
 
     @functools.cached_property
-    def limits(self) -> list[tuple[float, pd.DataFrame]]:
-        """Limits of time, each with the points of the runs of one protocol (cell key ``paper``) that it is for."""
+    def limits(self) -> pd.Series:
+        """Run -> limit of time: the page's, or the earliest end among the runs of its protocol (cell key ``paper``)."""
         if "paper" not in self.keys:
-            return [(self.spec.limit, self.points)]
+            return pd.Series(self.spec.limit, index=self.runs.index)
         limits = measures.common_limit(self.placed, self.points, "paper", self.spec.limit)
-        protocol = self.points["run"].map(self.runs["paper"])
-        return [(float(limit), self.points[protocol == name]) for name, limit in limits.items()]
+        return self.runs["paper"].map(limits).astype(float)
 
     def limit_of(self, cell: str) -> float:
-        runs = set(self.runs.index[self.runs["cell"] == cell])
-        return next((limit for limit, points in self.limits if runs & set(points["run"])), math.inf)
+        return float(self.limits[self.runs["cell"] == cell].min())
 
     def values(self, measure: Measure) -> pd.DataFrame:
         """A row a run: run, series, cell, its keys, seed, value; with ``equal`` also budget, end and evaluations."""
@@ -289,9 +281,10 @@ def build(
 
 def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
     """Fills in ``parts``: heading, sentences, blocks, chosen steps, claims, runs and origin."""
-    page.parts = [f"# {page.title}", *header, *page.notes]
-    for block in page.spec.blocks:
-        page.parts += block(page)
+    parts = [part for block in page.spec.blocks for part in block(page)]
+    if "drawn" in vars(page) and (others := [series for series in page.series if series not in page.drawn]):
+        page.notes.append(f"Figures show the {len(page.drawn)} best series; left out of them: {'; '.join(others)}.")
+    page.parts = [f"# {page.title}", *header, *page.notes, *parts]
     table = claims.table_of(page.claims)
     if len(table):
         bold = table.assign(verdict=[f"**{verdict}**" for verdict in table["verdict"]])
@@ -318,11 +311,13 @@ def with_spread(values: Iterable[float], decimals: int = 2) -> str:
 
 
 def _of_interest(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
-    """Runs made for the sweep with this profile, scale and length, and those of other sweeps that it lists too."""
+    """Runs made for the sweep with this profile, scale and length, and of other sweeps those that only they have."""
     own = pd.Series(True, index=runs.index)
     for key in ("sweep", "profile", "scale", "length"):
         own &= runs[key] == getattr(grid, key) if key in runs else True
-    return runs[own | runs["experiment"].isin(grid.jobs["experiment"])]
+    others = runs[~own & runs["experiment"].isin(grid.jobs["experiment"]) & (runs["status"] == "ok")]
+    others = others[~others["identity"].isin(runs["identity"][own & (runs["status"] == "ok")])]
+    return runs[own | runs.index.isin(others.drop_duplicates("identity").index)]
 
 
 def _values(page: Page, measure: Measure) -> pd.DataFrame:
@@ -331,26 +326,17 @@ def _values(page: Page, measure: Measure) -> pd.DataFrame:
     if kind == "equal":
         return measures.at_equal_budget(page.placed, points, measure.axis, metric).reset_index()
     table = runs[["series", "cell", *page.keys, "seed"]].copy()
-    best = pd.Series(dtype=float)
-    if kind in _TIMED:
-        best = pd.concat([measures.best(of, metric, limit=limit) for limit, of in page.limits])
+    early = points[points["virtual_time"] <= points["run"].map(page.limits)]
     if kind == "final":
         table["value"] = measures.final(points, metric)
     elif kind == "best":
-        table["value"] = best
-    elif kind in _TIMED:
-        target = 0.9 * best
-        if kind == "time_to_target":
-            means = best.groupby([runs["series"], runs["cell"]]).mean()
-            target = 0.9 * runs["cell"].map(means.groupby("cell").min())
-        times = [measures.time_to(of, target, metric=metric, limit=limit) for limit, of in page.limits]
-        table["value"] = pd.concat(times)
-    elif kind == "unsteadiness":
-        table["value"] = pd.concat([measures.unsteadiness(of, limit) for limit, of in page.limits])
+        table["value"] = measures.best(early, metric)
     elif kind == "uploads":
-        table["value"] = pd.concat([measures.held_at(of, "uploads", limit) for limit, of in page.limits])
+        table["value"] = measures.final(early, "uploads")
     elif kind in claims.MEASURES:
-        table["value"] = values_of(page.placed, points)(kind, measure.axis, None)["value"]
+        table["value"] = values_of(page.placed, points, page.spec.limit)(kind, measure.axis or "virtual_time", None)[
+            "value"
+        ]
     else:
         table["value"] = pd.to_numeric(runs[kind]) if kind in runs else math.nan
     return table.rename_axis("run").reset_index()

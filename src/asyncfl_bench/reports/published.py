@@ -18,7 +18,7 @@ _PAPERS = Path(__file__).parents[1] / "papers"
 
 @cache
 def published(paper: str, name: str) -> pd.DataFrame:
-    """The rows of ``papers/<paper>/published/<name>.csv``, each with a ``source``, and ``series``: what pages call it."""
+    """The rows of ``papers/<paper>/published/<name>.csv``; each has a source. Adds ``series``: what pages call it."""
     table = pd.read_csv(_PAPERS / paper / "published" / f"{name}.csv")
     if "algorithm" in table:
         weights = table[WEIGHT] if WEIGHT in table else [None] * len(table)
@@ -49,7 +49,7 @@ class Published:
         found = {}
         for measure, (column, spread) in self.columns.items():
             found[measure] = rows[column] - (late if measure.startswith("time") else 0)
-            found[f"{measure}_spread"] = rows[spread] if spread else float("nan")
+            found[f"{measure}_spread"] = rows[spread]
         return pd.DataFrame(found, index=rows.index)
 
     def curves_of(self, paper: str, cell: pd.Series) -> dict[str, pd.DataFrame]:
@@ -61,8 +61,9 @@ class Published:
         return {str(series): of[["x", "y"]] for series, of in rows[rows["x"] >= 0].groupby("series")}
 
     def _startup(self, paper: str, cell: pd.Series) -> float:
-        rows = matching(published(paper, self.startup), cell) if self.startup else []
-        return float(rows["startup_seconds"].iloc[0]) if len(rows) else 0.0
+        if not self.startup:
+            return 0.0
+        return float(matching(published(paper, self.startup), cell)["startup_seconds"].iloc[0])
 
 
 def matching(table: pd.DataFrame, cell: pd.Series) -> pd.DataFrame:

@@ -67,6 +67,7 @@ _STYLES = {
     "FedAsync+Constant": Style("#44AA99", "s", "-."),
     "FedAsync+Hinge": Style("#117733", "D", _LONG),
     "AsyncFedED": Style("#882255", "^"),
+    "adaptive K": Style("#882255", "^"),
     "FedOpt": Style("#88CCEE", "P", "--"),
     "FedDyn": Style("#999933", "X", "-."),
 }
@@ -87,6 +88,8 @@ def setting(key: str, value: object) -> str:
         return f"β = {text.removeprefix(_BETA)}"
     if key == "paper":
         return f"{_PROTOCOLS.get(text.rpartition('/')[2], text)} protocol"
+    if key == "algorithm":
+        return name(text)
     return f"{_KEYS.get(key, key.rpartition('.')[2])} = {text}"
 
 
@@ -98,8 +101,8 @@ def series_label(algorithm: str, variant: Mapping[str, object]) -> str:
 
 
 def cell_label(keys: Sequence[str], cell: Sequence[object]) -> str:
-    """``α = 0.1, β = 5``; empty for no keys."""
-    return ", ".join(setting(key, value) for key, value in zip(keys, cell, strict=True))
+    """``α = 0.1, β = 5``; without those that are not set (``-``)."""
+    return ", ".join(setting(key, value) for key, value in zip(keys, cell, strict=True) if str(value) != "-")
 
 
 def key_label(key: str, values: Iterable[object] = ()) -> str:
@@ -151,27 +154,27 @@ def series_order(label: str) -> tuple:
     """A sort key: algorithms as NAMES lists them, then the others; variants by their numbers."""
     base, _, variant = label.partition(", ")
     place = {one: number for number, one in enumerate(_STYLES)}
-    return (place.get(base, len(place)), base, [natural(part) for part in variant.split(", ")])
+    return (place.get(base, len(place)), natural(base), *(natural(part) for part in variant.split(", ")))
 
 
 def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The style of every series of a page.
 
     An algorithm keeps its own wherever it is drawn; one without an entry gets a colour that follows from its name.
-    Variants of an algorithm: on a page of its own a scale from dark to light, beside others its colour with other
-    markers and dashes.
+    Values of one setting have a scale from dark to light, as have variants where there is one algorithm only; beside
+    other algorithms variants have its colour with other markers and dashes.
     """
-    ordered = sorted(set(labels), key=series_order)
     variants: dict[str, list[str]] = {}
-    for label in ordered:
-        variants.setdefault(label.partition(", ")[0], []).append(label)
-    found = {}
+    for label in sorted(set(labels), key=series_order):
+        variants.setdefault(label.partition(", ")[0].partition(" = ")[0], []).append(label)
+    found: dict[str, Style] = {}
     for base, same in variants.items():
+        own = _STYLES.get(base)
+        scale = len(variants) == 1 or len(same) > len(_DASHES) or own is None
         for place, label in enumerate(same):
-            own = _STYLES.get(base) or _fallback(base)
             if len(same) == 1:
-                found[label] = own
-            elif len(variants) == 1 or len(same) > len(_DASHES):
+                found[label] = own or _fallback(base, {style.colour for style in found.values()})
+            elif scale or own is None:
                 colour = _on_scale(place, len(same))
                 found[label] = Style(colour, _MARKERS[place % len(_MARKERS)], _DASHES[place % 3])
             else:
@@ -179,17 +182,19 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     return found
 
 
-def _fallback(base: str) -> Style:
-    digest = hashlib.sha256(base.encode()).digest()
-    colour, marker, dashes = (kind[digest[i] % len(kind)] for i, kind in enumerate((_SPARE, _MARKERS, _DASHES)))
-    return Style(str(colour), str(marker), dashes)
+def _fallback(base: str, taken: Iterable[str]) -> Style:
+    """Follows from the name; the next colour where another series of the page has it."""
+    first, marker, dashes, *_ = hashlib.sha256(base.encode()).digest()
+    colours = [_SPARE[(first + step) % len(_SPARE)] for step in range(len(_SPARE))]
+    colour = next((one for one in colours if one not in taken), colours[0])
+    return Style(colour, _MARKERS[marker % len(_MARKERS)], _DASHES[dashes % len(_DASHES)])
 
 
 def _on_scale(place: int, count: int) -> str:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    return to_hex(colormaps["viridis"](0.9 * place / max(1, count - 1)))
+    return to_hex(colormaps["viridis"](0.85 * place / max(1, count - 1)))
 
 
 def _is_number(text: str) -> bool:

@@ -42,7 +42,7 @@ PAGES = (
     _page(
         "table1",
         "table 1: noise, bias and delay in the error of a step",
-        "The paper marks in words which term of the mean squared error each method suffers; here the terms are measured.",
+        "The paper marks in words which term of the mean squared error a method suffers; here they are measured.",
         _SKEW_BY_DELAY,
         (ErrorParts(),),
     ),
@@ -81,7 +81,7 @@ PAGES = (
     _page(
         "figure3b",
         "figure 3b: ACED's threshold when clients stop",
-        "The paper varies tau_algo, the iterations a silent client stays active, and finds accuracy flat from 10 to 50.",
+        "The paper varies tau_algo, how long a silent client stays active, and finds accuracy flat from 10 to 50.",
         ("availability.share",),
         (Maps("algorithm.tau_algo", "availability.share"), Cost("availability.share"), *_SHARES),
     ),
@@ -117,7 +117,7 @@ PAGES = (
                 {"server bytes": "summary.state_bytes.server", "client bytes, all": "summary.state_bytes.clients"},
             ),
         ),
-        relabel=lambda run: f"cache of {run['algorithm.cache.precision']}",
+        relabel=lambda run: f"cache = {run['algorithm.cache.precision']}",
     ),
     _page(
         "table_a1",
