@@ -8,7 +8,7 @@ from .executors import SequentialComputer, ThreadsComputer
 
 
 def executor_class(
-    wanted: str, *, device: str, cores: int, perceptron: bool, has_statistics: bool, recurrent: bool = False
+    choice: str, *, device: str, cores: int, perceptron: bool, has_statistics: bool, recurrent: bool = False
 ) -> str:
     """`sequential`, `threads` or `batched` for ``auto``, from the measurements in docs/performance.md.
 
@@ -18,19 +18,19 @@ def executor_class(
     Raises ConfigError for a choice that cannot work.
     """
     if has_statistics:
-        if wanted not in ("auto", "sequential"):
-            raise ConfigError("executor", wanted, "must be sequential or auto with batch normalisation")
+        if choice not in ("auto", "sequential"):
+            raise ConfigError("executor", choice, "must be sequential or auto with batch normalisation")
         return "sequential"
     if recurrent:
         choices = ("sequential", "threads", "auto") if device == "cpu" else ("sequential", "auto")
-        if wanted not in choices:
-            raise ConfigError("executor", wanted, f"must be {' or '.join(choices)} with a recurrent network")
+        if choice not in choices:
+            raise ConfigError("executor", choice, f"must be {' or '.join(choices)} with a recurrent network")
         if device != "cpu":
             return "sequential"
-    if wanted == "threads" and device != "cpu":
-        raise ConfigError("executor", wanted, "must be sequential, batched or auto on a GPU")
-    if wanted != "auto":
-        return wanted
+    if choice == "threads" and device != "cpu":
+        raise ConfigError("executor", choice, "must be sequential, batched or auto on a GPU")
+    if choice != "auto":
+        return choice
     if device != "cpu" or perceptron:
         return "batched"
     return "threads" if cores > 1 else "sequential"
