@@ -48,7 +48,7 @@ bench: $(STAMP) ## updates per second beside a bare PyTorch loop (a quarter of a
 	$(BIN)/python scripts/benchmark.py
 
 peers: $(STAMP) ## FLGo, FLSim and FedLab beside ours (downloads 6 GB into .peers, half an hour on 2 cores)
-	$(BIN)/python scripts/peers.py --environments .peers
+	$(BIN)/python scripts/peers/compare.py --environments .peers
 
 golden: $(STAMP) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py
