@@ -148,7 +148,7 @@ def train(built, module, work: list[tuple[int, int]], synchronize) -> float:
     import torch
     from torch.nn import functional as F
 
-    client = built.executor.local.config
+    client = built.executor.computer.local.config
     x, y = built.task.batch(np.arange(built.task.describe()["train_samples"]))
     partition = [torch.from_numpy(indices).to(x.device) for indices in built.task.partition]
     started = time.perf_counter()

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.algorithms.base import equip
 from asyncfl_bench.clients.versions import ModelVersions
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability import Always, AlwaysConfig
@@ -17,7 +19,7 @@ from asyncfl_bench.simulation.delays import Delay, DelayConfig
 from asyncfl_bench.simulation.engine import BudgetConfig, Simulation
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
-from asyncfl_bench.types import ClientTable, Workload
+from asyncfl_bench.types import ClientTable, Delivery, Workload
 
 
 class QuadraticExecutor:
@@ -37,7 +39,7 @@ class QuadraticExecutor:
         vector_d = self.scale * (self.base_d - self.targets_nd[work.client])
         self.versions.release(work.iteration)
         self.delivered.append(work)
-        return vector_d, torch.zeros(()), self.base_d
+        return Delivery(vector_d, torch.zeros(()), self.base_d)
 
     def discard(self, work):
         self.versions.release(work.iteration)
@@ -66,6 +68,29 @@ class Scripted(Delay):
     def duration(self, work):
         row = self.durations[work.client]
         return float(row[min(work.cycle, len(row) - 1)])
+
+
+class CoinFlips(Asgd):
+    """ASGD that leaves out each upload with probability 1/2, and tells which one it used and how many it left out."""
+
+    decision_columns = ("client", "staleness", "left_out")
+    state_names = ("count", "left_out")
+
+    def start(self, model_d, clients, upload_kind):
+        super().start(model_d, clients, upload_kind)
+        self.count = self.left_out = 0
+        self.used = (-1, 0)
+
+    def receive(self, upload):
+        self.count += 1
+        if self.draws(upload.client, self.count).random() < 0.5:
+            self.left_out += 1
+            return False
+        self.used = (upload.client, upload.staleness)
+        return super().receive(upload)
+
+    def decisions(self):
+        return [(*self.used, self.left_out)]
 
 
 @dataclass
@@ -121,9 +146,9 @@ def simulate(
     """Runs a toy world to the end of its budget. Returns (simulation, recorder, ended_by)."""
     targets = np.random.default_rng(7).normal(size=(n, 3)) if targets is None else np.asarray(targets, dtype=float)
     budget.setdefault("server_iterations", None)
-    recorder = Recorder()
+    recorder, streams = Recorder(), Streams(seed)
     simulation = Simulation(
-        rule=rule,
+        rule=equip(rule, rule.storage, streams),
         model_d=torch.zeros(targets.shape[1], dtype=torch.float64) if start is None else torch.tensor(start),
         clients=ClientTable(np.ones(n, dtype=int) if samples is None else np.asarray(samples)),
         upload_kind=kind,
@@ -135,7 +160,7 @@ def simulate(
         clock=clock,
         concurrency=concurrency or n,
         budget=BudgetConfig(**budget),
-        streams=Streams(seed),
+        streams=streams,
         observers=[recorder, *observers],
     )
     recorder.simulation = simulation

@@ -23,6 +23,7 @@ STREAMS = (
     "augment",  # crops and flips
     "validation",  # which training samples are held back
     "cache",  # stochastic rounding of cached vectors
+    "rule",  # whatever a server rule draws for itself
 )
 
 

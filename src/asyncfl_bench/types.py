@@ -6,13 +6,11 @@ Legend: n clients, d model parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
-
-VectorKind = Literal["gradient", "difference"]
 
 
 @dataclass(slots=True)
@@ -44,6 +42,20 @@ class Work:
     cycle: int = 0
     start: float = 0.0
     lost: bool = False
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What an executor computed for one piece of work; vectors are lent until its next delivery or dispatch.
+
+    vector_d  (d,) the upload: a gradient or a difference
+    loss      mean training loss over the work's mini-batches, 0-d tensor
+    base_d    (d,) the model the work started from, where the executor keeps it (ServerRule.needs_base)
+    """
+
+    vector_d: torch.Tensor
+    loss: torch.Tensor | None = None
+    base_d: torch.Tensor | None = None
 
 
 @dataclass(slots=True)

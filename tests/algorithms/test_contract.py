@@ -8,8 +8,11 @@ import pytest
 import torch
 
 from asyncfl_bench import run
+from asyncfl_bench.algorithms.base import equip
 from asyncfl_bench.config import compose, options
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.storage import Storage
 from asyncfl_bench.types import ClientTable, Upload
 
 N, D = 5, 7
@@ -23,7 +26,8 @@ def built(name, clock="delay=exponential"):
     settings = compose(words)
     if hasattr(settings.parts["algorithm"].config, "buffer_size"):
         settings = compose([*words, "algorithm.buffer_size=3"])
-    return settings.parts["algorithm"].build(), settings.parts["client"].config.upload
+    rule = equip(settings.parts["algorithm"].build(), Storage(), Streams(settings.root.seed))
+    return rule, settings.parts["client"].config.upload
 
 
 def arrivals(count, seed=0):
@@ -85,6 +89,8 @@ def test_a_rule_restored_from_its_state_goes_on_bit_for_bit(name, clock):
     assert first == second
     assert torch.equal(model, other)
     assert rule.stats() == restored.stats()
+    assert rule.decisions() == restored.decisions()
+    assert all(len(row) == len(rule.decision_columns) for row in rule.decisions())
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

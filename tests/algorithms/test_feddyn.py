@@ -11,7 +11,7 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import RandomIdle, ScheduleConfig
-from asyncfl_bench.types import ClientTable, Upload
+from asyncfl_bench.types import ClientTable, Delivery, Upload
 
 N, D = 5, 3
 RNG = np.random.default_rng(3)
@@ -36,7 +36,7 @@ class ExactClients:
         self.versions.release(work.iteration)
         pull_d = self.alpha * self.sums.anchor(k, start_d)
         local_d = (self.curvatures_nd[k] * self.targets_nd[k] + pull_d) / (self.curvatures_nd[k] + self.alpha)
-        return self.sums.message(k, local_d - start_d), torch.zeros(()), None
+        return Delivery(self.sums.message(k, local_d - start_d), torch.zeros(()))
 
 
 class Paper(Observer):

@@ -6,8 +6,9 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.clients.batches import Batches
-from asyncfl_bench.clients.executors import SequentialExecutor
+from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
+from asyncfl_bench.clients.queue import WorkQueue
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.config import compose
 from asyncfl_bench.randomness import Streams
@@ -35,7 +36,8 @@ def digits(*words, n_clients=10):
 
 def executor_of(task, kind="gradient", **config):
     local = LocalTraining(LocalConfig(**config), kind)
-    return SequentialExecutor(task, local, Batches(task.partition, local.config.batch_size, Streams(0)), Streams(0))
+    batches = Batches(task.partition, local.config.batch_size, Streams(0))
+    return WorkQueue(SequentialComputer(task, local, batches, Streams(0)))
 
 
 def test_a_gradient_is_taken_at_the_model_of_its_dispatch_not_of_its_delivery():
@@ -45,12 +47,12 @@ def test_a_gradient_is_taken_at_the_model_of_its_dispatch_not_of_its_delivery():
     executor.dispatch(Work(3, 0, 0, 0, 1), model_d)
     at_dispatch = model_d.clone()
     model_d.add_(torch.randn_like(model_d))
-    vector_d, loss, _ = executor.deliver(Work(3, 0, 0, 0, 1))
+    delivery = executor.deliver(Work(3, 0, 0, 0, 1))
     x, y = task.batch(Batches(task.partition, 10, Streams(0)).of(Work(3, 0, 0, 0, 1))[0])
     expected = torch.empty_like(model_d)
     expected_loss = task.gradient(at_dispatch, x, y, expected)
-    assert torch.equal(vector_d, expected)
-    assert float(loss) == float(expected_loss) == pytest.approx(np.log(10), rel=1e-5)
+    assert torch.equal(delivery.vector_d, expected)
+    assert float(delivery.loss) == float(expected_loss) == pytest.approx(np.log(10), rel=1e-5)
     assert len(executor.versions) == 0
 
 
@@ -61,7 +63,7 @@ def test_a_clients_step_is_smaller_in_each_of_its_pieces_of_work_and_others_keep
     for sequence, (client, count) in enumerate([(3, 0), (3, 1), (3, 2), (4, 0)]):
         work = Work(client, sequence, count, 0, 1)
         executor.dispatch(work, task.flat.initial_d())
-        sent[client, count] = executor.deliver(work)[0].clone()
+        sent[client, count] = executor.deliver(work).vector_d.clone()
     assert torch.equal(sent[3, 1], sent[3, 0] / 2) and torch.equal(sent[3, 2], sent[3, 0] / 4)
     gradient = torch.empty_like(sent[4, 0])
     task.gradient(task.flat.initial_d(), *task.batch(task.partition[4]), gradient)
@@ -76,7 +78,7 @@ def test_the_order_of_computing_changes_no_result():
         executor = executor_of(task, "difference")
         for one in work:
             executor.dispatch(one, task.flat.initial_d())
-        results.append({one.client: executor.deliver(one)[0].clone() for one in order})
+        results.append({one.client: executor.deliver(one).vector_d.clone() for one in order})
     for client in range(5):
         assert torch.equal(results[0][client], results[1][client])
 
@@ -86,8 +88,8 @@ def test_an_empty_client_uploads_zero():
     task.partition[4] = np.array([], dtype=np.int64)
     executor = executor_of(task, "difference")
     executor.dispatch(Work(4, 0, 0, 0, 2), task.flat.initial_d())
-    vector_d, loss, _ = executor.deliver(Work(4, 0, 0, 0, 2))
-    assert vector_d.abs().max() == 0 and loss == 0
+    delivery = executor.deliver(Work(4, 0, 0, 0, 2))
+    assert delivery.vector_d.abs().max() == 0 and delivery.loss == 0
 
 
 def test_versions_are_shared_by_their_holders_and_recycled():
@@ -135,7 +137,7 @@ def test_batch_norm_statistics_move_towards_those_of_delivered_clients(tmp_path)
     words = ("dataset=arrays", f"dataset.path={tmp_path}/noise.npz", "heterogeneity=iid")
     task = digits("model=resnet18", "model.norm=batch", *words, n_clients=4)
     executor = executor_of(task)
-    executor.statistics_rate = 0.25
+    executor.computer.statistics_rate = 0.25
     before = task.flat.statistics().clone()
     work = Work(0, 0, 0, 0, 1)
     executor.dispatch(work, task.flat.initial_d())

@@ -115,7 +115,7 @@ def test_dropped_clients_lose_the_work_they_have_in_flight_and_never_return():
     simulation, recorder, _ = simulate(
         asgd(), n=4, delay=Scripted([[1], [1.1], [1.2], [1.3]]), availability=gone, server_iterations=12
     )
-    dropped = {client for client in range(4) if gone.gone_n[client]}
+    dropped = {client for client in range(4) if gone.departed_n[client]}
     assert len(dropped) == 2
     late = [a.client for a in recorder.arrivals[3:]]
     assert not dropped & set(late)

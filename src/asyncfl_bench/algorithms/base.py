@@ -14,6 +14,7 @@ from ..storage import Storage
 if TYPE_CHECKING:
     import torch
 
+    from ..randomness import Stream, Streams
     from ..types import ClientTable, Upload
 
 STEP_ON = ("auto", "arrival", "tick")  # `auto` is resolved when the run is composed: tick under the tick clock
@@ -37,8 +38,7 @@ class StepConfig(RuleConfig):
 
     eta          server step > 0; null means c * sqrt(n / T)
     c            the factor in that formula, > 0
-    total_steps  T in that formula, server iterations >= 1; null means the budget's, or its uploads / uploads per
-                 iteration
+    total_steps  T in that formula, server iterations >= 1; null: the budget's, or its uploads / uploads per iteration
     """
 
     eta: float | None = None
@@ -67,7 +67,9 @@ class ServerRule:
     averaged         names in ``stats`` whose mean over server iterations says more than the last value
     arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns of their own
     state_names      attributes that make up its state: tensors, numbers, lists
-    storage          what the run offers to a rule that keeps a vector per client; set before ``start``
+    decision_columns names of columns of numbers, a table of its own: see ``decisions``
+    storage, draws   where to keep a vector per client, and random draws of its own, ``draws(client, count)``; set by
+                     ``equip`` before ``start``. Counts of draws are part of its state
     """
 
     Config = RuleConfig
@@ -81,7 +83,9 @@ class ServerRule:
     averaged: tuple[str, ...] = ()
     arrival_facts: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
+    decision_columns: tuple[str, ...] = ()
     storage = Storage()
+    draws: Stream
 
     def __init__(self, config: RuleConfig):
         if isinstance(config, StepConfig) and config.eta is None:
@@ -122,6 +126,13 @@ class ServerRule:
         """Cheap numbers about the last server iteration, by metric name."""
         return {}
 
+    def decisions(self) -> list[tuple]:
+        """What the rule decided in the last server iteration: rows of numbers in the order of ``decision_columns``.
+
+        Asked once after each server iteration and written, behind its number, to rule.parquet (trace=true).
+        """
+        return []
+
     def vectors(self, n: int) -> int:
         """Vectors of d floats the rule keeps on the device: what it costs in memory.
 
@@ -146,6 +157,12 @@ class ServerRule:
                 setattr(self, name, saved)
         for name, part in self.parts().items():
             part.load_state_dict(state[name])
+
+
+def equip(rule: ServerRule, storage: Storage, streams: Streams) -> ServerRule:
+    """Gives a rule what a run offers: every rule that is started was here, those of diagnostics and dry runs too."""
+    rule.storage, rule.draws = storage, streams.rule
+    return rule
 
 
 class RunningSum:

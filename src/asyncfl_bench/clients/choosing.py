@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import ConfigError
-from .batched import BatchedExecutor
-from .executors import SequentialExecutor, ThreadsExecutor
+from .batched import BatchedComputer
+from .executors import SequentialComputer, ThreadsComputer
 
 
 def executor_class(
@@ -36,12 +36,12 @@ def executor_class(
     return "threads" if cores > 1 else "sequential"
 
 
-def make_executor(kind: str, *args, device: str, cores: int, **options):
-    """The executor ``kind`` (see ``executor_class``); ``args`` and ``options`` as for SequentialExecutor."""
+def make_computer(kind: str, *args, device: str, cores: int, **options) -> SequentialComputer:
+    """The computer of the executor ``kind`` (see ``executor_class``); other arguments as for SequentialComputer."""
     if kind == "sequential":
-        return SequentialExecutor(*args, **options)
+        return SequentialComputer(*args, **options)
     if kind == "threads":
-        return ThreadsExecutor(*args, workers=cores, **options)
+        return ThreadsComputer(*args, workers=cores, **options)
     # torch.func keeps one stack of transformations per process: only the written-out formulas may run in threads
     in_threads = device == "cpu" and args[0].flat.perceptron is not None
-    return BatchedExecutor(*args, workers=cores if in_threads else 1, **options)
+    return BatchedComputer(*args, workers=cores if in_threads else 1, **options)

@@ -57,8 +57,8 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
 
     tree  the config as plain containers; it is used up
     """
-    from .resolve import resolve
     from ..simulation.engine import BudgetConfig
+    from .resolve import resolve
 
     tree.pop("hydra", None)
     tree.pop("choices", None)

@@ -45,6 +45,7 @@ NOT_IDENTITY = (
     "executor",
     "output_dir",
     "data_dir",
+    "archive_dir",
     "checkpoint",
     "trace",
     "rerun",
@@ -110,6 +111,7 @@ class RootConfig:
     resume: str | None = None
     output_dir: str = "runs"
     data_dir: str | None = None
+    archive_dir: str = "results"
 
     def __post_init__(self) -> None:
         check(self.seed >= 0, "seed", self.seed, "a whole number >= 0")

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..simulation.observer import Observer
 
 if TYPE_CHECKING:
     import torch
 
+    from ..tracking.rundir import RunDirectory
+    from ..tracking.trace import Trace
     from ..types import Counters
+
+DECISIONS_NAME = "rule.parquet"
 
 
 class Steps(Observer):
@@ -22,7 +28,13 @@ class Steps(Observer):
     def __init__(self, rule, model_d: torch.Tensor):
         self._rule, self._model_d = rule, model_d
         self._before_d = model_d.clone()
+        self._table: Trace | None = None
         self._clear()
+
+    def open(self, directory: RunDirectory) -> None:
+        """From now on what the rule decides is written to a table, if it tells any decisions."""
+        if columns := self._rule.decision_columns:
+            self._table = directory.open_table(DECISIONS_NAME, {"iteration": np.int64} | dict.fromkeys(columns, float))
 
     def _clear(self) -> None:
         self._iterations = 0
@@ -34,6 +46,9 @@ class Steps(Observer):
             for name in self._sums:
                 self._sums[name] += stats[name]
             self._iterations += 1
+        if self._table is not None:
+            for row in self._rule.decisions():
+                self._table.add((counters.iteration, *row))
 
     def metrics(self) -> dict[str, float]:
         """Metrics over the iterations since the last call."""
@@ -45,8 +60,11 @@ class Steps(Observer):
         return row
 
     def state_dict(self) -> dict:
-        return {"before_d": self._before_d, "iterations": self._iterations, "sums": dict(self._sums)}
+        state = {"before_d": self._before_d, "iterations": self._iterations, "sums": dict(self._sums)}
+        return state | ({"table": self._table.state_dict()} if self._table is not None else {})
 
     def load_state_dict(self, state: dict) -> None:
         self._before_d.copy_(state["before_d"])
         self._iterations, self._sums = state["iterations"], dict(state["sums"])
+        if self._table is not None:
+            self._table.load_state_dict(state["table"])

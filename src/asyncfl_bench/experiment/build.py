@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..algorithms.base import ServerRule, equip
 from ..algorithms.caches import CacheConfig
 from ..clients.batches import Batches
-from ..clients.choosing import executor_class, make_executor
-from ..clients.executors import SequentialExecutor
+from ..clients.choosing import executor_class, make_computer
+from ..clients.executors import SequentialComputer
+from ..clients.queue import WorkQueue
 from ..clients.versions import ClientMemories, ClientSums
-from ..config import Part, Settings
+from ..config import Settings
 from ..errors import BenchError
 from ..randomness import Streams
 from ..simulation.engine import Executor, Simulation
@@ -21,10 +23,9 @@ from ..simulation.fleet import check_same_clients
 from ..storage import Storage, bytes_of
 from ..tasks.task import Task, build_task
 from . import machine, memory
-from .dry_run import NullExecutor, most_in_use
+from .dry_run import NullComputer, most_in_use
 
 if TYPE_CHECKING:
-    from ..algorithms.base import ServerRule
     from ..diagnostics.base import Diagnostics
 
 
@@ -42,7 +43,7 @@ class Components:
     task: Task
     model_d: torch.Tensor
     rule: ServerRule
-    executor: SequentialExecutor
+    executor: WorkQueue
     executor_kind: str
     needs: memory.Needs
     simulation: Simulation
@@ -96,19 +97,21 @@ def build_run(settings: Settings) -> Components:
     machine.reset_peak_memory(device)
 
     storage = Storage(flat.lengths, streams.cache, settings.directory)
-    rule = _rule(settings.parts["algorithm"], storage)
-    executor = _executor(settings, kind, task, rule, streams, device, cores)
+    rule = equip(settings.parts["algorithm"].build(), storage, streams)
     diagnostics = settings.parts["diagnostics"].build()
-    vectors = _vectors(settings, task, rule, executor, diagnostics, streams)
+    computer = _computer(settings, kind, task, streams, device, cores)
+    vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
     memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
     model_d = flat.initial_d()
+    memories = None
     if rule.clients_keep:
         assert vectors.cache is not None
         kind_of_memory = ClientMemories if rule.clients_keep == "previous" else ClientSums
-        executor.memories = kind_of_memory(root.n_clients, model_d, vectors.cache.place, storage)
+        memories = kind_of_memory(root.n_clients, model_d, vectors.cache.place, storage)
+    executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs_base)
     simulation = _simulation(settings, rule, model_d, task, executor, streams)
     diagnostics.start(
-        shadow=_rule(settings.parts["algorithm"], storage),
+        shadow=equip(settings.parts["algorithm"].build(), storage, streams),
         model_d=model_d,
         task=task,
         client=settings.parts["client"].config,
@@ -137,19 +140,12 @@ def _task(settings: Settings, streams: Streams, device: str) -> Task:
         raise BenchError(f"the data set and the model could not be built: {reason[:200]}") from error
 
 
-def _rule(algorithm: Part, storage: Storage) -> ServerRule:
-    """A server rule with what the run offers it."""
-    rule = algorithm.build()
-    rule.storage = storage
-    return rule
-
-
-def _executor(
-    settings: Settings, kind: str, task: Task, rule: ServerRule, streams: Streams, device: str, cores: int
-) -> SequentialExecutor:
+def _computer(
+    settings: Settings, kind: str, task: Task, streams: Streams, device: str, cores: int
+) -> SequentialComputer:
     parts = settings.parts
     client = parts["client"].config
-    return make_executor(
+    return make_computer(
         kind,
         task,
         parts["client"].build(client.upload),
@@ -158,7 +154,6 @@ def _executor(
         device=device,
         cores=cores,
         augment=client.augment,
-        keeps_base=rule.needs_base,
         statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
     )
 
@@ -167,7 +162,7 @@ def _vectors(
     settings: Settings,
     task: Task,
     rule: ServerRule,
-    executor: SequentialExecutor,
+    computer: SequentialComputer,
     diagnostics: Diagnostics,
     streams: Streams,
 ) -> memory.Vectors:
@@ -176,9 +171,9 @@ def _vectors(
     concurrency, n = settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
     cache: CacheConfig | None = getattr(algorithm, "cache", None)
-    versions, uploads = concurrency, 3 * executor.together
+    versions, uploads = concurrency, 3 * computer.together
     if memory.worth_a_dry_run(concurrency, flat.d):
-        versions, uploads = most_in_use(*dry_run(settings, task, executor, streams), settings)
+        versions, uploads = most_in_use(*dry_run(settings, task, computer, streams), n, concurrency)
     measuring = diagnostics.vectors(rule, n, concurrency)
     one_step = client.one_step and not hasattr(algorithm, "k_initial")  # else K may grow
     return memory.Vectors(
@@ -190,20 +185,20 @@ def _vectors(
         chosen=cache is not None,
         versions=versions,
         # the model, as it is, as it was at first and as it was last logged
-        computing=uploads + executor.vectors(1 if one_step else 2) + 3 + measuring,
+        computing=uploads + computer.vectors(1 if one_step else 2) + 3 + measuring,
     )
 
 
 def dry_run(
-    settings: Settings, task: Task, executor: SequentialExecutor, streams: Streams
-) -> tuple[Simulation, NullExecutor]:
+    settings: Settings, task: Task, computer: SequentialComputer, streams: Streams
+) -> tuple[Simulation, WorkQueue]:
     """The simulation of the run with a model of one parameter and no cache of any size, and its executor."""
     algorithm = settings.parts["algorithm"]
     if (cache := getattr(algorithm.config, "cache", None)) is not None:
         algorithm = dataclasses.replace(algorithm, config=dataclasses.replace(algorithm.config, cache=type(cache)()))
-    null = NullExecutor(executor)
-    rule = _rule(algorithm, Storage(rounding=streams.cache))
-    return _simulation(settings, rule, torch.zeros(1), task, null, streams), null
+    rule = equip(algorithm.build(), Storage(rounding=streams.cache), streams)
+    queue = WorkQueue(NullComputer(computer), keeps_base=rule.needs_base)
+    return _simulation(settings, rule, torch.zeros(1), task, queue, streams), queue
 
 
 def _simulation(

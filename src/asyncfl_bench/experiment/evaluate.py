@@ -65,6 +65,8 @@ class Evaluations(Observer):
         self.trace = directory.open_trace(components.rule.arrival_facts) if settings.root.trace else None
         self.arrivals = Arrivals(settings.root.n_clients, self.trace, components.rule)
         self.steps = Steps(components.rule, components.model_d)
+        if settings.root.trace:
+            self.steps.open(directory)
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
         self.seconds = 0.0

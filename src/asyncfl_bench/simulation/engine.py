@@ -14,10 +14,8 @@ from typing import Protocol
 
 from ..errors import BenchError, check
 from ..randomness import Streams
-from ..types import ClientTable, Counters, Upload, Work, Workload
+from ..types import ClientTable, Counters, Delivery, Upload, Work, Workload
 from .observer import Observer
-
-CLOCKS = ("ticks", "time")
 
 
 @dataclass
@@ -45,12 +43,12 @@ class BudgetConfig:
 
 
 class Executor(Protocol):
-    """Computes work. The engine hands it every dispatch whose upload will arrive, and later asks once for (vector_d,
-    loss, the model it started from or None), or discards it when the client has left meanwhile."""
+    """Computes work. The engine gives it every dispatch whose upload will arrive, and later asks once for what was
+    computed, or discards the work when its client has left meanwhile."""
 
     def dispatch(self, work: Work, model_d) -> None: ...
 
-    def deliver(self, work: Work) -> tuple: ...
+    def deliver(self, work: Work) -> Delivery: ...
 
     def discard(self, work: Work) -> None: ...
 
@@ -243,18 +241,18 @@ class Simulation:
     def _receive(self, work: Work, tick_after: bool, round_after: bool, frees_slot: bool) -> bool:
         """Hands one finished piece of work to the rule. True when the global model changed."""
         counters = self.counters
-        vector_d, loss, base_d = self.executor.deliver(work)
+        delivery = self.executor.deliver(work)
         upload = Upload(
             client=work.client,
-            vector_d=vector_d,
+            vector_d=delivery.vector_d,
             base_iteration=work.iteration,
             staleness=counters.iteration - work.iteration,
             samples=self._samples_n[work.client],
             local_steps=work.local_steps,
-            loss=loss,
+            loss=delivery.loss,
             k=work.k,
             delay=counters.virtual_time - work.start,
-            base_d=base_d,
+            base_d=delivery.base_d,
         )
         changed = self._moved(self.rule.receive(upload))
         for observer in self.observers:
