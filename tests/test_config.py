@@ -10,7 +10,8 @@ import yaml
 from asyncfl_bench.config import PARTS, compose, options
 from asyncfl_bench.config.choices import group_directory, groups
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.sweep.jobs import asks_for_multirun, plan
+from asyncfl_bench.sweep.grid import jobs_of
+from asyncfl_bench.sweep.jobs import asks_for_multirun, plan, sweep_grids
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
@@ -22,21 +23,35 @@ def needed(group, name):
     return words.get((group, name), [])
 
 
-@pytest.mark.parametrize(("group", "name"), EVERY_YAML)
+EVERY_CHOICE = [pair for pair in EVERY_YAML if pair[0] != "sweep"]
+
+
+@pytest.mark.parametrize(("group", "name"), EVERY_CHOICE)
 def test_every_choice_composes(group, name, tmp_path):
     words = [f"{group}={name}", *needed(group, name)]
     if name in FILES:
         (tmp_path / FILES[name]).write_bytes(b"")
         words.append(f"{group}.path={tmp_path}/{FILES[name]}")
-    if group == "sweep":
-        assert len(plan(words)) > 1 and asks_for_multirun(words)
-        return
     settings = compose(words)
     if group in PARTS:
         assert settings.choices[group] == name
 
 
-@pytest.mark.parametrize(("group", "name"), [pair for pair in EVERY_YAML if pair[0] != "sweep"])
+@pytest.mark.parametrize("name", options("sweep"))
+def test_the_first_job_of_every_grid_of_a_sweep_composes(name):
+    assert asks_for_multirun([f"sweep={name}"])
+    for grid in sweep_grids([f"sweep={name}"]):
+        assert compose(jobs_of([grid])[0]).choices["sweep"] == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", options("sweep"))
+def test_every_sweep_can_be_planned(name):
+    jobs = plan([f"sweep={name}"])
+    assert len(jobs) > 1 and {job.error for job in jobs} == {None}
+
+
+@pytest.mark.parametrize(("group", "name"), EVERY_CHOICE)
 def test_every_yaml_has_a_description_and_a_comment_for_every_key(group, name):
     text = (group_directory(group) / f"{name}.yaml").read_text().removeprefix("# @package _global_\n")
     lines = text.splitlines()
@@ -64,20 +79,28 @@ def test_every_yaml_lists_exactly_the_settings_of_its_class(group, name):
     assert set(content) - {"_target_", "defaults"} == fields
 
 
-def test_checking_a_config_needs_neither_torch_nor_data():
-    program = """
-import sys
-for name in ("torch", "torchvision", "sklearn", "pandas", "wandb", "matplotlib"):
+@pytest.mark.process
+@pytest.mark.parametrize("composed", ["[]", pytest.param("EVERY_CHOICE", marks=pytest.mark.slow)])
+def test_checking_a_config_needs_neither_torch_nor_data(composed):
+    program = f"""
+import importlib, pathlib, sys
+for name in ("torch", "torchvision", "sklearn", "pandas", "wandb", "matplotlib", "datasets", "filelock"):
     sys.modules[name] = None  # importing it now fails
+import yaml
 from asyncfl_bench import config
-for group in config.PARTS:
-    for choice in config.options(group):
-        words = [f"{group}={choice}"]
-        if choice in ("arrays", "trace"):
-            path = {"arrays": "own.npz", "trace": "own.csv"}[choice]
-            open(path, "w").close()
-            words.append(f"{group}.path={path}")
-        config.compose(words)
+from asyncfl_bench.config.choices import group_directory
+EVERY_CHOICE = [(group, name) for group in config.PARTS for name in config.options(group)]
+for group, name in EVERY_CHOICE:
+    content = yaml.safe_load((group_directory(group) / f"{{name}}.yaml").read_text())
+    module, _, target = content.get(group, content)["_target_"].rpartition(".")
+    getattr(importlib.import_module(module), target).Config
+files = {FILES!r}
+config.compose([])
+for group, name in {composed}:
+    if name in files:
+        pathlib.Path(files[name]).touch()
+    config.compose([f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
+del sys.modules["filelock"]  # a sweep needs it
 import asyncfl_bench.cli, asyncfl_bench.simulation.engine, asyncfl_bench.reports.cli
 asyncfl_bench.cli.help_text()
 print("fine")

@@ -23,17 +23,17 @@ LONG = [*SWEEP, "budget.server_iterations=1000000", "evaluation.every=500", "see
 
 
 @pytest.fixture
-def afl_run():
+def start():
     """Starts the command; what is left of it and of its jobs ends with the test."""
     started = []
 
-    def start(*words):
+    def call(*words):
         command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, **pipes, start_new_session=True))
         return started[-1]
 
-    yield start
+    yield call
     for process in started:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -83,10 +83,11 @@ def test_the_slurm_preset_asks_for_a_gpu_memory_time_and_requeueing():
     assert preset["max_num_timeout"] > 0 and preset["signal_delay_s"] < 60 * preset["timeout_min"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("launcher", ["cores", "slurm_local"])
-def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path, afl_run):
+def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path, start):
     words = [*SWEEP, "algorithm=fedbuff", "client.lr=1e38,0.05", f"hydra/launcher={launcher}"]
-    sweep = afl_run(*words)
+    sweep = start(*words)
     out, err = sweep.communicate(timeout=200)
     assert sweep.returncode == 1, err
     assert {one["exit_status"] for one in summaries(tmp_path)} == {"ok", "diverged"}
@@ -94,8 +95,9 @@ def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path,
     assert all(one["threads"] == 1 for one in summaries(tmp_path))
 
 
-def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(tmp_path, afl_run):
-    sweep = afl_run(*LONG, "hydra/launcher=slurm_local")
+@pytest.mark.process
+def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(tmp_path, start):
+    sweep = start(*LONG, "hydra/launcher=slurm_local")
     metrics = metrics_of_the_run(tmp_path, lines=3)
     job = next((tmp_path / "runs/.submitit").glob("[0-9]*")).name
     process = subprocess.run(["pgrep", "-P", job], capture_output=True, text=True, check=True).stdout
@@ -116,8 +118,9 @@ def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(
     assert not (metrics.parent / ".lock").exists(), "the job outlived the command"
 
 
-def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_path, afl_run):
-    sweep = afl_run(*LONG, "seed=0,1,2,3,4,5,6,7,8,9", "hydra/launcher=cores", "hydra.launcher.n_jobs=2")
+@pytest.mark.process
+def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_path, start):
+    sweep = start(*LONG, "seed=0,1,2,3,4,5,6,7,8,9", "hydra/launcher=cores", "hydra.launcher.n_jobs=2")
     metrics_of_the_run(tmp_path, lines=2)
     sweep.terminate()
     _, err = sweep.communicate(timeout=100)

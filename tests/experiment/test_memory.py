@@ -99,6 +99,7 @@ def test_a_dry_run_holds_what_the_run_will_hold(executor):
     built.executor.close()
 
 
+@pytest.mark.process
 def test_the_memory_a_run_takes_is_what_was_estimated(tmp_path):
     compare = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "memory.py"))["compare"]
     words = ["model=mlp", "model.hidden=[2000]", "n_clients=60", "delay=exponential", "budget.server_iterations=70"]

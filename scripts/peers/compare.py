@@ -1,14 +1,14 @@
 """The same work with other simulators beside ours: client updates per second, each beside a bare PyTorch loop.
 
-    python scripts/peers.py --environments ~/peers              install them there, then measure all
-    python scripts/peers.py W3a --python flgo=/venv/bin/python  one workload, ours and FLGo in an environment of yours
-    python scripts/peers.py --environments ~/peers --out results.md
+    python scripts/peers/compare.py --environments ~/peers              install them there, then measure all
+    python scripts/peers/compare.py W3a --python flgo=/venv/bin/python  one workload, FLGo in an environment of yours
+    python scripts/peers/compare.py --environments ~/peers --out results.md
 
 Every simulator runs in a process of its own with one torch thread and takes turns there with a bare loop of the same
 network and batch size, which runs before and after each turn; ratio: simulator / bare loop, the median over the
 repeats, so above 1 the simulator is faster. Evaluation and logging are off. All train our own network on the same
 random images, one local step per client update. What each peer really does is in the table and at the top of
-`scripts/peers/<name>_peer.py`. A peer that cannot be installed or does not run is a row with the reason.
+`<name>_peer.py`. A peer that cannot be installed or does not run is a row with the reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE / "peers"), str(HERE)]
+SCRIPTS = HERE.parent
+sys.path[:0] = [str(HERE), str(SCRIPTS)]
 
 import benchmark  # noqa: E402
 from workloads import WORKLOADS  # noqa: E402
@@ -68,16 +69,16 @@ def installed(folder: Path, peer: str) -> str:
 
 
 def measured(peer: str, python: str, name: str, data: Path, repeats: int) -> dict:
-    """What the worker found, see ``peers/worker.py``."""
+    """What the worker found, see ``worker.py``."""
     environment = os.environ | {
-        "PYTHONPATH": str(HERE.parent / "src"),  # for the network alone: our package needs no installing there
+        "PYTHONPATH": str(SCRIPTS.parent / "src"),  # for the network alone: our package needs no installing there
         "OMP_NUM_THREADS": "1",
         "TQDM_DISABLE": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
-        words = [python, str(HERE / "peers" / "worker.py"), peer, name, str(data), str(answer)]
+        words = [python, str(HERE / "worker.py"), peer, name, str(data), str(answer)]
         command([*words, "--repeats", str(repeats)], RUN_SECONDS, environment)
         return json.loads(answer.read_text())
 
