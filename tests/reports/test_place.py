@@ -158,7 +158,7 @@ def test_anything_can_be_compared_shown_in_panels_and_chosen(tmp_path):
     runs = load_runs(tmp_path)
     placed = place_freely(runs, compare="heterogeneity.alpha", panels=["algorithm"], where={"delay.beta": "5"})
     assert placed.series_names == ["α = 0.1", "α = 0.3", "α = 1.0"]
-    assert placed.cell_names == ["algorithm = ace", "algorithm = fedbuff"] and len(placed.runs) == 6
+    assert placed.cell_names == ["ACE", "FedBuff"] and len(placed.runs) == 6
     few = place_freely(runs, where={"heterogeneity.alpha": "0.30", "algorithm": "ace"})
     assert len(few.runs) == 1 and few.cells == [] and few.cell_names == [""] and few.left_out.empty
     with pytest.raises(ConfigError, match=r"heterogeneity\.alfa.*heterogeneity\.alpha"):

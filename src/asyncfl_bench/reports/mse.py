@@ -82,7 +82,8 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
 
 
 def _of_run(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
-    row = {column: lines[f"mse/{name}"].mean() for column, name in _MEASURED.items() if f"mse/{name}" in lines}
+    lines = lines.reindex(columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})])
+    row = {column: lines[f"mse/{name}"].mean() for column, name in _MEASURED.items()}
     row["a2_predicted"] = predicted_noise(run, lines)
     for lag in LAGS:
         last = lines.get(f"mse/noise_correlation_{lag}", pd.Series(dtype=float)).dropna()
