@@ -17,7 +17,7 @@ from .errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
     from .experiment import RunResult
-    from .reports.runs import load_points, load_runs
+    from .tracking.runs import load_points, load_runs
 
 __version__ = "0.1.0"
 __all__ = ["BenchError", "ConfigError", "__version__", "load_points", "load_runs", "run"]
@@ -26,7 +26,7 @@ __all__ = ["BenchError", "ConfigError", "__version__", "load_points", "load_runs
 def __getattr__(name: str) -> object:
     """Frames of runs need pandas, which a run does not wait for."""
     if name in ("load_points", "load_runs"):
-        from .reports import runs
+        from .tracking import runs
 
         return getattr(runs, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

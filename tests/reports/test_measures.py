@@ -21,7 +21,7 @@ from asyncfl_bench.reports.measures import (
     unsteadiness,
 )
 from asyncfl_bench.reports.place import Placed, place_freely
-from asyncfl_bench.reports.runs import load_points, load_runs
+from asyncfl_bench.tracking.runs import load_points, load_runs
 
 TIME = [0.0, 2.0, 4.0, 6.0, 8.0]
 ACCURACY = [0.10, 0.70, 0.72, 0.80, 0.95]

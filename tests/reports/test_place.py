@@ -9,7 +9,7 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.reports import place as place_module
 from asyncfl_bench.reports.place import grid_of, place, place_freely
-from asyncfl_bench.reports.runs import load_runs
+from asyncfl_bench.tracking.runs import load_runs
 
 CELLS = ["heterogeneity.alpha", "delay"]
 

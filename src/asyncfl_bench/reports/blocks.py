@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..tracking.runs import shown
 from . import measures as measured
 from . import statistics, style
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
 from .page import AXES, Measure, Page, number, with_spread
 from .published import matching, published
-from .runs import shown
 from .write import Part, Picture, Table
 
 FINAL, BEST, UPLOADS = Measure("final"), Measure("best"), Measure("uploads")

@@ -35,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     try:
         if given.pack is not None:
-            from .archive import pack
+            from ..tracking.archive import pack
 
             print(f"{pack(given.names, given.pack)} runs in {given.pack}")
             return 0
@@ -112,8 +112,8 @@ def _out(given: argparse.Namespace, free: bool) -> Path:
 
 def _free_page(given: argparse.Namespace) -> int:
     """The page of any runs; its table is printed too."""
+    from ..tracking.runs import load_runs
     from .own import own_page  # these bring pandas and matplotlib: not for --help
-    from .runs import load_runs
     from .write import Table, markdown
 
     if given.profile or given.scale or given.length:
@@ -132,9 +132,9 @@ def _free_page(given: argparse.Namespace) -> int:
 
 def _pages(given: argparse.Namespace) -> int:
     """Every page asked for of which there are runs. One that fails does not take the others with it."""
+    from ..tracking.runs import load_runs
     from .board import write_board
     from .page import NoRuns, build
-    from .runs import load_runs
 
     specs = _specs(given.names)
     out, folder = _out(given, False), given.runs or Path("runs")

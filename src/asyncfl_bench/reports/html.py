@@ -25,11 +25,11 @@ from string import Template
 import pandas as pd
 
 from ..errors import BenchError
+from ..tracking.runs import shown as as_text
 from .chart import AXES, Shown, numbers
 from .measures import final
 from .page import Page
-from .place import _is_setting
-from .runs import shown as as_text
+from .place import is_setting
 from .style import metric_label
 from .write import Part, Picture, Table
 
@@ -73,7 +73,7 @@ def shown_of(page: Page) -> Shown:
 
 def _settings(page: Page) -> pd.DataFrame:
     """A row a run, a column a setting, as text."""
-    keys = [key for key in map(str, page.runs) if _is_setting(key) and key != "seed" and not key.endswith("_target_")]
+    keys = [key for key in map(str, page.runs) if is_setting(key) and key != "seed" and not key.endswith("_target_")]
     return page.runs[keys].map(as_text)
 
 

@@ -82,7 +82,9 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
 
 
 def _of_run(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
-    lines = lines.reindex(columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})])
+    lines = lines.reindex(
+        columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})]
+    )
     row = {column: lines[f"mse/{name}"].mean() for column, name in _MEASURED.items()}
     row["a2_predicted"] = predicted_noise(run, lines)
     for lag in LAGS:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ..errors import BenchError, ConfigError, did_you_mean
+from ..tracking.runs import load_points
 from . import style
 from .blocks import BEST, FINAL, Accuracies, Curves, Leaders, Neighbours, Overall, Values, equal
 from .page import AXES, Block, Measure, Page, PageSpec, finish
 from .place import place_freely
-from .runs import load_points
 
 _SPENT = ("server_iterations", "uploads", "virtual_time")
 

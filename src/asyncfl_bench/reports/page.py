@@ -13,12 +13,12 @@ import pandas as pd
 
 from .. import __version__
 from ..errors import BenchError
+from ..tracking.archive import pack
+from ..tracking.runs import load_points, shown
 from . import claims, measures, statistics, style
-from .archive import pack
 from .contrasts import values_of
 from .place import Grid, Placed, grid_of, place
 from .published import Published
-from .runs import load_points, shown
 from .write import Part, Table
 
 AXES = tuple(style.AXES)

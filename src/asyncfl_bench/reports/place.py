@@ -20,7 +20,7 @@ from ..config.composition import Compositions
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..sweep.grid import jobs_of
 from ..sweep.jobs import sweep_grids
-from .runs import FIXED, shown
+from ..tracking.runs import FIXED, shown
 from .style import cell_label, natural, series_label, series_order
 
 OWN = ("algorithm.", "client.")  # settings that make series of their own; others make cells
@@ -274,9 +274,6 @@ def is_setting(key: str) -> bool:
     first = key.partition(".")[0]
     others = (*NOT_IDENTITY, *FIXED, *ORIGINS, *PARTS, "summary", "series", "cell", "tuned", "listed")
     return first not in others or ("." in key and first in PARTS and first not in NOT_IDENTITY)
-
-
-_is_setting = is_setting
 
 
 def _refined(codes: pd.Series, values: pd.Series) -> pd.Series:

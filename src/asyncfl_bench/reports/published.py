@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .runs import shown
+from ..tracking.runs import shown
 from .style import WEIGHT, series_label
 
 _PAPERS = Path(__file__).parents[1] / "papers"

@@ -51,8 +51,12 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
     this works alike in this process, in others and on other machines that share the disk."""
     jobs = state.planned
-    pending = [job for job in jobs if job.settings is None or finished(job.settings) is None]
-    print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already", file=sys.stderr)
+    archive = _archive(jobs)
+    pending = [job for job in jobs if job.settings is None or finished(job.settings, archive) is None]
+    packed = sum(job.settings is not None and finished(job.settings) is None for job in jobs) - len(pending)
+    packed += sum(job.settings is None for job in pending)
+    where = f", {packed} of these in archives" if packed else ""
+    print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}", file=sys.stderr)
     state.current = [job for job in pending if job.settings is not None]
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
@@ -61,6 +65,14 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     state.result = SweepResult(len(jobs), failed, interrupted)
     return state.result
+
+
+def _archive(jobs: list[Job]) -> dict[str, Path]:
+    """The finished runs that were packed: identity -> archive. One folder is looked through, the same for all jobs."""
+    from ..tracking.archive import archived  # brings pandas
+
+    folders = {job.settings.root.archive_dir for job in jobs if job.settings is not None}
+    return {identity: path for folder in folders for identity, path in archived(Path(folder).expanduser()).items()}
 
 
 def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:

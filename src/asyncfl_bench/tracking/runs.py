@@ -18,8 +18,8 @@ import yaml
 
 from ..config import NOT_IDENTITY, PARTS, identity_of_tree
 from ..errors import BenchError
-from ..tracking.metrics import COUNTERS, read_metrics
-from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
+from .metrics import COUNTERS, read_metrics
+from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
 FIXED = (
     "name",
