@@ -408,6 +408,11 @@ def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
     lines.append(f"- seeds {each('seed')}; {each('summary.device')}; {hours:.2g} hours of computing")
     versions = f"asyncfl_bench {each('summary.versions.asyncfl_bench')}, torch {each('summary.versions.torch')}"
     lines.append(f"- runs by {versions}, revision {each('summary.git_revision')}; page by {__version__}")
+    moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
+    if moved.max() > 0:
+        repaired = f"in {(moved > 0).sum()} of {len(moved)} runs, {moved[moved > 0].min():g} to {moved.max():g}"
+        total = f"of {each('summary.task.train_samples')} training samples"
+        lines.append(f"- split: {repaired} {total} were moved so that every client has its minimum")
     if each("summary.data_source") != "unknown":
         lines.append(f"- data: {each('summary.data_source')}")
     return ["## Where this comes from", "\n".join(lines)]

@@ -169,7 +169,8 @@ def probability_of_improvement(
         one, other = both_cs[:, : a.shape[1], None], both_cs[:, None, a.shape[1] :]
         known = ~np.isnan(one + other)
         wins = np.where(known, np.where(one == other, 0.5, one > other), 0.0).sum(axis=(1, 2))
-        return float(np.mean(wins / known.sum(axis=(1, 2))))
+        with np.errstate(invalid="ignore"):  # a cell that lacks either has no share, and then there is no mean
+            return float(np.mean(wins / known.sum(axis=(1, 2))))
 
     whole = share(np.hstack([a, b]))
     size = min(a.shape[1], b.shape[1])
