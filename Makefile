@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# one test process per core, each with one torch thread; they take tests from each other when they run out
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -12,7 +14,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $(STAMP)
 
-.PHONY: help setup run test lint figures crash bench peers golden
+.PHONY: help setup run test test-slow test-all lint figures crash bench peers golden
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -22,8 +24,14 @@ setup: $(STAMP) ## make .venv and install everything
 run: $(STAMP) ## set up and run the main job: ACE on handwritten digits
 	$(BIN)/afl-run algorithm=ace delay=exp_beta30
 
-test: $(STAMP) ## set up and pass the tests
-	$(BIN)/python -m pytest
+test: $(STAMP) ## set up and pass the fast tests (minutes)
+	$(PYTEST)
+
+test-slow: $(STAMP) ## the other tests: slow ones, and those that start processes
+	$(PYTEST) -m "slow or process"
+
+test-all: $(STAMP) ## every test
+	$(PYTEST) -m ""
 
 lint: $(STAMP) ## style, common mistakes and types
 	$(BIN)/ruff check .
@@ -40,7 +48,7 @@ bench: $(STAMP) ## updates per second beside a bare PyTorch loop (a quarter of a
 	$(BIN)/python scripts/benchmark.py
 
 peers: $(STAMP) ## FLGo, FLSim and FedLab beside ours (downloads 6 GB into .peers, half an hour on 2 cores)
-	$(BIN)/python scripts/peers.py --environments .peers
+	$(BIN)/python scripts/peers/compare.py --environments .peers
 
 golden: $(STAMP) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py

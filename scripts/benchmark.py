@@ -63,7 +63,7 @@ def made_up_images(shape: tuple[int, ...], samples: int, folder: Path) -> Path:
 
 def built_run(words: list[str], data: Path, device: str, batch: int):
     """The parts of a run that never uses up its budget."""
-    from asyncfl_bench.composing import compose
+    from asyncfl_bench.config import compose
     from asyncfl_bench.experiment.build import build_run
 
     settings = compose(
@@ -148,7 +148,7 @@ def train(built, module, work: list[tuple[int, int]], synchronize) -> float:
     import torch
     from torch.nn import functional as F
 
-    client = built.executor.local.config
+    client = built.executor.computer.local.config
     x, y = built.task.batch(np.arange(built.task.describe()["train_samples"]))
     partition = [torch.from_numpy(indices).to(x.device) for indices in built.task.partition]
     started = time.perf_counter()
@@ -170,7 +170,7 @@ def many_steps(device: str, repeats: int) -> str:
     """W6, one row of the table."""
     import torch
 
-    from asyncfl_bench.composing import compose
+    from asyncfl_bench.config import compose
     from asyncfl_bench.experiment import machine
     from asyncfl_bench.experiment.build import build_run
     from asyncfl_bench.simulation.observer import Observer

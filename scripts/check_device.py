@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import options
+from asyncfl_bench.config import options
 from asyncfl_bench.tracking.trace import TRACE_TYPES
 
 TOLERANCE = 1e-3  # largest difference of a weight over the largest weight

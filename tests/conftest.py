@@ -6,6 +6,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.pop("ASYNCFL_BENCH_DATA", None)
 
+import signal
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -18,3 +22,43 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+
+
+@pytest.fixture
+def afl_run(monkeypatch, capsys):
+    """``afl_run(*words)``: the command in this process, as its entry point runs it; a tenth of a new process's time.
+
+    Returns what ``subprocess.run`` does: ``returncode``, ``stdout``, ``stderr``.
+    """
+    from hydra.core.global_hydra import GlobalHydra
+
+    from asyncfl_bench import cli
+    from asyncfl_bench.sweep import pending
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["afl-run", *words])
+        monkeypatch.setattr(pending, "state", pending.SweepState())
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        capsys.readouterr()
+        try:
+            cli.main()
+        except SystemExit as end:
+            return subprocess.CompletedProcess(words, end.code, *capsys.readouterr())
+        finally:
+            GlobalHydra.instance().clear()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        raise AssertionError("the command ended without an exit code")
+
+    return call
+
+
+@pytest.fixture
+def afl_process():
+    """``afl_process(*words)``: the same in a process of its own, for what only that shows (mark the test `process`)."""
+
+    def call(*words):
+        command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    return call

@@ -2,8 +2,7 @@
 
 import pytest
 
-from asyncfl_bench.composing import compose
-from asyncfl_bench.config import Settings
+from asyncfl_bench.config import Settings, compose
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.types import Work
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 
 WORDS = ["scale=smoke", "progress=false", "threads=1", "trace=true"]

@@ -1,4 +1,4 @@
-"""The commands as a person types them, in fresh processes."""
+"""The command as a person types it."""
 
 import json
 import re
@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-AFL_RUN = [sys.executable, "-m", "asyncfl_bench.cli"]
+AFL_RUN = ("-m", "asyncfl_bench.cli")
 
 
-def afl_run(*words, **options):
-    return subprocess.run([*AFL_RUN, *words], capture_output=True, text=True, timeout=120, **options)
-
-
-def test_help_shows_every_group_with_its_choices_and_loads_no_torch():
+def test_help_shows_every_group_with_its_choices(afl_run):
     shown = afl_run("--help")
     assert shown.returncode == 0
     for group in ("dataset", "delay", "algorithm", "schedule", "availability", "scale"):
         assert re.search(rf"^  {group} .*: \w", shown.stdout, re.M), group
     assert "delay_adaptive_asgd" in shown.stdout and "exp_beta30" in shown.stdout
-    loaded = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "asyncfl_bench.cli", "--help"], capture_output=True, text=True
-    ).stderr
+
+
+@pytest.mark.process
+def test_help_loads_no_torch():
+    words = [sys.executable, "-X", "importtime", *AFL_RUN, "--help"]
+    loaded = subprocess.run(words, capture_output=True, text=True).stderr
+    assert re.search(r"\| +asyncfl_bench$", loaded, re.M)
     assert not re.search(r"\| +(torch|pandas|sklearn|hydra)$", loaded, re.M)
 
 
@@ -64,7 +64,7 @@ def test_help_shows_every_group_with_its_choices_and_loads_no_torch():
         (["-m", "heterogeneity.alpha=0.3,0", "seed=0,1"], "heterogeneity.alpha=0.*: must be a number > 0"),
     ],
 )
-def test_a_mistake_ends_in_one_message_exit_code_2_and_nothing_on_disk(words, expected, tmp_path):
+def test_a_mistake_ends_in_one_message_exit_code_2_and_nothing_on_disk(words, expected, tmp_path, afl_run):
     answer = afl_run(*words)
     assert answer.returncode == 2, answer.stderr
     assert answer.stdout == ""
@@ -72,7 +72,15 @@ def test_a_mistake_ends_in_one_message_exit_code_2_and_nothing_on_disk(words, ex
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_ends_with_its_result_and_where_it_lies(tmp_path):
+@pytest.mark.process
+@pytest.mark.parametrize("words", [["algorithm=aec"], ["-m", "algorithm=ace,aec", "seed=0"]])
+def test_the_process_ends_with_that_message_and_that_code(words, tmp_path, afl_process):
+    answer = afl_process(*words)
+    assert (answer.returncode, answer.stdout) == (2, "") and not (tmp_path / "runs").exists()
+    assert re.fullmatch(r"afl-run: algorithm=aec: must be one of ace, .*did you mean 'ace'.*\n", answer.stderr)
+
+
+def test_a_run_ends_with_its_result_and_where_it_lies(tmp_path, afl_run):
     answer = afl_run("scale=smoke", "algorithm=fedbuff")
     assert answer.returncode == 0, answer.stderr
     directory = tmp_path / answer.stdout.rsplit("in ", 1)[1].strip()
@@ -84,7 +92,7 @@ def test_a_run_ends_with_its_result_and_where_it_lies(tmp_path):
     assert "1437 samples, 10 clients" in answer.stderr  # what it is going to do, before it does it
 
 
-def test_repeating_a_command_finds_the_finished_run_and_rerun_runs_it_again():
+def test_repeating_a_command_finds_the_finished_run_and_rerun_runs_it_again(afl_run):
     first = afl_run("scale=smoke")
     again = afl_run("scale=smoke")
     forced = afl_run("scale=smoke", "rerun=true")
@@ -93,7 +101,7 @@ def test_repeating_a_command_finds_the_finished_run_and_rerun_runs_it_again():
     assert "done, test accuracy" in forced.stdout
 
 
-def test_a_grid_runs_every_combination_and_a_failing_run_stops_no_other(tmp_path):
+def test_a_grid_runs_every_combination_and_a_failing_run_stops_no_other(tmp_path, afl_run):
     answer = afl_run("-m", "algorithm=asgd,fedbuff", "client.lr=0.1,1e38", "seed=0,1", "scale=smoke", "model=softmax")
     summaries = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/summary.json")]
     assert len(summaries) == 8
@@ -105,7 +113,7 @@ def test_a_grid_runs_every_combination_and_a_failing_run_stops_no_other(tmp_path
     assert "afl-run seed=0 algorithm=fedbuff client.lr=1e+38 scale=smoke model=softmax" in answer.stderr
 
 
-def test_a_repeated_grid_only_runs_what_is_missing(tmp_path):
+def test_a_repeated_grid_only_runs_what_is_missing(tmp_path, afl_run):
     words = ("-m", "seed=0,1,2", "scale=smoke", "model=softmax")
     assert afl_run(*words).returncode == 0
     paths = sorted((tmp_path / "runs").glob("*/summary.json"))
@@ -117,13 +125,16 @@ def test_a_repeated_grid_only_runs_what_is_missing(tmp_path):
     assert [b == a for b, a in zip(before, after, strict=True)] == [True, False, True]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_saves_itself_says_how_to_go_on_and_does(number, tmp_path):
+def test_an_interrupted_run_saves_itself_says_how_to_go_on_and_does(number, tmp_path, afl_process):
     words = ["model=softmax", "clock=time", "budget.server_iterations=4000", "evaluation.every=50", "trace=true"]
-    whole = afl_run(*words, "output_dir=whole")
+    whole = afl_process(*words, "output_dir=whole")
     assert whole.returncode == 0, whole.stderr
 
-    process = subprocess.Popen([*AFL_RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, *AFL_RUN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     metrics = None
     for _ in range(600):
         found = list((tmp_path / "runs").glob("*/metrics.jsonl")) if (tmp_path / "runs").exists() else []
@@ -136,16 +147,17 @@ def test_an_interrupted_run_saves_itself_says_how_to_go_on_and_does(number, tmp_
     assert metrics is not None and process.returncode == 75, err
     assert "interrupted after" in out and f"afl-run --resume {metrics.parent.relative_to(tmp_path)}" in out
 
-    resumed = afl_run("--resume", str(metrics.parent))
+    resumed = afl_process("--resume", str(metrics.parent))
     assert resumed.returncode == 0, resumed.stderr
     other = next((tmp_path / "whole").iterdir())
     assert _same_run(metrics.parent, other)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", [["algorithm=ace"], ["algorithm=fedbuff", "client.local_steps=2"]])
-def test_the_same_command_in_another_process_gives_the_same_bits(words, tmp_path):
+def test_the_same_command_in_another_process_gives_the_same_bits(words, tmp_path, afl_process):
     for place in ("one", "other"):
-        answer = afl_run("scale=smoke", "trace=true", *words, f"output_dir={place}")
+        answer = afl_process("scale=smoke", "trace=true", *words, f"output_dir={place}")
         assert answer.returncode == 0, answer.stderr
     assert _same_run(*(next((tmp_path / place).iterdir()) for place in ("one", "other")))
 

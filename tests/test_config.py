@@ -7,9 +7,11 @@ import sys
 import pytest
 import yaml
 
-from asyncfl_bench.composing import check_all, compose, config_directory, groups, is_multirun, options
-from asyncfl_bench.config import PARTS
+from asyncfl_bench.config import PARTS, compose, options
+from asyncfl_bench.config.choices import group_directory, groups
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.sweep.grid import jobs_of
+from asyncfl_bench.sweep.jobs import asks_for_multirun, plan, sweep_grids
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
@@ -21,23 +23,37 @@ def needed(group, name):
     return words.get((group, name), [])
 
 
-@pytest.mark.parametrize(("group", "name"), EVERY_YAML)
+EVERY_CHOICE = [pair for pair in EVERY_YAML if pair[0] != "sweep"]
+
+
+@pytest.mark.parametrize(("group", "name"), EVERY_CHOICE)
 def test_every_choice_composes(group, name, tmp_path):
     words = [f"{group}={name}", *needed(group, name)]
     if name in FILES:
         (tmp_path / FILES[name]).write_bytes(b"")
         words.append(f"{group}.path={tmp_path}/{FILES[name]}")
-    if group == "sweep":
-        assert check_all(words) > 1 and is_multirun(words)
-        return
     settings = compose(words)
     if group in PARTS:
         assert settings.choices[group] == name
 
 
-@pytest.mark.parametrize(("group", "name"), [pair for pair in EVERY_YAML if pair[0] != "sweep"])
+@pytest.mark.parametrize("name", options("sweep"))
+def test_the_first_job_of_every_grid_of_a_sweep_composes(name):
+    assert asks_for_multirun([f"sweep={name}"])
+    for grid in sweep_grids([f"sweep={name}"]):
+        assert compose(jobs_of([grid])[0]).choices["sweep"] == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", options("sweep"))
+def test_every_sweep_can_be_planned(name):
+    jobs = plan([f"sweep={name}"])
+    assert len(jobs) > 1 and {job.error for job in jobs} == {None}
+
+
+@pytest.mark.parametrize(("group", "name"), EVERY_CHOICE)
 def test_every_yaml_has_a_description_and_a_comment_for_every_key(group, name):
-    text = (config_directory() / group / f"{name}.yaml").read_text().removeprefix("# @package _global_\n")
+    text = (group_directory(group) / f"{name}.yaml").read_text().removeprefix("# @package _global_\n")
     lines = text.splitlines()
     assert lines[0].startswith("# "), "the first line says what this is"
     for line in lines[1:]:
@@ -55,7 +71,7 @@ def test_every_yaml_has_a_description_and_a_comment_for_every_key(group, name):
 def test_every_yaml_lists_exactly_the_settings_of_its_class(group, name):
     import importlib
 
-    content = yaml.safe_load((config_directory() / group / f"{name}.yaml").read_text())
+    content = yaml.safe_load((group_directory(group) / f"{name}.yaml").read_text())
     content = content.get(group, content)  # a yaml that also changes another group nests its own settings
     module, _, cls = content["_target_"].rpartition(".")
     schema = getattr(importlib.import_module(module), cls).Config
@@ -63,20 +79,28 @@ def test_every_yaml_lists_exactly_the_settings_of_its_class(group, name):
     assert set(content) - {"_target_", "defaults"} == fields
 
 
-def test_checking_a_config_needs_neither_torch_nor_data():
-    program = """
-import sys
-for name in ("torch", "torchvision", "sklearn", "pandas", "wandb", "matplotlib"):
+@pytest.mark.process
+@pytest.mark.parametrize("composed", ["[]", pytest.param("EVERY_CHOICE", marks=pytest.mark.slow)])
+def test_checking_a_config_needs_neither_torch_nor_data(composed):
+    program = f"""
+import importlib, pathlib, sys
+for name in ("torch", "torchvision", "sklearn", "pandas", "wandb", "matplotlib", "datasets", "filelock"):
     sys.modules[name] = None  # importing it now fails
-from asyncfl_bench import composing, config
-for group in config.PARTS:
-    for choice in composing.options(group):
-        words = [f"{group}={choice}"]
-        if choice in ("arrays", "trace"):
-            path = {"arrays": "own.npz", "trace": "own.csv"}[choice]
-            open(path, "w").close()
-            words.append(f"{group}.path={path}")
-        composing.compose(words)
+import yaml
+from asyncfl_bench import config
+from asyncfl_bench.config.choices import group_directory
+EVERY_CHOICE = [(group, name) for group in config.PARTS for name in config.options(group)]
+for group, name in EVERY_CHOICE:
+    content = yaml.safe_load((group_directory(group) / f"{{name}}.yaml").read_text())
+    module, _, target = content.get(group, content)["_target_"].rpartition(".")
+    getattr(importlib.import_module(module), target).Config
+files = {FILES!r}
+config.compose([])
+for group, name in {composed}:
+    if name in files:
+        pathlib.Path(files[name]).touch()
+    config.compose([f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
+del sys.modules["filelock"]  # a sweep needs it
 import asyncfl_bench.cli, asyncfl_bench.simulation.engine, asyncfl_bench.reports.cli
 asyncfl_bench.cli.help_text()
 print("fine")
@@ -152,8 +176,14 @@ def test_a_users_own_class_is_named_by_its_yaml_target(tmp_path, monkeypatch):
             ["algorithm=fedavg", "schedule.dispatch=immediate"],
             "schedule.dispatch=immediate: must be auto or per_round for fedavg",
         ),
-        (["algorithm=feddyn", "schedule.dispatch=after_update"], "schedule.dispatch=after_update: must be auto or per_round"),
-        (["schedule.dispatch=later"], "schedule.dispatch=later: must be one of auto, immediate, after_update, per_round"),
+        (
+            ["algorithm=feddyn", "schedule.dispatch=after_update"],
+            "schedule.dispatch=after_update: must be auto or per_round",
+        ),
+        (
+            ["schedule.dispatch=later"],
+            "schedule.dispatch=later: must be one of auto, immediate, after_update, per_round",
+        ),
         (["algorithm=ace", "client.local_epochs=2"], "client.local_epochs=2: must be null for uploads that are grad"),
         (["algorithm=fedavg", "client.local_epochs=0"], "client.local_epochs=0: must be a whole number >= 1, or null"),
         (
@@ -202,7 +232,9 @@ def test_a_bad_setting_of_rounds_work_or_availability_is_named_with_what_is_allo
 def test_work_is_handed_out_as_the_rule_needs_it():
     for algorithm, expected in (("ace", "immediate"), ("asyncfeded", "immediate"), ("fedavg", "per_round")):
         assert compose([f"algorithm={algorithm}"]).parts["schedule"].config.dispatch == expected
-    assert compose(["algorithm=fedbuff", "schedule.dispatch=per_round"]).parts["schedule"].config.dispatch == "per_round"
+    assert (
+        compose(["algorithm=fedbuff", "schedule.dispatch=per_round"]).parts["schedule"].config.dispatch == "per_round"
+    )
 
 
 def test_a_rule_that_decides_a_setting_of_the_clients_sets_it():

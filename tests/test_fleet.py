@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -30,10 +28,10 @@ def words(fleet, kind="csv"):
     return [*delay, *available, "n_clients=10", "model=softmax", "trace=true", "progress=false"]
 
 
-def test_the_pages_command_leaves_what_the_page_says(fleet):
+def test_the_pages_command_leaves_what_the_page_says(fleet, afl_run):
     (command,) = re.findall(r"```sh\nafl-run (.*?)\n```", PAGE, re.S)
     words = shlex.split(command)
-    answer = subprocess.run([sys.executable, "-m", "asyncfl_bench.cli", *words], capture_output=True, text=True)
+    answer = afl_run(*words)
     assert answer.returncode == 0, answer.stderr
     (directory,) = Path("runs").iterdir()
     used = json.loads((directory / "summary.json").read_text())["used"]

@@ -13,26 +13,27 @@ from contextlib import suppress
 import pytest
 import yaml
 
-from asyncfl_bench.composing import check_all, config_directory, sweep_grids
+from asyncfl_bench.config import config_directory
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.launchers import PRESETS
+from asyncfl_bench.sweep.jobs import plan, sweep_grids
+from asyncfl_bench.sweep.launchers import PRESETS
 
 SWEEP = ["-m", "algorithm=asgd", "scale=smoke", "model=softmax", "progress=false", "output_dir=runs"]
 LONG = [*SWEEP, "budget.server_iterations=1000000", "evaluation.every=500", "seed=0"]
 
 
 @pytest.fixture
-def afl_run():
+def start():
     """Starts the command; what is left of it and of its jobs ends with the test."""
     started = []
 
-    def start(*words):
+    def call(*words):
         command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, **pipes, start_new_session=True))
         return started[-1]
 
-    yield start
+    yield call
     for process in started:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -63,17 +64,17 @@ def test_jobs_that_share_a_machine_have_one_thread_each_unless_told_otherwise():
 def test_a_preset_without_its_plugin_is_answered_with_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'asyncfl_bench\[slurm\]'"):
-        check_all(["algorithm=ace,asgd", "hydra/launcher=slurm"])
+        plan(["algorithm=ace,asgd", "hydra/launcher=slurm"])
 
 
 @pytest.mark.parametrize("launcher", ["cores", "slurm_local"])
 def test_a_preset_is_checked_with_the_jobs_it_is_to_launch(launcher):
-    assert check_all(["algorithm=ace,asgd", f"hydra/launcher={launcher}"]) == 2
+    assert len(plan(["algorithm=ace,asgd", f"hydra/launcher={launcher}"])) == 2
 
 
 def test_a_mistyped_launcher_is_answered_with_those_there_are():
     with pytest.raises(ConfigError, match=r"did you mean .*cores"):
-        check_all(["algorithm=ace,asgd", "hydra/launcher=core"])
+        plan(["algorithm=ace,asgd", "hydra/launcher=core"])
 
 
 def test_the_slurm_preset_asks_for_a_gpu_memory_time_and_requeueing():
@@ -82,10 +83,11 @@ def test_the_slurm_preset_asks_for_a_gpu_memory_time_and_requeueing():
     assert preset["max_num_timeout"] > 0 and preset["signal_delay_s"] < 60 * preset["timeout_min"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("launcher", ["cores", "slurm_local"])
-def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path, afl_run):
+def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path, start):
     words = [*SWEEP, "algorithm=fedbuff", "client.lr=1e38,0.05", f"hydra/launcher={launcher}"]
-    sweep = afl_run(*words)
+    sweep = start(*words)
     out, err = sweep.communicate(timeout=200)
     assert sweep.returncode == 1, err
     assert {one["exit_status"] for one in summaries(tmp_path)} == {"ok", "diverged"}
@@ -93,8 +95,9 @@ def test_a_diverging_run_is_named_and_the_other_one_finishes(launcher, tmp_path,
     assert all(one["threads"] == 1 for one in summaries(tmp_path))
 
 
-def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(tmp_path, afl_run):
-    sweep = afl_run(*LONG, "hydra/launcher=slurm_local")
+@pytest.mark.process
+def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(tmp_path, start):
+    sweep = start(*LONG, "hydra/launcher=slurm_local")
     metrics = metrics_of_the_run(tmp_path, lines=3)
     job = next((tmp_path / "runs/.submitit").glob("[0-9]*")).name
     process = subprocess.run(["pgrep", "-P", job], capture_output=True, text=True, check=True).stdout
@@ -115,8 +118,9 @@ def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(
     assert not (metrics.parent / ".lock").exists(), "the job outlived the command"
 
 
-def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_path, afl_run):
-    sweep = afl_run(*LONG, "seed=0,1,2,3,4,5,6,7,8,9", "hydra/launcher=cores", "hydra.launcher.n_jobs=2")
+@pytest.mark.process
+def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_path, start):
+    sweep = start(*LONG, "seed=0,1,2,3,4,5,6,7,8,9", "hydra/launcher=cores", "hydra.launcher.n_jobs=2")
     metrics_of_the_run(tmp_path, lines=2)
     sweep.terminate()
     _, err = sweep.communicate(timeout=100)

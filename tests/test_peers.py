@@ -1,4 +1,4 @@
-"""scripts/peers.py: what it makes of the workers' answers, and of peers that cannot be measured."""
+"""scripts/peers/compare.py: what it makes of the workers' answers, and of peers that cannot be measured."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent / "scripts"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "peers" / "compare.py"
 
 
 @pytest.fixture(scope="module")
 def peers():
     before = list(sys.path)
-    spec = importlib.util.spec_from_file_location("peers_script", SCRIPTS / "peers.py")
+    spec = importlib.util.spec_from_file_location("peers_script", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
@@ -41,6 +41,7 @@ def test_a_peer_whose_python_is_missing_fails_with_its_path(peers, data):
         peers.measured("flgo", "/nowhere/python", "W3a", data, repeats=1)
 
 
+@pytest.mark.process
 def test_a_peer_that_is_not_installed_fails_with_the_import_error(peers, data):
     with pytest.raises(peers.Failed, match="No module named 'flgo'"):
         peers.measured("flgo", sys.executable, "W3a", data, repeats=1)

@@ -9,8 +9,7 @@ from typing import Annotated
 import pytest
 import yaml
 
-from asyncfl_bench.composing import config_directory, options
-from asyncfl_bench.config import PARTS
+from asyncfl_bench.config import PARTS, config_directory, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.ranges import Checked, above, allowed, at_least, one_of, within
 

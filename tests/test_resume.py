@@ -11,7 +11,7 @@ import torch
 from crashing import CRASHES, SUSPENSION, WORDS, assert_same, left_behind, run_until_killed, timed
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import options
+from asyncfl_bench.config import options
 from asyncfl_bench.errors import BenchError, ConfigError
 
 
@@ -19,6 +19,8 @@ def test_every_algorithm_is_crashed():
     assert {name.split()[0] for name in CRASHES} == set(options("algorithm"))
 
 
+@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("case", CRASHES)
 def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(case):
     words = [*WORDS, f"algorithm={case.split()[0]}", *CRASHES[case]]

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
+import time
 
 import pytest
 
-from asyncfl_bench.composing import compose, settings_of_jobs, sweep_grids, sweep_name
+from asyncfl_bench.config import choices, compose
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.grids import jobs_of, laid_out
-
-AFL_RUN = [sys.executable, "-m", "asyncfl_bench.cli"]
-
-
-@pytest.fixture(autouse=True)
-def _in_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def afl_run(*words):
-    return subprocess.run([*AFL_RUN, *words], capture_output=True, text=True, timeout=300)
+from asyncfl_bench.experiment import finished
+from asyncfl_bench.sweep.grid import combine, jobs_of
+from asyncfl_bench.sweep.jobs import Job, plan, sweep_grids, sweep_name
 
 
 def test_a_union_of_grids_gives_each_part_its_own_keys():
-    jobs = jobs_of(laid_out({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10,50"}], []))
+    jobs = jobs_of(combine({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10,50"}], []))
     assert [" ".join(job) for job in jobs] == [
         "seed=0 algorithm=ace",
         "seed=1 algorithm=ace",
@@ -47,13 +38,12 @@ def test_a_union_of_grids_gives_each_part_its_own_keys():
     ],
 )
 def test_the_command_line_narrows_a_union_where_it_applies(words, expected):
-    grids = laid_out({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10"}], words)
+    grids = combine({"seed": "0,1"}, [{"algorithm": "ace"}, {"algorithm": "aced", "tau": "10"}], words)
     assert [" ".join(job) for job in jobs_of(grids)] == expected
 
 
 def test_a_refused_job_is_told_as_such_whatever_summary_an_earlier_run_left(tmp_path):
-    from asyncfl_bench.composing import Job
-    from asyncfl_bench.sweeping import _outcome
+    from asyncfl_bench.sweep.pending import _outcome
 
     settings = compose(["algorithm=asgd", f"hydra.run.dir={tmp_path}"])
     settings.place = tmp_path
@@ -64,7 +54,7 @@ def test_a_refused_job_is_told_as_such_whatever_summary_an_earlier_run_left(tmp_
 
 def test_a_value_no_grid_lists_joins_the_grid_that_varies_its_key():
     grids = [{"epochs": "10"}, {"epochs": "5,10,15", "kappa": "0"}]  # adaptive K, and constant ones
-    jobs = jobs_of(laid_out({}, grids, ["epochs=choice(10,30)"]))
+    jobs = jobs_of(combine({}, grids, ["epochs=choice(10,30)"]))
     assert [" ".join(job) for job in jobs] == ["epochs=10", "epochs=10 kappa=0", "epochs=30 kappa=0"]
 
 
@@ -100,10 +90,8 @@ def test_asyncfededs_sweeps_have_the_runs_of_their_item(item, runs):
 
 def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_directory_of_its_own():
     words = ["sweep=asyncfeded/figure4", "scale=small", "seed=0", "paper=asyncfeded/synthetic,asyncfeded/femnist"]
-    from asyncfl_bench.composing import _hydra_config, check_all
-
-    assert check_all(words) == 2 * 5
-    found = settings_of_jobs(jobs_of(sweep_grids(words)), _hydra_config)
+    found = plan(words)
+    assert len(found) == 2 * 5
     assert [job.error for job in found] == [None] * 10 and len({job.settings.name for job in found}) == 10
     rules = {(job.settings.choices["paper"], job.settings.parts["algorithm"].config.kappa) for job in found}
     synthetic, femnist = "asyncfeded/synthetic", "asyncfeded/femnist"
@@ -111,21 +99,30 @@ def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_direct
     assert {job.settings.parts["availability"].config.probability for job in found} == {0.1}
 
 
-def test_the_runs_of_figure_2_are_those_of_figure_3_with_p_0_1():
-    from asyncfl_bench.composing import _hydra_config
+def test_the_hundred_runs_of_figure_2_take_a_dozen_compositions_by_hydra():
+    choices._composed.cache_clear()
+    assert len(plan(["sweep=ace/figure2"])) == 100
+    assert choices._composed.cache_info().misses <= 12  # 5 algorithms by 2 delays, and the sweep file's own
 
+
+@pytest.mark.slow
+def test_a_sweep_of_a_hundred_runs_is_planned_and_its_finished_runs_found_in_seconds():
+    started = time.process_time()
+    assert not any(finished(job.settings) for job in plan(["sweep=ace/figure2"]))
+    assert time.process_time() - started < 10  # generous: 2 to 3
+
+
+def test_the_runs_of_figure_2_are_those_of_figure_3_with_p_0_1():
     narrow = ["scale=small", "seed=0", "paper=asyncfeded/shakespeare"]
-    figure2 = settings_of_jobs(jobs_of(sweep_grids(["sweep=asyncfeded/figure2", *narrow])), _hydra_config)
+    figure2 = plan(["sweep=asyncfeded/figure2", *narrow])
     words = ["sweep=asyncfeded/figure3", *narrow, "availability.probability=0.1"]
-    figure3 = settings_of_jobs(jobs_of(sweep_grids(words)), _hydra_config)
+    figure3 = plan(words)
     assert [job.settings.name for job in figure2] == [job.settings.name for job in figure3] and len(figure2) == 5
 
 
 def test_the_fair_profile_of_asyncfeded_gives_all_methods_one_machine_and_the_same_search():
-    from asyncfl_bench.composing import _hydra_config
-
     words = ["sweep=asyncfeded/figure2", "paper=asyncfeded/synthetic", "profile=fair", "seed=0"]
-    found = [job.settings for job in settings_of_jobs(jobs_of(sweep_grids(words)), _hydra_config)]
+    found = [job.settings for job in plan(words)]
     assert len(found) == 5 * 4
     delays = [settings.tree["delay"] for settings in found]
     assert delays[1:] == delays[:-1] and delays[0] == compose(["paper=asyncfeded/synthetic"]).tree["delay"]
@@ -141,40 +138,34 @@ def test_the_fair_profile_of_asyncfeded_gives_all_methods_one_machine_and_the_sa
 
 
 def test_what_a_profile_searches_is_that_of_the_papers_also_when_several_are_named():
-    from asyncfl_bench.composing import check_all
-
     both = ["paper=asyncfeded/synthetic,asyncfeded/femnist", "profile=fair", "algorithm=fedavg", "scale=smoke"]
     (one,) = sweep_grids(both)
     assert one["client.lr"] == ["0.003", "0.01", "0.03", "0.1"] and "algorithm.c" not in one
-    assert afl_run("-m", *both, "client.lr=0.1", "progress=false").stderr.startswith("2 runs, 0 of them")
+    assert [job.error for job in plan([*both, "client.lr=0.1"])] == [None, None]
     with pytest.raises(ConfigError, match="must be papers that search the same grid"):
-        check_all(["paper=ace,asyncfeded/synthetic", "profile=fair", "algorithm=fedbuff"])
+        plan(["paper=ace,asyncfeded/synthetic", "profile=fair", "algorithm=fedbuff"])
     figure2 = sweep_grids(["sweep=asyncfeded/figure2", "profile=fair"])
     assert {tuple(grid["paper"]) for grid in figure2} == {("asyncfeded/synthetic", "asyncfeded/femnist")}
 
 
-def test_one_value_of_a_setting_that_only_the_swept_algorithm_has_narrows_a_sweep(tmp_path):
-    words = ["sweep=asyncfeded/table1", "paper=asyncfeded/synthetic", "scale=smoke", "progress=false"]
-    answer = afl_run(*words, "algorithm.mu=0.01", "client.weight_decay=1e-4")
-    assert answer.returncode == 0 and answer.stderr.startswith("1 runs, 0 of them"), answer.stderr
-    again = afl_run(*words, "algorithm.mu=0.01,0.5", "client.weight_decay=0.0001")
-    assert again.stderr.startswith("2 runs, 1 of them finished already"), again.stderr
+def test_one_value_of_a_setting_that_only_the_swept_algorithm_has_narrows_a_sweep():
+    words = ["sweep=asyncfeded/table1", "paper=asyncfeded/synthetic", "scale=smoke"]
+    (job,) = plan([*words, "algorithm.mu=0.01", "client.weight_decay=1e-4"])
+    assert job.settings.parts["algorithm"].config.mu == 0.01
+    same, other = plan([*words, "algorithm.mu=0.01,0.5", "client.weight_decay=0.0001"])
+    assert same.settings.directory == job.settings.directory != other.settings.directory
 
 
 def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
-    import shutil
-
-    from asyncfl_bench import composing
-
-    shutil.copytree(composing.config_directory(), tmp_path / "conf")
-    monkeypatch.setattr(composing, "config_directory", lambda: tmp_path / "conf")
+    shutil.copytree(choices.config_directory(), tmp_path / "conf")
+    monkeypatch.setattr(choices, "config_directory", lambda: tmp_path / "conf")
     assert compose([]).parts["client"].config.lr == 0.1
     path = tmp_path / "conf/client/sgd.yaml"
     path.write_text(path.read_text().replace("lr: 0.1", "lr: 0.7"))
     assert compose([]).parts["client"].config.lr == 0.7
 
 
-def test_a_run_given_a_larger_budget_is_not_run_over_by_its_first_command(tmp_path):
+def test_a_run_given_a_larger_budget_is_not_run_over_by_its_first_command(tmp_path, afl_run):
     words = ["scale=smoke", "model=softmax", "progress=false"]
     assert afl_run(*words).returncode == 0
     (directory,) = (tmp_path / "runs").iterdir()
@@ -223,7 +214,7 @@ def test_the_fair_profile_gives_all_algorithms_the_same_uploads_clients_and_grid
         assert settings.evaluation.validation_share == 0.1
 
 
-def test_scales_replace_the_data_and_a_sweep_keeps_its_runs_apart_by_profile_scale_and_horizon():
+def test_scales_replace_the_data_and_a_sweep_keeps_its_runs_apart_by_profile_scale_and_length():
     small = compose(["paper=ace", "scale=small"])
     assert (small.choices["dataset"], small.choices["model"], small.root.n_clients) == ("digits", "mlp", 100)
     assert compose(["paper=ace", "scale=small", "model=softmax"]).choices["model"] == "softmax"
@@ -234,16 +225,13 @@ def test_scales_replace_the_data_and_a_sweep_keeps_its_runs_apart_by_profile_sca
 
 def test_settings_of_the_jobs_are_those_each_job_would_compose_alone():
     words = ["sweep=ace/figure3a", "scale=smoke", "availability.share=0.1,0.7"]
-    jobs = jobs_of(sweep_grids(words))
-    from asyncfl_bench.composing import _hydra_config
-
-    found = settings_of_jobs(jobs, _hydra_config)
+    found = plan(words)
     assert [job.error for job in found] == [None] * 8
     assert [job.settings.identity for job in found] == [compose(job.overrides).identity for job in found]
     assert len({job.settings.identity for job in found}) == 8
 
 
-def test_a_sweep_goes_on_where_it_was_names_what_failed_and_how_to_run_it_again(tmp_path):
+def test_a_sweep_goes_on_where_it_was_names_what_failed_and_how_to_run_it_again(tmp_path, afl_run):
     words = ["sweep=ace/figure2", "scale=smoke", "model=softmax", "delay=exp_beta5", "heterogeneity.alpha=0.3"]
     first = afl_run(*words, "algorithm=ace,fedbuff", "seed=0", "progress=false")
     folder = tmp_path / "runs/ace/figure2/published-smoke"
@@ -272,7 +260,7 @@ def test_a_sweep_goes_on_where_it_was_names_what_failed_and_how_to_run_it_again(
     assert afl_run(*command).returncode == 0 and (broken / "summary.json").exists()
 
 
-def test_a_run_of_another_code_contract_is_run_again(tmp_path):
+def test_a_run_of_another_code_contract_is_run_again(tmp_path, afl_run):
     words = ["scale=smoke", "model=softmax", "progress=false"]
     assert afl_run(*words).returncode == 0
     path = next((tmp_path / "runs").glob("*/summary.json"))
@@ -283,7 +271,7 @@ def test_a_run_of_another_code_contract_is_run_again(tmp_path):
     assert json.loads(path.read_text())["results_version"] == summary["results_version"]
 
 
-def test_held_back_samples_are_no_clients_and_are_judged_apart(tmp_path):
+def test_held_back_samples_are_no_clients_and_are_judged_apart(tmp_path, afl_run):
     words = ["scale=smoke", "model=softmax", "progress=false", "trace=true", "evaluation.validation_share=0.2"]
     assert afl_run(*words).returncode == 0
     import numpy as np
@@ -294,7 +282,7 @@ def test_held_back_samples_are_no_clients_and_are_judged_apart(tmp_path):
         assert sum(len(clients[name]) for name in clients) == 1437 - round(0.2 * 1437)
 
 
-def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(tmp_path):
+def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(tmp_path, afl_run):
     words = ["algorithm=fedbuff", "clock=time", "model=softmax", "n_clients=10", "budget.server_iterations=null"]
     assert afl_run(*words, "budget.uploads=100", "evaluation.every_uploads=25", "progress=false").returncode == 0
     rows = [json.loads(line) for line in next(tmp_path.glob("runs/*/metrics.jsonl")).read_text().splitlines()]
@@ -307,24 +295,30 @@ def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(
         (["sweep=ace/figure2", "profile=published,fair"], "profile=published,fair: must be one choice"),
         (["sweep=ace/figure2", "scale=smoke,small"], "scale=smoke,small: must be one choice"),
         (["sweep=ace/figure2", "~seed"], "cannot be taken out of a sweep"),
-        (["sweep=ace/figure2", "profile=fair", "length=long"], "length=long: must be standard with profile=fair"),
-        (["sweep=ace/figure3a", "length=long"], "availability.at_iteration=null: "),
+        (
+            ["sweep=ace/figure2", "profile=fair", "length=long", "algorithm=ace"],
+            "length=long: must be standard with profile=fair",
+        ),
+        (["sweep=ace/figure3a", "length=long", "algorithm=ace"], "availability.at_iteration=null: "),
         (["algorithm=fedasync", "length=long"], "length=long: must be standard with algorithm=fedasync"),
-        (["algorithm=fedasync", "profile=fair"], "profile=fair: must be paper with algorithm=fedasync"),
+        (["algorithm=fedasync", "profile=fair"], "profile=fair: must be published with algorithm=fedasync"),
         (
             ["sweep=asyncfeded/figure2", "profile=fair", "paper=asyncfeded/shakespeare"],
-            "profile=fair: must be paper for",
+            "profile=fair: must be published for",
         ),
-        (["sweep=asyncfeded/figure3", "length=long"], "length=long: must be standard with budget.virtual_time=300"),
+        (
+            ["sweep=asyncfeded/figure3", "length=long", "algorithm=fedavg"],
+            "length=long: must be standard with budget.virtual_time=300",
+        ),
     ],
 )
-def test_what_would_mix_or_mislead_is_refused_before_anything_runs(words, said, tmp_path):
+def test_what_would_mix_or_mislead_is_refused_before_anything_runs(words, said, tmp_path, afl_run):
     answer = afl_run(*words)
     assert answer.returncode == 2 and said in answer.stderr, answer.stderr
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_job_that_never_got_a_directory_is_named_with_its_error():
+def test_a_job_that_never_got_a_directory_is_named_with_its_error(afl_run):
     words = ["sweep=ace/figure2", "scale=smoke", "model=softmax", "algorithm=asgd", "delay=exp_beta5", "progress=false"]
     answer = afl_run(*words, "heterogeneity.alpha=0.1", "heterogeneity.min_samples=5,200")
     assert answer.returncode == 1 and "1 of 2 runs did not finish" in answer.stderr

@@ -5,7 +5,7 @@ import pytest
 
 from asyncfl_bench import run
 from asyncfl_bench.clients.batches import Batches
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.types import Work, Workload

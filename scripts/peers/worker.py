@@ -1,4 +1,4 @@
-"""One simulator and a bare PyTorch loop, in turn, in one process with one torch thread. `scripts/peers.py` calls it.
+"""One simulator and a bare PyTorch loop, in turn, in one process with one torch thread. `compare.py` calls it.
 
     python scripts/peers/worker.py flgo W1 images.npz answer.json --repeats 3
 

@@ -10,19 +10,12 @@ import time
 from contextlib import suppress
 
 from . import __version__
-from .composing import (
-    check_all,
-    compose,
-    config_directory,
-    groups,
-    is_multirun,
-    options,
-    settings_of_job,
-    sweep_name,
-    swept_keys,
-)
+from .config.choices import config_directory, groups, options, root_settings
+from .config.composition import Compositions, check_composed, compose, plain
+from .config.words import word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
-from .grids import parsed
+from .sweep import launchers, pending
+from .sweep.jobs import asks_for_multirun, placed, plan, sweep_name
 
 HYDRA_FLAGS = (
     "--cfg",
@@ -57,11 +50,9 @@ def main() -> None:
 
 def _stopped(number, frame):
     """The first Ctrl-C or SIGTERM lets jobs in other processes save themselves; a second one does not wait."""
-    from . import launchers, sweeping
-
-    if not sweeping.stopped:
-        sweeping.stopped = True
-        launchers.let_workers_save(launchers.workers_of_joblib(), sweeping.under_way)
+    if not pending.state.stopped:
+        pending.state.stopped = True
+        launchers.let_workers_save(launchers.workers_of_joblib(), pending.under_way)
     raise KeyboardInterrupt
 
 
@@ -77,10 +68,10 @@ def _main(arguments: list[str]) -> int:
             if {"-m", "--multirun"} & set(arguments) and {"--cfg", "-c", "--info", "-i"} & set(arguments):
                 raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
             if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
-                check_all([a for a in arguments if "=" in a and not a.startswith("-")])
+                Compositions().settings([a for a in arguments if "=" in a and not a.startswith("-")])
             return _hydra(arguments)
         multirun, overrides = _split(arguments)
-        if multirun or is_multirun(overrides):
+        if multirun or asks_for_multirun(overrides):
             return _multirun(overrides)
         return _single(overrides)
     except BenchError as error:
@@ -114,9 +105,9 @@ def _split(arguments: list[str]) -> tuple[bool, list[str]]:
 
 
 def _single(overrides: list[str]) -> int:
-    if several := swept_keys(overrides):
-        key, values = several[0]
-        raise ConfigError(key, ",".join(values), "is a list of values: afl-run -m runs them all")
+    for one in map(word, overrides):
+        if one.several:
+            raise ConfigError(one.key, ",".join(one.values), "is a list of values: afl-run -m runs them all")
     settings = compose(overrides)
     from .experiment import execute  # torch comes in here, the settings are known to be valid
 
@@ -150,16 +141,19 @@ def closing_line(result) -> str:
 
 
 def _multirun(overrides: list[str]) -> int:
-    if any(o.startswith("resume=") and o != "resume=null" for o in overrides):
+    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
         raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
-    check_all(overrides)
     name = sweep_name(overrides)
     places = []
     if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
         places = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
+    pending.state.planned = plan(overrides, places)
     group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
+    # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by
+    known = {*groups()}
+    words = [one.first for one in map(word, overrides) if one.values and (one.key in known or _of_hydra(one.key))]
     try:
-        code = _hydra(["-m", *map(_listed, overrides), *places, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
+        code = _hydra(["-m", *words, *places, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if code == EXIT_INTERRUPTED:
@@ -167,14 +161,8 @@ def _multirun(overrides: list[str]) -> int:
     return code
 
 
-def _listed(text: str) -> str:
-    """One value of a group's setting as a list of one. Hydra applies a single value before the sweep has chosen the
-    groups, as to an algorithm that does not have the setting; lists it leaves to the jobs."""
-    override, (key, _, value) = parsed(text), text.partition("=")
-    special = override.is_sweep_override() or override.is_add() or override.is_force_add() or override.is_delete()
-    if special or "." not in key or key.startswith("hydra.") or not isinstance(override.value(), int | float | str):
-        return text
-    return f"{key}=choice({value})" if value else text
+def _of_hydra(key: str) -> bool:
+    return key.startswith(("hydra.", "hydra/"))
 
 
 def _hydra(arguments: list[str]) -> int:
@@ -182,16 +170,14 @@ def _hydra(arguments: list[str]) -> int:
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
-    from . import sweeping
-
     def job(config) -> dict:
         """One job of a multirun. Returns its outcome instead of raising, so that the others go on."""
-        if sweeping.stopped:  # jobs handed to a worker in advance
+        if pending.state.stopped:  # jobs handed to a worker in advance
             raise KeyboardInterrupt
         place, result = HydraConfig.get(), None
         try:
-            settings = settings_of_job(config, place)
-            if not sweeping.current and sys.stderr.isatty():
+            settings = placed(check_composed(plain(config), place), place)
+            if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from .experiment import SCHEDULER_SIGNALS, execute
 
@@ -200,23 +186,23 @@ def _hydra(arguments: list[str]) -> int:
         except BenchError as error:
             line, code = f"failed: {error}", error.exit_code
         with suppress(BrokenPipeError):  # nobody reads any more, but the runs are wanted
-            total = f"/{len(sweeping.current)}" if sweeping.current else ""  # unknown in a process of its own
+            total = f"/{len(pending.state.current)}" if pending.state.current else ""  # unknown in a process of its own
             print(f"[{int(place.job.num) + 1}{total}] {line}", flush=True)
         if result is not None and result.signal in SCHEDULER_SIGNALS:
             signal.raise_signal(result.signal)  # the run is saved: the scheduler's handler requeues it
         elif code == EXIT_INTERRUPTED:
-            sweeping.stopped = True
+            pending.state.stopped = True
             raise KeyboardInterrupt  # the person who stopped one job wants the rest stopped too
         return {"code": code, "line": line}
 
     sys.argv = ["afl-run", *arguments]
     hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(job)()
-    result = sweeping.last_result
+    result = pending.state.result
     if result is None:  # one of Hydra's own flags, or another sweeper
         return 0
     if result.interrupted:
         return EXIT_INTERRUPTED
-    if said := sweeping.report(result):
+    if said := pending.report(result):
         print(said, file=sys.stderr)
     return 1 if result.failed else 0
 
@@ -239,20 +225,13 @@ def help_text() -> str:
         choices = " ".join(options(name)) or "(none)"
         lines.append(f"  {name:<{width}}  {description}: {choices}")
     lines += ["", "Settings outside the groups:"]
-    lines += [f"  {line}" for line in _root_settings()]
+    lines += [f"  {line}" for line in root_settings()]
     lines += [
         "",
         "afl-report DIR makes tables and curves of run directories. Hydra's own options: afl-run --hydra-help.",
         f"The yaml files are in {config_directory()}.",
     ]
     return "\n".join(lines)
-
-
-def _root_settings() -> list[str]:
-    """The lines of config.yaml between the defaults list and hydra's own section."""
-    text = (config_directory() / "config.yaml").read_text()
-    body = text.split("\n\n", 1)[1].split("\nhydra:", 1)[0]
-    return [line for line in body.splitlines() if line.strip()]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ class GroupFolders(FileConfigSource):
     """The yaml files of FOLDERS under their groups' names."""
 
     def __init__(self, provider: str, path: str):
-        from asyncfl_bench.composing import config_directory
+        from asyncfl_bench.config.choices import config_directory
 
         ConfigSource.__init__(self, provider=provider, path=path)
         self.path = str(config_directory())

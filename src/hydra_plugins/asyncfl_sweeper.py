@@ -38,22 +38,15 @@ class PendingRuns(BasicSweeper):
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> Any:
-        from asyncfl_bench.composing import chosen, grids_of, settings_of_jobs
-        from asyncfl_bench.grids import jobs_of
-        from asyncfl_bench.sweeping import run_pending
+        from asyncfl_bench.sweep.pending import run_pending
 
-        assert self.config is not None and self.hydra_context is not None
-        loader = self.hydra_context.config_loader
+        assert self.config is not None
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        config = self.config
-        # composed anew: what a profile searches depends on the paper, which Hydra leaves out where it is swept
-        jobs = jobs_of(grids_of(loader.load_sweep_config(config, chosen(arguments)), arguments))
-        pending = settings_of_jobs(jobs, lambda overrides: loader.load_sweep_config(config, overrides))
         # one after another anyway, so hand the jobs over singly: a batch keeps every job's config to its end
         singly = 1 if isinstance(self.launcher, BasicLauncher) else None
-        return run_pending(pending, self._launch, self.max_batch_size or singly)
+        return run_pending(self._launch, self.max_batch_size or singly)
 
     def _launch(self, batch: Sequence[Sequence[str]], first: int) -> Sequence[Any]:
         assert self.launcher is not None

@@ -48,7 +48,7 @@ def trajectory(algorithm: str, delay: str) -> dict:
 
 
 def all_trajectories() -> dict:
-    from asyncfl_bench.composing import options
+    from asyncfl_bench.config import options
 
     return {
         f"{algorithm} {delay}": trajectory(algorithm, delay)

@@ -9,7 +9,7 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.base import BufferConfig, equip
-from asyncfl_bench.composing import compose, options
+from asyncfl_bench.config import compose, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.storage import Storage

@@ -7,7 +7,7 @@ from toy import Scripted, ScriptedLoss, simulate
 
 from asyncfl_bench.algorithms.feddyn import FedDyn, FedDynConfig
 from asyncfl_bench.clients.versions import ClientSums, ModelVersions
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import RandomIdle, ScheduleConfig

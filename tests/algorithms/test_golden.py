@@ -3,7 +3,7 @@ import json
 import pytest
 from algorithms.golden import FILE, trajectory
 
-from asyncfl_bench.composing import options
+from asyncfl_bench.config import options
 
 GOLDEN = json.loads(FILE.read_text())
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
 

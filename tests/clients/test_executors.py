@@ -6,10 +6,11 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.clients.batches import Batches
-from asyncfl_bench.clients.executors import SequentialExecutor
+from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
+from asyncfl_bench.clients.queue import WorkQueue
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.task import build_task
 from asyncfl_bench.types import Work
@@ -35,7 +36,8 @@ def digits(*words, n_clients=10):
 
 def executor_of(task, kind="gradient", **config):
     local = LocalTraining(LocalConfig(**config), kind)
-    return SequentialExecutor(task, local, Batches(task.partition, local.config.batch_size, Streams(0)), Streams(0))
+    batches = Batches(task.partition, local.config.batch_size, Streams(0))
+    return WorkQueue(SequentialComputer(task, local, batches, Streams(0)))
 
 
 def test_a_gradient_is_taken_at_the_model_of_its_dispatch_not_of_its_delivery():
@@ -135,7 +137,7 @@ def test_batch_norm_statistics_move_towards_those_of_delivered_clients(tmp_path)
     words = ("dataset=arrays", f"dataset.path={tmp_path}/noise.npz", "heterogeneity=iid")
     task = digits("model=resnet18", "model.norm=batch", *words, n_clients=4)
     executor = executor_of(task)
-    executor.statistics_rate = 0.25
+    executor.computer.statistics_rate = 0.25
     before = task.flat.statistics().clone()
     work = Work(0, 0, 0, 0, 1)
     executor.dispatch(work, task.flat.initial_d())

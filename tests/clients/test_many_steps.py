@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from asyncfl_bench.clients import batched
-from asyncfl_bench.clients.batched import BatchedExecutor
+from asyncfl_bench.clients.batched import BatchedComputer
 from asyncfl_bench.clients.batches import Batches
-from asyncfl_bench.clients.executors import SequentialExecutor
+from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
+from asyncfl_bench.clients.queue import WorkQueue
 from asyncfl_bench.clients.versions import ClientSums
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.data import Data
@@ -45,7 +46,7 @@ def works(steps_by_client, first=0):
 
 def uploads(executor, wanted, order=None):
     """{sequence: (upload, loss)}"""
-    model_d = executor.task.flat.initial_d()
+    model_d = executor.computer.task.flat.initial_d()
     for work in wanted:
         executor.dispatch(work, model_d)
     found = {}
@@ -60,20 +61,20 @@ def make(kind, config, sums=False, **options):
     built = task()
     local = LocalTraining(LocalConfig(**{"batch_size": 8} | config), "difference")
     batches = Batches(PARTITION, local.config.batch_size, Streams(0))
-    executor = kind(built, local, batches, Streams(0), **options)
+    memories = None
     if sums:
-        executor.memories = ClientSums(len(SIZES), built.flat.initial_d())
+        memories = ClientSums(len(SIZES), built.flat.initial_d())
         for client in range(len(SIZES)):
-            executor.memories.message(client, torch.full((built.flat.d,), 0.1 * client))
-    return executor
+            memories.message(client, torch.full((built.flat.d,), 0.1 * client))
+    return WorkQueue(kind(built, local, batches, Streams(0), **options), memories=memories)
 
 
 @pytest.mark.parametrize("name", LOCAL)
 @pytest.mark.parametrize("sums", [False, True])
 def test_uploads_and_losses_are_those_of_one_after_another(name, sums):
     wanted = works([(0, 40), (1, 15), (2, 9), (3, 20), (4, 15)])  # a client has one piece of work at a time
-    expected = uploads(make(SequentialExecutor, LOCAL[name], sums), wanted)
-    found = uploads(make(BatchedExecutor, LOCAL[name], sums), wanted)
+    expected = uploads(make(SequentialComputer, LOCAL[name], sums), wanted)
+    found = uploads(make(BatchedComputer, LOCAL[name], sums), wanted)
     for sequence, (vector_d, loss) in expected.items():
         tolerance = 5e-3 if name == "adamw" else 2e-5  # AdamW divides by the size of gradients near zero
         torch.testing.assert_close(found[sequence][0], vector_d, rtol=1e-3, atol=tolerance)
@@ -83,8 +84,8 @@ def test_uploads_and_losses_are_those_of_one_after_another(name, sums):
 
 def test_neither_threads_nor_the_order_of_delivery_change_a_bit():
     wanted = works([(0, 90), (1, 50), (2, 40), (4, 60)])
-    alone = uploads(make(BatchedExecutor, {"momentum": 0.5}), wanted)
-    threads = uploads(make(BatchedExecutor, {"momentum": 0.5}, workers=2), wanted, wanted[::-1])
+    alone = uploads(make(BatchedComputer, {"momentum": 0.5}), wanted)
+    threads = uploads(make(BatchedComputer, {"momentum": 0.5}, workers=2), wanted, wanted[::-1])
     for sequence, (vector_d, loss) in alone.items():
         assert torch.equal(vector_d, threads[sequence][0]) and loss == threads[sequence][1]
 
@@ -101,21 +102,21 @@ def test_neither_threads_nor_the_order_of_delivery_change_a_bit():
     ],
 )
 def test_stacks_are_for_few_steps_or_many_small_models(monkeypatch, steps, stacked):
-    executor = make(BatchedExecutor, {})
+    executor = make(BatchedComputer, {})
     seen = []
-    part = executor._part
-    monkeypatch.setattr(executor, "_part", lambda works, *rest: seen.append(len(works)) or part(works, *rest))
+    part = executor.computer._part
+    monkeypatch.setattr(executor.computer, "_part", lambda works, *rest: seen.append(len(works)) or part(works, *rest))
     uploads(executor, works([(0, count) for count in steps]))
     assert sorted(seen) == sorted(stacked)
 
 
 def test_large_steps_are_done_piece_by_piece_also_when_many_could_share_them(monkeypatch):
     monkeypatch.setattr(batched, "SMALL_STEP", 1)
-    executor = make(BatchedExecutor, {})
-    assert executor.starts(works([(0, 50)] * 16)) == 0
-    assert executor.starts(works([(0, 7)] * 16)) == 16
+    computer = make(BatchedComputer, {}).computer
+    assert computer.workspace(works([(0, 50)] * 16)) == 0
+    assert computer.workspace(works([(0, 7)] * 16)) == 16
 
 
 def test_a_model_that_diverges_gives_no_warning_and_no_error():
-    (vector_d, _), *_ = uploads(make(BatchedExecutor, {"lr": 1e30}), works([(0, 60)])).values()
+    (vector_d, _), *_ = uploads(make(BatchedComputer, {"lr": 1e30}), works([(0, 60)])).values()
     assert not vector_d.isfinite().all()

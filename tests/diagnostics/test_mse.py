@@ -10,7 +10,7 @@ import torch
 from replay import Replay
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.tracking.metrics import read_metrics

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine, memory
 from asyncfl_bench.experiment.build import build_run, dry_run
@@ -91,15 +91,15 @@ def test_no_cache_is_advised_to_a_rule_that_has_no_such_setting(monkeypatch):
 def test_a_dry_run_holds_what_the_run_will_hold(executor):
     settings = compose(["scale=smoke", "algorithm=ca2fl", "delay=exponential", f"executor={executor}", "threads=2"])
     built = build_run(settings)
-    simulation, null = dry_run(settings, built.task, built.executor, Streams(0))
+    simulation, queue = dry_run(settings, built.task, built.executor.computer, Streams(0))
     simulation.run()
     built.simulation.run()
-    versions = built.executor.versions
-    assert len(versions._held) + len(versions._spare) == null.most_versions > 1
-    assert built.executor._blocks.most_rows == null.most_uploads
+    assert built.executor.versions.most_held == queue.versions.most_held > 1
+    assert built.executor.blocks.most_rows == queue.blocks.most_rows
     built.executor.close()
 
 
+@pytest.mark.process
 def test_the_memory_a_run_takes_is_what_was_estimated(tmp_path):
     compare = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "memory.py"))["compare"]
     words = ["model=mlp", "model.hidden=[2000]", "n_clients=60", "delay=exponential", "budget.server_iterations=70"]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from asyncfl_bench import run
-from asyncfl_bench.composing import compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.experiment import finished
 
 WORDS = ["scale=smoke", "model=softmax", "progress=false"]

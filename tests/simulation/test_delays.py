@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from asyncfl_bench.composing import compose, options
+from asyncfl_bench.config import compose, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.delays import (

@@ -11,7 +11,7 @@ from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
-from asyncfl_bench.composing import compose, options
+from asyncfl_bench.config import compose, options
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.availability import Suspension, SuspensionConfig
 from asyncfl_bench.simulation.observer import Observer

@@ -188,6 +188,7 @@ def test_each_yaml_states_exactly_the_defaults_of_its_class(name, tracker):
     assert OmegaConf.to_object(OmegaConf.merge(schema, content)) == tracker.Config()
 
 
+@pytest.mark.process
 def test_configs_are_known_without_wandb_torch_and_pandas():
     code = (
         "import sys; import asyncfl_bench.tracking.trackers, asyncfl_bench.tracking.progress, "

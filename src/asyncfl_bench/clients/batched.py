@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..types import Work
-from .executors import SequentialExecutor, one_core_threads
-from .versions import Block
+from .executors import SequentialComputer, one_core_threads
+from .versions import Blocks
 
 if TYPE_CHECKING:
     import torch
+
+    from .queue import Answer, Start
 
 BLOCK_BYTES = 2**21  # of uploads computed together in one thread: about what stays in a core's cache
 MOST_TOGETHER = 64
@@ -26,7 +28,7 @@ SHARED_BY = 16  # models at least
 PARAMETER_STEPS = 2**26  # steps times d in one go: about a quarter of a second
 
 
-class BatchedExecutor(SequentialExecutor):
+class BatchedComputer(SequentialComputer):
     """Stacked models: the work of p clients as one computation on (p, d), on a CPU in as many parts as there are cores.
 
     Results equal those of one after another up to rounding. Not for batch normalisation.
@@ -46,7 +48,7 @@ class BatchedExecutor(SequentialExecutor):
         self._own = threading.local()  # each thread's workspace
         self.ahead = self.together // 2 if self._pool else 0
 
-    def starts(self, works: list[Work]) -> int:
+    def workspace(self, works: list[Work]) -> int:
         return self._stacked(works, self._parts(works))
 
     def _stacked(self, works: list[Work], parts: list[slice]) -> int:
@@ -75,26 +77,28 @@ class BatchedExecutor(SequentialExecutor):
         shared = p >= SHARED_BY and same[0].samples * self.task.flat.d < SMALL_STEP * steps
         return p if shared or not self._one_by_one or steps < MANY_STEPS * min(p, 4) else 1
 
-    def _compute(self, works: list[Work], block: Block) -> Callable[[], list[tuple]]:
+    def begin(
+        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
+    ) -> Callable[[], list[Answer]]:
         answers, parts = [], self._parts(works)
-        # a workspace of its own for each batch: two may be under way at once
-        starts = self._blocks.take(count, block.rows_pd[0]) if (count := self._stacked(works, parts)) else None
+        # a workspace of its own for each batch: two may be computed at once
+        workspace = blocks.take(count, out_pd[0]) if (count := self._stacked(works, parts)) else None
         first = 0
         for part in parts:
             if self._is_alone(works[part]):
-                answers.append(self._submit(self._alone, works[part.start], block.rows_pd[part]))
+                answers.append(self._submit(self._alone, works[part.start], start, out_pd[part]))
                 continue
-            assert starts is not None
-            start_pd = starts.rows_pd[first : first + part.stop - part.start]
+            assert workspace is not None
+            start_pd = workspace.rows_pd[first : first + part.stop - part.start]
             first += len(start_pd)
             drawn = [self._draws(work) for work in works[part]]
-            answers.append(self._submit(self._part, works[part], drawn, start_pd, block.rows_pd[part]))
+            answers.append(self._submit(self._part, works[part], start, drawn, start_pd, out_pd[part]))
 
-        def finish() -> list[tuple]:
+        def finish() -> list[Answer]:
             losses = [answer() for answer in answers]
-            if starts is not None:
-                starts.waiting = 1
-                self._blocks.used(starts)
+            if workspace is not None:
+                workspace.waiting = 1
+                blocks.used(workspace)
             return [(loss, None) for loss_p in losses for loss in loss_p.unbind()]
 
         return finish
@@ -106,7 +110,7 @@ class BatchedExecutor(SequentialExecutor):
         result = compute(*arguments)
         return lambda: result
 
-    def _alone(self, work: Work, out_pd: torch.Tensor) -> torch.Tensor:
+    def _alone(self, work: Work, start: Start, out_pd: torch.Tensor) -> torch.Tensor:
         """Writes the (1, d) upload, returns the (1,) mean loss."""
         if not self.batches.held(work.client):  # an empty client has nothing to say
             return out_pd.zero_().new_zeros(1)
@@ -120,7 +124,7 @@ class BatchedExecutor(SequentialExecutor):
             nonlocal loss
             loss += perceptron.gradient(w_d, next(samples), into_d)
 
-        start_d, anchor_d = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in self._start(work))
+        start_d, anchor_d = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in start(work))
         packed_d = out_pd.new_empty(out_pd.shape[1])
         with np.errstate(all="ignore"):  # a model that diverges is no surprise
             self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work.count), anchor_d)
@@ -135,13 +139,20 @@ class BatchedExecutor(SequentialExecutor):
         generator = self._augment(work.client, work.count)
         return batches, [self.task.draw_augmentation(generator, len(batch)) for batch in batches]
 
-    def _part(self, works: list[Work], drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor) -> torch.Tensor:
+    def _part(
+        self, works: list[Work], start: Start, drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor
+    ) -> torch.Tensor:
         """Writes (p, d) uploads, returns (p,) mean losses."""
         import torch
 
         steps = works[0].local_steps
-        for row, work in enumerate(works):
-            start_pd[row].copy_(self.versions[work.iteration])
+        anchors = []
+        for work, row_d in zip(works, start_pd, strict=True):
+            start_d, anchor_d = start(work)
+            row_d.copy_(start_d)
+            if anchor_d is not None:  # of all clients or of none
+                anchors.append(anchor_d)
+        anchor_pd = torch.stack(anchors) if anchors else None
         losses = []
 
         def gradient(w_pd, step, into_pd):
@@ -157,11 +168,6 @@ class BatchedExecutor(SequentialExecutor):
 
         lrs = [self.local.lr(work.count) for work in works]
         lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
-        anchor_pd: torch.Tensor | None = None
-        if self.memories is not None:
-            pulls = [self.memories.anchor(work.client, start_pd[row]) for row, work in enumerate(works)]
-            if anchors := [anchor_d for anchor_d in pulls if anchor_d is not None]:  # all of them or none
-                anchor_pd = torch.stack(anchors)
         self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd)
         for row, (batches, _) in enumerate(drawn):
             if len(batches[0]) == 0:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..errors import ConfigError
-from .batched import BatchedExecutor
-from .executors import SequentialExecutor, ThreadsExecutor
+from .batched import BatchedComputer
+from .executors import SequentialComputer, ThreadsComputer
 
 
 def executor_class(
-    wanted: str, *, device: str, cores: int, perceptron: bool, has_statistics: bool, recurrent: bool = False
+    choice: str, *, device: str, cores: int, perceptron: bool, has_statistics: bool, recurrent: bool = False
 ) -> str:
     """`sequential`, `threads` or `batched` for ``auto``, from the measurements in docs/performance.md.
 
@@ -18,30 +18,30 @@ def executor_class(
     Raises ConfigError for a choice that cannot work.
     """
     if has_statistics:
-        if wanted not in ("auto", "sequential"):
-            raise ConfigError("executor", wanted, "must be sequential or auto with batch normalisation")
+        if choice not in ("auto", "sequential"):
+            raise ConfigError("executor", choice, "must be sequential or auto with batch normalisation")
         return "sequential"
     if recurrent:
         choices = ("sequential", "threads", "auto") if device == "cpu" else ("sequential", "auto")
-        if wanted not in choices:
-            raise ConfigError("executor", wanted, f"must be {' or '.join(choices)} with a recurrent network")
+        if choice not in choices:
+            raise ConfigError("executor", choice, f"must be {' or '.join(choices)} with a recurrent network")
         if device != "cpu":
             return "sequential"
-    if wanted == "threads" and device != "cpu":
-        raise ConfigError("executor", wanted, "must be sequential, batched or auto on a GPU")
-    if wanted != "auto":
-        return wanted
+    if choice == "threads" and device != "cpu":
+        raise ConfigError("executor", choice, "must be sequential, batched or auto on a GPU")
+    if choice != "auto":
+        return choice
     if device != "cpu" or perceptron:
         return "batched"
     return "threads" if cores > 1 else "sequential"
 
 
-def make_executor(kind: str, *args, device: str, cores: int, **options):
-    """The executor ``kind`` (see ``executor_class``); ``args`` and ``options`` as for SequentialExecutor."""
+def make_computer(kind: str, *args, device: str, cores: int, **options) -> SequentialComputer:
+    """The computer of the executor ``kind`` (see ``executor_class``); other arguments as for SequentialComputer."""
     if kind == "sequential":
-        return SequentialExecutor(*args, **options)
+        return SequentialComputer(*args, **options)
     if kind == "threads":
-        return ThreadsExecutor(*args, workers=cores, **options)
+        return ThreadsComputer(*args, workers=cores, **options)
     # torch.func keeps one stack of transformations per process: only the written-out formulas may run in threads
     in_threads = device == "cpu" and args[0].flat.perceptron is not None
-    return BatchedExecutor(*args, workers=cores if in_threads else 1, **options)
+    return BatchedComputer(*args, workers=cores if in_threads else 1, **options)

@@ -27,6 +27,11 @@ class ModelVersions:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def most_held(self) -> int:
+        """Versions held at once at most so far: the vectors it keeps."""
+        return len(self._held) + len(self._spare)
+
     def hold(self, iteration: int, model_d: torch.Tensor) -> None:
         if (entry := self._held.get(iteration)) is not None:
             entry[1] += 1

@@ -1,4 +1,4 @@
-"""One run from checked settings: built, driven, saved, resumed, and found when it is finished already.
+"""One run from checked settings: built, driven, saved, resumed, or recognised as finished already.
 
 Importing this loads neither torch nor data; ``execute`` does, once it has something to run.
 """

@@ -10,8 +10,9 @@ import torch
 from ..algorithms.base import ServerRule, equip
 from ..algorithms.caches import CacheConfig
 from ..clients.batches import Batches
-from ..clients.choosing import executor_class, make_executor
-from ..clients.executors import SequentialExecutor
+from ..clients.choosing import executor_class, make_computer
+from ..clients.executors import SequentialComputer
+from ..clients.queue import WorkQueue
 from ..clients.versions import ClientMemories, ClientSums
 from ..config import Settings
 from ..errors import BenchError
@@ -21,7 +22,7 @@ from ..simulation.fleet import check_same_clients
 from ..storage import Storage, bytes_of
 from ..tasks.task import Task, build_task
 from . import machine, memory
-from .dry_run import NullExecutor, most_in_use
+from .dry_run import NullComputer, most_in_use
 
 if TYPE_CHECKING:
     from ..diagnostics.base import Diagnostics
@@ -41,7 +42,7 @@ class Components:
     task: Task
     model_d: torch.Tensor
     rule: ServerRule
-    executor: SequentialExecutor
+    executor: WorkQueue
     executor_kind: str
     needs: memory.Needs
     simulation: Simulation
@@ -96,15 +97,17 @@ def build_run(settings: Settings) -> Components:
 
     storage = Storage(flat.lengths, streams.cache, settings.directory)
     rule = equip(settings.parts["algorithm"].build(), storage, streams)
-    executor = _executor(settings, kind, task, rule, streams, device, cores)
     diagnostics = settings.parts["diagnostics"].build()
-    vectors = _vectors(settings, task, rule, executor, diagnostics, streams)
+    computer = _computer(settings, kind, task, streams, device, cores)
+    vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
     memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
     model_d = flat.initial_d()
+    memories = None
     if rule.clients_keep:
         assert vectors.cache is not None
         kind_of_memory = ClientMemories if rule.clients_keep == "previous" else ClientSums
-        executor.memories = kind_of_memory(root.n_clients, model_d, vectors.cache.place, storage)
+        memories = kind_of_memory(root.n_clients, model_d, vectors.cache.place, storage)
+    executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs_base)
     simulation = _simulation(settings, rule, model_d, task, executor, streams)
     diagnostics.start(
         shadow=equip(settings.parts["algorithm"].build(), storage, streams),
@@ -136,12 +139,12 @@ def _task(settings: Settings, streams: Streams, device: str) -> Task:
         raise BenchError(f"the data set and the model could not be built: {reason[:200]}") from error
 
 
-def _executor(
-    settings: Settings, kind: str, task: Task, rule: ServerRule, streams: Streams, device: str, cores: int
-) -> SequentialExecutor:
+def _computer(
+    settings: Settings, kind: str, task: Task, streams: Streams, device: str, cores: int
+) -> SequentialComputer:
     parts = settings.parts
     client = parts["client"].config
-    return make_executor(
+    return make_computer(
         kind,
         task,
         parts["client"].build(client.upload),
@@ -150,7 +153,6 @@ def _executor(
         device=device,
         cores=cores,
         augment=client.augment,
-        keeps_base=rule.needs_base,
         statistics_rate=parts["model"].config.statistics_rate,
     )
 
@@ -159,7 +161,7 @@ def _vectors(
     settings: Settings,
     task: Task,
     rule: ServerRule,
-    executor: SequentialExecutor,
+    computer: SequentialComputer,
     diagnostics: Diagnostics,
     streams: Streams,
 ) -> memory.Vectors:
@@ -168,9 +170,9 @@ def _vectors(
     concurrency, n = settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
     cache: CacheConfig | None = algorithm.caching
-    versions, uploads = concurrency, 3 * executor.together
+    versions, uploads = concurrency, 3 * computer.together
     if memory.worth_a_dry_run(concurrency, flat.d):
-        versions, uploads = most_in_use(*dry_run(settings, task, executor, streams), settings)
+        versions, uploads = most_in_use(*dry_run(settings, task, computer, streams), n, concurrency)
     measuring = diagnostics.vectors(rule, n, concurrency)
     one_step = client.one_step and not rule.sets_k  # else K may grow
     return memory.Vectors(
@@ -182,18 +184,18 @@ def _vectors(
         chosen=cache is not None,
         versions=versions,
         # the model, as it is, as it was at first and as it was last logged
-        computing=uploads + executor.vectors(1 if one_step else 2) + 3 + measuring,
+        computing=uploads + computer.vectors(1 if one_step else 2) + 3 + measuring,
     )
 
 
 def dry_run(
-    settings: Settings, task: Task, executor: SequentialExecutor, streams: Streams
-) -> tuple[Simulation, NullExecutor]:
+    settings: Settings, task: Task, computer: SequentialComputer, streams: Streams
+) -> tuple[Simulation, WorkQueue]:
     """The simulation of the run with a model of one parameter and no cache of any size, and its executor."""
     algorithm = settings.parts["algorithm"]
-    null = NullExecutor(executor)
     rule = equip(algorithm.target(algorithm.config.for_dry_run()), Storage(rounding=streams.cache), streams)
-    return _simulation(settings, rule, torch.zeros(1), task, null, streams), null
+    queue = WorkQueue(NullComputer(computer), keeps_base=rule.needs_base)
+    return _simulation(settings, rule, torch.zeros(1), task, queue, streams), queue
 
 
 def _simulation(

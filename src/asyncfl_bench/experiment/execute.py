@@ -9,9 +9,9 @@ import traceback
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..config import Settings
+from ..config import Settings, identity_in
 from ..errors import BenchError, ConfigError
-from .result import RunResult, finished, identity_in
+from .result import RunResult, finished
 
 SCHEDULER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 _ONE_REQUEST_SECONDS = 1.0  # a terminal and the process that started this one may both pass on the same Ctrl-C

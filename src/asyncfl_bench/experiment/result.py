@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import RESULTS_VERSION, Settings, check_settings
+from ..config import RESULTS_VERSION, Settings
 from ..diagnostics.base import covers
 from ..errors import EXIT_INTERRUPTED
 
@@ -72,18 +72,6 @@ def finished(settings: Settings, archive: Mapping[str, Path] | None = None) -> R
         if _is_complete(summary := json.loads(text), settings):
             return RunResult(packed, summary | {"already_complete": True})
     return None
-
-
-def identity_in(directory: Path) -> str | None:
-    """The identity of the run that the directory's config.yaml describes; None when that cannot be read."""
-    from omegaconf import DictConfig, OmegaConf
-
-    try:
-        config = OmegaConf.load(directory / "config.yaml")
-        assert isinstance(config, DictConfig)
-        return check_settings(config, dict(config.choices)).identity
-    except Exception:  # yaml, unicode, OmegaConf and the check of the settings each raise their own
-        return None
 
 
 def _summary(directory: Path) -> dict:

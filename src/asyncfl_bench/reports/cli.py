@@ -1,110 +1,64 @@
-"""afl-report: run directories in; one table and one figure out, or the pages of a paper's tables and figures."""
+"""afl-report: pages from runs. A paper's table or figure by its name, or any folder of runs or archive."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import BenchError, ConfigError
+from ..errors import BenchError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from .table import Report
+    import pandas as pd
 
-_DESCRIPTION = (
-    "Compares runs. Reads every run directory at or below DIR, prints one table (mean ± sample standard deviation over "
-    "seeds) and writes table.csv, table.md, table.tex and curve.png. Runs with different settings are never averaged: "
-    "a setting that differs between runs of one algorithm becomes a column. With the name of a sweep (ace/figure2), "
-    "of a paper (ace) or 'all' instead of DIR it writes pages: README.md with figures and tables, one folder for every "
-    "profile and scale with runs."
-)
+    from .page import Page, PageSpec
+
+FORMATS = ("png", "pdf", "svg", "tex")
+AXES = ("iteration", "uploads", "virtual_time")
+_REFRESH_SECONDS = 5
+_DESCRIPTION = """Writes a page: README.md with tables and figures, a CSV of every table, its runs as an archive. NAME 
+is a page (ace/figure2), all pages of a paper (ace), 'all', or folders of runs and archives (*.parquet) of your own, of
+which those that differ in more than their seed are never averaged: what differs becomes a line or a panel."""
+
+
+class _UsageError(BenchError):
+    exit_code = ConfigError.exit_code
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command. 0: done, 1: nothing to compare or not writable, 2: wrong arguments or no runs found."""
+    """The command. 0: done, 1: nothing to show or not writable, 2: wrong arguments or no runs."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ± still gets its table
-    parser = argparse.ArgumentParser("afl-report", description=_DESCRIPTION)
-    parser.add_argument("names", metavar="DIR", nargs="+", help="a run directory, a folder of them, or a sweep's name")
-    axes = ("iteration", "uploads", "virtual_time")
-    parser.add_argument("--x", choices=axes, default="iteration", help="what the figure's x axis counts")
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="where to write (default: report/ in the first DIR; pages: results)"
-    )
-    parser.add_argument("--by", metavar="KEY", nargs="+", default=[], help="config keys that shall be columns anyway")
-    pages = parser.add_argument_group("for pages")
-    pages.add_argument("--runs", metavar="DIR", type=Path, help="where the sweeps' runs lie (default: runs)")
-    pages.add_argument("--profile", help="only the runs of this profile")
-    pages.add_argument("--scale", help="only the runs of this scale")
-    pages.add_argument("--horizon", help="only the runs of this horizon, for example long")
-    given = parser.parse_args(argv)
-    wanted = {key: value for key in ("profile", "scale", "horizon") if (value := getattr(given, key)) is not None}
+    given = _parser().parse_args(argv)
     try:
-        if all(Path(name).is_dir() for name in given.names) and given.runs is None and not wanted:
-            _say_if_also_a_page(given.names)
-        else:
-            from .pages.command import items_of, write_pages
+        if given.pack is not None:
+            from ..tracking.archive import pack
 
-            if (items := items_of(given.names)) is not None:
-                if given.by:
-                    raise ConfigError("--by", " ".join(given.by), "pages have columns of their own")
-                return write_pages(items, given.runs or Path("runs"), given.out or Path("results"), wanted)
-            if given.runs is not None or wanted:
-                raise _UsageError(f"{given.names[0]}: --runs, --profile, --scale and --horizon go with a sweep's name")
-        directories = [Path(name) for name in given.names]
-        return _report(directories, given.x, given.out or directories[0] / "report", given.by)
+            print(f"{pack(given.names, given.pack)} runs in {given.pack}")
+            return 0
+        write = _free_page if all(Path(name).exists() for name in given.names) and given.runs is None else _pages
+        if not given.watch:
+            return write(given)
+        from .watch import watch
+
+        def build() -> str:
+            write(given)
+            return "written"
+
+        places = given.names if write is _free_page else [given.runs or "runs"]
+        return watch([Path(place) for place in places], build, own=_out(given, write is _free_page))
     except BenchError as error:
         print(f"afl-report: {error}", file=sys.stderr)
         return error.exit_code
-
-
-def _report(directories: list[Path], x: str, out: Path, by: list[str]) -> int:
-    from .load import load_runs  # these bring pandas and matplotlib: not for --help
-
-    try:
-        runs = load_runs(directories)
-    except BenchError as error:
-        raise _UsageError(str(error)) from error
-
-    from .curves import draw_curves
-    from .render import latex, markdown
-    from .table import make_report, numeric_table, text_table
-
-    report = make_report(runs, by)
-    if not report.rows:
-        print(f"no run ended well, so there is no table\n\n{_left_out_text(report)}")
-        return 1
-    headers, cells = text_table(report)
-    words = 1 + len(report.keys)
-    notes = _left_out_text(report)
-    print(f"{markdown(headers, cells, words)}\n{notes}", end="")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        numeric_table(report).to_csv(out / "table.csv", index=False)
-        table = markdown(headers, cells, words)
-        (out / "table.md").write_text(f"{table}\n{notes}" if notes else table, encoding="utf-8")
-        (out / "table.tex").write_text(latex(headers, cells, words), encoding="utf-8")
-        written = ["table.csv", "table.md", "table.tex"]
-        if draw_curves(report, x, out / "curve.png"):
-            written.append("curve.png")
-        else:
-            print("no figure: no run has test/accuracy in its metrics.jsonl")
     except OSError as error:
-        raise BenchError(f"cannot write to {out}: {error.strerror}; choose another place with --out") from error
-    print(f"written to {out}: {', '.join(written)}")
-    return 0
-
-
-def _say_if_also_a_page(names: list[str]) -> None:
-    from .pages.command import sweeps_named
-
-    for name in names:
-        if sweeps_named(name):
-            said = f"{name} is a folder here, so the runs in it are compared; for the page add --runs runs"
-            print(said, file=sys.stderr)
+        print(
+            f"afl-report: cannot write {error.filename}: {error.strerror}; choose another place with --out",
+            file=sys.stderr,
+        )
+        return 1
 
 
 def entry() -> None:
@@ -118,22 +72,153 @@ def entry() -> None:
     raise SystemExit(code)
 
 
-class _UsageError(BenchError):
-    exit_code = ConfigError.exit_code
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("afl-report", description=_DESCRIPTION)
+    parser.add_argument(
+        "names", metavar="NAME", nargs="+", help="a page, a paper, all, or folders and archives of runs"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="where to write (default: results; own runs: DIR/report)"
+    )
+    parser.add_argument("--metric", default="test/accuracy", help="what is shown (default: test/accuracy)")
+    parser.add_argument(
+        "--format", choices=FORMATS, nargs="+", default=["png"], help="more forms of figures and tables"
+    )
+    parser.add_argument("--series", type=int, default=12, metavar="N", help="lines a figure has at most (default: 12)")
+    parser.add_argument("--html", action="store_true", help="also page.html, to explore in a browser")
+    parser.add_argument("--watch", action="store_true", help="write again whenever runs change, until Ctrl-C")
+    parser.add_argument(
+        "--pack", metavar="FILE", type=Path, help="only put the finished runs of NAME into this archive"
+    )
+    pages = parser.add_argument_group("pages of papers")
+    pages.add_argument("--runs", metavar="DIR", type=Path, help="where the runs are (default: runs)")
+    pages.add_argument("--profile", help="only this profile")
+    pages.add_argument("--scale", help="only this scale")
+    pages.add_argument("--length", help="only this length, for example long")
+    own = parser.add_argument_group("runs of your own")
+    own.add_argument("--panels", metavar="KEY", nargs="+", default=[], help="settings that make the panels and columns")
+    own.add_argument("--compare", metavar="KEY", nargs="+", default=["algorithm"], help="settings that make the lines")
+    own.add_argument("--where", metavar="KEY=VALUE", nargs="+", default=[], help="only runs with these settings")
+    own.add_argument("--axis", choices=AXES, default="iteration", help="what runs have spent (default: iteration)")
+    return parser
 
 
-def _left_out_text(report: Report) -> str:
-    """What the table does not show, ready to print: empty, or lines that end with an empty one."""
-    lines = []
-    if report.unshown:
-        lines += [f"algorithms also differ from each other in: {', '.join(report.unshown)} (columns with --by)", ""]
-    if report.left_out:
-        counts = Counter(reason for _, reason in report.left_out)
-        lines.append("not averaged: " + ", ".join(f"{count} {reason}" for reason, count in counts.items()))
-        for run, reason in report.left_out:
-            lines.append(f"- {reason}: {run.path}" + (f" ({run.note})" if run.note else ""))
-        lines.append("")
-    return "".join(f"{line}\n" for line in lines)
+def _out(given: argparse.Namespace, free: bool) -> Path:
+    if given.out is not None or not free:
+        return given.out or Path("results")
+    first = Path(given.names[0])
+    return (first if first.is_dir() else first.parent) / "report"
+
+
+def _free_page(given: argparse.Namespace) -> int:
+    """The page of any runs; its table is printed too."""
+    from ..tracking.runs import load_runs
+    from .own import own_page  # these bring pandas and matplotlib: not for --help
+    from .write import Table, markdown
+
+    if given.profile or given.scale or given.length:
+        raise _UsageError(f"{given.names[0]}: --profile, --scale and --length go with a page; use --where for own runs")
+    where = dict(text.partition("=")[::2] for text in given.where)
+    out = _out(given, True)
+    runs = load_runs(*given.names)
+    page = own_page(
+        runs, ", ".join(given.names), given.panels, given.compare, where, given.axis, given.metric, given.series
+    )
+    _write(page, out, given, archive=False)
+    tables = [(part.shown, part.words) for part in page.parts if isinstance(part, Table) and part.shown is not None]
+    print(f"{markdown(*tables[0])}\n\nwritten: {out / 'README.md'}")
+    return 0
+
+
+def _pages(given: argparse.Namespace) -> int:
+    """Every page asked for of which there are runs. One that fails does not take the others with it."""
+    from ..tracking.runs import load_runs
+    from .board import write_board
+    from .page import NoRuns, build
+
+    specs = _specs(given.names)
+    out, folder = _out(given, False), given.runs or Path("runs")
+    wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
+    _check_choices(wanted)
+    command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
+    none = _UsageError(
+        f"{folder}: no runs of {specs[0].sweep}; to make them: afl-run -m sweep={specs[0].sweep} {command}"
+    )
+    places = [place for place in (folder, out) if place.is_dir()]
+    try:
+        runs = load_runs(*places) if places else None
+    except BenchError:
+        runs = None
+    if runs is None:
+        raise none
+    code, written = 0, 0
+    for spec in specs:
+        for profile, scale, length in _combinations(runs, spec, wanted):
+            name = "-".join([profile, scale] + ([length] if length != "standard" else []))
+            try:
+                page = build(spec, profile, scale, length, runs, given.metric, given.series)
+                print(f"written: {_write(page, out / spec.sweep / name, given)}")
+                written += 1
+            except NoRuns:  # other sweeps' runs, of which this one shares none
+                continue
+            except BenchError as error:
+                print(f"afl-report: {spec.sweep}, {name}: {error}", file=sys.stderr)
+                code = 1
+    if not written and not code:
+        raise none
+    if written:
+        write_board(out)
+    return code
+
+
+def _write(page: Page, folder: Path, given: argparse.Namespace, archive: bool = True) -> Path:
+    from .write import write_parts
+
+    for note in page.notes:
+        print(f"afl-report: {note}", file=sys.stderr)
+    target = write_parts(page.parts, folder, given.format)
+    if archive:
+        page.write_data(folder)
+    if given.html or given.watch:
+        from .html import write_html
+
+        write_html(page, folder / "page.html", _REFRESH_SECONDS if given.watch else None)
+    return target
+
+
+def _specs(names: Sequence[str]) -> list[PageSpec]:
+    """The pages that names of sweeps, papers or ``all`` mean."""
+    from ..papers import pages
+
+    known = pages()
+    found: dict[str, PageSpec] = {}
+    for name in names:
+        specs = {sweep: spec for sweep, spec in known.items() if name in (sweep, spec.paper, "all")}
+        found |= specs
+        if specs:
+            continue
+        if Path(name).exists():
+            raise _UsageError(f"{name}: own runs cannot be asked for together with pages, nor with --runs")
+        near = did_you_mean(name, [*known])
+        raise _UsageError(f"{name}: neither runs nor a page{near}; pages: {', '.join(known)}")
+    return list(found.values())
+
+
+def _check_choices(wanted: dict[str, str]) -> None:
+    from .place import options
+
+    for key, value in wanted.items():
+        if value not in (known := options(key)):
+            raise _UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
+
+
+def _combinations(runs: pd.DataFrame, spec: PageSpec, wanted: dict[str, str]) -> list[tuple[str, str, str]]:
+    """Profile, scale and length of all runs of the sweep, and of those that share runs with it."""
+    same = runs[runs["sweep"].isin((spec.sweep, *spec.shares_runs_with))] if "sweep" in runs else runs[:0]
+    chosen = same.reindex(columns=["profile", "scale", "length"]).fillna("standard")
+    for key, value in wanted.items():
+        chosen = chosen[chosen[key] == value]
+    return sorted(chosen.drop_duplicates().itertuples(index=False, name=None))
 
 
 if __name__ == "__main__":

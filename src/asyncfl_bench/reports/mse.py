@@ -1,173 +1,226 @@
-"""What a page about the error of server steps says: table, figures and the paper's claims held against the numbers."""
+"""The error of server steps, taken apart (ACE paper, arXiv:2511.19066, table 1), from runs made with diagnostics=mse.
+
+The error u - grad F(w_t) is A (noise of mini-batches) + B (bias of who takes part) + C (delay); see diagnostics/mse.py.
+Legend: M uploads of a buffer, n clients, n_t clients in ACED's mean.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from ..diagnostics.correlation import LAGS
-from .load import Run
-from .mse_figures import draw_correlation, draw_drift, draw_parts
-from .mse_table import drift_ratios, keys_of, measured_runs, table1
-from .render import markdown
+from ..diagnostics.mse import ARRIVALS_NAME
+from ..errors import BenchError
+from . import style
+from .figures import Line, Panel, line_panels
+from .style import Style
+from .write import Part, Picture, Table
 
-__all__ = ["table1", "write_page_parts"]
+if TYPE_CHECKING:
+    from .page import Page
 
-
-def write_page_parts(runs: list[Run], out: Path) -> list[str]:
-    """Writes three figures and table1.csv into ``out``; returns the page's paragraphs, tables and image links.
-
-    Raises BenchError when no finished run was made with diagnostics=mse.
-    """
-    runs = measured_runs(runs)
-    table, keys = table1(runs), keys_of(runs)
-    out.mkdir(parents=True, exist_ok=True)
-    table.to_csv(out / "table1.csv", index=False)
-    draw_parts(table, keys, out / "mse_parts.png")
-    draw_drift(runs, out / "mse_drift.png")
-    draw_correlation(table, keys, out / "mse_correlation.png")
-    return [
-        "The error of a step, u − ∇F(w_t), is the sum of A (noise of mini-batches), B (bias of who takes part) and C "
-        "(age of the gradients). Each number is a mean over measured steps and seeds, ± the sample standard deviation "
-        "over seeds, in squared norms of gradients; updates of rules for differences are divided by −η_l. Full-batch "
-        "gradients take the place of expectations.",
-        _error_table(table, keys),
-        "![The three parts of the error](mse_parts.png)",
-        "## Noise: predicted and measured",
-        _noise_table(table, keys),
-        "σ² is the mean of |g − G|² over uploads; for ACE and ACED over the cached ones, where a slow client counts as "
-        "much as a busy one. σ²/M for CA2FL is the paper's: it leaves out that the cached gradient subtracted for "
-        "calibration has noise of its own. With all clients heard the M fresh uploads, the M that leave the cache and "
-        "the others in it add up to (2/M − 1/n) σ². The delay-adaptive step scales a late gradient down, noise "
-        "included, so it stays below σ².",
-        "## The paper's table 1, claim by claim",
-        "\n".join(f"- {line}" for line in claims(table, keys)),
-        "## Drift",
-        _drift_table(table, keys),
-        "Slope: least squares of |w_t − w_v|² on staleness, over the uploads in the second half of the iterations "
-        "(before, the way from the initial model hides everything else). ζ² is the mean of |G_i(w_t) − ∇F(w_t)|². "
-        "Staleness counts server iterations, of which the rules make different numbers in the same virtual time.",
-        *_amplification(runs, keys),
-        "![Drift against staleness](mse_drift.png)",
-        "## Does the noise come back?",
-        _correlation_text(table),
-        "![Correlation of the noise](mse_correlation.png)",
-    ]
+# column of the table: metric
+_MEASURED = {"a2": "noise", "b2": "bias", "c2": "delay", "error": "error", "zeta2": "zeta2", "drift": "drift"}
+_MEASURED |= {"sigma2": "sigma2", "sigma2_cached": "sigma2_cached"}
+_ERROR = {"a2": "E|A|²", "b2": "E|B|²", "c2": "E|C|²", "error": "E|A+B+C|²"}
+_NOISE = {"a2": "E|A|²", "a2_predicted": "predicted", "a2_ratio": "ratio", "sigma2": "σ²"}
+_DRIFT = {"staleness": "mean staleness", "drift": "mean drift", "drift_slope": "slope", "zeta2": "ζ²"}
+_PARTS = {"A, noise": ("a2", "#56B4E9", "o"), "B, bias": ("b2", "#D55E00", "s"), "C, delay": ("c2", "#000000", "^")}
+_ZERO = 1e-12  # below this share of the largest part a part is rounding
+_MIN_UPLOADS = 10  # of a bin of the drift
 
 
-def claims(table: pd.DataFrame, keys: list[str]) -> list[str]:
-    """Each claim with what was measured; claims about algorithms that are not in the table are left out."""
-    cells = {
-        name: of_name.set_index(keys) if keys else of_name.reset_index(drop=True)
-        for name, of_name in table.groupby("algorithm")
-    }
-    said = []
+class ErrorParts:
+    """The block of this module: tables and figures of the runs that were measured."""
 
-    def less(column: str, one: str, other: str, claim: str) -> None:
-        """one's part shall be smaller than other's, setting by setting."""
-        if one in cells and other in cells:
-            ratio = (cells[one][column] / cells[other][column]).dropna()
-            if len(ratio):
-                held = int((ratio < 1).sum())
-                said.append(f"{claim}: {_verdict(held, len(ratio))}, {one} has {_range(ratio)} times that of {other}.")
-
-    ratios = ((name, of_name["a2_ratio"].dropna()) for name, of_name in cells.items())
-    if found := [f"{name!s} {_range(ratio)}" for name, ratio in ratios if len(ratio)]:
-        said.append(f"The size of A, measured over what the paper predicts: {', '.join(found)}.")
-    less("a2", "fedbuff", "asgd", "Averaging a buffer reduces A")
-    less("a2", "ace", "fedbuff", "Averaging all clients reduces A most")
-    if "ace" in cells:
-        share = float((cells["ace"]["b2"] / cells["ace"]["error"]).max())
-        verdict = "confirmed" if share < 1e-9 else "not confirmed"
-        said.append(
-            f"B is zero for ACE: {verdict}, at most {share:.1g} of its error, the rounding of single precision."
+    def __call__(self, page: Page) -> list[Part]:
+        table = error_table(page.runs, page.points)
+        table = table.sort_values(
+            ["cell", "series"],
+            key=lambda names: names.map(style.series_order if names.name == "series" else [*page.cells.index].index),
+            ignore_index=True,
         )
-    for name in ("asgd", "delay_adaptive_asgd", "fedbuff"):
-        if name in cells:
-            parts = cells[name][["a2", "b2", "c2"]]
-            shares = parts["b2"] / parts.sum(axis=1)
-            verdict = "confirmed" if shares.min() > 0.01 else "not confirmed"
-            said.append(
-                f"{name} has a bias from partial participation: {verdict}, B is {_range(shares)} of |A|²+|B|²+|C|²."
-            )
-    less("b2", "ca2fl", "fedbuff", "Calibration reduces B")
-    less("b2", "aced", "fedbuff", "ACED keeps B below that of partial participation")
-    less("c2", "delay_adaptive_asgd", "asgd", "Steps that shrink with staleness reduce C")
-    less("c2", "ace", "fedbuff", "All clients in every step keep C smaller")
-    less("drift", "ace", "asgd", "The model drifts less under ACE than under steps of one client")
-    return said
+        return [
+            "## The three parts of the error",
+            "Means over steps and seeds, in squared norms of gradients; differences of models are divided by −η_l.",
+            _table(page, "table1", table, _ERROR, whole=True),
+            _parts_figure(page, table),
+            "## Noise: predicted by the paper and measured",
+            _table(page, "noise", table, _NOISE),
+            "## Drift |w_t − w_v|² of a client's model",
+            _table(page, "drift", table, _DRIFT),
+            *_skews(page, table),
+            *_drift_figure(page),
+            "## Correlation of the noise with that of k iterations later",
+            _correlation_figure(page, table),
+        ]
 
 
-def _verdict(held: int, of: int) -> str:
-    if held == of:
-        return "confirmed" if of == 1 else f"confirmed in all {of} settings"
-    return "not confirmed" if held == 0 else f"confirmed in {held} of {of} settings"
+def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("cell",)) -> pd.DataFrame:
+    """One row per series and ``by`` (columns of ``runs``): means over steps and seeds, in squared gradient norms.
+
+    a2, b2, c2, error     E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
+    a2_predicted          what the paper gives for E|A|^2, see ``predicted_noise``; a2_ratio: measured over it
+    drift_slope           least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half
+    correlation_k         of A_t with A_{t+k}
+    Raises BenchError when no run was measured.
+    """
+    if "mse/noise" not in points or points["mse/noise"].isna().all():
+        raise BenchError("no finished run measured a step with diagnostics=mse, so there is no error to take apart")
+    measured = points[points["mse/noise"].notna()].groupby("run")
+    rows = pd.DataFrame({run: _of_run(pd.Series(runs.loc[str(run)]), lines) for run, lines in measured}).T
+    groups = rows.join(runs[["series", *by]]).groupby(["series", *by], sort=False, dropna=False)
+    spread = groups[list(_ERROR)].std(ddof=1).add_suffix("_std")
+    table = groups.mean().join(spread).assign(seeds=groups.size()).reset_index()
+    return table.assign(a2_ratio=table["a2"] / table["a2_predicted"])
 
 
-def _range(values: pd.Series) -> str:
-    low, high = f"{values.min():.2g}", f"{values.max():.2g}"
-    return low if low == high else f"{low} to {high}"
+def _of_run(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
+    lines = lines.reindex(
+        columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})]
+    )
+    row = {column: lines[f"mse/{name}"].mean() for column, name in _MEASURED.items()}
+    row["a2_predicted"] = predicted_noise(run, lines)
+    for lag in LAGS:
+        last = lines.get(f"mse/noise_correlation_{lag}", pd.Series(dtype=float)).dropna()
+        row[f"correlation_{lag}"] = float(last.iloc[-1]) if len(last) else math.nan
+    arrivals = arrivals_of(str(run.name))
+    row["drift_slope"], row["staleness"] = drift_slope(arrivals), arrivals["staleness"].mean()
+    return row
+
+
+def predicted_noise(run: pd.Series, lines: pd.DataFrame) -> float:
+    """E|A|^2 as the paper has it (section 4, K = 1): sigma^2 over the number of uploads in a step's mean.
+
+    sigma^2 for ASGD, sigma^2 / M for FedBuff and CA2FL, over all uploads; sigma^2 / n for ACE and sigma^2 / n_t for
+    ACED, over the uploads in the cache, where slow clients count as much as busy ones. NaN for other rules.
+    """
+    if run["algorithm"] in ("asgd", "delay_adaptive_asgd"):
+        return float(lines["mse/sigma2"].mean())
+    if run["algorithm"] in ("fedbuff", "ca2fl"):
+        return float(lines["mse/sigma2"].mean()) / run["algorithm.buffer_size"]
+    if run["algorithm"] == "ace":
+        return float(lines["mse/sigma2_cached"].mean()) / run["n_clients"]
+    if run["algorithm"] == "aced":
+        return float((lines["mse/sigma2_cached"] / lines["rule/active_clients_mean"]).mean())
+    return math.nan
+
+
+def arrivals_of(run: str) -> pd.DataFrame:
+    """Staleness and drift of every upload in the second half of a run's iterations; none without the file, as in an
+    archive. In the first half the way from the initial model hides what noise and skew add to it.
+    """
+    path = Path(run) / ARRIVALS_NAME
+    if not path.exists():
+        return pd.DataFrame(columns=["staleness", "drift"], dtype=float)
+    arrivals = pd.read_parquet(path)
+    return arrivals[arrivals["iteration"] >= arrivals["iteration"].max() / 2]
+
+
+def drift_slope(arrivals: pd.DataFrame) -> float:
+    """Least squares of drift on staleness; NaN without two kinds of staleness."""
+    spread = arrivals["staleness"].var() if len(arrivals) else 0.0
+    return float(arrivals["staleness"].cov(arrivals["drift"]) / spread) if spread else math.nan
+
+
+def drift_by_staleness(runs: Iterable[object]) -> pd.DataFrame:
+    """Mean staleness and mean drift of uploads whose staleness is 1, 2-3, 4-7, …; bins of at least 10 uploads.
+
+    The index is the whole part of the staleness's binary logarithm.
+    """
+    arrivals = pd.concat([arrivals_of(str(run)) for run in runs])
+    arrivals = arrivals[arrivals["staleness"] > 0]
+    bins = arrivals.groupby(np.floor(np.log2(arrivals["staleness"].to_numpy(dtype=float))))
+    means = bins[["staleness", "drift"]].mean().assign(uploads=bins.size())
+    return means[means["uploads"] >= _MIN_UPLOADS]
+
+
+def drift_ratios(page: Page, table: pd.DataFrame, skew: str) -> pd.DataFrame:
+    """Drift and zeta^2 under the strongest skew over those under the weakest, at the least staleness that both have.
+
+    One row per series and value of the other keys; empty where there is one skew only. skew: a key of the cells.
+    """
+    keys = page.with_keys(table).assign(cell=table["cell"])
+    rest, ratios = ["series", *(key for key in page.keys if key != skew)], []
+    for place, same in keys.groupby(rest, sort=False):
+        ends = same.sort_values(skew, key=lambda values: values.astype(float)).iloc[[0, -1]]
+        runs = page.runs[page.runs["series"] == place[0]]
+        low, high = (drift_by_staleness(runs.index[runs["cell"] == cell]) for cell in ends["cell"])
+        both = low.index.intersection(high.index)
+        if ends["cell"].nunique() > 1 and len(both):
+            zeta2 = ends["zeta2"].iloc[0] / ends["zeta2"].iloc[1]
+            drift = low["drift"][both[0]] / high["drift"][both[0]]
+            ratios.append({**dict(zip(rest, place, strict=True)), "drift": drift, "zeta2": zeta2})
+    return pd.DataFrame(ratios)
+
+
+def _skews(page: Page, table: pd.DataFrame) -> list[Part]:
+    skew = next((key for key in page.keys if key.startswith("heterogeneity.")), None)
+    ratios = drift_ratios(page, table, skew) if skew else pd.DataFrame()
+    if ratios.empty:
+        return []
+    shown = ratios.assign(drift=ratios["drift"].map(_number), zeta2=ratios["zeta2"].map(_number))
+    shown = shown.rename(columns={"series": "algorithm", "drift": "drift ratio", "zeta2": "ζ² ratio"})
+    words = shown.shape[1] - 2
+    return ["Strongest over weakest skew, at the least staleness of both:", Table("skews", shown, ratios, words)]
+
+
+def _table(page: Page, name: str, table: pd.DataFrame, columns: dict[str, str], whole: bool = False) -> Table:
+    shown: dict[str, Any] = {"cell": table["cell"], "algorithm": table["series"]}
+    for column, header in columns.items():
+        spread = table[f"{column}_std"] if whole else pd.Series(math.nan, index=table.index)
+        shown[header] = [_number(value, std) for value, std in zip(table[column], spread, strict=True)]
+    data = table if whole else table[["series", "cell", *columns]]
+    return Table(name, pd.DataFrame(shown), page.with_keys(data), 2)
+
+
+def _parts_figure(page: Page, table: pd.DataFrame) -> Picture:
+    names = [name.replace("delay-adaptive", "delay-ad.").replace(" ASGD", "\nASGD") for name in page.series]
+    largest, panels = table[["a2", "b2", "c2"]].to_numpy().max(), []
+    for cell in page.cells.index:
+        lines = []
+        for label, (part, colour, marker) in _PARTS.items():
+            some = table[(table["cell"] == cell) & (table[part] > _ZERO * largest)]
+            x, y, half = some["series"].map(page.series.index), some[part], some[f"{part}_std"]
+            x, y, low, high = (values.to_numpy(float) for values in (x, y, (y - half).clip(y / 10), y + half))
+            lines.append(Line(label, Style(colour, marker), x, y, low, high, points=True, linked=False))
+        panels.append(Panel(str(cell), lines, names=names))
+    figure = line_panels(panels, "", "E|·|², squared gradient norm", y_log=True)
+    return Picture("mse_parts", figure, "The three parts of the error; those that are zero to rounding are left out")
+
+
+def _drift_figure(page: Page) -> list[Part]:
+    bins = {place: drift_by_staleness(of.index) for place, of in page.runs.groupby(["cell", "series"])}
+    panels = []
+    for cell in page.cells.index:
+        own = {series: bins[cell, series] for series in page.series if (cell, series) in bins}
+        arrays = {series: (of["staleness"].to_numpy(), of["drift"].to_numpy()) for series, of in own.items()}
+        panels.append(Panel(str(cell), [Line(series, page.styles[series], *both) for series, both in arrays.items()]))
+    if not any(len(of) for of in bins.values()):
+        return []
+    figure = line_panels(panels, "staleness [server iterations]", "drift |w_t − w_v|²", x_log=2, y_log=True)
+    return [Picture("mse_drift", figure, "Drift of a client's model against its staleness")]
+
+
+def _correlation_figure(page: Page, table: pd.DataFrame) -> Picture:
+    lags = np.array(LAGS, dtype=float)
+    panels = []
+    for cell in page.cells.index:
+        rows = table[table["cell"] == cell].set_index("series")[[f"correlation_{lag}" for lag in LAGS]]
+        values = {str(series): row.to_numpy(float) for series, row in rows.iterrows()}
+        lines = [Line(s, page.styles[s], lags[~np.isnan(y)], y[~np.isnan(y)]) for s, y in values.items()]
+        panels.append(Panel(str(cell), lines))
+    figure = line_panels(panels, "k [server iterations]", "correlation of A(t) and A(t+k)", x_log=False, zero=True)
+    return Picture("mse_correlation", figure, "Correlation of the noise of a step with that of a later one")
 
 
 def _number(value: float, std: float = math.nan) -> str:
     if math.isnan(value):
         return "-"
     return f"{value:.2g}" if math.isnan(std) else f"{value:.2g} ± {std:.1g}"
-
-
-def _table(table: pd.DataFrame, keys: list[str], columns: dict[str, str], with_std: tuple[str, ...] = ()) -> str:
-    """``columns``: header by column of ``table``."""
-    lines = []
-    for _, row in table.iterrows():
-        cells = [_number(row[c], row[f"{c}_std"] if c in with_std else math.nan) for c in columns]
-        lines.append([row["algorithm"], *(str(row[key]) for key in keys), *cells])
-    return markdown(["algorithm", *keys, *columns.values()], lines, 1 + len(keys))
-
-
-def _error_table(table: pd.DataFrame, keys: list[str]) -> str:
-    parts = {"a2": "E|A|²", "b2": "E|B|²", "c2": "E|C|²", "error": "E|A+B+C|²"}
-    return _table(table, keys, parts, tuple(parts))
-
-
-def _noise_table(table: pd.DataFrame, keys: list[str]) -> str:
-    columns = {"a2": "E|A|² measured", "a2_predicted": "predicted", "a2_ratio": "ratio", "sigma2": "σ²"}
-    return _table(table, keys, columns)
-
-
-def _drift_table(table: pd.DataFrame, keys: list[str]) -> str:
-    table = table.assign(slope_per_zeta2=table["drift_slope"] / table["zeta2"])
-    columns = {"staleness": "mean staleness", "drift": "mean drift of clients", "drift_slope": "slope"}
-    return _table(table, keys, columns | {"zeta2": "ζ²", "slope_per_zeta2": "slope / ζ²"})
-
-
-def _amplification(runs: list[Run], keys: list[str]) -> list[str]:
-    """Does the drift grow with the skew? A paragraph, or none without a choice of skew."""
-    skew = "heterogeneity.alpha"
-    ratios = drift_ratios(runs, keys, skew) if skew in keys else pd.DataFrame()
-    if not len(ratios):
-        return []
-    said = [
-        f"{name} {_range(of_name['drift'])} (ζ² {_range(of_name['zeta2'])})"
-        for name, of_name in ratios.groupby("algorithm", sort=False)
-    ]
-    return [
-        "Heterogeneity amplification: drift that ζ² drives grows with the skew as ζ² does, drift without it not at "
-        "all. "
-        "At the least staleness (the first points of the figure), drift under the smallest alpha over that under the "
-        f"largest, with the same ratio of ζ²: {', '.join(said)}. At long staleness the way of the model, the same "
-        "under every skew, can hide the difference, and the slopes follow it."
-    ]
-
-
-def _correlation_text(table: pd.DataFrame) -> str:
-    lines = [
-        "The proofs take the noise of different iterations as uncorrelated (Lemma a.6). Measured, over the settings:"
-    ]
-    for name, rows in table.groupby("algorithm", sort=False):
-        found = [(lag, rows[f"correlation_{lag}"].dropna()) for lag in LAGS]
-        lines.append(
-            f"{name}: " + ", ".join(f"{_range(values)} at k={lag}" for lag, values in found if len(values)) + "."
-        )
-    return " ".join(lines[:1]) + "\n\n" + "\n".join(f"- {line}" for line in lines[1:])

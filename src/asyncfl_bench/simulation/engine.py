@@ -336,9 +336,8 @@ class Simulation:
         after  whether the global model has just changed
         """
         # with nobody in flight neither a flush nor the end of a round is to be waited for any more
-        if self.in_flight and not (
-            self._dispatch_when == "immediate" or (self._dispatch_when == "after_update" and after)
-        ):
+        now = self._dispatch_when == "immediate" or (self._dispatch_when == "after_update" and after)
+        if self.in_flight and not now:
             return
         while self.free_slots:
             client = self.schedule.next()

@@ -38,8 +38,8 @@ class Dirichlet:
              draws has it, the one that lacks fewest samples is repaired: the client with fewest takes a random sample
              from the client with most, until nobody is short. So it always ends, unless n min_samples > N, which is
              refused.
-    Clients  The split is exchangeable: a class's shares become whole samples by one uniform offset, so every client gets
-             its share on average, and which client takes which column is drawn at the end.
+    Clients  The split is exchangeable: an offset makes a class's shares whole samples, so every client gets its
+             share on average, and which client takes which column is drawn at the end.
     Effect   Redrawing leaves Dirichlet conditioned on the minimum. A repair moves samples from the largest clients to
              the smallest: sizes become more even and the smallest clients hold a mixture of the largest clients'
              classes, less skewed than alpha says. Only clients below the minimum gain, and only up to it. The number of
@@ -78,9 +78,7 @@ class Dirichlet:
         best, best_short = None, None
         for _ in range(self.config.tries):
             share_cn = rng.dirichlet(alpha_n, size=len(size_c))
-            offset_c = rng.random(
-                len(size_c)
-            )  # E floor(a + U) = a: no client's shares are rounded down more than others'
+            offset_c = rng.random(len(size_c))  # E floor(a + U) = a: nobody's shares are rounded down on average
             edge_cn = np.floor(np.cumsum(share_cn, axis=1) * size_c[:, None] + offset_c[:, None]).astype(np.int64)
             edge_cn = np.minimum(edge_cn, size_c[:, None])
             edge_cn[:, -1] = size_c  # the shares' sum may miss 1 by rounding

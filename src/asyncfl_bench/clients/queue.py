@@ -1,0 +1,250 @@
+"""Dispatched work until its delivery: what is pending, in which order it is computed, and the vectors held for it.
+
+Between dispatch and arrival nothing can change what a client computes, so when a piece of work is computed, and
+together with which others, is free to choose. When the next upload to arrive has not been computed, it is computed
+together with those that are due after it; what is not delivered yet is kept. How changes the speed, never the arrivals,
+the mini-batches or, beyond rounding, the results.
+
+Legend: d parameters, p pieces of work computed together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..types import Delivery, Work
+from .versions import Block, Blocks, ClientMemories, ClientSums, ModelVersions
+
+if TYPE_CHECKING:
+    import torch
+
+    # of a piece of work: (d,) the model it starts from, and (d,) what its proximal term pulls to if that is another
+    Start = Callable[[Work], tuple[torch.Tensor, torch.Tensor | None]]
+    # of a piece of work: mean training loss, and the statistics of batch normalisation if the model has them
+    Answer = tuple[torch.Tensor, torch.Tensor | None]
+
+
+class Computer(Protocol):
+    """Computes several pieces of work in one go.
+
+    together        pieces of work in one go
+    at_once         of them in as many threads
+    steps_together  steps of them, more only where fewer pieces would leave a thread without work
+    ahead           computed uploads left at which the next ones are begun in the background; 0: never
+    """
+
+    together: int
+    at_once: int
+    steps_together: float
+    ahead: int
+
+    def begin(
+        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
+    ) -> Callable[[], list[Answer]]:
+        """Begins writing the works' uploads into the rows of ``out_pd``; what it returns waits and gives the answers.
+
+        May put ``works`` in another order. Workspaces are taken from ``blocks``.
+        """
+        ...
+
+    def delivered(self, statistics: torch.Tensor | None) -> None:
+        """An upload with these statistics has reached the server."""
+
+    def vectors(self, local_steps: int) -> int:
+        """Vectors of d floats in use while computing, versions of the model and uploads left out."""
+        ...
+
+    def state_dict(self) -> dict: ...
+
+    def load_state_dict(self, state: dict) -> None: ...
+
+    def close(self) -> None:
+        """Ends threads, if any."""
+
+
+class _Batch:
+    """Work being computed: the uploads land in the block's rows, ``finish`` waits and gives the answers."""
+
+    def __init__(self, works: list[Work], block: Block, finish: Callable[[], list[Answer]]):
+        self.works, self.block = works, block
+        self._finish = finish
+        self._answers: list[Answer] | None = None
+
+    def finish(self) -> list[Answer]:
+        if self._answers is None:
+            self._answers = self._finish()
+        return self._answers
+
+
+@dataclass(slots=True)
+class _Result:
+    block: Block
+    row: int
+    loss: torch.Tensor
+    statistics: torch.Tensor | None = None
+
+    @property
+    def vector_d(self) -> torch.Tensor:
+        return self.block.rows_pd[self.row]
+
+
+class WorkQueue:
+    """The executor of a run (simulation.engine.Executor): work that is never delivered costs at most its computing.
+
+    computer    how work is computed
+    memories    None, or what each client keeps from one upload to the next (versions.ClientMemories, ClientSums)
+    keeps_base  a model version is held until the upload is delivered, and delivered with it
+    versions    models that pending work starts from;  blocks  uploads and workspaces
+    """
+
+    def __init__(
+        self, computer: Computer, *, memories: ClientMemories | ClientSums | None = None, keeps_base: bool = False
+    ):
+        self.computer, self.memories, self.keeps_base = computer, memories, keeps_base
+        self.versions, self.blocks = ModelVersions(), Blocks()
+        self._pending: dict[int, Work] = {}  # by sequence number
+        self._order: list[tuple[float, int]] = []  # heap of (due, sequence number) over the pending
+        self._results: dict[int, _Result] = {}
+        self._begun: _Batch | None = None  # in the background
+        self._lent: Block | None = None
+
+    # -- what the engine asks for ------------------------------------------------------------------------------------
+
+    def dispatch(self, work: Work, model_d: torch.Tensor) -> None:
+        """Takes note of the work and of the model it starts from."""
+        self.versions.hold(work.iteration, model_d)
+        self._pending[work.sequence] = work
+        heapq.heappush(self._order, (work.due, work.sequence))
+
+    def discard(self, work: Work) -> None:
+        """The work will never be delivered."""
+        if self._is_begun(work):
+            self._collect()
+        if (result := self._results.pop(work.sequence, None)) is not None:
+            self.blocks.used(result.block)
+            if self.keeps_base:
+                self.versions.release(work.iteration)
+        else:
+            del self._pending[work.sequence]
+            self.versions.release(work.iteration)
+
+    def deliver(self, work: Work) -> Delivery:
+        """The work's upload, computed now if it has not been yet."""
+        if self._lent is not None:
+            self.blocks.used(self._lent)
+            self._lent = None
+        if work.sequence not in self._results:
+            if not self._is_begun(work):
+                batch = self._begin(self._next_works(work))
+                self._keep(batch, batch.finish())
+            else:
+                self._collect()
+        result = self._results.pop(work.sequence)
+        self._lent = result.block
+        if self._begun is None and len(self._results) < self.computer.ahead and (works := self._next_works()):
+            self._begun = self._begin(works)
+        self.computer.delivered(result.statistics)
+        base_d = None
+        if self.keeps_base:
+            base_d = self.versions[work.iteration]
+            self.versions.release(work.iteration)  # its memory is not used again before the next dispatch
+        vector_d = result.vector_d
+        if self.memories is not None:
+            vector_d = self.memories.message(work.client, vector_d)
+        return Delivery(vector_d, result.loss, base_d)
+
+    def close(self) -> None:
+        """Ends threads, if any."""
+        self.computer.close()
+
+    # -- computing ---------------------------------------------------------------------------------------------------
+
+    def start(self, work: Work) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(d,) the model the work starts from, and (d,) what it is pulled to if that is another one."""
+        start_d = self.versions[work.iteration]
+        return start_d, None if self.memories is None else self.memories.anchor(work.client, start_d)
+
+    def _next_works(self, first: Work | None = None) -> list[Work]:
+        """``first`` and the pending work that is due next, as many pieces as are computed together; no more pending."""
+        works = [] if first is None else [self._pending.pop(first.sequence)]
+        steps = 0 if first is None else first.local_steps
+        limits = self.computer
+        while (
+            self._order
+            and len(works) < limits.together
+            and (steps < limits.steps_together or len(works) < limits.at_once)
+        ):
+            sequence = heapq.heappop(self._order)[1]
+            if (work := self._pending.pop(sequence, None)) is not None:  # discarded work is no longer there
+                works.append(work)
+                steps += work.local_steps
+        return works
+
+    def _begin(self, works: list[Work]) -> _Batch:
+        block = self.blocks.take(len(works), self.versions[works[0].iteration])
+        return _Batch(works, block, self.computer.begin(works, self.start, block.rows_pd[: len(works)], self.blocks))
+
+    def _is_begun(self, work: Work) -> bool:
+        return self._begun is not None and any(work.sequence == other.sequence for other in self._begun.works)
+
+    def _collect(self) -> None:
+        """Waits for what was begun in the background."""
+        begun, self._begun = self._begun, None
+        assert begun is not None
+        self._keep(begun, begun.finish())
+
+    def _keep(self, batch: _Batch, answers: list[Answer]) -> None:
+        for row, (work, (loss, statistics)) in enumerate(zip(batch.works, answers, strict=True)):
+            self._results[work.sequence] = _Result(batch.block, row, loss, statistics)
+            if not self.keeps_base:
+                self.versions.release(work.iteration)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict:
+        """Waits for what is being computed, but keeps it begun: later work must be computed with the same others."""
+        begun = self._begun
+        state = {
+            "versions": self.versions.state_dict(),
+            "results": {
+                sequence: {"vector_d": r.vector_d.clone(), "loss": r.loss, "statistics": r.statistics}
+                for sequence, r in self._results.items()
+            },
+            "begun": begun
+            and {
+                "sequences": [work.sequence for work in begun.works],
+                "rows_pd": begun.block.rows_pd[: len(begun.works)].clone() if begun.finish() else None,
+                "losses": [loss for loss, _ in begun.finish()],
+            },
+        }
+        if self.memories is not None:
+            state["memories"] = self.memories.state_dict()
+        return state | self.computer.state_dict()
+
+    def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
+        """``in_flight``: the work that was dispatched here and not delivered; the saved results are a part of it."""
+        self.versions.load_state_dict(state["versions"], model_d)
+        for sequence, saved in state["results"].items():
+            block = self.blocks.take(1, model_d)
+            block.rows_pd[0].copy_(saved["vector_d"])
+            statistics = saved["statistics"]
+            if statistics is not None:
+                statistics = statistics.to(model_d.device)
+            self._results[sequence] = _Result(block, 0, saved["loss"].to(model_d.device), statistics)
+        known = set(self._results)
+        if (begun := state["begun"]) is not None:
+            by_sequence = {work.sequence: work for work in in_flight}
+            works = [by_sequence[sequence] for sequence in begun["sequences"]]
+            block = self.blocks.take(len(works), model_d)
+            block.rows_pd[: len(works)].copy_(begun["rows_pd"])
+            answers: list[Answer] = [(loss.to(model_d.device), None) for loss in begun["losses"]]
+            self._begun = _Batch(works, block, lambda: answers)
+            known |= set(begun["sequences"])
+        self._pending = {work.sequence: work for work in in_flight if work.sequence not in known}
+        self._order = sorted((work.due, work.sequence) for work in self._pending.values())
+        if self.memories is not None:
+            self.memories.load_state_dict(state["memories"])
+        self.computer.load_state_dict(state)

@@ -1,0 +1,21 @@
+"""From the words of a command line to settings that are known to work; neither torch nor data are loaded for it."""
+
+from .check import check_settings
+from .choices import config_directory, options
+from .composition import compose, identity_in
+from .settings import NOT_IDENTITY, ORIGINS, PARTS, RESULTS_VERSION, Part, Settings, identity_of_tree
+
+__all__ = [
+    "NOT_IDENTITY",
+    "ORIGINS",
+    "PARTS",
+    "RESULTS_VERSION",
+    "Part",
+    "Settings",
+    "check_settings",
+    "compose",
+    "config_directory",
+    "identity_in",
+    "identity_of_tree",
+    "options",
+]

@@ -1,0 +1,206 @@
+"""A composed config held against the dataclasses of its parts: unknown keys, types, ranges, and combinations.
+
+Every part keeps its own dataclass of settings beside its code; a yaml names the class and its numbers. Nothing here
+imports torch or data, so a mistake is answered before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import importlib
+import os
+from pathlib import Path
+from typing import Any, cast, get_type_hints
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..errors import ConfigError, check, did_you_mean
+from ..ranges import allowed
+from .settings import (
+    DATA_VARIABLE,
+    NOT_IDENTITY,
+    ORIGINS,
+    PARTS,
+    CheckpointConfig,
+    EvaluationConfig,
+    Part,
+    RootConfig,
+    Settings,
+)
+
+# old name of a setting or a choice: the one it has now
+RENAMED = {
+    "horizon": "length",
+    "algorithm.horizon": "algorithm.total_steps",
+    "schedule.hand_out": "schedule.dispatch",
+    "schedule.dispatch=at_flush": "after_update",
+    "schedule.dispatch=at_round": "per_round",
+    "profile=paper": "published",
+    "scale=paper": "full",
+}
+
+
+def renamed(key: str, value: object) -> ConfigError | None:
+    """The answer to a name that a setting or a choice had earlier; None for any other."""
+    if key in RENAMED:
+        now = RENAMED[key]
+        return ConfigError(key, value, f"is called {now} now: {now}={RENAMED.get(f'{now}={value}', value)}")
+    if choice := RENAMED.get(f"{key}={value}"):
+        return ConfigError(key, value, f"is called {choice} now: {key}={choice}")
+    return None
+
+
+def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
+    """Checks a composed config. Raises ConfigError; touches neither data nor disk except to see that paths exist.
+
+    tree  the config as plain containers; it is used up
+    """
+    from ..simulation.engine import BudgetConfig
+    from .resolve import resolve
+
+    tree.pop("hydra", None)
+    tree.pop("choices", None)
+    for group in ORIGINS:
+        tree.pop(group, None)
+    sections = {"budget": BudgetConfig, "evaluation": EvaluationConfig, "checkpoint": CheckpointConfig}
+    root_names = [f.name for f in dataclasses.fields(RootConfig)]
+    for key, value in tree.items():
+        if key not in root_names and key not in PARTS and key not in sections:
+            near = did_you_mean(key, (*root_names, *PARTS, *sections))
+            raise ConfigError(key, value, f"is not a setting{near}")
+    settings = Settings(
+        root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
+        parts=_parts(tree, choices),
+        choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
+        **{name: _typed(cls, _section(tree, name), name) for name, cls in sections.items()},
+    )
+    _check_paths(settings)
+    resolve(settings)
+    for name, part in settings.parts.items():
+        if name not in NOT_IDENTITY and (path := dataclasses.asdict(part.config).get("path")):
+            settings.digests[name] = _digest(f"{name}.path", path)
+    settings.tree = _resolved_tree(settings, sections)
+    return settings
+
+
+def _digest(key: str, path: str) -> str:
+    try:
+        with open(Path(path).expanduser(), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(key, path, f"must be a file that can be read: {error.strerror}") from None
+
+
+def _section(tree: dict, name: str, dotted: str = "") -> dict:
+    section: Any = tree.get(name)
+    key = f"{dotted}{name}"
+    check(isinstance(section, dict), key, section, f"a section of settings, for example {key}.…=VALUE")
+    return section
+
+
+def _parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
+    try:
+        return {name: _part(tree.get(name), name) for name in PARTS}
+    except ConfigError as error:
+        if error.key in ("algorithm.eta", "algorithm.total_steps"):  # who chose a group did not write these keys
+            why = f"with algorithm={choices.get('algorithm')}, whose server step is no c * sqrt(n / T)"
+            check(choices.get("length") != "long", "length", "long", f"standard {why}")
+            check(choices.get("profile") != "fair", "profile", "fair", f"published {why}")
+        raise
+
+
+def _part(node: Any, group: str) -> Part:
+    if not isinstance(node, dict) or "_target_" not in node:
+        raise ConfigError(group, node, f"must be one of the choices of the group {group}")
+    target_name = node["_target_"]
+    try:
+        module, _, name = target_name.rpartition(".")
+        target = getattr(importlib.import_module(module), name)
+        schema = target.Config
+    except (ImportError, AttributeError, ValueError):
+        raise ConfigError(f"{group}._target_", target_name, "must name an importable class with a Config") from None
+    return Part(target, _typed(schema, {k: v for k, v in node.items() if k != "_target_"}, group))
+
+
+_TYPED: dict[tuple, Any] = {}  # jobs of a sweep share most of their sections
+
+
+def _typed(schema: type, values: dict, prefix: str):
+    """``values`` as an instance of the dataclass ``schema``: unknown keys, types and ranges are errors."""
+    key = (schema, prefix, repr(values))
+    if key not in _TYPED:
+        _TYPED[key] = _checked(schema, values, prefix)
+    return copy.deepcopy(_TYPED[key])
+
+
+def _checked(schema: type, values: dict, prefix: str):
+    known = {f.name: f for f in dataclasses.fields(schema)}
+    dotted = f"{prefix}." if prefix else ""
+    hints: dict[str, Any] = get_type_hints(schema)
+    nested = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    sections = {
+        name: _typed(cast(type, cls), _section(values, name, dotted) if name in values else {}, f"{dotted}{name}")
+        for name, cls in nested.items()
+    }
+    values = {key: value for key, value in values.items() if key not in nested}
+    for key, value in values.items():
+        if key not in known:
+            if (answer := renamed(f"{dotted}{key}", value)) is not None:
+                raise answer
+            raise ConfigError(f"{dotted}{key}", value, f"is not a setting{did_you_mean(key, known)}{_listed(known)}")
+        if value == "???":
+            raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
+        _check_finite(f"{dotted}{key}", value)
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(schema), values)
+        converted = cast(dict[str, Any], OmegaConf.to_container(merged))
+    except OmegaConfBaseException as error:
+        key = str(error.full_key or error.key)
+        kind = str(known[key.split("[")[0]].type) if key.split("[")[0] in known else "value of the right type"
+        raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {allowed(schema, key) or _kind(kind)}") from None
+    for key, value in converted.items():
+        if value == "???":
+            raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
+    try:
+        return schema(**converted | sections)
+    except ConfigError as error:
+        raise (error.under(prefix) if prefix else error) from None
+
+
+def _listed(known: dict) -> str:
+    return f"; known: {', '.join(known)}" if known else "; it has none"
+
+
+def _kind(annotation: str) -> str:
+    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "None": "null"}
+    if annotation.startswith("list["):
+        return "a list, for example [1, 2]" if "str" not in annotation else "a list of words, for example [one, two]"
+    words = [word.strip() for word in annotation.split("|")]
+    return " or ".join(names.get(word, word) for word in words)
+
+
+def _check_finite(key: str, value: Any) -> None:
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        raise ConfigError(key, value, "must be finite")
+
+
+def _check_paths(settings: Settings) -> None:
+    for key, given in (("data_dir", settings.root.data_dir), (DATA_VARIABLE, os.environ.get(DATA_VARIABLE))):
+        if given and not Path(given).expanduser().is_dir():
+            raise ConfigError(key, given, "must be an existing directory: create it, or leave the setting out")
+        if given:
+            return
+
+
+def _resolved_tree(settings: Settings, sections: dict) -> dict:
+    tree = dataclasses.asdict(settings.root)
+    for name, part in settings.parts.items():
+        target = f"{part.target.__module__}.{part.target.__qualname__}"
+        tree[name] = {"_target_": target} | dataclasses.asdict(part.config)
+    for name in sections:
+        tree[name] = dataclasses.asdict(getattr(settings, name))
+    tree["choices"] = dict(settings.choices)
+    return tree

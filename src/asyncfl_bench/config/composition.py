@@ -1,0 +1,170 @@
+"""Overrides composed with the yaml groups and checked, with mistakes answered in one line.
+
+``compose`` is what a single run uses, with one composition by Hydra; ``Compositions`` shares compositions between the
+jobs of a multirun.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from pathlib import Path
+from typing import Any, cast
+
+from ..errors import ConfigError, did_you_mean
+from .check import check_settings, renamed
+from .choices import choices_with, groups, hydra_config, options, papers_with
+from .settings import NOT_IDENTITY, PARTS, Settings
+from .words import Word, word
+
+
+def compose(overrides: list[str]) -> Settings:
+    """Composes and checks one run. Raises ConfigError."""
+    words = [word(text) for text in overrides]
+    resumed = [w for w in words if w.key == "resume" and w.values and w.values[0] != "null"]
+    if resumed:
+        return _resumed(resumed[-1].values[0], [w for w in words if w.key != "resume"])
+    return Compositions().settings(overrides)
+
+
+class Compositions:
+    """Settings of many jobs. Hydra takes tenths of a second for one composition, so jobs that choose the same yaml
+    files share it."""
+
+    def __init__(self) -> None:
+        self._groups = groups()
+        self._options = functools.cache(options)
+        self._bases: dict[tuple[str, ...], tuple[dict, Any]] = {}
+
+    def config(self, overrides: list[str]) -> tuple[dict[str, Any], Any]:
+        """(config as plain containers, Hydra's own settings). Raises ConfigError for what does not fit."""
+        words = [word(text) for text in overrides]
+        for one in words:
+            self._check_choice(one)
+        specials = {w.key for w in words if w.special}
+        values = [w for w in words if self._is_value(w) and w.key not in specials]
+        base, hydra = self._base(tuple(w.text for w in words if w not in values))
+        tree = copy.deepcopy(base)
+        for one in values:
+            _set(tree, one, self._groups)
+        return tree, hydra
+
+    def settings(self, overrides: list[str]) -> Settings:
+        """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
+        config, hydra = self.config(overrides)
+        settings = check_composed(config, hydra)
+        if any(word(text).key == "hydra.run.dir" for text in overrides):
+            settings.place = Path(hydra.run.dir).expanduser()
+        return settings
+
+    def _base(self, overrides: tuple[str, ...]) -> tuple[dict, Any]:
+        if overrides not in self._bases:
+            config = hydra_config(list(overrides))
+            self._bases[overrides] = plain(config), config.hydra
+        return self._bases[overrides]
+
+    def _is_value(self, one: Word) -> bool:
+        """Whether it sets one of our settings, which chooses no yaml file: not ``paper``, not ``hydra/launcher``."""
+        ours = "/" not in one.key and ("." in one.key or one.key not in self._groups)
+        simple = not one.several and "${" not in one.text
+        # Hydra's own folders are below output_dir
+        return ours and simple and one.key != "output_dir" and one.key.partition(".")[0] != "hydra"
+
+    def _check_choice(self, one: Word) -> None:
+        """Names that a setting had earlier, and the choices of a group, before Hydra sees them."""
+        for value in one.values:
+            if (answer := renamed(one.key, value)) is not None:
+                raise answer
+            if one.key in self._groups and not (value == "null" and one.key == "sweep"):
+                available = self._options(one.key)
+                if value not in available:
+                    near = did_you_mean(value, available)
+                    raise ConfigError(one.key, value, f"must be one of {', '.join(available)}{near}")
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A composed config as plain containers, Hydra's own settings left out. Raises ConfigError."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    shown = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+    try:
+        return cast(dict[str, Any], OmegaConf.to_container(shown, resolve=True, throw_on_missing=False))
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
+
+
+def check_composed(config: dict[str, Any], hydra: Any) -> Settings:
+    """Checks a composed config with what was chosen for it. Raises ConfigError."""
+    choices = dict(hydra.runtime.choices)
+    profile, paper = choices["profile"], choices["paper"]
+    if profile != "published" and paper not in papers_with(profile):
+        there = ", ".join(papers_with(profile))
+        raise ConfigError("profile", profile, f"must be published for paper={paper}; it is there for {there}")
+    limit = config["budget"].get("virtual_time") if choices.get("length") == "long" else None
+    if limit is not None:  # the greater length counts uploads: a limit of time would end it first
+        raise ConfigError("length", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
+    return check_settings(config, choices)
+
+
+def _set(tree: dict[str, Any], one: Word, known_groups: dict[str, str]) -> None:
+    """Gives one setting its value in place. Raises ConfigError when there is no such setting."""
+    *sections, last = one.key.split(".")
+    node: Any = tree
+    walked: list[str] = []
+    for part in (*sections, last):
+        if not isinstance(node, dict) or part not in node:
+            names = list(node) if isinstance(node, dict) else []
+            if not walked:
+                names = sorted({*names, *known_groups})
+            inside = f" of {'.'.join(walked)}" if walked else ""
+            shown = [name for name in names if name != "_target_"]
+            known = f"; known: {', '.join(shown)}" if shown else ""
+            others = choices_with(walked[0], part) if len(walked) == 1 else []
+            near = f", except with {walked[0]}={'|'.join(others)}" if others else did_you_mean(part, shown)
+            raise ConfigError(one.key, one.text.partition("=")[2], f"no such setting{inside}{near}{known}")
+        parent, node = node, node[part]
+        walked.append(part)
+    parent[last] = copy.deepcopy(one.value)
+
+
+def _resumed(directory: str, words: list[Word]) -> Settings:
+    """The settings a run directory was made with; only its budget and what leaves its identity alone may change."""
+
+    path = Path(directory).expanduser()
+    tree, choices = _saved_config(path)
+    was = check_settings(copy.deepcopy(tree), choices)
+    changeable = [key for key in (*NOT_IDENTITY, "budget") if key not in (*PARTS, "resume")]
+    for one in words:
+        if one.key.partition(".")[0] not in changeable:
+            value = one.text.partition("=")[2]
+            raise ConfigError(one.key, value, f"cannot be changed by a resumed run; only {', '.join(changeable)} can")
+        _set(tree, one, {})
+    tree["resume"] = str(path)
+    settings = check_settings(tree, choices)
+    settings.place, settings.resumed_identity = path, was.identity
+    return settings
+
+
+def _saved_config(path: Path) -> tuple[dict, dict]:
+    """(config, choices) of a run directory. Raises ConfigError when there is none that can be read."""
+    from omegaconf import OmegaConf
+
+    if not (path / "config.yaml").is_file():
+        raise ConfigError("resume", path, "must be a run directory: there is no config.yaml in it")
+    try:
+        tree = plain(OmegaConf.load(path / "config.yaml"))
+        choices = tree.get("choices") or {}
+    except Exception:  # yaml, unicode and OmegaConf each raise their own
+        choices = {}
+    if not isinstance(choices, dict) or not choices:
+        raise ConfigError("resume", path, "must be a run directory: its config.yaml cannot be read")
+    return tree, choices
+
+
+def identity_in(directory: Path) -> str | None:
+    """The identity of the run that the directory's config.yaml describes; None when that cannot be read."""
+    try:
+        return check_settings(*_saved_config(directory)).identity
+    except ConfigError:
+        return None

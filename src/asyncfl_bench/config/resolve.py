@@ -1,0 +1,83 @@
+"""The meaning of `auto` and null, and combinations of settings that cannot be.
+
+Each part resolves its own settings (``resolve`` of its Config) from a few facts about the others; here is only what no
+single part decides. Raises ConfigError.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError, check
+from ..types import Facts
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+ORDER = ("delay", "schedule", "client", "algorithm", "availability")  # later parts need facts about earlier ones
+
+
+def resolve(settings: Settings) -> None:
+    """Checks ``settings`` across groups and puts values in the place of every `auto` and null."""
+    _check_length(settings)
+    _clock_and_concurrency(settings)
+    for name in ORDER:
+        try:
+            settings.parts[name].config.resolve(_facts(settings))
+        except ConfigError as error:
+            raise error.under(name) from None
+    _check_that_time_passes(settings)
+    settings.parts["diagnostics"].target.check_run(settings)
+
+
+def _check_length(settings: Settings) -> None:
+    if settings.choices.get("length") != "long":
+        return
+    fair = settings.choices.get("profile") == "fair"
+    check(not fair, "length", "long", "standard with profile=fair, whose budget is the same for all already")
+
+
+def _clock_and_concurrency(settings: Settings) -> None:
+    root = settings.root
+    if root.clock == "auto":
+        root.clock = "ticks" if settings.parts["delay"].config.unit == "ticks" else "time"
+    if root.concurrency is None:
+        root.concurrency = root.n_clients
+    allowed = f"at most the number of clients (n_clients={root.n_clients})"
+    check(root.concurrency <= root.n_clients, "concurrency", root.concurrency, allowed)
+
+
+def _facts(settings: Settings) -> Facts:
+    """What is known by now."""
+    root, budget, parts = settings.root, settings.budget, settings.parts
+    rule, client = parts["algorithm"].config, parts["client"].config
+    rounds = parts["algorithm"].target.moves_each_round
+    assert root.concurrency is not None
+    iterations = budget.server_iterations
+    if iterations is None and budget.uploads is not None:
+        iterations = max(1, budget.uploads // (root.concurrency if rounds else rule.uploads_per_iteration))
+    return Facts(
+        algorithm=settings.choices.get("algorithm", "this algorithm"),
+        n_clients=root.n_clients,
+        concurrency=root.concurrency,
+        clock=root.clock,
+        dispatch=parts["schedule"].config.dispatch,
+        rounds=rounds,
+        steps_on_ticks=rule.steps_on_ticks,
+        accepts=parts["algorithm"].target.accepts,
+        upload=client.upload,
+        proximal=rule.proximal,
+        workload=client.workload,
+        lr=client.lr,
+        budget_iterations=budget.server_iterations,
+        iterations=iterations,
+    )
+
+
+def _check_that_time_passes(settings: Settings) -> None:
+    budget = settings.budget
+    only_time = all(v is None for k, v in dataclasses.asdict(budget).items() if k != "virtual_time")
+    takes_time = settings.root.clock == "ticks" or settings.parts["delay"].config.takes_time
+    allowed = f"joined by another budget: under delay={settings.choices.get('delay')} virtual time stands still"
+    check(takes_time or not only_time, "budget.virtual_time", budget.virtual_time, allowed)

@@ -1,0 +1,186 @@
+"""A run's settings: the sections that belong to no group, the parts, and what identifies the run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from ..errors import check
+from ..ranges import Checked, above, at_least, one_of, within
+
+DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
+# Raised whenever the same settings begin to give other numbers: a run finished under another version is run again.
+# 3: the Dirichlet split is exchangeable over clients
+RESULTS_VERSION = 3
+PARTS = (
+    "dataset",
+    "heterogeneity",
+    "model",
+    "client",
+    "delay",
+    "availability",
+    "schedule",
+    "algorithm",
+    "diagnostics",
+    "tracking",
+)
+# groups that only set other settings; a run remembers what was chosen
+ORIGINS = ("paper", "sweep", "profile", "scale", "length")
+# Settings that came later than RESULTS_VERSION 3, as key: value. At these values a run is the one it was without them,
+# so a new setting renames no finished run.
+LATER: dict[str, object] = {}
+# groups that came later: choice at which the whole group is left out of the identity
+LATER_GROUPS: dict[str, str] = {}
+# settings that say where and how to compute, not what: they leave a run's identity alone
+NOT_IDENTITY = (
+    "diagnostics",
+    "tracking",
+    "device",
+    "threads",
+    "executor",
+    "output_dir",
+    "data_dir",
+    "archive_dir",
+    "checkpoint",
+    "trace",
+    "rerun",
+    "resume",
+    "progress",
+)
+
+_NEVER = object()  # equals no value
+
+
+@dataclass
+class EvaluationConfig(Checked):
+    """
+    every             server iterations between evaluations
+    every_time        units of virtual time between them instead
+    every_uploads     uploads between them instead: at the first server iteration that completes so many
+    validation_share  of the training samples, set aside before they are split over the clients
+    """
+
+    every: Annotated[int, at_least(1)] = 10
+    every_time: Annotated[float | None, above(0, null="to count server iterations")] = None
+    every_uploads: Annotated[int | None, at_least(1, null="to count server iterations")] = None
+    validation_share: Annotated[float, within("[0, 1)")] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        both = self.every_time is not None and self.every_uploads is not None
+        check(not both, "every_uploads", self.every_uploads, "null when evaluation.every_time is set: choose one")
+
+
+@dataclass
+class CheckpointConfig(Checked):
+    """
+    every          server iterations between checkpoints; null: none
+    every_minutes  wall-clock minutes between them; null: none
+    at_end_mib     a finished run leaves a checkpoint, to resume with a larger budget, if its state is at most this big
+    """
+
+    every: Annotated[int | None, at_least(1)] = None
+    every_minutes: Annotated[float | None, above(0)] = 10.0
+    at_end_mib: Annotated[float, at_least(0)] = 64.0
+
+
+@dataclass
+class RootConfig(Checked):
+    """The settings that belong to no group; conf/config.yaml says what each means."""
+
+    seed: Annotated[int, at_least(0)] = 0
+    n_clients: Annotated[int, at_least(1)] = 100
+    concurrency: Annotated[int | None, at_least(1, null="for all clients")] = None
+    clock: Annotated[str, one_of("auto", "time", "ticks")] = "auto"
+    device: str = "auto"
+    threads: Annotated[int | None, at_least(1)] = None
+    executor: Annotated[str, one_of("auto", "sequential", "threads", "batched")] = "auto"
+    trace: bool = False
+    progress: bool = True
+    rerun: bool = False
+    resume: str | None = None
+    output_dir: str = "runs"
+    data_dir: str | None = None
+    archive_dir: str = "results"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.device in ("auto", "cpu") or self.device.split(":")[0] == "cuda"
+        check(ok, "device", self.device, "auto, cpu, cuda or cuda:N")
+
+
+@dataclass
+class Part:
+    """A class named by a yaml and its checked settings."""
+
+    target: type[Any]
+    config: Any
+
+    def build(self, *args, **kwargs):
+        return self.target(self.config, *args, **kwargs)
+
+
+@dataclass
+class Settings:
+    """A run's settings, checked and with every `auto` and null resolved."""
+
+    root: RootConfig
+    budget: Any
+    evaluation: EvaluationConfig
+    checkpoint: CheckpointConfig
+    parts: dict[str, Part]
+    choices: dict[str, str]
+    tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
+    place: Path | None = None  # a run directory named by hand, instead of one under output_dir
+    resumed_identity: str | None = None  # of the run that is gone on with, when its budget was changed
+    digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
+
+    @property
+    def identity(self) -> str:
+        """8 hex digits of a hash over everything that decides the run's numbers."""
+        return identity_of_tree(self.tree, self.digests)
+
+    @property
+    def experiment(self) -> str:
+        """The same without the seed: runs of one experiment may be averaged."""
+        return identity_of_tree({**self.tree, "seed": None}, self.digests)
+
+    @property
+    def name(self) -> str:
+        choice = self.choices.get
+        words = [choice("algorithm"), choice("dataset"), choice("delay"), f"seed{self.root.seed}", self.identity]
+        return "-".join(str(word) for word in words)
+
+    @property
+    def directory(self) -> Path:
+        return self.place or Path(self.root.output_dir).expanduser() / self.name
+
+    @property
+    def data_dir(self) -> Path:
+        given = self.root.data_dir or os.environ.get(DATA_VARIABLE)
+        return Path(given).expanduser() if given else Path.home() / ".cache" / "asyncfl_bench" / "data"
+
+
+def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({})) -> str:
+    """8 hex digits of a hash over what decides the numbers of a run with this resolved config.
+
+    digests  by part, of the file that its `path` names: what is in the file decides the numbers, not where it is
+    """
+    kept = {key: value for key, value in tree.items() if key not in (*NOT_IDENTITY, "choices")}
+    for name, choice in LATER_GROUPS.items():
+        if tree["choices"].get(name) == choice:
+            kept.pop(name, None)
+    for name, section in kept.items():
+        if isinstance(section, dict):
+            kept[name] = {
+                key: value for key, value in section.items() if LATER.get(f"{name}.{key}", _NEVER) != value
+            } | ({"path": digests[name]} if name in digests else {})
+    if cache := kept["algorithm"].get("cache"):  # its place changes no number
+        kept["algorithm"]["cache"] = {key: value for key, value in cache.items() if key != "place"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]

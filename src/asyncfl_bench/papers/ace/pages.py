@@ -1,0 +1,175 @@
+"""The pages of the ACE paper (arXiv:2511.19066)."""
+
+from ...reports.blocks import (
+    AXES,
+    FINAL,
+    Accuracies,
+    Against,
+    Beside,
+    Cost,
+    Counts,
+    Curves,
+    Leaders,
+    Maps,
+    Neighbours,
+    Overall,
+    equal,
+)
+from ...reports.mse import ErrorParts
+from ...reports.page import Block, PageSpec
+from ...reports.published import Published
+
+_SKEW_BY_DELAY = ("heterogeneity.alpha", "delay")
+_FAIR = (
+    "one trace of arrivals and one budget of uploads for all, the server step of each algorithm tuned on validation "
+    "samples."
+)
+_ALONG_AXES: tuple[Block, ...] = tuple(
+    block for axis in AXES for block in (Curves(axis), Accuracies(axis), Neighbours(equal(axis)))
+)
+_CURVES: tuple[Block, ...] = (Leaders(equal()), Overall(equal(), "ACE"), *_ALONG_AXES, Cost("delay"))
+_SHARES: tuple[Block, ...] = tuple(
+    block for axis in AXES for block in (Against("availability.share", equal(axis)), Accuracies(axis))
+)
+
+
+def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
+    settings = {"problems": ("cifar10 with resnet18",), "fair": _FAIR} | more
+    return PageSpec(f"ace/{name}", f"ACE paper, {title}", shows, cells, blocks, **settings)
+
+
+PAGES = (
+    _page(
+        "table1",
+        "table 1: noise, bias and delay in the error of a step",
+        "The paper marks in words which term of the mean squared error a method suffers; here they are measured.",
+        _SKEW_BY_DELAY,
+        (ErrorParts(),),
+    ),
+    _page(
+        "figure2",
+        "figure 2: accuracy curves, two skews by two delays",
+        "The paper draws test accuracy over 500 server iterations on CIFAR-10 and prints no numbers.",
+        _SKEW_BY_DELAY,
+        _CURVES,
+    ),
+    _page(
+        "figure2_time_clock",
+        "figure 2 with delays in virtual time",
+        "The paper does not give the unit of its delays: in figure2 they are ticks of the server, here virtual time, "
+        "and every arrival is a step as the pseudo-code reads.",
+        _SKEW_BY_DELAY,
+        _CURVES,
+    ),
+    _page(
+        "figure2_unit_step",
+        "figure 2 with a local step of 1",
+        "The paper prints a local step of 0.05 for FedBuff and CA2FL, which makes their steps 20 times smaller than "
+        "those of methods that send gradients; here it is 1.",
+        _SKEW_BY_DELAY,
+        _CURVES,
+    ),
+    _page(
+        "figure3a",
+        "figure 3a: final accuracy when clients stop",
+        "The paper stops 0 to 70 % of the clients for good at half of the 500 server iterations (CIFAR-10, α = 0.3, "
+        "β = 5) and prints no numbers; at a budget that a method reaches before the stop, its number says nothing.",
+        ("availability.share",),
+        (Leaders(equal()), Cost("availability.share"), *_SHARES, Neighbours(equal("iteration"))),
+        order=("asgd", "ca2fl", "ace", "aced"),
+    ),
+    _page(
+        "figure3b",
+        "figure 3b: ACED's threshold when clients stop",
+        "The paper varies tau_algo, how long a silent client stays active, and finds accuracy flat from 10 to 50.",
+        ("availability.share",),
+        (Maps("algorithm.tau_algo", "availability.share"), Cost("availability.share"), *_SHARES),
+    ),
+    _page(
+        "figure_a1",
+        "figure a.1: the curves of figure 2 to 1000 iterations",
+        "The paper extends figure 2, with bands over seeds, and prints no numbers.",
+        _SKEW_BY_DELAY,
+        _CURVES,
+    ),
+    _page(
+        "figure_a2",
+        "figure a.2: final accuracy, four skews by four delays",
+        "The paper shows heat maps of final accuracy on CIFAR-100 without numbers.",
+        _SKEW_BY_DELAY,
+        (
+            Leaders(equal()),
+            Overall(equal(), "ACE"),
+            *(block for axis in AXES for block in (Maps(*_SKEW_BY_DELAY, *equal(axis)), Accuracies(axis))),
+            Cost("delay"),
+        ),
+        problems=("cifar100 with resnet18",),
+    ),
+    _page(
+        "figure_a3",
+        "figure a.3: caches of 8 bits beside full precision",
+        "The paper calls ACE and ACED with 8-bit caches comparable to full precision (CIFAR-10) without numbers.",
+        ("algorithm", "algorithm.tau_algo"),
+        (
+            *_ALONG_AXES,
+            Counts(
+                "bytes",
+                {"server bytes": "summary.state_bytes.server", "client bytes, all": "summary.state_bytes.clients"},
+            ),
+        ),
+        relabel=lambda run: f"cache = {run['algorithm.cache.precision']}",
+    ),
+    _page(
+        "table_a1",
+        "table a.1: uploads per server iteration",
+        "The paper lists how many uploads each method needs for one change of the global model; a first round of all "
+        "clients, which ACE and ACED ask for, is left out of the counts.",
+        (*_SKEW_BY_DELAY, "clock"),
+        (
+            Counts(
+                "uploads",
+                {
+                    "M": "algorithm.buffer_size",
+                    "uploads": "summary.used.uploads",
+                    "server iterations": "summary.used.server_iterations",
+                    "uploads per iteration": "uploads_per_iteration",
+                },
+                "ace_table_a1",
+                {"published": "uploads_per_server_iteration"},
+            ),
+        ),
+    ),
+    _page(
+        "table_a2",
+        "table a.2: accuracy on 20 Newsgroups",
+        "The paper prints accuracies of six methods with two text models at three skews, β = 5.",
+        ("model", "heterogeneity.alpha"),
+        (Leaders(equal()), Beside((FINAL,)), *_ALONG_AXES),
+        problems=("20newsgroups with distilbert", "20newsgroups with bert_base"),
+        order=("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace"),
+        order_source="table a.2",
+        published=Published("ace_table_a2", {"final": ("accuracy_percent", "two_standard_errors_percent")}),
+    ),
+    _page(
+        "table_a3",
+        "table a.3: state on server and clients",
+        "The paper prints orders of magnitude of what each method stores beyond the model; here bytes are measured, "
+        "also in vectors of d floats.",
+        _SKEW_BY_DELAY,
+        (
+            Counts(
+                "state",
+                {
+                    "n": "n_clients",
+                    "M": "algorithm.buffer_size",
+                    "server bytes": "summary.state_bytes.server",
+                    "in vectors": "server_vectors",
+                    "client bytes, all": "summary.state_bytes.clients",
+                    "in vectors ": "client_vectors",
+                },
+                "ace_table_a3",
+                {"published: server": "server_state", "one client": "client_state", "total": "total_state"},
+            ),
+        ),
+    ),
+)

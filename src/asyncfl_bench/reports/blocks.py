@@ -1,0 +1,568 @@
+"""What pages are made of. A block is a few settings; called with a page it gives tables, figures and headings.
+
+A block with ``measures`` ranks by them: its neighbouring pairs are among those that the page corrects for (Holm).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..tracking.runs import shown
+from . import measures as measured
+from . import statistics, style
+from .figures import HeatMap, Line, Panel, heat_maps, line_panels
+from .page import AXES, Measure, Page, number, with_spread
+from .published import matching, published
+from .write import Part, Picture, Table
+
+FINAL, BEST, UPLOADS = Measure("final"), Measure("best"), Measure("uploads")
+TO_90, TO_TARGET = Measure("time_to_90"), Measure("time_to_target")
+_WIDE = 6  # more cells than this become rows
+_LONG, _TOP = 30, 10  # a search with more rows is shown in part: its first, the published choice, its last
+
+
+def equal(*axes: str) -> tuple[Measure, ...]:
+    """The metric at equal budgets of these axes, or of all three."""
+    return tuple(Measure("equal", axis) for axis in axes or AXES)
+
+
+@dataclass(frozen=True)
+class Leaders:
+    """Who leads each cell by each measure, by how much over the next, and the agreement with the paper's order."""
+
+    measures: tuple[Measure, ...]
+
+    def __call__(self, page: Page) -> list[Part]:
+        names = [measure.name for measure in self.measures]
+        data = page.pairs[page.pairs["measure"].isin(names)].drop_duplicates(["measure", "cell"]).reset_index(drop=True)
+        if data.empty:
+            return []
+        by_name = {measure.name: measure for measure in self.measures}
+        data["tau"] = [_agreement(page, by_name[m], c) for m, c in zip(data["measure"], data["cell"], strict=True)]
+        columns: dict[str, Any] = {"by": [by_name[name].label(page, True) for name in data["measure"]]}
+        columns |= {"cell": data["cell"], "leader": data["better"], **_tested(page, data, self.measures, "next")}
+        note = ""
+        if data["tau"].notna().any():
+            columns["τ"] = data["tau"].map(number)
+            note = f"τ: Kendall's tau-b with the order of {page.spec.order_source}."
+        return ["## Who leads", Table("leaders", pd.DataFrame(columns), page.with_keys(data), 4), note]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Every series of every ranking against the next one, seed by seed."""
+
+    measures: tuple[Measure, ...]
+
+    def __call__(self, page: Page) -> list[Part]:
+        parts: list[Part] = []
+        for measure in self.measures:
+            data = page.pairs[page.pairs["measure"] == measure.name].reset_index(drop=True)
+            if len(data):
+                columns = {"cell": data["cell"], "better": data["better"], **_tested(page, data, (measure,), "next")}
+                table = Table(f"neighbours_{measure.name}", pd.DataFrame(columns), page.with_keys(data), 3)
+                parts += [f"**Neighbours by {measure.label(page)}**", table]
+        return parts
+
+
+@dataclass(frozen=True)
+class Overall:
+    """Over all cells together: interquartile mean, and how often a run is above one of the ``reference``."""
+
+    measures: tuple[Measure, ...]
+    reference: str
+
+    def __call__(self, page: Page) -> list[Part]:
+        rows = []
+        for measure in self.measures:
+            values = page.values(measure)
+            wide = {s: of.pivot(index="cell", columns="seed", values="value") for s, of in values.groupby("series")}
+            whole = {s: wide[s].sort_index() for s in page.series if s in wide and len(wide[s]) == len(page.cells)}
+            for series, of in whole.items():
+                low, high = statistics.stratified_bootstrap(of)
+                mean = statistics.interquartile_mean(of.to_numpy())
+                above = (math.nan,) * 3
+                if self.reference in whole and series != self.reference:
+                    above = statistics.probability_of_improvement(of, whole[self.reference])
+                rows.append((measure.label(page, True), series, mean, low, high, *above))
+        names = ["by", "algorithm", "iqm", "low", "high", "above", "above_low", "above_high"]
+        data = pd.DataFrame(rows, columns=names)
+        if len(page.cells) < 2 or len(page.series) < 2 or data.empty:
+            return []
+        table = data[["by", "algorithm"]].assign(mean=data["iqm"].map(number), at=_intervals(data["low"], data["high"]))
+        table["above"] = data["above"].map(number)
+        table["interval"] = _intervals(data["above_low"], data["above_high"])
+        table.columns = [
+            *names[:2],
+            "interquartile mean",
+            "95 % interval",
+            f"P(above {self.reference})",
+            "95 % interval ",
+        ]
+        return ["## Over all cells", Table("overall", table, data, 2)]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The metric against an axis: a panel per cell, mean over seeds with a band of one deviation; published dotted.
+
+    metric  instead of the page's; only: series; split: a key of the cells with a figure for each of its values
+    """
+
+    axis: str = "iteration"
+    metric: str = ""
+    only: tuple[str, ...] = ()
+    split: str = ""
+    columns: int = 2
+    heading: str = ""
+
+    def __call__(self, page: Page) -> list[Part]:
+        metric = self.metric or page.metric
+        if metric not in page.points:
+            return []
+        pictures: list[Part] = []
+        ends = page.points.groupby("run")[self.axis].max()
+        log = bool(ends.max() > 8 * ends.min() > 0) and page.spec.limit == math.inf
+        x_label, y_label = page.axis_label(self.axis), style.metric_label(metric)
+        for value, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
+            panels = [self._panel(page, metric, str(cell), log) for cell in cells.index]
+            if not any(len(line.x) for panel in panels for line in panel.lines):
+                continue
+            figure = line_panels(panels, x_label, y_label, columns=self.columns, x_log=log)
+            end = f"{self.split.rpartition('.')[2]}{shown(value)}".replace(".", "_") if self.split else self.axis
+            name = f"{metric.rpartition('/')[2] if self.metric else 'curves'}_{end}"
+            where = f", {style.setting(self.split, shown(value))}" if self.split else ""
+            alt = f"{y_label} against {x_label}{where}, mean and deviation over seeds"
+            pictures.append(Picture(name, figure, alt))
+        return [self.heading or f"## Against {style.AXES[self.axis]}", *pictures] if pictures else []
+
+    def _panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
+        runs = page.runs[page.runs["cell"] == cell]
+        lines = []
+        for series in [one for one in page.drawn if not self.only or one in self.only]:
+            points = page.points[page.points["run"].isin(runs.index[runs["series"] == series])]
+            curve = measured.mean_curve(points, self.axis, metric, log, page.limit_of(cell))
+            x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
+            lines.append(Line(series, page.styles[series], x, y, *(band if curve["seeds"].max() > 1 else ())))
+        keys = pd.Series(page.cells.loc[cell])
+        if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
+            for series, curve in page.spec.published.curves_of(page.spec.paper, keys).items():
+                if series in page.drawn:
+                    x, y = curve["x"].to_numpy(float), curve["y"].to_numpy(float)
+                    lines.append(Line(f"{series}, published", page.styles[series], x, y, dotted=True))
+        rest = [key for key in page.keys if key != self.split]
+        title = style.cell_label(rest, [shown(keys[key]) for key in rest])
+        return Panel(title, lines, top=100.0 if style.is_percent(metric) else None)
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """The metric at the largest budget of the axis that all runs of a cell spent: a row a series, a column a cell."""
+
+    axis: str
+
+    def __call__(self, page: Page) -> list[Part]:
+        measure = Measure("equal", self.axis)
+        values = page.values(measure)
+        if values.empty:
+            return []
+        most = values.groupby(["cell", "series"]).size().max()
+        table = pd.DataFrame({"algorithm": [*page.series, "budget", "ended first"]})
+        for cell in page.cells.index:
+            own = dict(list(values[values["cell"] == cell].groupby("series")))
+            means = {series: of["value"].mean() for series, of in own.items()}
+            best = min(means.values()) if page.lower(measure) else max(means.values())
+            first = [
+                series
+                for series in page.series
+                if series in own and own[series]["end"].min() == own[series]["budget"].min()
+            ]
+            texts = []
+            for series in page.series:
+                of = own.get(series, values[:0])
+                marks = " ~" if len(of) and of["evaluations"].min() < 2 else ""
+                marks += " (best)" if means.get(series) == best else ""
+                marks += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
+                texts.append(with_spread(of["value"], page.decimals(measure)) + marks)
+            budget = f"{values.loc[values['cell'] == cell, 'budget'].max():.6g}"
+            everyone = len(first) == len(own) > 1
+            few = len(first) <= 2
+            table[cell or "all"] = [
+                *texts,
+                budget,
+                "all" if everyone else ", ".join(first) if few else f"{len(first)} series",
+            ]
+        if len(page.cells) > _WIDE:  # many cells read better downwards
+            table = table.set_index("algorithm").T.rename_axis("cell").reset_index()
+        groups = values.groupby(["cell", "series"], sort=False)
+        data = groups["budget"].max().to_frame()
+        unit = "_percent" if style.is_percent(page.metric) else ""
+        data[[f"mean{unit}", f"std{unit}", "seeds"]] = groups["value"].agg(["mean", "std", "size"])
+        data = page.with_keys(data.reset_index()).assign(axis=self.axis)
+        title = f"{measure.label(page).capitalize()}, the largest that all runs of a cell spent; ~: mostly interpolated"
+        return [f"**{title}**", Table(f"accuracy_{self.axis}", table, data)]
+
+
+@dataclass(frozen=True)
+class Values:
+    """Rows: cells and series; columns: measures. A second table, for its CSV file only, has a row a run."""
+
+    shown: tuple[Measure, ...]
+    heading: str = "## Reached"
+
+    def __call__(self, page: Page) -> list[Part]:
+        by_run = page.runs[["series", "cell", "seed"]].copy()
+        for measure in self.shown:
+            by_run[measure.name] = page.values(measure).set_index("run")["value"]
+        lost = page.placed.left_out.query("reason == 'diverged'").groupby(["cell", "series"]).size()
+        groups = by_run.groupby(["cell", "series"])
+        own = {place: of for place, of in groups}
+        cells = [*page.cells.index, *sorted({cell for cell, _ in lost.index} - set(page.cells.index))]
+        series = sorted({*page.series, *(name for _, name in lost.index)}, key=style.series_order)
+        places = [(cell, name) for cell in cells for name in series if (cell, name) in own or (cell, name) in lost]
+        data = groups[[m.name for m in self.shown]].agg(["mean", "std", "count"]).reindex(places)
+        data.columns = ["_".join(name).removesuffix("_mean") for name in data.columns]
+        data["seeds"] = groups.size().reindex(places).fillna(0).astype(int)
+        data["diverged"] = lost.reindex(places).fillna(0).astype(int)
+        table = pd.DataFrame(places, columns=["cell", "algorithm"])
+        for measure in self.shown:
+            texts = [with_spread(own[p][measure.name] if p in own else (), page.decimals(measure)) for p in places]
+            table[measure.label(page)] = texts
+        for count in ["seeds", *(["diverged"] if data["diverged"].any() else [])]:
+            table[count] = data[count].astype(str).to_list()
+        data = page.with_keys(data.rename_axis(["cell", "series"]).reset_index())
+        whole = Table("measured", table if page.keys else table.drop(columns="cell"), data, 2 if page.keys else 1)
+        return [self.heading, whole, Table("measured_by_seed", None, page.with_keys(by_run))]
+
+
+@dataclass(frozen=True)
+class Against:
+    """Measures against a numeric key of the cells: a panel per measure and value of the others; published dotted."""
+
+    key: str
+    shown: tuple[Measure, ...]
+
+    def __call__(self, page: Page) -> list[Part]:
+        panels = []
+        for title, cells in _other_keys(page, self.key):
+            for measure in self.shown:
+                top = 100.0 if measure.of_metric and style.is_percent(page.metric) else None
+                panels.append(Panel(title, self._lines(page, measure, cells), measure.label(page), top))
+        label = style.key_label(self.key, page.cells[self.key])
+        figure = line_panels(panels, label, "")
+        name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])
+        what = " and ".join(measure.label(page) for measure in self.shown)
+        return [Picture(name, figure, f"{what} against {label}, mean and deviation over seeds")]
+
+    def _lines(self, page: Page, measure: Measure, cells: pd.DataFrame) -> list[Line]:
+        values, lines = page.values(measure), []
+        values = values[values["cell"].isin(cells.index)].assign(x=lambda of: of[self.key].astype(float))
+        real = {float(of): str(cell) for cell, of in cells[self.key].items() if page.is_real(str(cell))}
+        theirs = {x: page.published_of(cell).get(measure.name, pd.Series(dtype=float)) for x, cell in real.items()}
+        for series in page.drawn:
+            own = values[values["series"] == series].groupby("x")["value"].agg(["mean", "std"]).dropna(subset="mean")
+            x, y, std = own.index.to_numpy(float), own["mean"].to_numpy(), own["std"].to_numpy()
+            lines.append(Line(series, page.styles[series], x, y, y - std, y + std, points=True))
+            known = {x: of[series] for x, of in sorted(theirs.items()) if series in of.index}
+            dotted = np.array([*known], dtype=float), np.array([*known.values()], dtype=float)
+            lines.append(Line(f"{series}, published", page.styles[series], *dotted, dotted=True))
+        return lines
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What going from the first to the last value of a key of the cells costs each series, seed by seed."""
+
+    key: str
+    measure: Measure = FINAL
+
+    def __call__(self, page: Page) -> list[Part]:
+        ends = sorted(page.cells[self.key].unique(), key=lambda value: style.natural(shown(value)))
+        by_seed, rows = _by_seed(page, self.measure), []
+        for title, cells in _other_keys(page, self.key) if len(ends) > 1 else ():
+            two = [str(cell) for end in (ends[0], ends[-1]) for cell in cells.index[cells[self.key] == end]]
+            theirs = [page.published_of(cell).get(self.measure.name, pd.Series(dtype=float)) for cell in two]
+            for series in page.series:
+                own = [by_seed[cell, series] for cell in two if (cell, series) in by_seed]
+                if len(own) == 2:
+                    loss = theirs[0].get(series, math.nan) - theirs[1].get(series, math.nan)
+                    row = {"measure": self.measure.name, "cell": title, "series": series, "published": loss}
+                    rows.append(row | _paired(own[0] - own[1]))
+        if not rows:
+            return []
+        data = pd.DataFrame(rows)
+        columns = {"cell": data["cell"]} if len(page.keys) > 1 else {}
+        columns |= _tested(page, data, (self.measure,), "series", "algorithm", "lost")
+        if data["published"].notna().any():
+            columns["published loss"] = data["published"].map(lambda value: number(value, "+"))
+        span = " to ".join(style.setting(self.key, shown(end)) for end in (ends[0], ends[-1]))
+        table = Table("cost", pd.DataFrame(columns), data, 2 if "cell" in columns else 1)
+        return [f"## Lost from {span}: {self.measure.label(page)}", table]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One series against every other, seed by seed; Holm over the rows."""
+
+    reference: str
+    shown: tuple[Measure, ...]
+
+    def __call__(self, page: Page) -> list[Part]:
+        rows = []
+        for measure in self.shown:
+            by_seed = _by_seed(page, measure)
+            for cell in page.cells.index:
+                own = by_seed.get((cell, self.reference))
+                for series in page.series if own is not None else ():
+                    if own is not None and series != self.reference and (cell, series) in by_seed:
+                        row = {"measure": measure.name, "by": measure.label(page), "cell": cell, "series": series}
+                        rows.append(row | _paired(own - by_seed[cell, series]))
+        if not rows:
+            return []
+        data = pd.DataFrame(rows)
+        data["p_holm"] = statistics.holm(data["p"])
+        data["verdict"] = [statistics.direction(d, p) for d, p in zip(data["difference"], data["p_holm"], strict=True)]
+        columns = {"by": data["by"], "cell": data["cell"]}
+        columns |= _tested(page, data, self.shown, "series", "other", f"{self.reference} minus it")
+        table = Table("against_one", pd.DataFrame(columns), page.with_keys(data), 3)
+        return [f"## Each other series against: {self.reference}", table]
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Heat maps of a measure over two keys: one per series if both are the cells', else one per cell or one in all."""
+
+    rows: str
+    columns: str
+    measure: Measure = FINAL
+
+    def __call__(self, page: Page) -> list[Part]:
+        keys = [self.rows, self.columns]
+        values = page.values(self.measure).set_index("run")[["series", "cell", "value"]].join(page.runs[keys])
+        own = [key in page.keys for key in keys]
+        values["map"] = values["series"] if all(own) else "" if any(own) else values["cell"]
+        values[keys] = values[keys].map(shown)
+        texts = [sorted(set(values[key]) - {"-"}, key=style.natural) for key in keys]
+        maps = []
+        for title in sorted(set(values["map"]), key=style.series_order):
+            means = values[values["map"] == title].groupby(keys)["value"].agg(["mean", "std"])
+            both = (means[how].unstack().reindex(index=texts[0], columns=texts[1]) for how in ("mean", "std"))
+            maps.append(HeatMap(title, *(grid.to_numpy(float) for grid in both)))
+        if not any(np.isfinite(one.mean_rc).any() for one in maps):
+            return []
+        rows, columns = ([style.short(key, text) for text in of] for key, of in zip(keys, texts, strict=True))
+        labels = [style.key_label(key, of) for key, of in zip(keys, texts, strict=True)]
+        figure = heat_maps(maps, rows, columns, labels[0], labels[1], self.measure.label(page))
+        alt = f"{self.measure.label(page)}, mean ± deviation over seeds, {labels[0]} by {labels[1]}"
+        return [Picture(f"heat_maps_{self.measure.name}", figure, alt)]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Per cell all settings of a search, best first, with the published choice marked, and the margins of each key.
+
+    file  of the published choices; keys: its columns that were searched
+    """
+
+    file: str
+    keys: tuple[str, ...]
+
+    def __call__(self, page: Page) -> list[Part]:
+        parts: list[Part] = []
+        keys, shown_measures = list(self.keys), (BEST, TO_90, UPLOADS)
+        found = {m.name: page.values(m).set_index("run")["value"] for m in shown_measures}
+        for cell in page.cells.index:
+            groups = page.runs[page.runs["cell"] == cell].assign(**found).groupby(keys)
+            grid = groups[[*found]].mean().assign(seeds=groups.size())
+            grid.insert(0, "rank", grid["best"].rank(method="min", ascending=False))
+            grid = grid.sort_values(["rank", "time_to_90"], kind="stable").reset_index()
+            theirs = matching(published(page.spec.paper, self.file), pd.Series(page.cells.loc[cell]))[keys].astype(
+                float
+            )
+            grid["published"] = [(theirs == row).all(axis=1).any() for row in grid[keys].astype(float).to_numpy()]
+            ends = (grid.index < _TOP) | (grid.index >= len(grid) - 3)
+            kept = grid[ends | grid["published"]] if len(grid) > _LONG else grid
+            table = pd.DataFrame({"rank": kept["rank"].map(lambda rank: number(rank, "", 0))})
+            for key in keys:
+                table[style.key_label(key)] = kept[key].map(shown)
+            by_place = {place: of for place, of in groups}
+            for measure in shown_measures:
+                places = kept[keys].itertuples(index=False, name=None)
+                table[measure.label(page)] = [
+                    with_spread(by_place[p][measure.name], page.decimals(measure)) for p in places
+                ]
+            marks = {"best here": kept["rank"] == 1, "the paper's": kept["published"]}
+            table[""] = [", ".join(text for text, at in marks.items() if at[i]) for i in kept.index]
+            name = shown(page.cells.loc[cell].iloc[0]).rpartition("/")[2]
+            parts += [f"## {cell}: {len(kept)} of {len(grid)} settings", Table(f"grid_{name}", table, grid)]
+            if len(keys) > 2:
+                parts.append(self._margins(grid, name))
+        return parts
+
+    def _margins(self, grid: pd.DataFrame, name: str) -> Table:
+        """What each value of each key comes to over all values of the others."""
+        rows = [
+            (key, value, *of["best"].agg(["max", "median", "min"]), len(of), bool(of["published"].any()))
+            for key in self.keys
+            for value, of in grid.groupby(key)
+        ]
+        data = pd.DataFrame(rows, columns=["key", "value", "best", "median", "worst", "settings", "published"])
+        table = data.assign(key=data["key"].map(style.key_label), value=data["value"].map(shown))
+        for column in ("best", "median", "worst"):
+            table[column] = data[column].map(number)
+        table["published"] = np.where(data["published"], "the paper's", "")
+        return Table(f"margins_{name}", table.rename(columns={"key": "hyper-parameter", "published": ""}), data, 2)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Published numbers beside ours where the runs are the paper's experiment, alone elsewhere.
+
+    ``*``: the published number is beyond the 95 % prediction interval of one more run of ours.
+    test_samples  of the published accuracies, whose sampling error counts too
+    """
+
+    shown: tuple[Measure, ...]
+    test_samples: int = 0
+
+    def __call__(self, page: Page) -> list[Part]:
+        assert page.spec.published is not None
+        sources = "; ".join(sorted(set(published(page.spec.paper, page.spec.published.numbers)["source"])))
+        parts: list[Part] = []
+        for real in (True, False):
+            rows, texts = [], []
+            for cell in [one for one in page.cells.index if page.is_real(one) == real]:
+                for series, theirs in page.published_of(cell).iterrows():
+                    found = [self._compared(page, measure, cell, str(series), theirs, real) for measure in self.shown]
+                    rows.append({"cell": cell, "series": series} | {k: v for row, _ in found for k, v in row.items()})
+                    texts.append(
+                        {"cell": cell, "algorithm": series} | {k: v for _, row in found for k, v in row.items()}
+                    )
+            if rows:
+                heading = "Measured and published" if real else "Published, of the paper's own experiment"
+                name = "published_difference" if real else "published"
+                table = Table(name, pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
+                parts += [f"## {heading}", table, f"Source: {sources}."]
+        return parts
+
+    def _compared(
+        self, page: Page, measure: Measure, cell: str, series: str, theirs: pd.Series, real: bool
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        name, label, digits = measure.name, measure.label(page), page.decimals(measure)
+        value, spread = float(theirs[name]), float(theirs[f"{name}_spread"])
+        row: dict[str, Any] = {f"{name}_published": value, f"{name}_spread": spread}
+        printed = number(value, "", digits) + ("" if math.isnan(spread) else f" ± {number(spread, '', digits)}")
+        if not real:
+            return row, {label: printed}
+        own = _by_seed(page, measure).get((cell, series), pd.Series(dtype=float))
+        sampled = self.test_samples > 0 and name in ("best", "final")
+        low, high = statistics.prediction_interval(
+            own, statistics.sampling_error(value, self.test_samples) if sampled else 0.0
+        )
+        beyond, difference = bool(value < low or value > high), float(own.mean()) - value
+        row |= {name: own.mean(), f"{name}_difference": difference, f"{name}_beyond": beyond}
+        texts = {label: with_spread(own, digits), f"{name}: published": printed}
+        return row, texts | {f"{name}: difference": number(difference, "+", digits) + "*" * beyond}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers that seeds share beside published ones: a row per cell and series.
+
+    columns  header -> a column of ``load_runs`` or a measure
+    file     of published numbers by algorithm (and rule); printed: header -> its column
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    file: str = ""
+    printed: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, page: Page) -> list[Part]:
+        place = {(c, s): n for n, (c, s) in enumerate((c, s) for c in page.cells.index for s in page.series)}
+        runs = page.runs.drop_duplicates(["cell", "series"])
+        runs = runs.iloc[np.argsort([place[both] for both in zip(runs["cell"], runs["series"], strict=True)])]
+        data, source = runs[["cell", "series"]].copy(), ""
+        for header, column in self.columns.items():
+            data[header] = page.values(Measure(column)).set_index("run")["value"]
+        if self.file:
+            theirs = published(page.spec.paper, self.file)
+            found = [
+                matching(theirs, run.reindex(["algorithm", "algorithm.rule"]).dropna()) for _, run in runs.iterrows()
+            ]
+            for header, column in self.printed.items():
+                data[header] = [str(rows[column].iloc[0]) if len(rows) else "-" for rows in found]
+            source = f"Published: {'; '.join(sorted(set(theirs['source'])))}."
+        table = data.rename(columns={"series": "algorithm"}).map(_count)
+        return [Table(self.name, table, page.with_keys(data), 2), source]
+
+
+def _count(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    found = math.nan if value is None else float(str(value))
+    return number(found, "", 0 if found != found or found.is_integer() else 3)
+
+
+def _other_keys(page: Page, key: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """What the values of the other keys are called, and the cells that have them."""
+    rest = [one for one in page.keys if one != key]
+    for values, cells in page.cells.groupby(rest, sort=False) if rest else [((), page.cells)]:
+        yield style.cell_label(rest, [shown(value) for value in values]), cells
+
+
+def _tested(
+    page: Page,
+    data: pd.DataFrame,
+    ranked: Sequence[Measure],
+    other: str,
+    header: str = "",
+    difference: str = "difference",
+) -> dict[str, Any]:
+    """Columns of text: ``other`` (a column of ``data``, called ``header``), difference, interval, p, seeds, verdict."""
+    digits = [page.decimals(next(m for m in ranked if m.name == name)) for name in data["measure"]]
+    p = "p_holm" if "p_holm" in data else "p"
+    return {
+        header or other: data[other],
+        difference: [number(d, "+", n) for d, n in zip(data["difference"], digits, strict=True)],
+        "95 % interval": _intervals(data["low"], data["high"], digits),
+        "p (Holm)" if p == "p_holm" else "p": data[p].map(lambda p: "<0.001" if p < 0.001 else number(p, "", 3)),
+        "seeds": data["seeds"].astype(str),
+        "verdict": data["verdict"],
+    }
+
+
+def _intervals(low: pd.Series, high: pd.Series, digits: Sequence[int] = ()) -> list[str]:
+    three = zip(low, high, digits or [2] * len(low), strict=True)
+    return ["-" if a != a else f"[{number(a, '', n)}, {number(b, '', n)}]" for a, b, n in three]
+
+
+def _paired(differences: pd.Series) -> dict[str, Any]:
+    found = statistics.paired(differences)
+    return {"difference": found.mean, "seeds": found.n} | {
+        k: getattr(found, k) for k in ("low", "high", "p", "verdict")
+    }
+
+
+def _by_seed(page: Page, measure: Measure) -> dict[tuple[str, str], pd.Series]:
+    """(cell, series) -> value by seed."""
+    groups = page.values(measure).groupby(["cell", "series"])
+    return {(str(cell), str(series)): of.set_index("seed")["value"] for (cell, series), of in groups}
+
+
+def _agreement(page: Page, measure: Measure, cell: str) -> float:
+    """Kendall's tau-b with the order published for this cell, or with the page's; NaN where there is neither."""
+    by_seed = _by_seed(page, measure)
+    means = pd.Series({s: by_seed[cell, s].mean(skipna=False) for s in page.series if (cell, s) in by_seed}).dropna()
+    order = page.published_of(cell).get(measure.name)
+    if order is None:
+        order = pd.Series({style.name(name): place for place, name in enumerate(page.spec.order)}, dtype=float)
+    both = means.index.intersection(order.index)
+    tau = statistics.order_agreement(means[both].to_numpy(), order[both].to_numpy())
+    return math.nan if tau is None else tau

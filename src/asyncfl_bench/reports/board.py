@@ -1,0 +1,122 @@
+"""``results/README.md``: every claim of every paper in one table, from the ``claims.json`` beside the pages."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..errors import BenchError
+from . import claims
+from .claims import NAME, VERDICTS, Claim, PageVerdicts, Verdict
+
+SCALES = ("full", "medium", "small", "smoke")
+_INTRODUCTION = """# What the papers claim and what the runs say
+
+*published*: what the paper says. *measured*: the difference that decides, more than zero as claimed, with its 95 %
+interval over seeds (Student's t). **holds**: every comparison's interval excludes the contrary. **fails**: one excludes
+the claim (Holm). **undecided**: neither. *scale*: `full` is the paper's data, model and size, `medium` and `small` are
+stand-ins, which decide nothing about the paper's own experiment.
+"""
+
+
+def write_board(results: Path) -> Path:
+    """Writes ``results/README.md`` anew from all pages below ``results``; the same pages give the same bytes."""
+    target = results / "README.md"
+    text = board(read_pages(results))
+    if not target.exists() or target.read_text(encoding="utf-8") != text:
+        results.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return target
+
+
+def read_pages(results: Path) -> dict[str, PageVerdicts]:
+    """Folder of a page, relative to ``results`` -> what it says of its claims."""
+    pages = {}
+    for path in sorted(results.rglob(NAME)):
+        try:
+            pages[path.parent.relative_to(results).as_posix()] = claims.from_json(path.read_text(encoding="utf-8"))
+        except (BenchError, ValueError, TypeError, KeyError) as error:
+            raise BenchError(f"{path}: {error}") from None
+    return pages
+
+
+def board(pages: dict[str, PageVerdicts]) -> str:
+    """The text: one row an entry of the claims files, its parts (data sets) together."""
+    rows, counts = [], Counter[str]()
+    for paper in claims.papers():
+        for _, group in itertools.groupby(claims.claims_of(paper), key=lambda claim: claim.group):
+            parts = list(group)
+            found = [_main(claim, pages) for claim in parts]
+            counts.update(verdict.verdict for _, verdict in found)
+            rows.append(_row(parts, found, pages))
+    total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    header = ["item", "published", "measured", "verdict", "scale", "link", "other readings"]
+    lines = [header, ["---"] * len(header), *rows]
+    table = "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+    return f"{_INTRODUCTION}\n{sum(counts.values())} claims: {total}.\n\n{table}\n"
+
+
+def _row(parts: Sequence[Claim], found: Sequence[tuple[str, Verdict]], pages: dict[str, PageVerdicts]) -> list[str]:
+    first = parts[0]
+    folders = dict.fromkeys(folder for folder, _ in found if folder)
+    scales = dict.fromkeys(_scale(pages[folder], verdict) for folder, verdict in found if folder)
+    others = [text for claim, (folder, _) in zip(parts, found, strict=True) for text in _others(claim, folder, pages)]
+    return [
+        f"{claims.title_of(first.paper)}, {first.item}",
+        f"{first.statement} ({first.place})",
+        "; ".join(_by_part(parts, [_measured(verdict) for _, verdict in found])),
+        "; ".join(_by_part(parts, [f"**{verdict.verdict}**" for _, verdict in found])),
+        ", ".join(scales),
+        ", ".join(f"[page]({folder}/README.md)" for folder in folders),
+        " · ".join(others),
+    ]
+
+
+def _by_part(parts: Sequence[Claim], texts: Sequence[str]) -> Iterator[str]:
+    """Each different text once, after the words of its parts where there are several."""
+    for text in dict.fromkeys(text for text in texts if text):
+        words = [claim.word for claim, own in zip(parts, texts, strict=True) if own == text]
+        yield f"{', '.join(words)}: {text}" if len(words) < len(parts) else text
+
+
+def _measured(verdict: Verdict) -> str:
+    return "; ".join(filter(None, (verdict.numbers, verdict.tally)))
+
+
+def _scale(page: PageVerdicts, verdict: Verdict) -> str:
+    return f"{page.scale}, {verdict.seeds} seed{'s' * (verdict.seeds != 1)}" if verdict.seeds else page.scale
+
+
+def _pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, PageVerdicts, Verdict]]:
+    """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale."""
+    found = [
+        (folder, page, verdict)
+        for folder, page in pages.items()
+        for verdict in page.verdicts
+        if verdict.claim == claim.key and verdict.verdict in ("holds", "fails", "undecided")
+    ]
+
+    def distance(entry: tuple[str, PageVerdicts, Verdict]) -> tuple:
+        folder, page, _ = entry
+        far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
+        return *far, SCALES.index(page.scale) if page.scale in SCALES else len(SCALES), folder
+
+    return sorted(found, key=distance)
+
+
+def _main(claim: Claim, pages: dict[str, PageVerdicts]) -> tuple[str, Verdict]:
+    """The page that the row is about and its verdict; no folder where no page has judged the claim."""
+    if found := _pages_of(claim, pages):
+        return found[0][0], found[0][2]
+    verdict = "blocked" if claim.blocked else "not run"
+    return "", Verdict(claim.key, verdict, claim.blocked or claim.not_run)
+
+
+def _others(claim: Claim, main: str, pages: dict[str, PageVerdicts]) -> Iterator[str]:
+    for folder, page, verdict in _pages_of(claim, pages):
+        if folder != main:
+            words = [claims.reading_of(page.sweep), *([page.profile] if page.profile != "published" else [])]
+            words += [page.length] * (page.length != "standard") + [claim.word]
+            yield f"[{', '.join(filter(None, words)) or page.scale}]({folder}/README.md): {verdict.verdict}"

@@ -1,0 +1,152 @@
+"""The chart of a page in a browser: the numbers that ``browser/page.js`` averages, and what Vega draws of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from .measures import GRID_POINTS
+from .statistics import CONFIDENCE, MIN_SEEDS
+from .style import Style, axis_label, is_percent, metric_label, series_order
+
+AXES = ("iteration", "uploads", "virtual_time", "bytes")  # those there are, are offered
+MOST = 380_000  # numbers in one file, up to three bytes each: beyond it the last metrics, and then points, are left out
+_OTHERS = ("panel", "series", "seed", "run", "client_steps", "wall_time")  # columns that are neither axis nor metric
+_FIRST = ("test/accuracy", "test/loss", "train/loss")  # the other metrics follow by name
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the chart can show.
+
+    points    a row an evaluation: panel, series, seed, run, the axes and metrics there are (accuracies as a share of
+              1); without a run: a published curve, in the colour of its series
+    styles    by series
+    settings  (panel, series) -> what a reader is told of a line's settings, by key
+    axis, metric   those shown first; first: the series shown first, empty for all
+    units     of time, one a run
+    """
+
+    points: pd.DataFrame
+    styles: Mapping[str, Style]
+    settings: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    axis: str = AXES[0]
+    metric: str = _FIRST[0]
+    first: Sequence[str] = ()
+    units: Sequence[object] = ()
+
+
+def numbers(shown: Shown) -> dict[str, Any]:
+    """Everything page.js reads: of every run its evaluations by column, and the chart without its data."""
+    points = shown.points
+    axes = [axis for axis in AXES if axis in points and points[axis].notna().any()]
+    metrics = _metrics(points, shown.metric)
+    kept = metrics[: max(len(_FIRST), MOST // max(1, len(points)) - len(axes))]
+    most = max(20, MOST // max(1, points["run"].nunique() * (len(axes) + len(kept))))
+    panels = list(dict.fromkeys(points["panel"].map(str)))
+    lines: list[dict[str, Any]] = []
+    keys = ["panel", "series", points["run"].isna().rename("published")]
+    for (panel, series, published), of_line in points.groupby(keys, sort=False):
+        series, published = str(series), bool(published)
+        settings = {} if published else shown.settings.get((str(panel), series), {})
+        runs = [
+            {"run": str(run), "seed": f"{of_run['seed'].iloc[0]:.0f}"} | _columns(of_run, [*axes, *kept], most)
+            for run, of_run in of_line.groupby("run", sort=False, dropna=False)
+        ]
+        line = {"panel": panels.index(str(panel)), "name": series + ", published" * published, "of": series}
+        lines.append(line | {"published": published, "settings": settings, "runs": runs})
+    names = {line["name"]: line for line in lines}
+    order = sorted(names, key=lambda name: (series_order(names[name]["of"]), names[name]["published"]))
+    styles = {name: shown.styles[names[name]["of"]] for name in order}
+    dashes = {name: [1.5, 4.0] if names[name]["published"] else _dash(style) for name, style in styles.items()}
+    for line in lines:
+        line["series"] = order.index(line.pop("name"))
+    seeds = range(MIN_SEEDS, max((len(line["runs"]) for line in lines), default=0) + 1)
+    return {
+        "axis": shown.axis if shown.axis in axes else axes[0] if axes else "",
+        "axes": [[axis, axis_label(axis, shown.units)] for axis in axes],
+        "metrics": [[metric, metric_label(metric)] for metric in kept],
+        "percent": [metric for metric in kept if is_percent(metric)],
+        "left_out": [metric_label(metric) for metric in metrics if metric not in kept],
+        "panels": panels,
+        "series": [{"name": name, "colour": styles[name].colour, "dash": dashes[name]} for name in order],
+        "first": [name for name in order if names[name]["of"] in shown.first],
+        "lines": sorted(lines, key=lambda line: (line["panel"], line["series"])),
+        "t": {n: float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) for n in seeds},
+        "grid": GRID_POINTS,
+        "chart": chart({name: style.colour for name, style in styles.items()}, dashes) if lines else None,
+    }
+
+
+def chart(colours: Mapping[str, str], dashes: Mapping[str, list[float]]) -> dict[str, Any]:
+    """The chart as Vega-Lite: panels of bands, single runs, means and a mark on the point that is read.
+
+    ``X_TITLE``, ``Y_TITLE``, the data set ``shown`` and sizes are filled in by page.js. Signals: ``isolated`` (names of
+    series; empty: all) and ``cursor`` (key of a point).
+    """
+    import altair as alt
+
+    lit = "isolated.length == 0 || indexof(isolated, datum.series) >= 0"
+
+    def faint(value: float) -> Any:
+        return alt.condition(lit, alt.value(value), alt.value(value * 0.08))
+
+    colour = alt.Scale(domain=list(colours), range=list(colours.values()))
+    dash = alt.StrokeDash("series:N", scale=alt.Scale(domain=list(dashes), range=list(dashes.values())), legend=None)
+    base = alt.Chart().encode(
+        x=alt.X("x:Q", title="X_TITLE", scale=alt.Scale(zero=False, nice=False), axis=alt.Axis(tickCount=6)),
+        y=alt.Y("y:Q", title="Y_TITLE", scale=alt.Scale(zero=False)),
+        color=alt.Color("series:N", scale=colour, legend=None),
+        detail="line:N",
+    )
+    means, runs = base.transform_filter("datum.kind == 'mean'"), base.transform_filter("datum.kind == 'run'")
+    band = means.mark_area(aria=False).encode(y="low:Q", y2="high:Q", opacity=faint(0.14))
+    thin = runs.mark_line(strokeWidth=0.8, aria=False).encode(opacity=faint(0.5))
+    line = means.mark_line(strokeWidth=2).encode(opacity=faint(1), strokeDash=dash)
+    near = alt.selection_point(name="near", on="pointermove", nearest=True, fields=["key"])
+    targets = base.transform_filter(lit).mark_point(opacity=0, aria=False).encode(tooltip="key:N").add_params(near)
+    mark = base.transform_filter("datum.key == cursor").mark_point(filled=True, size=90, opacity=1, stroke="white")
+    layers = alt.layer(band, thin, line, targets, mark.properties(name="cursor"))
+    header = alt.Header(labelFontSize=13, labelFontWeight=600, labelAnchor="start", labelColor="#1b1f24")
+    facet = alt.Facet("panel:N", title=None, sort=None, header=header)
+    whole = layers.facet(facet=facet, columns=2, data=alt.NamedData("shown"))
+    whole = whole.add_params(alt.param(name="isolated", value=[]), alt.param(name="cursor", value=""))
+    whole = whole.configure(font='system-ui, "Segoe UI", "DejaVu Sans", sans-serif').configure_view(stroke=None)
+    grey = {"gridColor": "#e6eaee", "domainColor": "#8b949e", "tickColor": "#8b949e", "titleFontWeight": "normal"}
+    return whole.configure_axis(labelFontSize=12, titleFontSize=12.5, titlePadding=8, **grey).to_dict()
+
+
+def _metrics(points: pd.DataFrame, metric: str) -> list[str]:
+    numeric = [str(c) for c in points.select_dtypes("number") if c not in (*AXES, *_OTHERS) and points[c].notna().any()]
+    order = list(dict.fromkeys((metric, *_FIRST)))
+    return sorted(numeric, key=lambda c: (order.index(c) if c in order else len(order), c))
+
+
+def _columns(of_run: pd.DataFrame, columns: Sequence[str], most: int) -> dict[str, list]:
+    """At most ``most`` evaluations, evenly spread, with the first and the last; accuracies in percent."""
+    if len(of_run) > most:
+        of_run = of_run.iloc[np.linspace(0, len(of_run) - 1, most).round().astype(int)]
+    found = {}
+    for column, values_p in zip(columns, of_run[list(columns)].to_numpy(float).T, strict=True):
+        if not np.isnan(values_p).all():
+            scaled_p = values_p * 100 if is_percent(column) else values_p
+            found[column] = [_rounded(value, 9 if column in AXES else 5) for value in scaled_p.tolist()]
+    return found
+
+
+def _rounded(value: float, digits: int) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.{digits}g}")
+
+
+def _dash(style: Style) -> list[float]:
+    """matplotlib's dashes in pixels."""
+    known: dict[str, list[float]] = {"-": [], "--": [8, 4], "-.": [8, 3, 2, 3], ":": [2, 3]}
+    return known[style.dashes] if isinstance(style.dashes, str) else [2 * float(part) for part in style.dashes[1]]

@@ -1,0 +1,276 @@
+"""What a paper claims, as data (``papers/PAPER/claims.yaml``), and what runs say about it.
+
+A claim is a sentence with its place, and a comparison that decides it. Every comparison is a set of contrasts, each one
+number a seed: A minus B, what a change costs, what it costs more here than there. All are turned so that more than zero
+is what the paper says. 95 % Student intervals over seeds decide:
+
+holds      every contrast's interval excludes the contrary
+fails      some contrast's interval excludes the claim, Holm over the claim's contrasts
+undecided  neither; fewer than three seeds or missing runs decide nothing
+not run    no run of it, or no sweep yet;   blocked   cannot be run here, with the reason
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from ..errors import BenchError
+from .contrasts import MEASURES, Measure, Question, values_of
+from .place import Placed
+from .statistics import MIN_SEEDS, holm
+
+PAPERS = Path(__file__).parents[1] / "papers"
+FORMAT = 1
+NAME = "claims.json"
+VERDICTS = ("holds", "fails", "undecided", "not run", "blocked")
+# kind of comparison (see contrasts.py): keys of ``decide`` that it needs and that it may have
+KINDS = {
+    "order": ({"groups"}, set()),
+    "wider": ({"groups"}, set()),
+    "loses": ({"series", "along", "start", "end"}, {"than", "others", "at_least"}),
+    "close": ({"series", "along", "values", "margin"}, set()),
+    "equals": ({"expected", "margin"}, {"counted", "test_samples"}),
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of one paper. ``readings``: the sweeps that decide it, first the item's own; none without a sweep."""
+
+    paper: str
+    id: str
+    item: str  # "figure 2"
+    place: str
+    sentence: str
+    readings: tuple[str, ...] = ()
+    decide: Mapping[str, Any] = field(default_factory=dict)
+    where: Mapping[str, Any] = field(default_factory=dict)  # settings of the runs asked; a list: each must be there
+    source: str = ""  # of the order that is compared with
+    blocked: str = ""  # why it cannot be run here
+    not_run: str = ""  # why no sweep decides it yet
+    series: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> settings
+    group: str = ""  # id and sentence of the file's entry, of which this is the part ``word``
+    statement: str = ""
+    word: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.paper}/{self.id}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the runs of one page say about a claim. Numbers are those of the contrast that decides: the least certain
+    one where it holds or is undecided, the most certain contrary one where it fails."""
+
+    claim: str
+    verdict: str
+    reason: str = ""
+    contrast: str = ""  # "ACE - FedBuff; delay = exp_beta5"
+    difference: float = math.nan  # turned so that more than zero is as claimed
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan  # of "it is zero" (of "it is at the margin" for what is claimed to be equal)
+    seeds: int = 0
+    unit: str = ""
+    contrasts: int = 0
+    agree: int = 0  # contrasts whose interval excludes the contrary
+    against: int = 0
+
+    @property
+    def numbers(self) -> str:
+        """``+1.56 points [-0.87, +3.98]``; the reason where there are none."""
+        if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
+            return self.reason
+        text = f"{_signed(self.difference)} {self.unit}".rstrip()
+        return text if math.isnan(self.low) else f"{text} [{_signed(self.low)}, {_signed(self.high)}]"
+
+    @property
+    def tally(self) -> str:
+        """``3 of 12 as claimed, 1 contrary``, where there is more than one contrast."""
+        return f"{self.agree} of {self.contrasts} as claimed, {self.against} contrary" if self.contrasts > 1 else ""
+
+    @property
+    def measured(self) -> str:
+        """``3 of 12 as claimed, 1 contrary; ACE - vanilla ASGD, α = 0.1: +1.56 points [-0.87, +3.98], p 0.15``."""
+        if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
+            return "; ".join(filter(None, (self.tally, self.contrast, self.reason)))
+        p = "" if math.isnan(self.p) else f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
+        return "; ".join(filter(None, (self.tally, f"{self.contrast}: {self.numbers}{p}", self.reason)))
+
+
+@dataclass(frozen=True)
+class PageVerdicts:
+    """What one page says: the content of its ``claims.json``."""
+
+    sweep: str
+    profile: str
+    scale: str
+    length: str
+    verdicts: tuple[Verdict, ...]
+
+
+@cache
+def claims_of(paper: str) -> tuple[Claim, ...]:
+    """The claims of ``papers/PAPER/claims.yaml`` in the file's order. Raises BenchError naming what is wrong in it."""
+    path, content = PAPERS / paper / "claims.yaml", _content(paper)
+    claims = [claim for entry in content["claims"] for claim in _claims(paper, content, dict(entry), path)]
+    twice = {claim.id for claim in claims if sum(one.id == claim.id for one in claims) > 1}
+    if twice:
+        raise BenchError(f"{path}: {', '.join(sorted(twice))} is there twice")
+    return tuple(claims)
+
+
+def papers() -> list[str]:
+    """The papers with claims, by name of their folder."""
+    return sorted(path.parent.name for path in PAPERS.glob("*/claims.yaml"))
+
+
+def title_of(paper: str) -> str:
+    return str(_content(paper)["name"])
+
+
+def reading_of(sweep: str) -> str:
+    """What a sweep reads otherwise than the item's own one, in a few words; empty where nothing."""
+    return str((_content(sweep.partition("/")[0]).get("readings") or {}).get(sweep, ""))
+
+
+@cache
+def _content(paper: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((PAPERS / paper / "claims.yaml").read_text(encoding="utf-8")))
+
+
+def _claims(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
+    """One claim, or one for every value of ``for_each: {key: {value: word}}``, with the word at the id's end."""
+    each = entry.pop("for_each", None)
+    series = content.get("series") or {}
+    try:
+        own = {"paper": paper, "series": series, "group": entry["id"], "statement": entry["sentence"]}
+        claim = Claim(**{**entry, **own, "readings": tuple(entry.get("readings", ()))})
+        _check(claim)
+    except (TypeError, KeyError, ValueError) as error:
+        raise BenchError(f"{path}: {entry.get('id', entry)}: {error}") from None
+    if each is None:
+        yield claim
+        return
+    [(key, words)] = each.items()
+    for value, word in words.items():
+        part = replace(claim, id=f"{claim.id}-{value.rpartition('/')[2]}", sentence=f"{claim.sentence} ({word})")
+        yield replace(part, where={**claim.where, key: value}, word=word)
+
+
+def _check(claim: Claim) -> None:
+    if not claim.readings:
+        if bool(claim.blocked) == bool(claim.not_run):
+            raise ValueError("without readings it needs either blocked or not_run, with the reason")
+        return
+    kind, measure = claim.decide["kind"], claim.decide["measure"]
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind}: one of {', '.join(KINDS)}")
+    if measure not in MEASURES and not measure.startswith("mse/"):
+        raise ValueError(f"measure {measure}: mse/… or one of {', '.join(MEASURES)}")
+    needed, allowed = KINDS[kind]
+    given = set(claim.decide) - {"kind", "measure", "axis", "over", "relative"}
+    if wrong := (needed - given) | (given - needed - allowed):
+        raise ValueError(f"decide: {', '.join(sorted(wrong))} is missing or not of kind {kind}")
+
+
+def evaluate(sweep: str, placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> list[Verdict]:
+    """The verdicts of every claim that ``sweep`` is a reading of, in the order of the paper's file.
+
+    A claim without runs is named by its item's own sweep only.
+    limit   of virtual time, within which the best and times count
+    """
+    measure, paper = values_of(placed, points, limit), sweep.partition("/")[0]
+    claims = [claim for claim in (claims_of(paper) if paper in papers() else ()) if sweep in claim.readings]
+    verdicts = [(claim, judge(claim, measure, placed.cells)) for claim in claims]
+    return [one for claim, one in verdicts if one.verdict != "not run" or sweep == claim.readings[0]]
+
+
+def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
+    """What runs say about ``claim``. measure: of a page's runs; cells: the keys that make the page's cells."""
+    if not claim.readings:
+        return Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
+    published = PAPERS / claim.paper / "published"
+    question = Question(claim.decide, claim.where, claim.series, measure, cells, published)
+    contrasts = question.contrasts()
+    present = [contrast for contrast in contrasts if len(contrast.by_seed)]
+    if not present:
+        return Verdict(claim.key, "not run", "no runs")
+    found = [contrast.interval for contrast in present]
+    adjusted = holm([interval.p for interval in found])
+    sides = [contrast.side(*both) for contrast, *both in zip(present, found, adjusted, strict=True)]
+    missing = dict.fromkeys(contrast.name for contrast in contrasts if not len(contrast.by_seed))
+    if "against" in sides:
+        verdict = "fails"
+        chosen = min((i for i, side in enumerate(sides) if side == "against"), key=lambda i: (found[i].p, i))
+    else:
+        verdict = "holds" if sides.count("agree") == len(contrasts) else "undecided"
+        chosen = min(range(len(found)), key=lambda i: (sides[i] == "agree", present[i].distance(found[i]), i))
+    interval, counted = found[chosen], present[chosen].counted
+    never = math.isnan(interval.mean)
+    reasons = ["not every run came to it"] * never
+    reasons += [f"{interval.n} seed{'s' * (interval.n != 1)}"] * (interval.n < MIN_SEEDS and not counted and not never)
+    reasons += [f"no runs: {', '.join(missing)}"] * bool(missing)
+    return Verdict(
+        claim.key,
+        verdict,
+        "; ".join(reasons),
+        contrast=", ".join(filter(None, (present[chosen].name, present[chosen].cell))),
+        difference=_rounded(interval.mean),
+        low=_rounded(interval.low),
+        high=_rounded(interval.high),
+        p=_rounded(interval.p),
+        seeds=interval.n,
+        unit=question.unit,
+        contrasts=len(contrasts),
+        agree=sides.count("agree"),
+        against=sides.count("against"),
+    )
+
+
+def table_of(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """A row a claim for its page: claim, place, source (of the order that is compared with), measured, verdict."""
+    claims = {claim.key: claim for paper in papers() for claim in claims_of(paper)}
+    rows = [
+        (claim.sentence, claim.place, claim.source, one.measured, one.verdict)
+        for one in verdicts
+        for claim in [claims[one.claim]]
+    ]
+    return pd.DataFrame(rows, columns=["claim", "place", "source", "measured", "verdict"])
+
+
+def to_json(page: PageVerdicts) -> str:
+    """The text of ``claims.json``; numbers that are not there are null, so that any reader takes it."""
+    content: dict[str, Any] = {"format": FORMAT, **asdict(page)}
+    content["verdicts"] = [{k: None if v != v else v for k, v in one.items()} for one in content["verdicts"]]
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def from_json(text: str) -> PageVerdicts:
+    """Raises BenchError for another format."""
+    content: Any = json.loads(text)
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        raise BenchError(f"{NAME}: not of format {FORMAT}; write the page again")
+    verdicts: list[dict[str, Any]] = content.pop("verdicts")
+    for one in verdicts:
+        one.update({key: math.nan for key, value in one.items() if value is None})
+    return PageVerdicts(**content, verdicts=tuple(Verdict(**one) for one in verdicts))
+
+
+def _rounded(value: float) -> float:
+    """Four significant digits: the same bytes on every machine, as far as rounding can see to it."""
+    return float(f"{value:.4g}")
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}" if abs(value) < 100 else f"{value:+.0f}"

@@ -1,0 +1,263 @@
+"""The two kinds of figures: panels of lines, and heat maps. Neither knows runs; both take arrays and labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .style import Style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LOG_FROM = 8  # lines whose ends are this factor apart share no readable linear axis
+_TOP = 0.05  # share of the y axis: where all late differences are within it, the axis shows that part
+_COLOURS = "cividis"  # even in grey, and alike for all kinds of colour vision
+
+
+@dataclass
+class Line:
+    """One line of a panel, all arrays of shape (p,). low, high: a band around it, bars if ``points``.
+
+    dotted  a published line: thin, dotted, without marks
+    points  values at settings: marks with bars, a little apart from other lines; linked: with a line between them
+    """
+
+    label: str
+    style: Style
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    dotted: bool = False
+    points: bool = False
+    linked: bool = True
+
+
+@dataclass
+class Panel:
+    """One pair of axes. y_label: its own, where panels differ. top: of axis and bands, 100 for percent.
+    names: of the places 0, 1, … of a categorical x axis."""
+
+    title: str
+    lines: list[Line]
+    y_label: str = ""
+    top: float | None = None
+    names: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass
+class HeatMap:
+    """mean_rc, and half_rc written beside it: shape (rows, columns), NaN where there is no run. marked: (row, column)
+    of cells with a frame."""
+
+    title: str
+    mean_rc: np.ndarray
+    half_rc: np.ndarray
+    marked: Sequence[tuple[int, int]] = field(default_factory=tuple)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Without a window system and none of pyplot's global state; size in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def line_panels(
+    panels: Sequence[Panel],
+    x_label: str,
+    y_label: str,
+    *,
+    columns: int = 2,
+    x_log: bool | float | None = None,
+    y_log: bool = False,
+    zero: bool = False,
+) -> Figure:
+    """Panels in rows of ``columns``, one legend below all of them. Lines without a point and empty panels are left out.
+
+    x_log  None: where lines end far apart; 2: to that base
+    zero   a thin line at 0
+    """
+    panels = [replace(panel, lines=[line for line in panel.lines if len(line.x)]) for panel in panels]
+    panels = [panel for panel in panels if panel.lines]
+    columns = 3 if len(panels) == 3 else max(1, min(columns, len(panels)))
+    rows = math.ceil(len(panels) / columns)
+    lines = [line for panel in panels for line in panel.lines]
+    legend = {(line.label, line.dotted): line for line in lines}
+    width = 1.0 + (5.4 if columns == 1 else 3.7 * columns)
+    across = _across([label for label, _ in legend], width)
+    figure = new_figure(width, (3.4 if rows == 1 else 2.75 * rows) + 0.35 + 0.2 * math.ceil(len(legend) / across))
+    own_y = any(panel.y_label for panel in panels)
+    grid = figure.subplots(rows, columns, sharey=not own_y, squeeze=False)
+    if x_log is None:
+        ends = [float(line.x[-1]) for line in lines if not line.points]
+        x_log = bool(ends) and max(ends) > _LOG_FROM * max(min(ends), 1e-9) and min(ends) > 0
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
+        _draw(axes, panel, bool(x_log))
+        if x_log and not panel.names:
+            axes.set_xscale("log", base=10 if x_log is True else x_log)
+        if y_log:
+            axes.set_yscale("log")
+        if zero:
+            axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+        axes.set_title(panel.title, fontsize=10)
+        if own_y or place % columns == 0:
+            axes.set_ylabel(panel.y_label or y_label)
+        if place + columns >= len(panels):
+            axes.set_xlabel(x_label + (" (log scale)" if x_log is True else ""))
+    if not y_log:
+        for place, panel in enumerate(panels if own_y else panels[:1]):
+            axes = grid.flat[place]
+            axes.set_ylim(*_limits(panel.lines if own_y else lines, axes.get_ylim(), panel.top))
+    _legend(figure, list(legend.values()), across)
+    return figure
+
+
+def _across(labels: Sequence[str], width: float) -> int:
+    """How many columns of a legend, filled column by column, are at most ``width`` inches wide."""
+    for columns in range(len(labels), 1, -1):
+        widest = [max(map(len, part)) for part in np.array_split(np.array(labels, dtype=object), columns)]
+        if sum(0.8 + 0.072 * letters for letters in widest) <= width:
+            return columns
+    return 1
+
+
+def _draw(axes: Axes, panel: Panel, x_log: bool) -> None:
+    places = sorted({float(x) for line in panel.lines if line.points for x in line.x})
+    gap = min(np.diff(places), default=1.0)
+    with_points = [line for line in panel.lines if line.points]
+    for order, line in enumerate(panel.lines):
+        style, keep = line.style, line.x > 0 if x_log and not panel.names else np.full(len(line.x), True)
+        x, y = line.x[keep], line.y[keep]
+        low, high = (
+            None if edge is None else np.minimum(edge[keep], panel.top or np.inf) for edge in (line.low, line.high)
+        )
+        if line.dotted:
+            axes.plot(x, y, color=style.colour, linestyle=":", linewidth=1.3)
+            continue
+        drawn: dict[str, Any] = {"color": style.colour, "marker": style.marker, "markersize": 4.5, "linewidth": 1.5}
+        drawn["linestyle"] = style.dashes if line.linked else "none"
+        if line.points:
+            x = x + gap * 0.3 * ((with_points.index(line) + 0.5) / len(with_points) - 0.5) * (not x_log)
+            bars = None if low is None or high is None else np.nan_to_num(np.stack([y - low, high - y])).clip(0)
+            axes.errorbar(x, y, yerr=bars, capsize=2, elinewidth=0.9 if len(with_points) <= 6 else 0.6, **drawn)
+            continue
+        every = (0.03 * (order % 5), 0.2)  # spread along the line, not at the same places in every line
+        axes.plot(x, y, markevery=every if len(x) > 6 else None, **drawn)
+        if low is not None and high is not None:
+            axes.fill_between(x, low, high, color=style.colour, alpha=0.16, linewidth=0)
+    if panel.names:
+        axes.set_xticks(range(len(panel.names)), panel.names, fontsize=8)
+    elif places and len(places) <= 12 and not x_log:
+        axes.set_xticks(places)
+    elif not x_log:
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(
+            MaxNLocator(6, integer=all((line.x == line.x.round()).all() for line in panel.lines))
+        )
+    axes.grid(alpha=0.3, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _limits(lines: list[Line], drawn: tuple[float, float], top: float | None) -> tuple[float, float]:
+    """The y axis: never beyond ``top``; the upper part alone where what comes after the first tenth is within it; at
+    least five hundredths of ``top`` high, as an axis must not make much of noise."""
+    low, high = drawn
+    late = [line.y[line.x >= 0.1 * line.x[-1]] for line in lines if not line.points]
+    finite = np.concatenate(late) if late else np.zeros(0)
+    finite = finite[np.isfinite(finite)]
+    if top is not None and len(finite) and finite.max() - finite.min() <= max(_TOP * top, _TOP * (high - low)):
+        low, high = max(low, finite.min() - 0.5), finite.max() + 0.5
+    if top is not None:
+        middle, half = (low + high) / 2, max(high - low, _TOP * top) / 2
+        low, high = middle - half, middle + half
+        if high > top:
+            low, high = low - (high - top if high - low <= _TOP * top + 1e-9 else 0), top + 0.01 * (top - low)
+    return low, high
+
+
+def _legend(figure: Figure, lines: list[Line], across: int) -> None:
+    """Below the panels, where it covers no line."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=line.style.colour, linestyle=":", linewidth=1.3)
+        if line.dotted
+        else Line2D(
+            [],
+            [],
+            color=line.style.colour,
+            linestyle=line.style.dashes if line.linked else "none",
+            marker=line.style.marker,
+            markersize=5,
+        )
+        for line in lines
+    ]
+    labels = [line.label for line in lines]
+    if len(lines) > 1 or lines[0].label:
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=across, frameon=False, fontsize=9, handlelength=3.2
+        )
+
+
+def heat_maps(
+    maps: Sequence[HeatMap], rows: Sequence[str], columns: Sequence[str], row_label: str, column_label: str, bar: str
+) -> Figure:
+    """Up to three maps in a row on one colour scale; the numbers are written into their cells. Empty maps are left
+    out. bar: what the colour means."""
+    maps = [one for one in maps if np.isfinite(one.mean_rc).any()]
+    across = min(3, len(maps))
+    down = math.ceil(len(maps) / across)
+    width, height = max(2.3, 0.72 * len(columns)), max(1.3, 0.5 * len(rows))
+    figure = new_figure(1.7 + (0.4 + width) * across, 0.3 + (0.75 + height) * down)
+    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    known = np.concatenate([one.mean_rc[np.isfinite(one.mean_rc)] for one in maps])
+    middle, half = (known.min() + known.max()) / 2, max(known.max() - known.min(), 5.0) / 2
+    low, high = middle - half, middle + half
+    for axes in grid.flat[len(maps) :]:
+        axes.set_visible(False)
+    for place, (axes, one) in enumerate(zip(grid.flat, maps, strict=False)):
+        image = axes.imshow(one.mean_rc, cmap=_COLOURS, vmin=low, vmax=high, aspect="auto")
+        for (row, column), mean in np.ndenumerate(one.mean_rc):
+            text, colour = "–", "black"
+            if math.isfinite(mean):
+                half_width = one.half_rc[row, column]
+                text = f"{mean:.1f}" + (f"\n±{half_width:.1f}" if math.isfinite(half_width) else "")
+                colour = "white" if mean < low + 0.55 * (high - low) else "black"
+            weight = "bold" if (row, column) in one.marked else "normal"
+            axes.text(
+                column, row, text, ha="center", va="center", fontsize=7.5, color=colour, linespacing=0.95, weight=weight
+            )
+            if weight == "bold":
+                axes.add_patch(_frame(row, column))
+        axes.set_title(one.title, fontsize=10)
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        if place % across == 0:
+            axes.set_ylabel(row_label)
+        if place + across >= len(maps):
+            axes.set_xlabel(column_label)
+            axes.tick_params(labelbottom=True)
+    figure.colorbar(image, ax=grid.ravel().tolist(), label=bar, shrink=0.9)
+    return figure
+
+
+def _frame(row: int, column: int):
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor="#D55E00", linewidth=2)

@@ -1,0 +1,213 @@
+"""A page in a browser: one file that opens from disk and asks no network for anything. Needs the extra ``html``.
+
+It holds the runs' evaluations: ``browser/page.js`` averages the chosen ones and Vega draws them. Library and numbers
+are packed (gzip, base64), so that figure 2 with 100 runs and all its metrics stays below 1 MB. The page's own content
+policy forbids the browser to load anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import io
+import itertools
+import json
+import os
+import re
+import statistics
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+import pandas as pd
+
+from ..errors import BenchError
+from ..tracking.runs import shown as as_text
+from .chart import AXES, Shown, numbers
+from .measures import final
+from .page import Page
+from .place import is_setting
+from .style import metric_label
+from .write import Part, Picture, Table
+
+_VERDICTS = ("holds", "fails", "undecided", "not run", "blocked", "larger", "smaller", "unknown")
+
+
+def write_html(page: Page, target: Path, refresh: int | None = None) -> None:
+    """The page as one HTML file, whole or not at all. refresh: seconds after which an open page loads itself again.
+
+    Raises BenchError where the extra is missing or the place is not writable.
+    """
+    parts = [part for part in page.parts[1:] if not (isinstance(part, Picture) and part.name.startswith("curves"))]
+    write_document(page.title, parts + _added(page), shown_of(page), target, refresh)
+
+
+def shown_of(page: Page) -> Shown:
+    """What the chart shows of a page: panels are its cells; published curves stand with the runs of the paper's own."""
+    runs = page.runs
+    place = runs[["cell", "series", "seed"]].rename(columns={"cell": "panel"})
+    points = page.points.drop(columns=["seed"], errors="ignore").merge(place, left_on="run", right_index=True)
+    frames = []
+    for cell, keys in page.cells.iterrows():
+        frames.append(points[points["panel"] == cell])
+        if page.spec.published is not None and page.is_real(str(cell)):
+            for series, curve in page.spec.published.curves_of(page.spec.paper, keys).items():
+                if series in page.styles:
+                    there = {"panel": cell, "series": series, "virtual_time": curve["x"]}
+                    frames.append(pd.DataFrame(there | {"test/accuracy": curve["y"] / 100}))
+    differ = _settings(page).loc[:, lambda texts: texts.nunique() > 1]
+    settings = {
+        (str(cell), str(series)): {str(key): text for key, text in differ.loc[of.index[0]].items() if text != "-"}
+        for (cell, series), of in runs.groupby(["cell", "series"])
+    }
+    first = page.drawn if len(page.drawn) < len(page.series) else ()
+    ticks = "clock" in runs and set(runs["clock"]) == {"ticks"}
+    units = ["ticks"] if ticks else list(runs.get("delay.unit", ()))
+    axes = [getattr(block, "axis", "") for block in page.spec.blocks]
+    axis = next((axis for axis in axes if axis in AXES), AXES[0])
+    return Shown(pd.concat(frames), page.styles, settings, axis, page.metric, first, units)
+
+
+def _settings(page: Page) -> pd.DataFrame:
+    """A row a run, a column a setting, as text."""
+    keys = [key for key in map(str, page.runs) if is_setting(key) and key != "seed" and not key.endswith("_target_")]
+    return page.runs[keys].map(as_text)
+
+
+def _added(page: Page) -> list[Part]:
+    """What a reader of a browser can search and sort, and a reader of a README need not see."""
+    runs = page.runs
+    label = f"final {metric_label(page.metric)}"
+    every = runs[["cell", "series", "seed"]] if page.keys else runs[["series", "seed"]]
+    every = every.join(final(page.points, page.metric).rename(label)).reset_index()
+    every = every[[*every.columns[1:], "run"]]
+    same = _settings(page).loc[:, lambda texts: texts.nunique() == 1].iloc[0].rename("value")
+    shared = same[same != "-"].rename_axis("setting").reset_index()
+    tables = {"Every run": Table("runs", every, every), "What all runs share": Table("settings", shared, shared)}
+    return [part for heading, table in tables.items() for part in (f"## {heading}", table)]
+
+
+def write_document(title: str, parts: Sequence[Part], shown: Shown, target: Path, refresh: int | None = None) -> None:
+    """One HTML file: title, the parts before the first heading, the chart, the other parts."""
+    library = _library()
+    data = json.dumps(numbers(shown) | {"refresh": refresh}, ensure_ascii=False, separators=(",", ":"))
+    first = next((i for i, part in enumerate(parts) if not isinstance(part, str) or part.startswith("## ")), len(parts))
+    text = Template(_file("page.html")).substitute(
+        title=html.escape(title),
+        sentences="\n".join(map(_part, parts[:first])),
+        parts="\n".join(map(_part, parts[first:])),
+        style=_file("page.css"),
+        script=_file("page.js"),
+        library=library,
+        data=_packed(data),
+    )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = target.with_name(f".{target.name}.part")
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, target)
+    except OSError as error:
+        raise BenchError(f"cannot write {target}: {error.strerror}; choose another place with --out") from error
+
+
+def _part(part: Part) -> str:
+    if isinstance(part, Table):
+        return "" if part.shown is None else _table(part.name, part.shown)
+    if isinstance(part, Picture):
+        import matplotlib
+
+        raw = io.BytesIO()
+        with matplotlib.rc_context({"svg.hashsalt": part.name, "svg.fonttype": "none"}):
+            part.figure.savefig(raw, format="svg", metadata={"Date": None, "Creator": None})
+        source = base64.b64encode(raw.getvalue()).decode()
+        return f'<img alt="{html.escape(part.alt)}" src="data:image/svg+xml;base64,{source}">'
+    return _prose(part)
+
+
+def _prose(text: str) -> str:
+    """The little Markdown that pages use: headings, lists, fenced commands, paragraphs."""
+    found = []
+    for place, piece in enumerate(re.split(r"^```\w*\n(.*?)^```$", text.strip(), flags=re.M | re.S)):
+        if place % 2:
+            found.append(f"<pre>{html.escape(piece.rstrip())}</pre>")
+            continue
+        kinds = itertools.groupby(piece.split("\n"), lambda line: re.match(r"#+ |- |", line)[0])  # type: ignore[index]
+        for kind, lines in kinds:
+            texts = [_words(line.removeprefix(kind)) for line in lines if line.strip()]
+            if kind == "- ":
+                found.append("<ul>" + "".join(f"<li>{text}</li>" for text in texts) + "</ul>")
+            elif kind:
+                found += [f"<h{len(kind) - 1}>{text}</h{len(kind) - 1}>" for text in texts]
+            else:
+                found += [f"<p>{text}</p>" for text in texts]
+    return "\n".join(found)
+
+
+def _words(text: str) -> str:
+    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
+    text = re.sub(r"`(.+?)`", r"<code>\1</code>", text)
+    return re.sub(r"\[([^]]+)\]\((https?://[^)]+|[^):]+)\)", r'<a href="\2">\1</a>', text)
+
+
+def _table(name: str, frame: pd.DataFrame) -> str:
+    """One sortable table. Numbers get the same decimals down a column."""
+    columns = [_cells(frame.iloc[:, place]) for place in range(frame.shape[1])]
+    kinds = [f" class={kind}" if kind else "" for _, kind in columns]
+    head = "".join(
+        f'<th scope=col aria-sort=none{kind}><button type="button">{html.escape(str(header))}</button></th>'
+        for header, kind in zip(frame.columns, kinds, strict=True)
+    )
+    body = "\n".join(
+        "<tr>" + "".join(f"<td{kind}>{_cell(text)}</td>" for text, kind in zip(row, kinds, strict=True)) + "</tr>"
+        for row in zip(*(texts for texts, _ in columns), strict=True)
+    )
+    name = html.escape(name)
+    label = name.replace("_", " ")
+    return (
+        f'<figure><div class="scroll" tabindex="0" role="region" aria-label="Table {label}"><table id="table-{name}">'
+        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+        f'<button type="button" data-table="{name}" aria-label="Table {label} as CSV">CSV</button></figure>'
+    )
+
+
+def _cells(column: pd.Series) -> tuple[list[str], str]:
+    """Its texts, and whether it is to be sorted and aligned as numbers (``number``) or broken into lines (``long``)."""
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        known = column.dropna().astype(float)
+        whole, most = (known == known.round()).all(), known.abs().max()
+        digits = 0 if whole or most >= 10_000 else 2 if most >= 1 else 4
+        return ["-" if pd.isna(value) else f"{value:.{digits}f}" for value in column], "number"
+    texts = ["-" if value is None or value != value else str(value) for value in column]
+    told = [text for text in texts if text not in ("", "-", "–")]
+    if told and statistics.median(map(len, told)) > 24:
+        return texts, "long"
+    starts = sum(bool(re.match(r"[\[+\-−~*≥≤<>≈ ]*\d", text)) for text in told)
+    return texts, "number" if 2 * starts >= len(told) else ""
+
+
+def _cell(text: str) -> str:
+    bare = text.strip("*")
+    return f'<span class="verdict {bare.replace(" ", "-")}">{bare}</span>' if bare in _VERDICTS else _words(text)
+
+
+def _packed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def _file(name: str) -> str:
+    return resources.files(__package__).joinpath("browser", name).read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    """Vega, Vega-Lite and Vega-Embed, packed. A second or two, so once a process."""
+    try:
+        import altair
+        import vl_convert
+    except ImportError as error:
+        raise BenchError("HTML pages need Altair: pip install 'asyncfl_bench[html]'") from error
+    version = ".".join(altair.VEGALITE_VERSION.split(".")[:2])
+    return _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))

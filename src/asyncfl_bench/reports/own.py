@@ -1,0 +1,56 @@
+"""The page of anybody's runs: the same blocks as a paper's page, the cells and series taken from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from ..errors import BenchError, ConfigError, did_you_mean
+from ..tracking.runs import load_points
+from . import style
+from .blocks import BEST, FINAL, Accuracies, Curves, Leaders, Neighbours, Overall, Values, equal
+from .page import AXES, Block, Measure, Page, PageSpec, finish
+from .place import place_freely
+
+_SPENT = ("server_iterations", "uploads", "virtual_time")
+
+
+def own_page(
+    runs: pd.DataFrame,
+    title: str,
+    panels: Sequence[str] = (),
+    compare: Sequence[str] = ("algorithm",),
+    where: Mapping[str, object] | None = None,
+    axis: str = "iteration",
+    metric: str = "test/accuracy",
+    max_series: int = 12,
+) -> Page:
+    """panels, compare, where: as of ``place_freely``. axis: what runs have spent; metric: a column of ``load_points``.
+
+    Raises BenchError when no run ended well, ConfigError when none has the metric or a key.
+    """
+    placed = place_freely(runs, list(compare), panels, where)
+    if placed.runs.empty:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in placed.left_out["reason"].value_counts().items())
+        raise BenchError(f"{title}: no run to show ({reasons or 'none with these settings'})")
+    points = load_points(placed.runs)
+    if metric not in points or points[metric].isna().all():
+        known = [name for name in points.columns if name not in ("run", *AXES) and points[name].notna().any()]
+        raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
+    spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
+    ranked = equal(axis)
+    reference = sorted(set(placed.runs["series"]), key=style.series_order)[0]
+    blocks: tuple[Block, ...] = (
+        Values((FINAL, BEST, *spent), "## Results"),
+        Leaders(ranked),
+        Overall(ranked, reference),
+        Curves(axis),
+        Accuracies(axis),
+        Neighbours(ranked),
+    )
+    spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks)
+    page = Page(spec, placed, points, metric=metric, max_series=max_series)
+    apart = f"Series also differ in {', '.join(placed.apart)}." if placed.apart else ""
+    words = [f"afl-report {title}"]
+    return finish(page, [apart], words if not panels else [])

@@ -1,0 +1,220 @@
+"""What a page says about chance: intervals, tests and orders. Accuracies are in percent, differences in points.
+
+Seeds are the sample. Runs of one seed share clients' data, initial model and client speeds, so algorithms are compared
+seed by seed. Fewer than three seeds say nothing about chance: intervals and p are NaN and the verdict is ``unknown``.
+
+Legend: s seeds, c cells.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import special, stats
+
+CONFIDENCE = 0.95
+MIN_SEEDS = 3
+MIN_BOOTSTRAP = 5  # seeds
+
+Values = Sequence[float] | np.ndarray | pd.Series
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds with its 95 % interval, the two-sided p of "it is zero" and the number of seeds.
+
+    verdict   larger | smaller | undecided (the interval holds zero) | unknown (fewer than three seeds)
+    """
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    n: int
+    verdict: str
+
+
+def paired(differences: Values, resolution: float = 0.0, extra_error: float = 0.0) -> Interval:
+    """Student's t over differences seed by seed; NaN has no partner and is left out.
+
+    resolution   step of one value, 100 / test samples for an accuracy [points]. Differences on such a grid can agree by
+                 rounding alone; two rounding errors have variance resolution^2 / 6, so none smaller is used.
+    extra_error  standard error of what all of them are compared with, such as ``sampling_error`` of a printed accuracy
+
+    >>> found = paired([1.0, 2.0, 3.0])
+    >>> round(found.low, 2), round(found.high, 2), round(found.p, 3), found.verdict
+    (-0.48, 4.48, 0.074, 'undecided')
+    """
+    values_s = _known(differences)
+    n = len(values_s)
+    mean = float(values_s.mean()) if n else math.nan
+    if n < MIN_SEEDS:
+        return Interval(mean, math.nan, math.nan, math.nan, n, "unknown")
+    error = math.hypot(math.sqrt(max(float(values_s.var(ddof=1)), resolution**2 / 6) / n), extra_error)
+    half = _quantile(n) * error
+    t = abs(mean) / error if error else (0.0 if mean == 0 else math.inf)
+    p = 2 * float(special.stdtr(n - 1, -t))
+    return Interval(mean, mean - half, mean + half, p, n, direction(mean, p))
+
+
+def direction(mean: float, p: float) -> str:
+    """``larger`` or ``smaller`` where p is below 5 %, ``undecided`` where not, ``unknown`` without a p."""
+    if math.isnan(p):
+        return "unknown"
+    return ("larger" if mean > 0 else "smaller") if p < 1 - CONFIDENCE else "undecided"
+
+
+def holm(p_values: Values) -> np.ndarray:
+    """Holm's adjusted p values in the order given: the k-th smallest times the number of tests not yet passed.
+
+    NaN stands for no test and stays NaN.
+
+    >>> holm([0.01, 0.04, 0.03]).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    p = np.asarray(p_values, dtype=float)
+    adjusted, known = np.full(len(p), math.nan), np.flatnonzero(~np.isnan(p))
+    ordered = known[np.argsort(p[known], kind="stable")]
+    steps = p[ordered] * np.arange(len(ordered), 0, -1)
+    adjusted[ordered] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted
+
+
+def neighbouring_pairs(
+    values: pd.DataFrame, cells: Sequence[str] = (), lower: bool = False, resolution: float = 0.0
+) -> pd.DataFrame:
+    """Each series of a cell's ranking against the next one, Holm over all rows (all pairs of a page).
+
+    values    columns series, seed, value and ``cells``; one row a run
+    lower     small values are good ones (times)
+    Columns   cells, better, next, difference (better - next), low, high (95 %, of this pair alone), p, p_holm, seeds,
+              verdict (from p_holm, so it can be undecided although the pair's own interval excludes zero)
+    """
+    rows = []
+    for cell, of_cell in _by_cell(values, cells):
+        by_seed = of_cell.pivot(index="seed", columns="series", values="value")
+        order = by_seed.mean().sort_values(ascending=lower, kind="stable").index
+        for better, worse in itertools.pairwise(order):
+            found = paired(by_seed[better] - by_seed[worse], resolution)
+            numbers = (found.mean, found.low, found.high, found.p, found.n)
+            rows.append((*cell, better, worse, *numbers))
+    columns = [*cells, "better", "next", "difference", "low", "high", "p", "seeds"]
+    table = pd.DataFrame(rows, columns=columns)
+    table.insert(len(columns) - 1, "p_holm", holm(table["p"]))
+    table["verdict"] = [direction(mean, p) for mean, p in zip(table["difference"], table["p_holm"], strict=True)]
+    return table
+
+
+def prediction_interval(values: Values, extra_error: float = 0.0) -> tuple[float, float]:
+    """Where one more run is found with 95 %: mean ± t s sqrt(1 + 1/n); NaN for fewer than three values.
+
+    A number printed beside measured ones is called different only beyond it: it is one more draw, not our mean.
+
+    extra_error   standard error that the other number has on top, such as ``sampling_error`` of other test samples
+    """
+    values_s = _known(values)
+    n = len(values_s)
+    if n < MIN_SEEDS:
+        return math.nan, math.nan
+    half = _quantile(n) * math.sqrt(float(values_s.var(ddof=1)) * (1 + 1 / n) + extra_error**2)
+    return float(values_s.mean()) - half, float(values_s.mean()) + half
+
+
+def interquartile_mean(values_c: Values) -> float:
+    """Mean of the middle half over cells and seeds: a quarter (rounded down) is cut off at either end."""
+    values = _known(values_c)
+    return float(stats.trim_mean(values, 0.25)) if len(values) else math.nan
+
+
+def stratified_bootstrap(
+    values_cs: Values | pd.DataFrame,
+    statistic: Callable[[np.ndarray], float] = interquartile_mean,
+    n: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """95 % interval of ``statistic`` over cells: seeds are drawn again with replacement, every cell keeps its number.
+
+    One draw of seeds serves all cells, since a seed's data and initial model are in every cell: drawn apart for each of
+    16 cells with a correlation of 0.5, "95 %" intervals miss the truth in 60 % of cases. Percentiles are widened for
+    few seeds (Hesterberg 2015, "expanded"); with five the truth is still missed in some 9 %. Fewer give NaN.
+
+    values_cs   a row a cell, a column a seed; NaN marks a seed that a cell lacks
+    statistic   of one array (c, s)
+    """
+    values = np.atleast_2d(np.asarray(values_cs, dtype=float))
+    size = values.shape[1]
+    if size < MIN_BOOTSTRAP:
+        return math.nan, math.nan
+    draws = np.sort(np.random.default_rng(seed).integers(size, size=(n, size)), axis=1)
+    distinct, which = np.unique(draws, axis=0, return_inverse=True)  # five seeds: 126 of 2000
+    results = np.array([statistic(values[:, draw]) for draw in distinct])
+    return _percentiles(results[which.ravel()], size)
+
+
+def probability_of_improvement(
+    a_cs: Values | pd.DataFrame, b_cs: Values | pd.DataFrame, n: int = 2000, seed: int = 0
+) -> tuple[float, float, float]:
+    """How often a run of A is above a run of B of the same cell, ties half, mean over cells; with its 95 % interval.
+
+    a_cs, b_cs   a row a cell, a column a seed: B is the reference. Every seed of A meets every seed of B.
+    """
+    a, b = (np.atleast_2d(np.asarray(values, dtype=float)) for values in (a_cs, b_cs))
+
+    def share(both_cs: np.ndarray) -> float:
+        one, other = both_cs[:, : a.shape[1], None], both_cs[:, None, a.shape[1] :]
+        known = ~np.isnan(one + other)
+        wins = np.where(known, np.where(one == other, 0.5, one > other), 0.0).sum(axis=(1, 2))
+        with np.errstate(invalid="ignore"):  # a cell that lacks either has no share, and then there is no mean
+            return float(np.mean(wins / known.sum(axis=(1, 2))))
+
+    whole = share(np.hstack([a, b]))
+    size = min(a.shape[1], b.shape[1])
+    if size < MIN_BOOTSTRAP:
+        return whole, math.nan, math.nan
+    generator = np.random.default_rng(seed)
+    draws = [[generator.integers(s, size=s) for s in (a.shape[1], b.shape[1])] for _ in range(n)]
+    low, high = _percentiles(np.array([share(np.hstack([a[:, i], b[:, j]])) for i, j in draws]), size)
+    return whole, low, high
+
+
+def sampling_error(accuracy_percent: float, test_samples: int) -> float:
+    """Binomial standard error of an accuracy on ``test_samples`` samples [points]; 0 and 100 % count as half
+    a sample away from it, so that no accuracy is free of error.
+
+    >>> round(sampling_error(50.0, 100), 3)
+    5.0
+    """
+    share = min(max(accuracy_percent / 100, 0.5 / test_samples), 1 - 0.5 / test_samples)
+    return 100 * math.sqrt(share * (1 - share) / test_samples)
+
+
+def order_agreement(measured: Values, published: Values) -> float | None:
+    """Kendall's tau-b of two lists of values of the same things, in -1 .. 1; None where ties or length leave none."""
+    if len(measured) < 2 or len(measured) != len(published):
+        return None
+    tau = float(stats.kendalltau(measured, published).statistic)
+    return None if math.isnan(tau) else tau
+
+
+def _known(values: Values) -> np.ndarray:
+    array = np.asarray(values, dtype=float).ravel()
+    return array[~np.isnan(array)]
+
+
+def _quantile(n: int) -> float:
+    return float(special.stdtrit(n - 1, (1 + CONFIDENCE) / 2))
+
+
+def _percentiles(results: np.ndarray, seeds: int) -> tuple[float, float]:
+    tail = float(special.ndtr(-math.sqrt(seeds / (seeds - 1)) * _quantile(seeds)))
+    low, high = np.nanquantile(results, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def _by_cell(values: pd.DataFrame, cells: Sequence[str]) -> Iterable[tuple[tuple, pd.DataFrame]]:
+    return values.groupby(list(cells), sort=True) if cells else [((), values)]

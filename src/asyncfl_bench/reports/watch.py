@@ -1,0 +1,58 @@
+"""Keeps pages current while their runs are made: looks every few seconds, builds only what changed, ends on Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ..errors import BenchError
+from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
+
+SECONDS = 3.0
+_FILES = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME)
+
+
+def watch(places: Iterable[Path], build: Callable[[], str], own: Path | None = None, every: float = SECONDS) -> int:
+    """Calls ``build`` at once and whenever a run or archive at or below ``places`` has changed, until Ctrl-C.
+
+    build  writes everything and returns what it did in a few words; of its BenchErrors one line is shown, and the next
+           change is waited for
+    own    a folder that ``build`` writes to: nothing in there is looked at
+    every  seconds between looks; after a build that took longer, as long as that took
+    Returns the exit code, 0.
+    """
+    places, known = list(places), None
+    try:
+        while True:
+            pause = every
+            if (seen := stamps(places, own)) != known:
+                known, begin = seen, time.monotonic()
+                try:
+                    text = build()
+                except BenchError as error:
+                    text = str(error).partition("\n")[0]
+                pause = max(every, time.monotonic() - begin)
+                print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+            time.sleep(pause)
+    except KeyboardInterrupt:
+        print("no longer watching")
+        return 0
+
+
+def stamps(places: Iterable[Path], own: Path | None = None) -> dict[str, tuple[int, int]]:
+    """File -> (time of change in ns, size), of all that pages read. A place that is not there yet has none."""
+    found: dict[str, tuple[int, int]] = {}
+    for place in places:
+        names = [place] if place.is_file() else (Path(at) / f for at, _, files in os.walk(place) for f in files)
+        for path in names:
+            if own is not None and path.resolve().is_relative_to(own.resolve()):
+                continue
+            if path.name in _FILES or path.suffix == ".parquet":
+                try:
+                    status = path.stat()
+                except OSError:
+                    continue  # removed while we looked
+                found[str(path)] = (status.st_mtime_ns, status.st_size)
+    return found

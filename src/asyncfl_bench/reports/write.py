@@ -1,0 +1,121 @@
+"""A page as files: README.md, a CSV for every table and a PNG for every figure; the same page gives the same bytes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+FORMATS = ("png", "pdf", "svg", "tex")  # of figures, and of tables for LaTeX
+_ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_ESCAPES |= {character: "\\" + character for character in "&%$#_{}"}
+_SYMBOLS = {"±": r"\pm", "≈": r"\approx", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "ε": r"\epsilon"}
+_SYMBOLS |= {"κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu", "τ": r"\tau", "η": r"\eta", "σ": r"\sigma", "ζ": r"\zeta"}
+_SYMBOLS |= {"−": "-", "≥": r"\geq", "≤": r"\leq", ">": ">", "<": "<", "∇": r"\nabla", "²": "^2"}
+_ESCAPES |= {character: f"${symbol}$" for character, symbol in _SYMBOLS.items()} | {"…": r"\ldots{}"}
+
+
+@dataclass
+class Table:
+    """shown: text as readers see it, one column a header, or None; data: the same as numbers, for the CSV file.
+
+    words  how many of the first columns are text; the others are aligned to the right
+    """
+
+    name: str
+    shown: DataFrame | None
+    data: DataFrame
+    words: int = 1
+
+
+@dataclass
+class Picture:
+    """A figure and what it shows, in words that replace it."""
+
+    name: str
+    figure: Figure
+    alt: str
+
+
+Part = str | Table | Picture  # a str is a heading or a paragraph of Markdown
+
+
+def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] = ("png",)) -> Path:
+    """Writes ``README.md`` and what it shows into ``folder`` and returns its path. Files of these kinds that an earlier
+    page left there and this one does not write are removed.
+
+    formats  of FORMATS; PNG is always written
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        if old.suffix in (".png", ".csv", ".pdf", ".svg", ".tex"):
+            old.unlink()
+    lines = []
+    for part in parts:
+        if isinstance(part, Table):
+            write_csv(part.data, folder / f"{part.name}.csv")
+            lines += [] if part.shown is None else [markdown(part.shown, part.words)]
+            lines.append(f"[{part.name}.csv]({part.name}.csv)")
+            if "tex" in formats and part.shown is not None:
+                (folder / f"{part.name}.tex").write_text(latex(part.shown, part.words), encoding="utf-8")
+        elif isinstance(part, Picture):
+            _write_figure(part.figure, folder / part.name, formats)
+            lines.append(f"![{part.alt}]({part.name}.png)")
+        elif part:
+            lines.append(part.strip("\n"))
+    target = folder / "README.md"
+    target.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    return target
+
+
+def write_csv(frame: DataFrame, path: Path) -> None:
+    frame.to_csv(path, index=False, lineterminator="\n", float_format="%.10g")
+
+
+def _write_figure(figure: Figure, path: Path, formats: Collection[str]) -> None:
+    """No date, no version and fixed ids."""
+    import matplotlib
+    from PIL import Image
+
+    raw = io.BytesIO()
+    figure.savefig(raw, format="png", metadata={"Software": None})
+    raw.seek(0)
+    # 256 colours are plenty for lines and bands, and a third of the bytes
+    Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path.with_suffix(".png"), optimize=True)
+    figure.set_layout_engine("none")  # what was laid out for the PNG stays where it is
+    with matplotlib.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "none", "pdf.fonttype": 42}):
+        if "svg" in formats:
+            figure.savefig(path.with_suffix(".svg"), format="svg", metadata={"Date": None, "Creator": None})
+        if "pdf" in formats:
+            nothing = {"CreationDate": None, "Creator": None, "Producer": None}
+            figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata=nothing)
+
+
+def markdown(shown: DataFrame, words: int = 1) -> str:
+    """Columns padded so that it also reads well unrendered."""
+    cells = [[str(text).replace("|", "\\|") for text in line] for line in [shown.columns, *shown.to_numpy()]]
+    widths = [max(3, *(len(line[i]) for line in cells)) for i in range(shown.shape[1])]
+
+    def line(texts: list[str]) -> str:
+        pairs = enumerate(zip(texts, widths, strict=True))
+        return f"| {' | '.join(t.ljust(width) if i < words else t.rjust(width) for i, (t, width) in pairs)} |"
+
+    rule = [("-" * width if i < words else "-" * (width - 1) + ":") for i, width in enumerate(widths)]
+    return "\n".join([line(cells[0]), f"| {' | '.join(rule)} |", *map(line, cells[1:])])
+
+
+def latex(shown: DataFrame, words: int = 1) -> str:
+    """A tabular environment (package booktabs)."""
+    cells = [
+        " & ".join("".join(_ESCAPES.get(c, c) for c in str(text)) for text in line) + r" \\"
+        for line in [shown.columns, *shown.to_numpy()]
+    ]
+    columns = "l" * words + "r" * (shown.shape[1] - words)
+    lines = [r"\begin{tabular}{" + columns + "}", r"\toprule", cells[0], r"\midrule", *cells[1:], r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}"]) + "\n"

@@ -1,0 +1,183 @@
+"""A sweep's pending runs: its jobs minus the finished ones, launched so that no failure takes others with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ..errors import EXIT_INTERRUPTED
+from ..experiment import finished
+from .jobs import Job
+from .launchers import forget_workers
+
+Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
+
+
+@dataclass
+class SweepResult:
+    """What came of a sweep. failed: (job, what happened)."""
+
+    total: int
+    failed: list[tuple[Job, str]]
+    interrupted: bool = False
+
+
+@dataclass
+class SweepState:
+    """The sweep of this process. Hydra makes the sweeper and gives what it returns to nobody, so both sides meet here.
+
+    planned  every job, before the sweeper is called
+    current  jobs under way; none in a process that only runs a job of the sweep
+    stopped  no further job is to begin in this process
+    result   the outcome of the sweep that ran last
+    """
+
+    planned: list[Job] = field(default_factory=list)
+    current: list[Job] = field(default_factory=list)
+    stopped: bool = False
+    result: SweepResult | None = None
+
+
+state = SweepState()
+
+
+def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
+    """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
+    this works alike in this process, in others and on other machines that share the disk."""
+    jobs = state.planned
+    archive = _archive(jobs)
+    pending = [job for job in jobs if job.settings is None or finished(job.settings, archive) is None]
+    packed = sum(job.settings is not None and finished(job.settings) is None for job in jobs) - len(pending)
+    packed += sum(job.settings is None for job in pending)
+    where = f", {packed} of these in archives" if packed else ""
+    print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}", file=sys.stderr)
+    state.current = [job for job in pending if job.settings is not None]
+    size = batch_size or max(1, len(state.current))
+    batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
+    trouble = _launch_all(batches, launch)
+    failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
+    interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
+    state.result = SweepResult(len(jobs), failed, interrupted)
+    return state.result
+
+
+def _archive(jobs: list[Job]) -> dict[str, Path]:
+    """The finished runs that were packed: identity -> archive. One folder is looked through, the same for all jobs."""
+    from ..tracking.archive import archived  # brings pandas
+
+    folders = {job.settings.root.archive_dir for job in jobs if job.settings is not None}
+    return {identity: path for folder in folders for identity, path in archived(Path(folder).expanduser()).items()}
+
+
+def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
+    """Launches batch after batch. Returns why the launcher gave up for good, if it did.
+
+    A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. What had not begun is then
+    launched again, and what had begun one by one, so that the culprit harms nobody else.
+    """
+    trouble = None
+    while batches:
+        batch = batches.pop(0)
+        before = {id(job): _summary_stamp(job) for job in batch}
+        try:
+            returns = launch([job.overrides for job in batch], state.current.index(batch[0]))
+        except Exception as error:
+            forget_workers()
+            trouble = f"the launcher gave up: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            left = [job for job in batch if _summary_stamp(job) == before[id(job)] or _was_interrupted(job)]
+            begun = [job for job in left if _lock(job).exists()]
+            waiting = [job for job in left if job not in begun]
+            if len(waiting) == len(batch):
+                return trouble  # it cannot start at all
+            again = [[job] for job in begun] if len(batch) > 1 else []
+            batches = ([waiting] if waiting else []) + batches + again
+            if batches:
+                print(f"{trouble}; going on with {sum(map(len, batches))} runs", file=sys.stderr)
+        else:
+            for job, one in zip(batch, returns, strict=True):
+                job.error = _raised(one) or (
+                    one.return_value["line"] if _code(one) not in (0, EXIT_INTERRUPTED) else None
+                )
+            if any(_code(one) == EXIT_INTERRUPTED for one in returns):
+                break
+    return trouble
+
+
+def under_way() -> bool:
+    """True while some process is at a run of this sweep."""
+    return any(_is_held(_lock(job)) for job in state.current)
+
+
+def _is_held(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
+def _lock(job: Job) -> Path:
+    """There while a process is at the run, and after one that was killed."""
+    assert job.settings is not None
+    return job.settings.directory / ".lock"
+
+
+def _summary_stamp(job: Job) -> int | None:
+    assert job.settings is not None
+    try:
+        return (job.settings.directory / "summary.json").stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _was_interrupted(job: Job) -> bool:
+    return (_outcome(job, None) or "").startswith("interrupted")
+
+
+def _raised(job_return: Any) -> str | None:
+    """What a job raised, in one line; None for one that returned."""
+    if job_return.status.name == "COMPLETED":
+        return None
+    error = job_return._return_value  # hydra's property raises it
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _code(job_return: Any) -> int:
+    """The exit code a job returned; 1 for one that crashed instead of returning."""
+    return int(job_return.return_value["code"]) if _raised(job_return) is None else 1
+
+
+def _outcome(job: Job, trouble: str | None) -> str | None:
+    """None when the run is finished, else what happened, in one line."""
+    if job.settings is None:
+        return f"failed: {job.error}"
+    if finished(job.settings) is not None:
+        return None
+    if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
+        return job.error
+    try:
+        summary = json.loads((job.settings.directory / "summary.json").read_text())
+        return f"{summary['exit_status']}: {summary['error']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return job.error or trouble or "no summary: not begun, or killed"
+
+
+def report(result: SweepResult) -> str:
+    """What is to be said at the end: nothing when all is well."""
+    if not result.failed:
+        return ""
+    said = (
+        f"{len(result.failed)} of {result.total} runs did not finish; the same command goes on with them, or one alone"
+    )
+    lines = [f"\n{said}:"]
+    for job, outcome in result.failed:
+        lines.append(f"  afl-run {' '.join(job.overrides)}    # {outcome}")
+    return "\n".join(lines)

@@ -1,0 +1,179 @@
+"""Many finished runs in one file: settings, summaries and metrics, without weights.
+
+An archive is a parquet file with a row a run: name, identity, experiment, results_version, status, config and summary
+(JSON), and a list for each column of metrics.jsonl, under its name with ``point.`` before it. Nothing is rounded.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Container, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config import RESULTS_VERSION
+from ..errors import BenchError
+from ..files import atomic_write
+from .runs import MEASURED, Record, checked, find, read_directory
+
+_KEY, _VERSION = b"asyncfl_bench.archive", b"1"
+_POINT = "point."
+_LEVEL = 19  # of zstd: packing takes a second, and the file is copied and committed
+
+
+def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
+    """Writes the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
+
+    Runs that are in ``target`` stay in it. Of two with one identity the one of the newer results version counts, then
+    the one that ended well, then the one found in ``places``.
+
+    only  experiments whose runs it is to hold; None: all
+    Returns how many runs the archive then holds. Raises BenchError when there is none, or an archive cannot be read.
+    """
+    target = Path(target)
+    directories, archives = find(roots := [Path(place) for place in places])
+    if target.exists():
+        archives = [target, *(archive for archive in archives if archive.resolve() != target.resolve())]
+    kept: dict[str, Record] = {}
+    for record in (*(one for archive in archives for one in read_archive(archive)), *map(read_directory, directories)):
+        identity = record.identity
+        wanted = only is None or record.experiment in only
+        if record.status in MEASURED and identity is not None and wanted:
+            kept[identity] = max(record, kept.get(identity, record), key=_rank)  # the later of two alike
+    if not kept:
+        raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    table = _table([kept[identity] for identity in sorted(kept, key=lambda identity: (kept[identity].name, identity))])
+    with atomic_write(target) as file:
+        _write(table, file)
+    return len(kept)
+
+
+def archived(folder: str | Path) -> dict[str, Path]:
+    """identity -> archive, of every run below ``folder`` that ended well under the current results version."""
+    found: dict[str, Path] = {}
+    if Path(folder).is_dir():
+        for archive in find([Path(folder)])[1]:
+            for identity in _finished(archive, archive.stat().st_mtime_ns):
+                found.setdefault(identity, archive)
+    return found
+
+
+def read_archive(path: Path) -> list[Record]:
+    """The runs of an archive with their points; none of a parquet file of another kind, as a run's trace.
+
+    Raises BenchError when the file cannot be read.
+    """
+    try:
+        return _read(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise BenchError(f"{path}: {error.strerror or error}") from None
+
+
+@functools.lru_cache(maxsize=32)
+def _read(path: Path, stamp: int) -> list[Record]:
+    import pyarrow.parquet as pq
+
+    if not _is_archive(path):
+        return []
+    table = pq.read_table(path).combine_chunks()
+    facts = table.select(["name", "status", "config", "summary"]).to_pylist()
+    columns = {name.removeprefix(_POINT): _lists(table[name]) for name in table.column_names if name.startswith(_POINT)}
+    records = []
+    for row, fact in enumerate(facts):
+        points = {name: values for name, lists in columns.items() if (values := lists[row]) is not None}
+        config, summary = json.loads(fact["config"]), json.loads(fact["summary"])
+        note = "" if fact["status"] == "ok" else str(summary.get("error") or "").partition("\n")[0]
+        records.append(checked(Record(fact["name"], fact["status"], note, config, summary, points)))
+    return records
+
+
+@functools.lru_cache(maxsize=256)
+def _finished(path: Path, stamp: int) -> tuple[str, ...]:
+    """Identities of the runs that need not be run again."""
+    import pyarrow.parquet as pq
+
+    try:
+        if not _is_archive(path):
+            return ()
+        rows = pq.read_table(path, columns=["identity", "status", "results_version"]).to_pylist()
+    except BenchError:
+        return ()  # half a file, as while it is copied: then its runs are not there
+    return tuple(r["identity"] for r in rows if (r["status"], r["results_version"]) == ("ok", RESULTS_VERSION))
+
+
+def _is_archive(path: Path) -> bool:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        version = (pq.read_schema(path).metadata or {}).get(_KEY)
+    except (OSError, pa.ArrowException) as error:
+        raise BenchError(f"{path}: {str(error).partition(chr(10))[0]}") from None
+    if version not in (None, _VERSION):
+        raise BenchError(f"{path}: an archive of format {version.decode()}, which this version does not read")
+    return version is not None
+
+
+def _lists(column: Any) -> list[np.ndarray | None]:
+    """A column of lists as an array a row; None where the run has no such metric."""
+    chunk = column.chunk(0) if column.num_chunks else column.combine_chunks()
+    values = chunk.values.to_numpy(zero_copy_only=False)
+    offsets, there = chunk.offsets.to_numpy(), chunk.is_valid().to_numpy(zero_copy_only=False)
+    return [values[a:b] if ok else None for a, b, ok in zip(offsets[:-1], offsets[1:], there, strict=True)]
+
+
+def _rank(record: Record) -> tuple:
+    version = record.results_version
+    return (version if isinstance(version, int) else -1, record.status == "ok")
+
+
+def _table(records: list[Record]) -> Any:
+    import pyarrow as pa
+
+    texts = {
+        "name": [_named(record) for record in records],
+        "identity": [record.identity for record in records],
+        "experiment": [record.experiment for record in records],
+        "status": [record.status for record in records],
+        "config": [json.dumps(record.config, default=str) for record in records],
+        "summary": [json.dumps(record.summary) for record in records],
+    }
+    arrays: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in texts.items()}
+    arrays["results_version"] = pa.array([record.results_version for record in records], pa.int64())
+    for name in sorted({name for record in records for name in record.points}):
+        columns = [record.points.get(name) for record in records]
+        whole = all(column is None or column.dtype.kind == "i" for column in columns)
+        arrays[_POINT + name] = pa.array(columns, pa.list_(pa.int64() if whole else pa.float64()), from_pandas=True)
+    return pa.table(arrays).replace_schema_metadata({_KEY: _VERSION})
+
+
+def _named(record: Record) -> str:
+    """A name that no other run of an archive has, also where somebody chose it by hand."""
+    return record.name if record.name.endswith(str(record.identity)) else f"{record.name}-{record.identity}"
+
+
+def _write(table: Any, file: Any) -> None:
+    """Accuracies have few values, so a dictionary holds them best; the bytes of other numbers are sorted by weight."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    inner = {name: f"{name}.list.element" if name.startswith(_POINT) else name for name in table.column_names}
+    numbers = [name for name in table.column_names if pa.types.is_list(table.schema.field(name).type)]
+    split = [
+        inner[name]
+        for name in numbers
+        if pa.types.is_floating(table.schema.field(name).type.value_type) and not name.endswith("accuracy")
+    ]
+    dictionary = [column for column in inner.values() if column not in split]
+    pq.write_table(
+        table,
+        file,
+        compression="zstd",
+        compression_level=_LEVEL,
+        use_dictionary=dictionary,
+        use_byte_stream_split=split,
+    )

@@ -1,0 +1,179 @@
+"""Archives hold what directories held, and nothing gets lost on the way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from reports.runs_by_hand import grid_by_hand, write_run
+
+from asyncfl_bench.errors import BenchError
+from asyncfl_bench.reports.place import place
+from asyncfl_bench.tracking.archive import archived, pack, read_archive
+from asyncfl_bench.tracking.runs import load_points, load_runs
+
+
+def some_runs(folder, seeds=(0, 1, 2)):
+    """One run a seed, with metrics that only some points and some runs have."""
+    return [
+        write_run(
+            folder,
+            "ace" if seed % 2 else "fedbuff",
+            seed,
+            columns={"train/loss": [None, 1 / 3 + seed], **({"rule/k": [1, 2]} if seed else {})},
+        )
+        for seed in seeds
+    ]
+
+
+def comparable(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    return frame.reset_index(drop=True).sort_values(by, ignore_index=True).sort_index(axis=1)
+
+
+def test_frames_of_an_archive_are_those_of_the_directories(tmp_path):
+    some_runs(tmp_path / "runs")
+    archive = tmp_path / "kept" / "runs.parquet"
+    assert pack([tmp_path / "runs"], archive) == 3
+    before, after = load_runs(tmp_path / "runs"), load_runs(archive)
+    assert list(after.index) == [f"{archive}::{name}" for name in sorted(before["name"])]
+    pd.testing.assert_frame_equal(comparable(after, ["name"]), comparable(before, ["name"]))
+    points = [load_points(runs.sort_values("name")).drop(columns="run") for runs in (before, after)]
+    pd.testing.assert_frame_equal(*points)
+    assert points[1]["rule/k"].tolist()[-2:] == [1, 2] and points[1]["train/loss"].max() == 1 / 3 + 2
+
+
+def test_points_of_chosen_runs_of_archives_and_directories_together(tmp_path):
+    first, second, third = some_runs(tmp_path / "runs")
+    pack([first, second], tmp_path / "a.parquet")
+    runs = load_runs(tmp_path / "a.parquet", third)
+    chosen = runs[runs["seed"] != 0].sort_values("seed", ascending=False)
+    points = load_points(chosen)
+    assert points["run"].unique().tolist() == [str(third), f"{tmp_path / 'a.parquet'}::{second.name}"]
+    assert points["test/accuracy"].tolist() == [0.1, 0.5, 0.1, 0.5]
+
+
+def test_only_finished_runs_are_packed_and_the_same_runs_give_the_same_bytes(tmp_path):
+    some_runs(tmp_path / "runs")
+    write_run(tmp_path / "runs", seed=3, status="diverged")
+    for seed, status in ((4, "failed"), (5, "interrupted"), (6, None)):
+        write_run(tmp_path / "runs", seed=seed, status=status)
+    write_run(tmp_path / "runs", seed=7, summary={"identity": "00000000"})
+    broken = write_run(tmp_path / "runs", seed=8)
+    (broken / "metrics.jsonl").write_text("{}\n[]\n")
+    assert pack([tmp_path / "runs"], tmp_path / "one.parquet") == 4
+    assert pack([tmp_path / "runs"], tmp_path / "two.parquet") == 4
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
+    assert load_runs(tmp_path / "one.parquet")["status"].value_counts().to_dict() == {"ok": 3, "diverged": 1}
+    with pytest.raises(BenchError, match="no finished run to pack"):
+        pack([broken], tmp_path / "three.parquet")
+    assert not (tmp_path / "three.parquet").exists()
+
+
+def test_what_is_in_the_archive_stays_and_the_newer_run_wins(tmp_path):
+    archive = tmp_path / "runs.parquet"
+    first, second, _ = some_runs(tmp_path / "runs")
+    pack([tmp_path / "runs"], archive)
+    shutil.rmtree(first)
+    for path, changes in ((second, {"wall_seconds": 9.5}),):
+        summary = json.loads((path / "summary.json").read_text())
+        (path / "summary.json").write_text(json.dumps(summary | changes))
+    write_run(tmp_path / "runs", seed=5)
+    assert pack([tmp_path / "runs"], archive) == 4
+    runs = load_runs(archive).set_index("seed")
+    assert runs["summary.wall_seconds"].to_dict() == {0: 1.5, 1: 9.5, 2: 1.5, 5: 1.5}
+
+
+def test_an_archive_of_a_page_holds_the_experiments_of_its_sweep_only(tmp_path):
+    some_runs(tmp_path / "runs")
+    experiments = load_runs(tmp_path / "runs").set_index("seed")["experiment"]
+    assert pack([tmp_path / "runs"], tmp_path / "runs.parquet", only={experiments[1]}) == 1
+    assert load_runs(tmp_path / "runs.parquet")["seed"].tolist() == [1]
+
+
+def test_a_run_that_ended_well_is_not_replaced_by_one_that_did_not_or_is_of_an_older_version(tmp_path):
+    archive = tmp_path / "runs.parquet"
+    write_run(tmp_path / "good", seed=0)
+    write_run(tmp_path / "good", seed=1)
+    pack([tmp_path / "good"], archive)
+    write_run(tmp_path / "worse", seed=0, status="diverged")
+    write_run(tmp_path / "worse", seed=1, summary={"results_version": 1})
+    pack([tmp_path / "worse"], archive)
+    runs = load_runs(archive)
+    assert runs["status"].tolist() == ["ok", "ok"] and (runs["results_version"] > 1).all()
+
+
+def test_archives_of_several_machines_become_one(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path / f"machine{seed}", seed=seed)
+        pack([tmp_path / f"machine{seed}"], tmp_path / "in" / f"{seed}.parquet")
+    assert pack([tmp_path / "in"], tmp_path / "all.parquet") == 2
+    assert load_runs(tmp_path / "all.parquet")["seed"].tolist() == [0, 1]
+
+
+def test_a_sweep_finds_archived_runs_that_ended_well_under_this_results_version(tmp_path):
+    good = write_run(tmp_path / "runs", seed=0)
+    write_run(tmp_path / "runs", seed=1, status="diverged")
+    write_run(tmp_path / "runs", seed=2, summary={"results_version": 1})
+    archive = tmp_path / "page" / "runs.parquet"
+    assert pack([tmp_path / "runs"], archive) == 3
+    identity = load_runs(good)["identity"].iloc[0]
+    assert archived(tmp_path) == {identity: archive} and archived(tmp_path / "nowhere") == {}
+    write_run(tmp_path / "more", seed=3)
+    pack([tmp_path / "more"], archive)
+    assert len(archived(tmp_path)) == 2  # the file changed
+
+
+def test_a_page_counts_a_run_once_that_is_in_a_directory_and_in_an_archive(tmp_path):
+    for seed in (0, 1, 2):
+        write_run(tmp_path / "runs", seed=seed)
+    pack([tmp_path / "runs"], tmp_path / "runs" / "runs.parquet")
+    shutil.rmtree(next(path for path in (tmp_path / "runs").iterdir() if "seed0" in path.name))
+    grid = grid_by_hand([{"seed": seed} for seed in range(4)], [])
+    placed = place(grid, load_runs(tmp_path), cells=[])
+    assert placed.runs["seed"].tolist() == [0, 1, 2] and placed.missing["seed"].tolist() == [3]
+    assert ["::" in run for run in placed.runs.index] == [True, False, False]
+    assert placed.left_out.empty  # an archive of runs that are there as well is nothing to name
+
+
+def test_an_archived_run_with_another_result_than_its_directory_is_named(tmp_path):
+    write_run(tmp_path / "old", seed=0)
+    pack([tmp_path / "old"], tmp_path / "runs.parquet")
+    now = write_run(tmp_path / "new", seed=0, points=[(0, 0, 0.0, 0.1), (10, 100, 10.0, 0.75)])
+    placed = place(grid_by_hand([{"seed": 0}], []), load_runs(tmp_path / "runs.parquet", now), cells=[])
+    assert list(placed.runs.index) == [str(now)] and placed.left_out["reason"].tolist() == ["found twice"]
+
+
+def test_a_changed_archive_is_found_out(tmp_path):
+    write_run(tmp_path / "runs", seed=0)
+    pack([tmp_path / "runs"], tmp_path / "a.parquet")
+    table = pq.read_table(tmp_path / "a.parquet")
+    config = json.loads(table["config"][0].as_py())
+    config["client"]["lr"] = 0.2
+    column = table.schema.get_field_index("config")
+    pq.write_table(table.set_column(column, "config", [[json.dumps(config)]]), tmp_path / "a.parquet")
+    runs = load_runs(tmp_path / "a.parquet")
+    assert runs["status"].tolist() == ["inconsistent"] and load_points(runs).empty
+
+
+def test_half_an_archive_is_named_and_holds_up_nothing(tmp_path):
+    write_run(tmp_path / "runs", seed=0)
+    pack([tmp_path / "runs"], tmp_path / "runs" / "a.parquet")
+    whole = (tmp_path / "runs" / "a.parquet").read_bytes()
+    (tmp_path / "runs" / "b.parquet").write_bytes(whole[: len(whole) // 2])
+    runs = load_runs(tmp_path / "runs")
+    assert sorted(runs["status"]) == ["ok", "ok", "unreadable"]
+    assert len(archived(tmp_path / "runs")) == 1
+    with pytest.raises(BenchError, match=r"b\.parquet"):
+        pack([tmp_path / "runs"], tmp_path / "c.parquet")
+    placed = place(grid_by_hand([{"seed": 0}], []), runs, cells=[])
+    assert len(placed.runs) == 1 and placed.left_out["reason"].tolist() == ["unreadable"]
+
+
+def test_a_parquet_file_of_another_kind_is_no_archive(tmp_path):
+    pd.DataFrame({"upload": [1]}).to_parquet(tmp_path / "other.parquet")
+    assert read_archive(tmp_path / "other.parquet") == [] and archived(tmp_path) == {}
+    with pytest.raises(BenchError, match="no runs found"):
+        load_runs(tmp_path / "other.parquet")
