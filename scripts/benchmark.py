@@ -81,7 +81,7 @@ def simulate(simulation, uploads: int, synchronize) -> float:
     target = simulation.counters.uploads + uploads
     started = time.perf_counter()
     while simulation.counters.uploads < target:
-        simulation.advance()
+        simulation.step()
     synchronize()
     return (time.perf_counter() - started) / uploads
 
@@ -193,7 +193,7 @@ def many_steps(device: str, repeats: int) -> str:
         work.clear()
         started, done, own_threads = time.perf_counter(), 0, torch.get_num_threads()
         while done < steps[on_gpu]:
-            built.simulation.advance()
+            built.simulation.step()
             done = sum(steps for _, steps in work)
         synchronize()
         ours, bare = (time.perf_counter() - started) / done, []

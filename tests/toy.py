@@ -15,8 +15,9 @@ from asyncfl_bench.algorithms.base import equip
 from asyncfl_bench.clients.versions import ModelVersions
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability import Always, AlwaysConfig
+from asyncfl_bench.simulation.budget import BudgetConfig
 from asyncfl_bench.simulation.delays import Delay, DelayConfig
-from asyncfl_bench.simulation.engine import BudgetConfig, Simulation
+from asyncfl_bench.simulation.engine import Simulation
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 from asyncfl_bench.types import ClientTable, Delivery, Workload

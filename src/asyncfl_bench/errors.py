@@ -26,14 +26,15 @@ class ConfigError(BenchError):
         super().__init__(key, value, allowed)  # all three: errors travel between processes by pickle
 
     def __str__(self) -> str:
-        return f"{self.key}={_shown(self.value)}: {self.allowed}"
+        return f"{self.key}={shown(self.value)}: {self.allowed}"
 
     def under(self, prefix: str) -> ConfigError:
         """The same error with ``prefix.`` before its key: a part knows its field, the caller its place."""
         return ConfigError(f"{prefix}.{self.key}" if self.key else prefix, self.value, self.allowed)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value as it is written on the command line and in yaml."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -43,6 +43,11 @@ class Work:
     start: float = 0.0
     lost: bool = False
 
+    @property
+    def takes_slot(self) -> bool:
+        """Work of a first round takes none."""
+        return self.cycle >= 0
+
 
 @dataclass(slots=True)
 class Delivery:

@@ -137,7 +137,7 @@ def test_in_a_real_run_with_lost_work_server_and_clients_stay_in_step():
     simulation, compared = built.simulation, 0
     while simulation.counters.iteration < 12:
         before = simulation.counters.iteration
-        simulation.advance()
+        simulation.step()
         if simulation.counters.iteration > before:
             mean_d = built.executor.memories.sums.rows_nd.mean(dim=0)
             torch.testing.assert_close(built.rule.sums_mean_d, mean_d, rtol=1e-4, atol=1e-6)

@@ -45,7 +45,7 @@ def test_a_bounded_history_gives_the_bits_of_an_unbounded_one_and_holds_no_more_
     simulation.observers.append(everything)
     simulation.begin()
     while everything.compared < 120:
-        simulation.advance()
+        simulation.step()
         held = {work.iteration for work in simulation.in_flight.values() if not work.lost}
         assert len(versions) == len(held) <= 10
         assert all(torch.equal(versions[iteration], everything.models[iteration]) for iteration in held)

@@ -243,7 +243,7 @@ def test_no_more_vectors_are_held_than_was_said():
     built.simulation.observers.append(mse)
     most = 0
     for _ in range(400):
-        built.simulation.advance()
+        built.simulation.step()
         most = max(most, len(mse.versions._held) + len(mse.versions._spare))
     held = most * d + mse.stale_nd.numel() + mse.shadow.cache.rows.rows_nd.numel() + d * len(mse.memory._anchors)
     assert held <= mse.vectors(built.rule, 30, 30) * d

@@ -54,7 +54,7 @@ def test_no_more_vectors_are_held_than_were_estimated():
     settings = compose(["algorithm=ace", "n_clients=40", "delay=exponential", "threads=1"])
     built = build_run(settings)
     for _ in range(300):
-        built.simulation.advance()
+        built.simulation.step()
     held = bytes_of(built.rule.state_dict())
     executor = built.executor
     held += bytes_of([vector for vector, _ in executor.versions._held.values()] + executor.versions._spare)

@@ -48,7 +48,7 @@ def worlds(draw):
     )()
     concurrency = draw(st.integers(1, n))
     dispatch = draw(st.sampled_from(["immediate", "after_update", "per_round"]))
-    if rule.moves_each_round:
+    if rule.steps_on_rounds:
         dispatch = "per_round"
     schedule = draw(st.sampled_from([SameClient, RandomIdle]))(ScheduleConfig(dispatch=dispatch))
     durations = draw(st.lists(st.lists(st.floats(0, 6), min_size=1, max_size=5), min_size=n, max_size=n))
@@ -112,7 +112,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
         first_round = world["n"] if world["rule"].first_round else 0  # is never cut short
         exact = max(budget[ended_by], first_round * (ended_by == "uploads"))
         tick = (
-            world["concurrency"] - 1 if world["rule"].moves_each_tick and ended_by == "uploads" else 0
+            world["concurrency"] - 1 if world["rule"].steps_on_ticks and ended_by == "uploads" else 0
         )  # nor is a tick
         assert ended_by == "virtual_time" or exact <= used <= exact + tick
     elif ended_by == "no_clients":

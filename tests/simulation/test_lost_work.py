@@ -154,7 +154,7 @@ def dispatches(algorithm, probability, cycles=6):
     seen = Seen()
     built.simulation.observers.append(seen)
     while not all((client, cycles - 1) in seen.work for client in range(10)):
-        built.simulation.advance()
+        built.simulation.step()
     built.executor.close()
     return seen.work
 

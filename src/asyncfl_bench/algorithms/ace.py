@@ -64,9 +64,9 @@ class Ace(ServerRule):
     linear = True
     state_names = ("unheard",)
 
-    def __init__(self, config: AceConfig):
-        super().__init__(config)
-        self.clients_keep = "previous" if config.rule == "incremental" else None
+    def __init__(self, config: AceConfig | None = None, **settings):
+        super().__init__(config, **settings)
+        self.clients_keep = "previous" if self.config.rule == "incremental" else None
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -85,17 +85,15 @@ class Ace(ServerRule):
         if self.cache is None:
             self.total.add(upload.vector_d)
         else:
-            self.total.subtract(self.cache.stored(upload.client))
-            self.cache.put(upload.client, upload.vector_d)
-            self.total.add(self.cache.stored(upload.client))
+            self.cache.replace(upload.client, upload.vector_d, self.total)
         if self.unheard:
             self.unheard -= 1
-        if self.unheard or self.moves_each_tick:
+        if self.unheard or self.steps_on_ticks:
             return False
         return self._step()
 
     def tick(self) -> bool:
-        if self.unheard or not self.moves_each_tick:
+        if self.unheard or not self.steps_on_ticks:
             return False
         return self._step()
 

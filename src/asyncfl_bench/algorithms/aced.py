@@ -44,10 +44,10 @@ class Aced(ServerRule):
     tstart   `dispatch` (as printed): reset to t + 1, when j is sent the new model; a stale gradient counts as fresh
              right after it arrived, and at most tau_algo + 1 clients are active with one arrival per iteration.
              `gradient` (as the paper's notation and proof define it): the t at which the cached gradient's work was
-             handed out, so A(t) holds only gradients at most tau_algo old and may be empty: t then advances, the
+             dispatched, so A(t) holds only gradients at most tau_algo old and may be empty: t then advances, the
              model does not move, and that is no server iteration.
     Upload   gradient, shape (d,)
-    State    cache, running sum over the active set, tstart_n, handed_out_n, active_n, t, arrived
+    State    cache, running sum over the active set, tstart_n, dispatched_n, active_n, t, arrived
     Memory   the cache, n d numbers of its precision, and 5 d floats
     Work     O(d) per arrival: clients enter and leave the running sum
     Limits   tau_algo >= T is Ace, bit for bit.  tau_algo = 0 steps with the gradient that arrived one iteration earlier
@@ -59,7 +59,7 @@ class Aced(ServerRule):
     first_round = True
     linear = True
     averaged = ("rule/active_clients",)
-    state_names = ("unheard", "t", "tstart_n", "handed_out_n", "active_n", "arrived", "active")
+    state_names = ("unheard", "t", "tstart_n", "dispatched_n", "active_n", "arrived", "active")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -68,7 +68,7 @@ class Aced(ServerRule):
         self.unheard = self.n
         self.t = 0
         self.tstart_n = [1] * self.n
-        self.handed_out_n = [0] * self.n
+        self.dispatched_n = [0] * self.n
         self.active_n = [True] * self.n
         self.active = self.n  # size of the active set of the last turn
         self.arrived: list[int] = []  # clients heard since the last turn
@@ -85,24 +85,23 @@ class Aced(ServerRule):
         self._schedule_expiries()
 
     def work_for(self, client: int) -> None:
-        self.handed_out_n[client] = self.t
+        self.dispatched_n[client] = self.t
 
     def receive(self, upload) -> bool:
         client = upload.client
         if self.active_n[client]:
-            self.total.subtract(self.cache.stored(client))
-        self.cache.put(client, upload.vector_d)
-        if self.active_n[client]:
-            self.total.add(self.cache.stored(client))
+            self.cache.replace(client, upload.vector_d, self.total)
+        else:
+            self.cache.put(client, upload.vector_d)
         self.arrived.append(client)
         if self.unheard:
             self.unheard -= 1
-        if self.unheard or self.moves_each_tick:
+        if self.unheard or self.steps_on_ticks:
             return False
         return self._turn()
 
     def tick(self) -> bool:
-        if self.unheard or not self.moves_each_tick:
+        if self.unheard or not self.steps_on_ticks:
             return False
         return self._turn()
 
@@ -117,18 +116,18 @@ class Aced(ServerRule):
                 if self.active_n[client] and self.t - self.tstart_n[client] > self.config.tau_algo:
                     self._leave(client)
             self.active = self._active_count
-        if moved := self.active > 0:
+        if changed := self.active > 0:
             self.total.add_to(self.model_d, self.step_size / self.active)
         if self.t > 0:
             for client in self.arrived:
                 self._restart(client)
         self.arrived = []
         self.t += 1
-        return moved
+        return changed
 
     def _restart(self, client: int) -> None:
         fresh = self.config.tstart == "dispatch"
-        self.tstart_n[client] = self.t + 1 if fresh else self.handed_out_n[client]
+        self.tstart_n[client] = self.t + 1 if fresh else self.dispatched_n[client]
         expiry = self.tstart_n[client] + self.config.tau_algo + 1
         if expiry > self.t + 1:
             self._expiries.setdefault(expiry, []).append(client)

@@ -75,7 +75,7 @@ class AsyncFedEd(ServerRule):
         self.k_n = [float(self.config.k_initial)] * self.n
         self.gamma, self.eta_g, self.k = 0.0, 0.0, 0
         self.applied = (0.0, 0.0)  # gamma and eta of the last arrival that changed the model
-        self._moved_d = model_d.new_empty(model_d.shape)
+        self._distance_d = model_d.new_empty(model_d.shape)
 
     def vectors(self, n: int) -> int:
         return 1
@@ -103,12 +103,12 @@ class AsyncFedEd(ServerRule):
         """gamma; norms are summed in double precision."""
         import torch
 
-        torch.sub(self.model_d, upload.base_d, out=self._moved_d)
-        norms = [torch.linalg.vector_norm(v, dtype=torch.float64) for v in (self._moved_d, upload.vector_d)]
-        moved, self._length = torch.stack(norms).tolist()  # one wait for the device
-        if not moved:
+        torch.sub(self.model_d, upload.base_d, out=self._distance_d)
+        norms = [torch.linalg.vector_norm(v, dtype=torch.float64) for v in (self._distance_d, upload.vector_d)]
+        distance, self._length = torch.stack(norms).tolist()  # one wait for the device
+        if not distance:
             return 0.0
-        return moved / self._length if self._length else math.inf
+        return distance / self._length if self._length else math.inf
 
     def _steer(self, client: int) -> None:
         config = self.config
@@ -118,5 +118,5 @@ class AsyncFedEd(ServerRule):
         k = max(1.0, self.k_n[client] + change)
         self.k_n[client] = k if config.k_max is None else min(k, float(config.k_max))
         if self.k_n[client] > MAX_K:
-            said = "algorithm.k_max or a smaller algorithm.kappa keeps it down"
-            raise BenchError(f"K of client {client} would be {self.k_n[client]:g}: more than {MAX_K}; {said}")
+            advice = "algorithm.k_max or a smaller algorithm.kappa keeps it down"
+            raise BenchError(f"K of client {client} would be {self.k_n[client]:g}: more than {MAX_K}; {advice}")

@@ -118,8 +118,8 @@ class ServerRule:
     clients_keep     a vector of d floats each client keeps from one upload to the next: `previous`, its last upload, of
                      which it sends the change; `sum`, the sum of its uploads, around which it is regularised; or None
     needs_base       uploads come with the model their work started from (``Upload.base_d``)
-    moves_each_tick  takes its step in ``tick`` (tick clock only) instead of in ``receive``
-    moves_each_round takes its step in ``round``: nobody is handed work before all who were have reported
+    steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
+    steps_on_rounds  takes its step in ``round``: nothing is dispatched before all in flight have reported or are lost
     linear           each step adds a weighted sum of uploads, with weights that do not depend on what is in them, if
                      its settings are those of ``RuleConfig.linear_if``: what diagnostics=mse can take apart
     sets_k           decides the clients' K in ``work_for``, so that it may grow
@@ -136,8 +136,8 @@ class ServerRule:
     first_round = False
     clients_keep: str | None = None
     needs_base = False
-    moves_each_tick = False
-    moves_each_round = False
+    steps_on_ticks = False
+    steps_on_rounds = False
     linear = False
     sets_k = False
     averaged: tuple[str, ...] = ()
@@ -147,11 +147,12 @@ class ServerRule:
     storage = Storage()
     draws: Stream
 
-    def __init__(self, config: RuleConfig):
+    def __init__(self, config: RuleConfig | None = None, **settings):
+        """Takes resolved settings, as an object or by name: ``FedBuff(eta=1.0, buffer_size=2)``."""
+        self.config = config = self.Config(**settings) if config is None else config
         if isinstance(config, StepConfig) and config.eta is None:
             raise ConfigError("eta", None, "must be resolved to a number before the rule is built")
-        self.config = config
-        self.moves_each_tick = config.steps_on_ticks
+        self.steps_on_ticks = config.steps_on_ticks
 
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
         """Takes the (d,) global model, which it changes in place from now on, and makes its state."""
@@ -173,8 +174,8 @@ class ServerRule:
         return False
 
     def round(self) -> bool:
-        """Called when everybody who was handed work has reported or is lost, under ``schedule.dispatch=per_round``;
-        True when the global model changed. A rule steps here or in ``tick``, not in both."""
+        """Called when everybody in flight has reported or is lost, under ``schedule.dispatch=per_round``; True when the
+        global model changed. A rule steps here or in ``tick``, not in both."""
         return False
 
     def work_for(self, client: int) -> int | None:

@@ -57,11 +57,8 @@ class Ca2fl(ServerRule):
         client = upload.client
         self.repeats += client in self.in_buffer
         self.in_buffer.append(client)
-        before_d = self.cache.stored(client)
-        self.sum_d.add_(upload.vector_d).sub_(before_d)
-        self.total.subtract(before_d)
-        self.cache.put(client, upload.vector_d)
-        self.total.add(self.cache.stored(client))
+        self.sum_d.add_(upload.vector_d).sub_(self.cache.stored(client))
+        self.cache.replace(client, upload.vector_d, self.total)
         self.count += 1
         if self.count < self.config.buffer_size:
             return False

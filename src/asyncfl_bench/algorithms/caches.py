@@ -1,11 +1,5 @@
 """The last vector of every client, in full precision or rounded, wherever there is room for it.
 
-A rule that keeps sums over a cache adds and subtracts what the cache holds, not what came in:
-
-    total.subtract(cache.stored(client));  cache.put(client, vector_d);  total.add(cache.stored(client))
-
-so its sums are those of the cache to the last bit of double precision, whatever the rounding.
-
 Legend: n clients, d model parameters, L parameter tensors of the model.
 """
 
@@ -16,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..ranges import Checked, one_of
 from ..storage import PLACES, Rows, Storage
-from .base import RuleConfig
+from .base import RuleConfig, RunningSum
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +25,7 @@ class CacheConfig(Checked):
     """How a rule keeps every client's last vector.
 
     precision  fp32 | bf16: rounded to the nearest | int8: a scale per parameter tensor, rounded without bias
-    place      device | host: pinned memory of the machine | disk: a file mapped into memory, gone after the run
+    place      device | host: pinned memory of the machine | disk: a file mapped into memory, deleted after the run
     """
 
     precision: Annotated[str, one_of(*PRECISIONS)] = "fp32"
@@ -81,6 +75,16 @@ class VectorCache:
     def put(self, client: int, vector_d: torch.Tensor) -> None:
         """Keeps a copy of the vector, rounded to what is stored."""
         self.rows.put(client, vector_d)
+
+    def replace(self, client: int, vector_d: torch.Tensor, total: RunningSum) -> None:
+        """Keeps the vector, and lets a sum over the cache follow.
+
+        What leaves and enters the sum is what the cache holds, not what came in: so it stays the cache's sum to the
+        last bit of double precision, whatever the rounding.
+        """
+        total.subtract(self.stored(client))
+        self.put(client, vector_d)
+        total.add(self.stored(client))
 
     def state_dict(self) -> dict:
         return self.rows.state_dict()

@@ -49,9 +49,9 @@ class DelayAdaptiveAsgd(ServerRule):
     averaged = ("rule/step_scale",)
     state_names = ("dropped", "last_scale")
 
-    def __init__(self, config: DelayAdaptiveAsgdConfig):
-        super().__init__(config)
-        if config.tau_c is None:
+    def __init__(self, config: DelayAdaptiveAsgdConfig | None = None, **settings):
+        super().__init__(config, **settings)
+        if self.config.tau_c is None:
             raise ConfigError("tau_c", None, "must be resolved to a number before the rule is built")
 
     def start(self, model_d, clients, upload_kind) -> None:

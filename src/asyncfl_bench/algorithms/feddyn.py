@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..ranges import above
-from .base import RuleConfig, ServerRule
-from .rounds import RoundMean
+from .base import RuleConfig
+from .rounds import RoundRule
 
 
 @dataclass
@@ -23,7 +23,7 @@ class FedDynConfig(RuleConfig):
         return "alpha", self.alpha
 
 
-class FedDyn(ServerRule):
+class FedDyn(RoundRule):
     """FedDyn (Acar et al. 2021, arXiv:2111.04263, Algorithm 1).
 
     Rule     client k: minimise F_k(x) - <g_k, x> + (a/2) ||x - w||^2, then g_k <- g_k - a (x_k - w)
@@ -39,31 +39,16 @@ class FedDyn(ServerRule):
 
     Config = FedDynConfig
     config: FedDynConfig
-    accepts = ("difference",)
-    moves_each_round = True
     clients_keep = "sum"
     state_names = ("sums_mean_d",)
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.mean = RoundMean(model_d, "uniform")
         self.sums_mean_d = model_d.new_zeros(model_d.shape)
 
     def vectors(self, n: int) -> int:
         return 3
 
-    def parts(self) -> dict:
-        return {"mean": self.mean}
-
-    def receive(self, upload) -> bool:
-        self.mean.add(upload)
-        return False
-
-    def round(self) -> bool:
-        delivered = self.mean.count
-        mean_d = self.mean.take()
-        if mean_d is None:
-            return False
+    def step(self, mean_d, delivered) -> None:
         self.sums_mean_d.add_(mean_d, alpha=delivered / self.n)
         self.model_d.add_(mean_d).add_(self.sums_mean_d)
-        return True

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..ranges import above, one_of, within
-from .base import ServerRule, StepConfig
-from .rounds import RoundMean, Weights
+from .base import StepConfig
+from .rounds import RoundRule, Weights
 
 
 @dataclass
@@ -28,7 +28,7 @@ class FedOptConfig(StepConfig):
     weights: Weights = "uniform"
 
 
-class FedOpt(ServerRule):
+class FedOpt(RoundRule):
     """FedAdam, FedYogi and FedAdagrad (Reddi et al. 2021, arXiv:2003.00295, Algorithm 2).
 
     Rule     G = mean of the round's D_i = local - received
@@ -44,30 +44,22 @@ class FedOpt(ServerRule):
 
     Config = FedOptConfig
     config: FedOptConfig
-    accepts = ("difference",)
-    moves_each_round = True
     state_names = ("first_d", "second_d")
+
+    @property
+    def weights(self) -> str:
+        return self.config.weights
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.mean = RoundMean(model_d, self.config.weights)
         self.first_d = model_d.new_zeros(model_d.shape)
         self.second_d = model_d.new_full(model_d.shape, self.config.tau**2)
 
     def vectors(self, n: int) -> int:
         return 5
 
-    def parts(self) -> dict:
-        return {"mean": self.mean}
-
-    def receive(self, upload) -> bool:
-        self.mean.add(upload)
-        return False
-
-    def round(self) -> bool:
-        config, mean_d = self.config, self.mean.take()
-        if mean_d is None:
-            return False
+    def step(self, mean_d, delivered) -> None:
+        config = self.config
         self.first_d.mul_(config.beta1).add_(mean_d, alpha=1 - config.beta1)
         square_d = mean_d.square_()
         if config.optimizer == "adagrad":
@@ -77,4 +69,3 @@ class FedOpt(ServerRule):
         else:
             self.second_d.mul_(config.beta2).add_(square_d, alpha=1 - config.beta2)
         self.model_d.addcdiv_(self.first_d, self.second_d.sqrt().add_(config.tau), value=self.step_size)
-        return True

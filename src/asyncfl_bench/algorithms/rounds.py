@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from ..ranges import one_of
+from .base import ServerRule
 
 if TYPE_CHECKING:
     import torch
@@ -51,3 +52,37 @@ class RoundMean:
     def load_state_dict(self, state: dict) -> None:
         self.sum_d.copy_(state["sum_d"])
         self.total, self.count = state["total"], state["count"]
+
+
+class RoundRule(ServerRule):
+    """A rule that steps once per round, with the mean of what the round delivered; without deliveries it does not."""
+
+    accepts = ("difference",)
+    steps_on_rounds = True
+
+    @property
+    def weights(self) -> str:
+        """Of the mean, see RoundMean."""
+        return "uniform"
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.mean = RoundMean(model_d, self.weights)
+
+    def parts(self) -> dict:
+        return {"mean": self.mean}
+
+    def receive(self, upload) -> bool:
+        self.mean.add(upload)
+        return False
+
+    def round(self) -> bool:
+        delivered, mean_d = self.mean.count, self.mean.take()
+        if mean_d is None:
+            return False
+        self.step(mean_d, delivered)
+        return True
+
+    def step(self, mean_d: torch.Tensor, delivered: int) -> None:
+        """Changes the model; (d,) ``mean_d``, of so many clients, is the rule's to overwrite."""
+        raise TypeError(f"{type(self).__name__} is a base class")

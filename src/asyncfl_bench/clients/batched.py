@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
     from .queue import Answer, Start
 
-BLOCK_BYTES = 2**21  # of uploads computed together in one thread: about what stays in a core's cache
-MOST_TOGETHER = 64
-MANY_STEPS = 8  # in one piece of work: from so many on its own formulas pay, from four times as many against any stack
-SMALL_STEP = 2**16  # samples of a mini-batch times d: the steps that are mostly overhead, to be shared in a stack
-SHARED_BY = 16  # models at least
+BLOCK_BYTES = 2**21  # of the uploads of one stack: about what stays in a core's cache
+MAX_TOGETHER = 64  # models in a stack
+# steps of a piece of work for which the formulas for one model are faster than a stack of one; four times as many are
+# needed to beat a stack of several
+SOLO_MIN_STEPS = 8
+# but where the samples of a mini-batch times d are fewer than SMALL_STEP, a step is mostly overhead, and a stack of so
+# many models shares it
+SMALL_STEP = 2**16
+STACK_MIN_MODELS = 16
 PARAMETER_STEPS = 2**26  # steps times d in one go: about a quarter of a second
 
 
@@ -39,11 +43,11 @@ class BatchedComputer(SequentialComputer):
     def __init__(self, *args, workers: int = 1, **options):
         super().__init__(*args, **options)
         flat = self.task.flat
-        self._each = max(4, min(MOST_TOGETHER, BLOCK_BYTES // (4 * flat.d)))
+        self._each = max(4, min(MAX_TOGETHER, BLOCK_BYTES // (4 * flat.d)))
         self.together = self._each * workers
         self.at_once = workers
         self.steps_together = max(self.together, PARAMETER_STEPS // flat.d)
-        self._one_by_one = flat.perceptron is not None and self.task.device.type == "cpu"
+        self._has_solo = flat.perceptron is not None and self.task.device.type == "cpu"
         self._pool = one_core_threads(workers) if workers > 1 else None
         self._own = threading.local()  # each thread's workspace
         self.ahead = self.together // 2 if self._pool else 0
@@ -52,10 +56,10 @@ class BatchedComputer(SequentialComputer):
         return self._stacked(works, self._parts(works))
 
     def _stacked(self, works: list[Work], parts: list[slice]) -> int:
-        return sum(part.stop - part.start for part in parts if not self._is_alone(works[part]))
+        return sum(part.stop - part.start for part in parts if not self._is_solo(works[part]))
 
-    def _is_alone(self, works: list[Work]) -> bool:
-        return self._one_by_one and len(works) == 1 and works[0].local_steps >= MANY_STEPS
+    def _is_solo(self, works: list[Work]) -> bool:
+        return self._has_solo and len(works) == 1 and works[0].local_steps >= SOLO_MIN_STEPS
 
     def _parts(self, works: list[Work]) -> list[slice]:
         """What is computed as one: slices of work with the same number of steps. Puts the works in order."""
@@ -74,8 +78,8 @@ class BatchedComputer(SequentialComputer):
     def _size(self, same: list[Work]) -> int:
         """How many of these pieces of work, of one number of steps, go into a stack."""
         p, steps = -(-len(same) // self.at_once), same[0].local_steps
-        shared = p >= SHARED_BY and same[0].samples * self.task.flat.d < SMALL_STEP * steps
-        return p if shared or not self._one_by_one or steps < MANY_STEPS * min(p, 4) else 1
+        shared = p >= STACK_MIN_MODELS and same[0].samples * self.task.flat.d < SMALL_STEP * steps
+        return p if shared or not self._has_solo or steps < SOLO_MIN_STEPS * min(p, 4) else 1
 
     def begin(
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
@@ -85,8 +89,8 @@ class BatchedComputer(SequentialComputer):
         workspace = blocks.take(count, out_pd[0]) if (count := self._stacked(works, parts)) else None
         first = 0
         for part in parts:
-            if self._is_alone(works[part]):
-                answers.append(self._submit(self._alone, works[part.start], start, out_pd[part]))
+            if self._is_solo(works[part]):
+                answers.append(self._submit(self._solo, works[part.start], start, out_pd[part]))
                 continue
             assert workspace is not None
             start_pd = workspace.rows_pd[first : first + part.stop - part.start]
@@ -110,7 +114,7 @@ class BatchedComputer(SequentialComputer):
         result = compute(*arguments)
         return lambda: result
 
-    def _alone(self, work: Work, start: Start, out_pd: torch.Tensor) -> torch.Tensor:
+    def _solo(self, work: Work, start: Start, out_pd: torch.Tensor) -> torch.Tensor:
         """Writes the (1, d) upload, returns the (1,) mean loss."""
         if not self.batches.held(work.client):  # an empty client has nothing to say
             return out_pd.zero_().new_zeros(1)

@@ -58,7 +58,7 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
 
     tree  the config as plain containers; it is used up
     """
-    from ..simulation.engine import BudgetConfig
+    from ..simulation.budget import BudgetConfig
     from .resolve import resolve
 
     tree.pop("hydra", None)

@@ -6,7 +6,6 @@ single part decides. Raises ConfigError.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, check
@@ -52,7 +51,7 @@ def _facts(settings: Settings) -> Facts:
     """What is known by now."""
     root, budget, parts = settings.root, settings.budget, settings.parts
     rule, client = parts["algorithm"].config, parts["client"].config
-    rounds = parts["algorithm"].target.moves_each_round
+    rounds = parts["algorithm"].target.steps_on_rounds
     assert root.concurrency is not None
     iterations = budget.server_iterations
     if iterations is None and budget.uploads is not None:
@@ -77,7 +76,6 @@ def _facts(settings: Settings) -> Facts:
 
 def _check_that_time_passes(settings: Settings) -> None:
     budget = settings.budget
-    only_time = all(v is None for k, v in dataclasses.asdict(budget).items() if k != "virtual_time")
     takes_time = settings.root.clock == "ticks" or settings.parts["delay"].config.takes_time
     allowed = f"joined by another budget: under delay={settings.choices.get('delay')} virtual time stands still"
-    check(takes_time or not only_time, "budget.virtual_time", budget.virtual_time, allowed)
+    check(takes_time or not budget.only_time, "budget.virtual_time", budget.virtual_time, allowed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from ..errors import BenchError, ConfigError, check
+from ..errors import BenchError, ConfigError, check, shown
 from ..ranges import at_least
 from ..types import Upload, Work
 from .base import Diagnostics, DiagnosticsConfig
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..tracking.trace import Trace
 
+UNBIASED = "a mini-batch is to be an unbiased sample of the client's gradient"
 ARRIVALS_NAME = "mse_arrivals.parquet"
 ARRIVAL_TYPES = {
     "iteration": np.int64,  # server iterations done when it arrived
@@ -56,7 +57,7 @@ class Mse(Diagnostics):
     is fed g_i. For a rule that adds weighted sums of its uploads (``ServerRule.linear``) the shadow's step is ubar.
     Uploads that are differences count as -lr times a gradient, which is what one step of SGD makes of it.
 
-    Costs one full local gradient per upload, n of them per measured step, and the vectors told by ``vectors``.
+    Costs one full local gradient per upload, n of them per measured step, and the vectors that ``vectors`` counts.
     """
 
     Config = MseConfig
@@ -65,22 +66,24 @@ class Mse(Diagnostics):
     @classmethod
     def check_run(cls, settings) -> None:
         algorithm, client = settings.parts["algorithm"], settings.parts["client"].config
-        wanted = f"none: a step of algorithm={settings.choices.get('algorithm')} is no weighted sum of its uploads"
-        check(algorithm.target.linear, "diagnostics", "mse", wanted)
-        for name, (value, needed) in algorithm.config.linear_if().items():
-            wanted = f"{needed} with diagnostics=mse: a step is to be a weighted sum of gradients"
-            check(value == needed, f"algorithm.{name}", value, wanted)
+
+        def need(value: object, needed: object, key: str, why: str) -> None:
+            check(value == needed, key, value, f"{shown(needed)} with diagnostics=mse: {why}")
+
+        name = settings.choices.get("algorithm")
+        allowed = f"none: a step of algorithm={name} is no weighted sum of its uploads"
+        check(algorithm.target.linear, "diagnostics", "mse", allowed)
+        for key, (value, needed) in algorithm.config.linear_if().items():
+            need(value, needed, f"algorithm.{key}", "a step is to be a weighted sum of gradients")
         if client.upload == "difference":
-            wanted = "1 with diagnostics=mse: several local steps are no gradient at one model"
-            check(client.local_steps == 1, "client.local_steps", client.local_steps, wanted)
-            said = "null with diagnostics=mse: several local steps are no gradient at one model"
-            check(client.local_epochs is None, "client.local_epochs", client.local_epochs, said)
-            wanted = "1 with diagnostics=mse: uploads are divided by one local step"
-            check(client.lr_decay == 1, "client.lr_decay", client.lr_decay, wanted)
-            wanted = "sgd with diagnostics=mse: an AdamW step is not on the scale of a gradient"
-            check(client.optimizer == "sgd", "client.optimizer", client.optimizer, wanted)
-        check(not client.augment, "client.augment", client.augment, f"false {_UNBIASED}")
-        check(not settings.parts["model"].config.batch_norm, "model.norm", "batch", f"group {_UNBIASED}")
+            several = "several local steps are no gradient at one model"
+            need(client.local_steps, 1, "client.local_steps", several)
+            need(client.local_epochs, None, "client.local_epochs", several)
+            need(client.lr_decay, 1, "client.lr_decay", "uploads are divided by one local step")
+            need(client.optimizer, "sgd", "client.optimizer", "an AdamW step is not on the scale of a gradient")
+        need(client.augment, False, "client.augment", UNBIASED)
+        norm = "batch" if settings.parts["model"].config.batch_norm else "group"
+        need(norm, "group", "model.norm", UNBIASED)
 
     def vectors(self, rule, n: int, concurrency: int) -> int:
         anchors = LAGS[-1] // self.config.every + 1
@@ -95,7 +98,7 @@ class Mse(Diagnostics):
         from .objective import Objective
 
         if task.flat.has_statistics or any("Dropout" in type(m).__name__ for m in task.flat.module.modules()):
-            raise ConfigError("diagnostics", "mse", f"must be none: this model's layers are random; {_UNBIASED}")
+            raise ConfigError("diagnostics", "mse", f"must be none: this model's layers are random, and {UNBIASED}")
         self.model_d, self.has_left, self.n = model_d, has_left, task.clients.n
         self.objective = Objective(task, client.weight_decay if client.optimizer == "sgd" else 0.0)
         self.shadow = shadow
@@ -206,19 +209,19 @@ class Mse(Diagnostics):
         }
         return row | ({"mse/frozen": _square(frozen_d / self.n)} if frozen else {})
 
-    # -- what is told and kept ---------------------------------------------------------------------------------------
+    # -- metrics and state --------------------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        told: dict[str, float] = {}
+        row: dict[str, float] = {}
         if self._rows:
-            names = dict.fromkeys(name for row in self._rows for name in row)
-            means = {name: np.mean([row[name] for row in self._rows if name in row]) for name in names}
-            told = {name: float(mean) for name, mean in means.items()}
-            told["mse/sigma2_cached"] = float(np.nanmean(self.noise_n))
+            names = dict.fromkeys(name for step in self._rows for name in step)
+            means = {name: np.mean([step[name] for step in self._rows if name in step]) for name in names}
+            row = {name: float(mean) for name, mean in means.items()}
+            row["mse/sigma2_cached"] = float(np.nanmean(self.noise_n))
         if self._noise:
-            told |= {"mse/sigma2": float(np.mean(self._noise)), "mse/drift_arrivals": float(np.mean(self._drift))}
+            row |= {"mse/sigma2": float(np.mean(self._noise)), "mse/drift_arrivals": float(np.mean(self._drift))}
         self._clear()
-        return told | self.memory.metrics()
+        return row | self.memory.metrics()
 
     def state_dict(self) -> dict:
         return {
@@ -246,9 +249,6 @@ class Mse(Diagnostics):
         if self._table is not None:
             self._table.load_state_dict(state["table"])
         self.before_d.copy_(self.model_d)
-
-
-_UNBIASED = "with diagnostics=mse: a mini-batch is to be an unbiased sample of the client's gradient"
 
 
 def _square(vector_d: torch.Tensor) -> float:

@@ -73,7 +73,7 @@ class Run:
                 if self.interrupted or not evaluations.before(simulation.next_time, self.interrupted):
                     self.checkpoints.save()
                     return "interrupted"
-                self.ended_by = simulation.advance()
+                self.ended_by = simulation.step()
                 if self.ended_by is None:
                     self.checkpoints.save_if_due()
             evaluations.log_once(simulation.counters)

@@ -67,6 +67,6 @@ def most_in_use(simulation: Simulation, queue: WorkQueue, n: int, concurrency: i
     """
     limit = max(DRY_RUN_UPLOADS, 20 * n)
     while simulation.counters.uploads + simulation.counters.discarded < limit:
-        if simulation.advance() is not None:
+        if simulation.step() is not None:
             return queue.versions.most_held, queue.blocks.most_rows
     return min(concurrency, queue.versions.most_held * 11 // 10 + 1), queue.blocks.most_rows * 11 // 10 + 1

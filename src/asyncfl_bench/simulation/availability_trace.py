@@ -23,7 +23,7 @@ class AvailabilityTraceConfig(AlwaysConfig):
     """
     path         the file; required
     interrupted  what becomes of work whose client goes offline: `lost`, or `paused` until it is back
-    repeat       the trace begins again after its end; otherwise who has no session left is gone for good
+    repeat       the trace begins again after its end; otherwise who has no session left has left for good
     period       length of the trace in units of the delay; null: until the last session in it ends
     """
 
@@ -42,9 +42,9 @@ class AvailabilityTraceConfig(AlwaysConfig):
 class AvailabilityTrace(Always):
     """Clients are online during the sessions of a file and offline else. No draws: every seed meets the same.
 
-    Work handed to an offline client begins when it is online next. A client that goes offline meanwhile loses it (the
-    upload never arrives, the client is free again once it is back) or goes on with it afterwards; whoever does not come
-    back is gone from the end of its last session on, and so is its work. Work that is complete as a session ends
+    Work dispatched to an offline client begins when it is online next. A client that goes offline meanwhile loses it
+    (the upload never arrives, the client is free again once it is back) or resumes it afterwards; whoever does not come
+    back has left from the end of its last session on, and its work is lost. Work that is complete as a session ends
     arrives. Sessions that touch are one, also from the end of the trace to its next turn.
     """
 
@@ -81,7 +81,7 @@ class AvailabilityTrace(Always):
     def outcome(self, work: Work, duration: float) -> tuple[float, bool]:
         sessions = self._sessions_n[work.client]
         session = sessions.at(work.start)
-        assert session is not None, "work was handed to a client that is gone"
+        assert session is not None, "work was dispatched to a client that has left"
         begin, end = session
         if begin == work.start and begin + duration <= end:
             return duration, True
@@ -104,8 +104,10 @@ class AvailabilityTrace(Always):
                 offline_s[-1] = max(offline_r[row], offline_s[-1])
                 continue
             if online_r[row] < offline_s[-1]:
-                said = f"must begin at {offline_s[-1]:g} or later, when the session of {self.file.where(before)} ends"
-                raise self.file.refusal(row, f"a session of the same client {said}, found {online_r[row]:g}")
+                allowed = (
+                    f"must begin at {offline_s[-1]:g} or later, when the session of {self.file.where(before)} ends"
+                )
+                raise self.file.refusal(row, f"a session of the same client {allowed}, found {online_r[row]:g}")
             online_s.append(online_r[row])
             offline_s.append(offline_r[row])
         return online_s, offline_s
@@ -123,7 +125,7 @@ class AvailabilityTrace(Always):
 
 def _wait(start: float, moment: float) -> float:
     """The time from ``start`` to ``moment``, so that start + wait is not before it: there a client is not back yet, or
-    not gone yet."""
+    has not left yet."""
     wait = moment - start
     while start + wait < moment:
         wait = math.nextafter(wait, math.inf)

@@ -77,8 +77,8 @@ class DelayTrace(Delay):
         rows = sorted(rows, key=start_r.__getitem__)
         for before, row in pairwise(rows):
             if start_r[before] == start_r[row]:
-                said = f"start must differ from that of {self.file.where(before)}, of the same client, found"
-                raise self.file.refusal(row, f"{said} {start_r[row]:g}")
+                allowed = f"start must differ from that of {self.file.where(before)}, of the same client, found"
+                raise self.file.refusal(row, f"{allowed} {start_r[row]:g}")
         return rows
 
     def _check_period(self) -> None:

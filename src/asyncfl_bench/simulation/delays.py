@@ -215,8 +215,8 @@ class ClassesConfig(DelayConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(len(self.shares) > 0 and min(self.shares, default=0) > 0, "shares", self.shares, "a list of numbers > 0")
-        wanted = f"{2 * len(self.shares)} numbers >= 0: low, high of every class"
-        check(len(self.ranges) == 2 * len(self.shares) and min(self.ranges) >= 0, "ranges", self.ranges, wanted)
+        allowed = f"{2 * len(self.shares)} numbers >= 0: low, high of every class"
+        check(len(self.ranges) == 2 * len(self.shares) and min(self.ranges) >= 0, "ranges", self.ranges, allowed)
         for low, high in zip(self.ranges[::2], self.ranges[1::2], strict=True):
             check(low <= high, "ranges", self.ranges, "pairs with low <= high")
 

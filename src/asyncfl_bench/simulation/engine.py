@@ -9,36 +9,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import asdict, dataclass
-from typing import Annotated, Protocol
+from collections import deque
+from dataclasses import asdict
+from typing import Protocol
 
-from ..errors import BenchError, check
+from ..errors import BenchError
 from ..randomness import Streams
-from ..ranges import Checked, above
 from ..types import ClientTable, Counters, Delivery, Upload, Work, Workload
+from .budget import BudgetConfig
 from .observer import Observer
 
-
-@dataclass
-class BudgetConfig(Checked):
-    """When a run ends: whichever limit is reached first. null means no such limit.
-
-    server_iterations  changes of the global model (ACE's first full round is one)
-    uploads            uploads that reached the server. ACE's first full round is n and is never cut short, nor is a
-                       tick of a rule that steps once per tick
-    client_steps       mini-batch steps in delivered work
-    virtual_time       seconds or ticks of the virtual clock; what happens at this very time still counts
-    """
-
-    server_iterations: Annotated[int | None, above(0, null="for no limit")] = 500
-    uploads: Annotated[int | None, above(0, null="for no limit")] = None
-    client_steps: Annotated[int | None, above(0, null="for no limit")] = None
-    virtual_time: Annotated[float | None, above(0, null="for no limit")] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        limits = asdict(self).values()
-        check(any(limit is not None for limit in limits), "server_iterations", None, "set, or another budget key be")
+# ends at which a rule is asked for a step of its own
+TICK, ROUND = "tick", "round"
 
 
 class Executor(Protocol):
@@ -53,7 +35,7 @@ class Executor(Protocol):
 
 
 class Simulation:
-    """One run's simulated world.
+    """One run: clients that compute, a virtual clock, a server rule, a budget.
 
     rule          server rule, already constructed; ``start`` is called here
     model_d       (d,) global model, changed in place by the rule
@@ -61,7 +43,7 @@ class Simulation:
     upload_kind   "gradient" or "difference", what the executor returns
     workload      what K means, and K where the rule does not say
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are handed to the rule in order
-                  of dispatch, then ``rule.tick()`` is called once, then free slots are handed out again
+                  of dispatch, then ``rule.tick()`` is called once, then free slots are filled
     """
 
     def __init__(
@@ -95,9 +77,9 @@ class Simulation:
         self._samples_n = [int(s) for s in clients.samples_n]
         self._dispatch_when = schedule.config.dispatch
         self._started = False
-        self._moved_in_tick = False  # the model has moved in a tick that the budget cut short
-        self._unmoved = 0  # uploads, lost ones included, since the model last changed
-        self._at_once = 0  # uploads, lost ones included, since virtual time last moved
+        self._changed_since_dispatch = False  # the global model, since slots were last filled
+        self._uploads_without_change = 0  # of the global model, lost ones included
+        self._uploads_at_this_time = 0  # lost ones included
         delay.start(clients.n, streams, model_bytes=model_d.numel() * model_d.element_size())
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
@@ -107,47 +89,12 @@ class Simulation:
 
     def run(self) -> str:
         """Runs until the budget is used up; returns the budget key that ended it, "no_clients" or "stalled"."""
-        while (ended_by := self.advance()) is None:
+        while (ended_by := self.step()) is None:
             pass
         return ended_by
 
-    def advance(self) -> str | None:
-        """One arrival (time clock) or one tick (tick clock). Returns why the run is over, or None."""
-        if not self._started:
-            return self.begin()
-        if self._due:
-            return self._advance_tick() if self.clock == "ticks" else self._advance_arrival()
-        if not self._moves_alone():
-            return "no_clients"
-        before = self.counters.iteration
-        ended_by = self._advance_tick()
-        # with nobody left to report, a rule that stands still now stands still for ever
-        return "no_clients" if ended_by is None and self.counters.iteration == before else ended_by
-
-    @property
-    def next_time(self) -> float:
-        """Virtual time of the next arrival or tick; infinite when nothing is to come."""
-        if self.clock == "ticks" and self.rule.moves_each_tick:
-            return self.counters.virtual_time + 1
-        return self._due[0][0] if self._due else math.inf
-
-    def spent(self) -> str | None:
-        """The budget key that is used up, "stalled", or None. Virtual time is up when the next event lies beyond it."""
-        used, limit = self.counters, self.budget
-        if limit.server_iterations is not None and used.iteration >= limit.server_iterations:
-            return "server_iterations"
-        if limit.uploads is not None and used.uploads >= limit.uploads:
-            return "uploads"
-        if limit.client_steps is not None and used.client_steps >= limit.client_steps:
-            return "client_steps"
-        many = max(10_000, 100 * self.clients.n)
-        only_time = limit.server_iterations is limit.uploads is limit.client_steps is None
-        if self._unmoved >= many or (only_time and self._at_once >= many):
-            return "stalled"  # so many uploads in a row left the model or the time alone that the end may never come
-        return None
-
     def begin(self) -> str | None:
-        """The first round, if the rule asks for one, and the first dispatches. Once; ``advance`` does it if need be."""
+        """The first round, if the rule asks for one, and the first dispatches. Once; ``step`` does it if need be."""
         if not self._started:
             self._started = True
             if self.rule.first_round:
@@ -155,53 +102,81 @@ class Simulation:
             self._fill_slots()
         return self.spent()
 
-    def _moves_alone(self) -> bool:
+    def step(self) -> str | None:
+        """What happens next: one arrival (time clock) or a tick with all its arrivals (tick clock), then dispatches.
+
+        Returns why the run is over, or None.
+        """
+        if not self._started:
+            return self.begin()
+        alone = not self._due
+        if alone and not self._rule_steps_alone():
+            return "no_clients"
+        if self._budget_ends_before(self.next_time):
+            return "virtual_time"
+        iteration = self.counters.iteration
+        works = self._pop_due()
+        ends_tick = self._last_arrival(works)  # the tick's own step goes with it, so the trace shows it on that row
+        while works:
+            work = works.popleft()
+            self._finish(work, ends_tick=work is ends_tick)
+            # a rule that steps once per tick gets the whole tick; after its last arrival a tick is over in any case
+            if works and not self.rule.steps_on_ticks and (ended_by := self.spent()) is not None:
+                self._put_back(works)
+                return ended_by
+        if self.clock == "ticks" and ends_tick is None:
+            self._own_step(TICK)
+        self._fill_slots()
+        # with nobody left to report, a rule that leaves the model alone now does so for ever
+        return self.spent() or ("no_clients" if alone and self.counters.iteration == iteration else None)
+
+    @property
+    def next_time(self) -> float:
+        """Virtual time of the next arrival or tick; infinite when nothing is to come."""
+        # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
+        if self.clock == "ticks" and self.rule.steps_on_ticks:
+            return self.counters.virtual_time + 1
+        return self._due[0][0] if self._due else math.inf
+
+    def spent(self) -> str | None:
+        """The budget key that is used up, "stalled", or None. Virtual time is up when the next event lies beyond it."""
+        many = max(10_000, 100 * self.clients.n)
+        stands_still = self.budget.only_time and self._uploads_at_this_time >= many
+        # so many uploads in a row left the model or the time alone that the end may never come
+        stalled = "stalled" if self._uploads_without_change >= many or stands_still else None
+        return self.budget.used_up(self.counters) or stalled
+
+    def _rule_steps_alone(self) -> bool:
         """With nobody in flight, do the rule's own steps at each tick still bring the end nearer?"""
         bounded = self.budget.server_iterations is not None or self.budget.virtual_time is not None
-        return self.clock == "ticks" and self.rule.moves_each_tick and bounded
+        return self.clock == "ticks" and self.rule.steps_on_ticks and bounded
 
-    def _advance_arrival(self) -> str | None:
-        time = self._due[0][0]
-        if self._beyond(time):
-            return "virtual_time"
-        self._at_once = self._at_once + 1 if time == self.counters.virtual_time else 0
-        self.counters.virtual_time = time
-        self._fill_slots(after=self._arrive(self.in_flight.pop(heapq.heappop(self._due)[1])))
-        return self.spent()
-
-    def _advance_tick(self) -> str | None:
-        # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
-        tick = self.next_time
-        if self._beyond(tick):
-            return "virtual_time"
-        self.counters.virtual_time = tick
-        moved, self._moved_in_tick = self._moved_in_tick, False
-        due = []
-        while self._due and self._due[0][0] <= tick:
-            due.append(heapq.heappop(self._due))
-        # the tick's own step follows its last arrival that counts, so the trace shows it on that row
-        arriving = [sequence for _, sequence in due if self._arrives(self.in_flight[sequence])]
-        last = arriving[-1] if arriving else None
-        for place, (_, sequence) in enumerate(due):
-            moved |= self._arrive(self.in_flight.pop(sequence), tick_after=sequence == last)
-            # a rule that steps once per tick gets the whole tick; after its last arrival a tick is over in any case
-            rest = not self.rule.moves_each_tick and place + 1 < len(due)
-            if rest and (ended_by := self.spent()) is not None:
-                self._moved_in_tick = moved
-                for event in due[place + 1 :]:  # they stay in flight
-                    heapq.heappush(self._due, event)
-                return ended_by
-        if last is None:
-            moved |= self._moves_itself(tick=True)
-        self._fill_slots(after=moved)
-        return self.spent()
-
-    def _beyond(self, time: float) -> bool:
-        limit = self.budget.virtual_time
+    def _budget_ends_before(self, time: float) -> bool:
+        """Moves virtual time on to ``time``, or to the end of its budget where that comes first: True."""
+        limit, counters = self.budget.virtual_time, self.counters
         if limit is not None and time > limit:
-            self.counters.virtual_time = float(limit)
+            counters.virtual_time = float(limit)
             return True
+        self._uploads_at_this_time = self._uploads_at_this_time + 1 if time == counters.virtual_time else 0
+        counters.virtual_time = time
         return False
+
+    def _pop_due(self) -> deque[Work]:
+        """The next work to end (time clock), or all that ends by now (tick clock), in order of time and dispatch."""
+        works: deque[Work] = deque()
+        while self._due and self._due[0][0] <= self.counters.virtual_time:
+            works.append(self.in_flight[heapq.heappop(self._due)[1]])
+            if self.clock == "time":
+                break
+        return works
+
+    def _put_back(self, works: deque[Work]) -> None:
+        for work in works:
+            heapq.heappush(self._due, (work.due, work.sequence))
+
+    def _last_arrival(self, works: deque[Work]) -> Work | None:
+        """Of a tick's work the last whose upload arrives; None under the time clock."""
+        return next((w for w in reversed(works) if self._arrives(w)), None) if self.clock == "ticks" else None
 
     def _first_round(self) -> None:
         """Every client computes once at w0; takes no virtual time, counts n uploads (ACE, Algorithm 1, lines 1-6)."""
@@ -209,101 +184,108 @@ class Simulation:
         for client in range(self.clients.n):
             works.append(self._new_work(client))
             self._dispatch(works[-1])
-        for place, work in enumerate(works):
-            self._arrive(work, tick_after=self.clock == "ticks" and place + 1 == len(works), frees_slot=False)
+        for work in works:
+            self._finish(work, ends_tick=self.clock == "ticks" and work is works[-1])
 
-    # -- one arrival -----------------------------------------------------------------------------------------------
+    # -- the end of a piece of work --------------------------------------------------------------------------------
 
     def _arrives(self, work: Work) -> bool:
         return not (work.lost or self.availability.has_left(work.client, self.counters.iteration, work.start))
 
-    def _arrive(self, work: Work, tick_after: bool = False, frees_slot: bool = True) -> bool:
-        """A piece of work is over. True when the global model changed.
-
-        tick_after  this is the tick's last arrival: the tick's own step belongs to it in the trace, as does a round's
-                    to the round's last
-        """
-        round_after = self._dispatch_when == "per_round" and frees_slot and not self.in_flight
+    def _finish(self, work: Work, ends_tick: bool) -> None:
+        """The upload of a piece of work arrives, or it is known by now to be lost."""
+        self.in_flight.pop(work.sequence, None)
+        ends_round = self._dispatch_when == "per_round" and work.takes_slot and not self.in_flight
         if self._arrives(work):
-            return self._receive(work, tick_after, round_after, frees_slot)
+            self._receive(work, (*[TICK] * ends_tick, *[ROUND] * ends_round))
+            return
+        self._lose(work)
+        if ends_round:
+            self._own_step(ROUND)
+
+    def _lose(self, work: Work) -> None:
         if not work.lost:
             self.executor.discard(work)
         for observer in self.observers:
             observer.discarded(work)
         self.counters.discarded += 1
-        self._unmoved += 1
-        self.free_slots += frees_slot
-        if work.lost:  # it comes back, or is found gone when it is to get its next work
+        self._uploads_without_change += 1
+        self.free_slots += work.takes_slot
+        if work.lost:  # its client comes back, or is found to have left when it is to get its next work
             self.schedule.report(work.client)
-        return round_after and self._moves_itself(round_=True)
 
-    def _receive(self, work: Work, tick_after: bool, round_after: bool, frees_slot: bool) -> bool:
-        """Hands one finished piece of work to the rule. True when the global model changed."""
+    def _receive(self, work: Work, ends: tuple[str, ...]) -> None:
+        """Gives an upload to the rule, then asks for the rule's own step at the ``ends`` that come with it."""
         counters = self.counters
-        delivery = self.executor.deliver(work)
-        upload = Upload(
-            client=work.client,
-            vector_d=delivery.vector_d,
-            base_iteration=work.iteration,
-            staleness=counters.iteration - work.iteration,
-            samples=self._samples_n[work.client],
-            local_steps=work.local_steps,
-            loss=delivery.loss,
-            k=work.k,
-            delay=counters.virtual_time - work.start,
-            base_d=delivery.base_d,
-        )
-        changed = self._moved(self.rule.receive(upload))
+        upload = self._upload(work)
+        changed = self._checked(self.rule.receive(upload))
         for observer in self.observers:
             observer.received(upload, changed)
         counters.uploads += 1
         counters.client_steps += work.local_steps
-        self._unmoved = 0 if changed else self._unmoved + 1
+        self._uploads_without_change += 1
         if changed:
-            counters.iteration += 1
-        if frees_slot:
+            self._count_iteration()
+        if work.takes_slot:
             self.free_slots += 1
             self.schedule.report(work.client)
-        itself = self._ask(tick_after, round_after)
+        stepped = self._ask(ends)
         for observer in self.observers:
-            observer.arrived(upload, changed or itself, counters.virtual_time)
+            observer.arrived(upload, changed or stepped, counters.virtual_time)
         if changed:
-            self._iterated()
-        if itself:
-            self._count_own_step()
-        return changed or itself
+            self._tell_iterated()
+        if stepped:
+            self._count_iteration()
+            self._tell_iterated()
 
-    def _moves_itself(self, tick: bool = False, round_: bool = False) -> bool:
-        """The rule's own step when no arrival goes with it."""
-        if moved := self._ask(tick, round_):
-            self._count_own_step()
-        return moved
+    def _upload(self, work: Work) -> Upload:
+        delivery = self.executor.deliver(work)
+        return Upload(
+            client=work.client,
+            vector_d=delivery.vector_d,
+            base_iteration=work.iteration,
+            staleness=self.counters.iteration - work.iteration,
+            samples=self._samples_n[work.client],
+            local_steps=work.local_steps,
+            loss=delivery.loss,
+            k=work.k,
+            delay=self.counters.virtual_time - work.start,
+            base_d=delivery.base_d,
+        )
 
-    def _count_own_step(self) -> None:
-        self._unmoved = 0
-        self.counters.iteration += 1
-        self._iterated()
+    # -- server iterations -----------------------------------------------------------------------------------------
 
-    def _ask(self, tick: bool, round_: bool) -> bool:
+    def _own_step(self, end: str) -> None:
+        """The rule's own step at the end of a tick or a round with which no arrival goes."""
+        if self._ask((end,)):
+            self._count_iteration()
+            self._tell_iterated()
+
+    def _ask(self, ends: tuple[str, ...]) -> bool:
         """Asks the rule for its own step at the end of a tick, of a round, or of both, where it takes it in one."""
         changed = False
-        if tick:
-            changed = self._moved(self.rule.tick())
+        if TICK in ends:
+            changed = self._checked(self.rule.tick())
             for observer in self.observers:
                 observer.ticked(changed)
-        if round_:
-            answer = self._moved(self.rule.round())
+        if ROUND in ends:
+            answer = self._checked(self.rule.round())
             for observer in self.observers:
                 observer.round_ended(answer)
             changed = changed or answer
         return changed
 
-    def _moved(self, answer: bool) -> bool:
+    def _checked(self, answer: bool) -> bool:
         if answer is not True and answer is not False:
             raise BenchError(f"{type(self.rule).__name__} answered {answer!r}: a rule says exactly True or False")
         return answer
 
-    def _iterated(self) -> None:
+    def _count_iteration(self) -> None:
+        self.counters.iteration += 1
+        self._uploads_without_change = 0
+        self._changed_since_dispatch = True
+
+    def _tell_iterated(self) -> None:
         for observer in self.observers:
             observer.iterated(self.counters)
 
@@ -330,13 +312,11 @@ class Simulation:
             start=self.counters.virtual_time,
         )
 
-    def _fill_slots(self, after: bool = True) -> None:
-        """Fills every free slot for which the schedule has a client that still takes part, if this is the moment.
-
-        after  whether the global model has just changed
-        """
-        # with nobody in flight neither a flush nor the end of a round is to be waited for any more
-        now = self._dispatch_when == "immediate" or (self._dispatch_when == "after_update" and after)
+    def _fill_slots(self) -> None:
+        """Fills every free slot for which the schedule has a client that still takes part, if this is the moment."""
+        changed, self._changed_since_dispatch = self._changed_since_dispatch, False
+        now = self._dispatch_when == "immediate" or (self._dispatch_when == "after_update" and changed)
+        # with nobody in flight there is no update and no end of a round to wait for
         if self.in_flight and not now:
             return
         while self.free_slots:
@@ -374,9 +354,9 @@ class Simulation:
             "free_slots": self.free_slots,
             "count_n": list(self._count_n),
             "started": self._started,
-            "moved_in_tick": self._moved_in_tick,
-            "unmoved": self._unmoved,
-            "at_once": self._at_once,
+            "moved_in_tick": self._changed_since_dispatch,
+            "unmoved": self._uploads_without_change,
+            "at_once": self._uploads_at_this_time,
             "schedule": self.schedule.state_dict(),
         }
 
@@ -387,7 +367,7 @@ class Simulation:
         self._due = [(time, sequence) for time, sequence in state["due"]]
         self.dispatches, self.free_slots = state["dispatches"], state["free_slots"]
         self._count_n = list(state["count_n"])
-        self._started, self._unmoved = state["started"], state["unmoved"]
-        self._at_once = state.get("at_once", 0)
-        self._moved_in_tick = state.get("moved_in_tick", False)  # older checkpoints do not say
+        self._started, self._uploads_without_change = state["started"], state["unmoved"]
+        self._uploads_at_this_time = state.get("at_once", 0)  # older checkpoints do not say
+        self._changed_since_dispatch = state.get("moved_in_tick", False)
         self.schedule.load_state_dict(state["schedule"])

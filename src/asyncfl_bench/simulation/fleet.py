@@ -36,8 +36,8 @@ class FleetFile:
         # of a .csv the line in which a row ends, of a .parquet the row's number from 0
         self._word, self._place_r, values = _csv(self.path) if self._is_csv else _parquet(self.path)
         if not any(set(values) == {"client", *layout} for layout in layouts):
-            wanted = " or ".join(", ".join(("client", *layout)) for layout in layouts)
-            raise BenchError(f"{self.path}: must have the columns {wanted}, found {', '.join(values) or 'none'}")
+            allowed = " or ".join(", ".join(("client", *layout)) for layout in layouts)
+            raise BenchError(f"{self.path}: must have the columns {allowed}, found {', '.join(values) or 'none'}")
         if not self._place_r:
             raise BenchError(f"{self.path}: must have at least one row besides the names of its columns")
         self._client_r = [_text(value) for value in values.pop("client")]
@@ -62,8 +62,8 @@ class FleetFile:
     def where(self, row: int) -> str:
         return f"{self._word} {self._place_r[row]}"
 
-    def refusal(self, row: int, said: str) -> BenchError:
-        return BenchError(f"{self.path}, {self.where(row)}: {said}")
+    def refusal(self, row: int, reason: str) -> BenchError:
+        return BenchError(f"{self.path}, {self.where(row)}: {reason}")
 
     def _numbers(self, name: str, values: list) -> list[float]:
         least = math.ulp(0.0) if name in POSITIVE else 0.0
@@ -74,22 +74,22 @@ class FleetFile:
             except (TypeError, ValueError):
                 number = math.nan
             if not least <= number < math.inf:
-                wanted = "a number > 0" if name in POSITIVE else "a number >= 0"
-                raise self.refusal(row, f"{name} must be {wanted}, found {_text(value) or 'nothing'}")
+                allowed = "a number > 0" if name in POSITIVE else "a number >= 0"
+                raise self.refusal(row, f"{name} must be {allowed}, found {_text(value) or 'nothing'}")
             numbers.append(number)
         return numbers
 
 
 def check_same_clients(delay, availability) -> None:
     """Raises BenchError when both come from files and the run's client i is not the same one in both."""
-    one, other = delay.file, availability.file
-    if one is None or other is None:
+    durations, sessions = delay.file, availability.file
+    if durations is None or sessions is None:
         return
-    # the files may go on with clients that take no part in this run
-    for client, (name, twin) in enumerate(zip(one.clients[: delay.n], other.clients, strict=False)):
+    # the files may have further clients that take no part in this run
+    for client, (name, twin) in enumerate(zip(durations.clients[: delay.n], sessions.clients, strict=False)):
         if name != twin:
-            said = f"client {client} of the run is {name} in the one and {twin} in the other"
-            raise BenchError(f"{one.path} and {other.path}: must name the same clients; {said}")
+            difference = f"client {client} of the run is {name} in the one and {twin} in the other"
+            raise BenchError(f"{durations.path} and {sessions.path}: must name the same clients; {difference}")
 
 
 def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
@@ -102,8 +102,8 @@ def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
                 if not "".join(cells).strip():
                     continue
                 if len(cells) != len(names):
-                    said = f"must have {len(names)} values, one per column, found {len(cells)}"
-                    raise BenchError(f"{path}, line {reader.line_num}: {said}")
+                    problem = f"must have {len(names)} values, one per column, found {len(cells)}"
+                    raise BenchError(f"{path}, line {reader.line_num}: {problem}")
                 lines.append(reader.line_num)
                 rows.append(cells)
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -6,13 +6,13 @@ from ..types import Counters, Upload, Work
 
 
 class Observer:
-    """Told what happened, in the order in which it happens; must not change it."""
+    """Is called with what happens, in that order; must not change it."""
 
     def dispatched(self, work: Work, model_d) -> None:
-        """Work was handed out; its client starts from ``model_d``, which is only lent."""
+        """Work was dispatched; its client starts from ``model_d``, which is only lent."""
 
     def discarded(self, work: Work) -> None:
-        """The work's upload was lost, or its client is gone: it will never arrive."""
+        """The work's upload was lost, or its client has left: it will never arrive."""
 
     def received(self, upload: Upload, changed: bool) -> None:
         """The rule has just used an upload; ``changed`` says whether it moved the model."""

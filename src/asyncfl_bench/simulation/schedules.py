@@ -1,4 +1,4 @@
-"""Which client gets the next piece of work, and when it is handed out."""
+"""Which client gets the next piece of work, and when it is dispatched."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..types import Facts
 class ScheduleConfig(Checked):
     """Fields shared by all schedules.
 
-    dispatch  `immediate`: a free slot is handed on right after the arrival that freed it (and after the server
+    dispatch  `immediate`: a free slot is filled right after the arrival that freed it (and after the server
               iteration this arrival may have caused); `after_update`: only once the global model has changed, or nobody
               is in flight any more; `per_round`: once everybody in flight has reported or is lost; `auto`: per_round
               for rules that work in rounds, immediate for the others

@@ -23,10 +23,10 @@ class Sessions:
     def at(self, time: float) -> tuple[float, float] | None:
         """(begin, end) of what is left of the session at ``time``, or of the next one; None when there is none any
         more. end > time, infinite for a client that is never offline."""
-        found = self._find(time)
-        if found is None:
+        session = self._find(time)
+        if session is None:
             return None
-        place, turn_start = found
+        place, turn_start = session
         end = turn_start + self._offline_s[place]
         if self._goes_on and place == len(self._online_s) - 1:
             assert self._period is not None
@@ -35,13 +35,13 @@ class Sessions:
 
     def worked(self, time: float, duration: float) -> float | None:
         """When a client that works whenever it is online has worked for ``duration`` since ``time``; None for never."""
-        found, session = self._find(time), self.at(time)
-        if found is None or session is None:
+        current, session = self._find(time), self.at(time)
+        if current is None or session is None:
             return None
         begin, end = session
         if begin + duration <= end:
             return begin + duration
-        place, turn_start = found
+        place, turn_start = current
         total = self._worked_s[-1]
         # counted in online time since the turn began
         done = self._worked_s[place] + duration - (turn_start + self._offline_s[place] - begin)
