@@ -55,6 +55,11 @@ class Ace(ServerRule):
     Limits   n = 1 without delay: SGD.  Aced with tau_algo >= T is this rule
     Differs  the mean is a running sum in double precision instead of a sum over n cached vectors, and
              incremental messages are in double precision, so that the sum does not drift away from the clients
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(Ace(eta=0.1), (0, [1.0]), (1, [3.0]), (0, [5.0]))
+    [[0.0], [-0.2], [-0.6]]
     """
 
     Config = AceConfig

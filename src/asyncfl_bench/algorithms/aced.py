@@ -51,6 +51,11 @@ class Aced(ServerRule):
     Memory   the cache, n d numbers of its precision, and 5 d floats
     Work     O(d) per arrival: clients enter and leave the running sum
     Limits   tau_algo >= T is Ace, bit for bit.  tau_algo = 0 steps with the gradient that arrived one iteration earlier
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(Aced(eta=0.1, tau_algo=0), (0, [1.0]), (1, [3.0]), (0, [5.0]), (1, [1.0]))
+    [[0.0], [-0.2], [-0.6], [-1.1]]
     """
 
     Config = AcedConfig

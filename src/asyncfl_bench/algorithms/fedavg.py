@@ -29,6 +29,11 @@ class FedAvg(RoundRule):
     Differs  equation 38 of the AsyncFedED paper has a further factor 1/m, which would shrink the model every round
     A round in which nobody delivers changes nothing. With concurrency C < n each round takes C clients, drawn anew
     under schedule=random_idle.
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(FedAvg(), (0, [2.0, 0.0]), (1, [4.0, 2.0]))
+    [[0.0, 0.0], [3.0, 1.0]]
     """
 
     Config = FedAvgConfig

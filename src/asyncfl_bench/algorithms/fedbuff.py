@@ -39,6 +39,11 @@ class FedBuff(ServerRule):
              M = n, concurrency n, hand-out at the flush: FedAvg with equal client weights
     Differs  divides by M as the paper does; FLSim (the authors' code) sums, so its eta is ours / M, and divides s by
              its value at tau = 1. s is not renormalised over the buffer.
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(FedBuff(buffer_size=2), (0, [2.0, 0.0]), (1, [4.0, 2.0]))
+    [[0.0, 0.0], [3.0, 1.0]]
     """
 
     Config = FedBuffConfig

@@ -35,6 +35,11 @@ class FedDyn(RoundRule):
     Limits   every client in every round and a -> 0: the first round tends to w + 2 mean D, not to FedAvg
     Differs  uniform weights and one a for all; the authors' code scales a by mean(n) / n_k. The model judged here is
              the one that is sent out; the authors report the mean of the client models
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(FedDyn(alpha=0.1), (0, [2.0, 0.0]), (1, [4.0, 2.0]))
+    [[0.0, 0.0], [6.0, 2.0]]
     """
 
     Config = FedDynConfig
