@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from asyncfl_bench.reports.runs import load_runs
 from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 
@@ -17,7 +18,6 @@ from asyncfl_bench.papers import pages
 from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports.board import read_pages
 from asyncfl_bench.reports.page import Measure, NoRuns, Page, build, number, with_spread
-from asyncfl_bench.reports.runs import load_runs
 from asyncfl_bench.reports.write import Picture, Table, write_parts
 
 SPECS = pages()

@@ -17,7 +17,7 @@ import numpy as np
 from ..config import RESULTS_VERSION
 from ..errors import BenchError
 from ..files import atomic_write
-from .runs import MEASURED, Record, checked, find, read_directory
+from .records import MEASURED, Record, checked, find, read_directory
 
 _KEY, _VERSION = b"asyncfl_bench.archive", b"1"
 _POINT = "point."
