@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ..errors import BenchError, ConfigError, did_you_mean
+from ..tracking.metrics import COUNTERS
 from . import style
 from .blocks import BEST, FINAL, Accuracies, Curves, Leaders, Neighbours, Overall, Values, equal
-from .page import AXES, Block, Measure, Page, PageSpec, finish
+from .page import Block, Measure, Page, PageSpec, finish
 from .place import place_freely
 from .runs import load_points
 
@@ -36,7 +37,7 @@ def own_page(
         raise BenchError(f"{title}: no run to show ({reasons or 'none with these settings'})")
     points = load_points(placed.runs)
     if metric not in points or points[metric].isna().all():
-        known = [name for name in points.columns if name not in ("run", *AXES) and points[name].notna().any()]
+        known = [name for name in points.columns if name not in ("run", *COUNTERS) and points[name].notna().any()]
         raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
     ranked = equal(axis)
