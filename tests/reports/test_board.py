@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from asyncfl_bench.analysis import claims
+from asyncfl_bench.analysis.claims import NAME, PageVerdicts, Verdict, to_json
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports import claims
 from asyncfl_bench.reports.board import board, read_pages, write_board
-from asyncfl_bench.reports.claims import NAME, PageVerdicts, Verdict, to_json
 
 FASTER = "ACE and CA2FL come to an accuracy in fewer server iterations"
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
+from asyncfl_bench.analysis.place import place
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.place import place
 from asyncfl_bench.tracking.archive import archived, pack, read_archive
 from asyncfl_bench.tracking.runs import load_points, load_runs
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..analysis import claims
+from ..analysis.claims import NAME, VERDICTS, Claim, PageVerdicts, Verdict
 from ..errors import BenchError
-from . import claims
-from .claims import NAME, VERDICTS, Claim, PageVerdicts, Verdict
 
 SCALES = ("full", "medium", "small", "smoke")
 _INTRODUCTION = """# What the papers claim and what the runs say

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
+from asyncfl_bench.analysis import place as place_module
+from asyncfl_bench.analysis.place import grid_of, place, place_freely
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, ConfigError
-from asyncfl_bench.reports import place as place_module
-from asyncfl_bench.reports.place import grid_of, place, place_freely
 from asyncfl_bench.tracking.runs import load_runs
 
 CELLS = ["heterogeneity.alpha", "delay"]

@@ -21,7 +21,7 @@ from ..errors import BenchError, ConfigError, did_you_mean
 from ..sweep.grid import jobs_of
 from ..sweep.jobs import sweep_grids
 from ..tracking.runs import FIXED, shown
-from .style import cell_label, natural, series_label, series_order
+from .names import cell_label, natural, series_label, series_order
 
 OWN = ("algorithm.", "client.")  # settings that make series of their own; others make cells
 STEP, ETA = "algorithm.c", "algorithm.eta"  # eta = c * sqrt(n / T): told by c

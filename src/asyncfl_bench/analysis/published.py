@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..tracking.runs import shown
-from .style import WEIGHT, series_label
+from .names import WEIGHT, series_label
 
 _PAPERS = Path(__file__).parents[1] / "papers"
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from reports.runs_by_hand import write_run
 
-from asyncfl_bench.reports.measures import (
+from asyncfl_bench.analysis.measures import (
     at_equal_budget,
     best,
     choose_tuned,
@@ -20,7 +20,7 @@ from asyncfl_bench.reports.measures import (
     time_to,
     unsteadiness,
 )
-from asyncfl_bench.reports.place import Placed, place_freely
+from asyncfl_bench.analysis.place import Placed, place_freely
 from asyncfl_bench.tracking.runs import load_points, load_runs
 
 TIME = [0.0, 2.0, 4.0, 6.0, 8.0]

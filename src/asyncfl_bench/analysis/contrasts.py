@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BenchError
-from . import measures, mse, style
+from . import measures, names, step_errors
 from .place import Placed
 from .statistics import Interval, paired, sampling_error
 
-# measure: unit, whether small values are good ones; others are ``mse/COLUMN`` of ``mse.error_table``, small is good
+# measure: unit, whether small values are good ones; others: ``mse/COLUMN`` of ``error_table``, small is good
 MEASURES = {
     "accuracy": ("points", False),  # test accuracy [%] at the largest budget of the axis that all runs of a cell spent
     "best": ("points", False),  # highest test accuracy [%]
@@ -132,7 +132,7 @@ def _error_parts(placed: Placed, points: pd.DataFrame) -> pd.DataFrame:
     """The table of the error's parts run by run, under names ``mse/…``; without rows where nothing was measured."""
     keys = ["series", *placed.cells, "seed"]
     try:
-        table = mse.error_table(placed.runs, points, keys[1:])
+        table = step_errors.error_table(placed.runs, points, keys[1:])
     except BenchError:
         return pd.DataFrame()
     table = table.rename(columns={key: f"mse/{key}" for key in table.columns if key not in keys})
@@ -169,7 +169,7 @@ class Question:
             return MEASURES.get(measure, ("", True))[0]
         frame = self._frame(None)
         ticks = set(frame.get("clock", ())) == {"ticks"}
-        label = style.axis_label(axis, ["ticks"] if ticks else frame.get("delay.unit", ()))
+        label = names.axis_label(axis, ["ticks"] if ticks else frame.get("delay.unit", ()))
         return label.partition("[")[2].rstrip("]") if axis == "virtual_time" else label
 
     def _order(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
@@ -192,13 +192,13 @@ class Question:
             def loss(of: Series, there: Mapping[str, Any] | None = None, end: object = end) -> pd.DataFrame:
                 return self._table(of, {**(there or {}), along: start}) - self._table(of, {**(there or {}), along: end})
 
-            change = f"{style.key_label(along, [start])} {style.short(along, start)} to {style.short(along, end)}"
+            change = f"{names.key_label(along, [start])} {names.short(along, start)} to {names.short(along, end)}"
             for other in self.decide.get("others", ()):
                 label = f"loss of {self._label(other)} - {self._label(name)}, {change}"
                 yield label, loss(other) - loss(name), 0.0
             if "than" in self.decide:
                 there = self.decide["than"]
-                where = style.cell_label(list(there), list(there.values()))
+                where = names.cell_label(list(there), list(there.values()))
                 label = f"loss of {self._label(name)}, {change}, beyond that at {where}"
                 yield label, loss(name) - loss(name, there), 0.0
             elif "others" not in self.decide:
@@ -209,7 +209,7 @@ class Question:
         """Each series equal within the margin at any two ``values`` of ``along``."""
         along, pairs = self.decide["along"], list(itertools.combinations(self.decide["values"], 2))
         for name, (one, other) in itertools.product(self.decide["series"], pairs):
-            label = f"{self._label(name)}, {style.key_label(along, [one])} {one} - {other}"
+            label = f"{self._label(name)}, {names.key_label(along, [one])} {one} - {other}"
             yield label, self._table(name, {along: one}) - self._table(name, {along: other}), 0.0
 
     def _equals(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
@@ -225,7 +225,7 @@ class Question:
         for _, row in rows[_match(rows, here)].iterrows():
             number, settings = float(row[expected["column"]]), {key: row[key] for key in keys if pd.notna(row[key])}
             variant = {key: value for key, value in settings.items() if key not in ("algorithm", *self.where)}
-            label = f"{style.series_label(row['algorithm'], variant)} - {number:g}"
+            label = f"{names.series_label(row['algorithm'], variant)} - {number:g}"
             samples = self.decide.get("test_samples")
             yield (
                 label,
@@ -257,7 +257,7 @@ class Question:
         else:
             for cell, by_seed in table.iterrows():
                 values, keys = cell if isinstance(cell, tuple) else (cell,), [str(key) for key in table.index.names]
-                label = "" if keys == [_NO_CELLS] else style.cell_label(keys, values)
+                label = "" if keys == [_NO_CELLS] else names.cell_label(keys, values)
                 yield Contrast(name, label, by_seed.dropna(), margin, counted, error)
 
     def _frame(self, at: float | None) -> pd.DataFrame:
@@ -271,7 +271,7 @@ class Question:
         if isinstance(name, str) and "label" in self.series.get(name, {}):
             return str(self.series[name]["label"])
         settings = self._settings(name)
-        return style.series_label(settings.pop("algorithm"), settings)
+        return names.series_label(settings.pop("algorithm"), settings)
 
     def _table(
         self, name: Series, fixed: Mapping[str, Any] | None = None, minus: float | str | None = None

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from asyncfl_bench.analysis import claims
+from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, claims_of, from_json, judge, to_json
+from asyncfl_bench.analysis.contrasts import MEASURES, values_of
+from asyncfl_bench.analysis.place import Placed
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports import claims
-from asyncfl_bench.reports.claims import Claim, PageVerdicts, Verdict, claims_of, from_json, judge, to_json
-from asyncfl_bench.reports.contrasts import MEASURES, values_of
-from asyncfl_bench.reports.place import Placed
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 ALPHA = "heterogeneity.alpha"

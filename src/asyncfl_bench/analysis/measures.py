@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from .names import is_percent, natural
 from .place import Placed
-from .style import is_percent, natural
 
 ACCURACY, TIME = "test/accuracy", "virtual_time"
 GRID_POINTS = 200  # of a mean curve where seeds were evaluated at different places

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from asyncfl_bench.reports import statistics
-from asyncfl_bench.reports.statistics import (
+from asyncfl_bench.analysis import statistics
+from asyncfl_bench.analysis.statistics import (
     holm,
     interquartile_mean,
     neighbouring_pairs,
