@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from asyncfl_bench.reports.runs import load_runs
 from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 
@@ -19,6 +18,7 @@ from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports.board import read_pages
 from asyncfl_bench.reports.page import Measure, NoRuns, Page, build, number, with_spread
 from asyncfl_bench.reports.write import Picture, Table, write_parts
+from asyncfl_bench.tracking.runs import load_runs
 
 SPECS = pages()
 WEIGHT = "algorithm__staleness_weight"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from asyncfl_bench.reports.runs import load_runs
 from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.own import own_page
+from asyncfl_bench.tracking.runs import load_runs
 
 ACCURACIES = [0.90, 0.92, 0.97]
 

@@ -64,7 +64,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
                 colour = _on_scale(place, len(same))
                 found[label] = Style(colour, _MARKERS[place % len(_MARKERS)], _DASHES[place % 3])
             else:
-                found[label] = Style(own.colour, _MARKERS[place], _DASHES[place]) if place else own
+                found[label] = Style(own.colour, _MARKERS[-place], _DASHES[-place]) if place else own
     return found
 
 
