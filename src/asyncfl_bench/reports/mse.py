@@ -35,7 +35,7 @@ class ErrorParts:
         table = error_table(page.runs, page.points)
         table = table.sort_values(
             ["cell", "series"],
-            key=lambda names: names.map(names.series_order if names.name == "series" else [*page.cells.index].index),
+            key=lambda labels: labels.map(names.series_order if labels.name == "series" else [*page.cells.index].index),
             ignore_index=True,
         )
         return [
