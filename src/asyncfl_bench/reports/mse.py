@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from ..analysis import names
 from ..analysis.step_errors import drift_by_staleness, error_table
 from ..diagnostics.correlation import LAGS
 from .figures import Line, Panel, line_panels
