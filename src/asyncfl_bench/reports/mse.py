@@ -17,7 +17,6 @@ import pandas as pd
 from ..diagnostics.correlation import LAGS
 from ..diagnostics.mse import ARRIVALS_NAME
 from ..errors import BenchError
-from . import style
 from .figures import Line, Panel, line_panels
 from .style import Style
 from .write import Part, Picture, Table
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
     from .page import Page
 
 # column of the table: metric
-_MEASURED = {"a2": "noise", "b2": "bias", "c2": "delay", "error": "error", "zeta2": "zeta2", "drift": "drift"}
-_MEASURED |= {"sigma2": "sigma2", "sigma2_cached": "sigma2_cached"}
+_MEASURED = {"a2": "noise", "b2": "bias", "c2": "delay"}
+_MEASURED |= {name: name for name in ("error", "zeta2", "drift", "sigma2", "sigma2_cached")}
 _ERROR = {"a2": "E|A|²", "b2": "E|B|²", "c2": "E|C|²", "error": "E|A+B+C|²"}
 _NOISE = {"a2": "E|A|²", "a2_predicted": "predicted", "a2_ratio": "ratio", "sigma2": "σ²"}
 _DRIFT = {"staleness": "mean staleness", "drift": "mean drift", "drift_slope": "slope", "zeta2": "ζ²"}
 _PARTS = {"A, noise": ("a2", "#56B4E9", "o"), "B, bias": ("b2", "#D55E00", "s"), "C, delay": ("c2", "#000000", "^")}
 _ZERO = 1e-12  # below this share of the largest part a part is rounding
-_MIN_UPLOADS = 10  # of a bin of the drift
+_MIN_UPLOADS = 10  # of a bin
 
 
 class ErrorParts:
@@ -41,11 +40,8 @@ class ErrorParts:
 
     def __call__(self, page: Page) -> list[Part]:
         table = error_table(page.runs, page.points)
-        table = table.sort_values(
-            ["cell", "series"],
-            key=lambda names: names.map(style.series_order if names.name == "series" else [*page.cells.index].index),
-            ignore_index=True,
-        )
+        places = table["cell"].map([*page.cells.index].index), table["series"].map(page.series.index)
+        table = table.iloc[np.lexsort(places[::-1])].reset_index(drop=True)
         return [
             "## The three parts of the error",
             "Means over steps and seeds, in squared norms of gradients; differences of models are divided by −η_l.",
@@ -82,7 +78,7 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
 
 
 def _of_run(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
-    lines = lines.reindex(columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})])
+    lines = lines.reindex(columns=[*dict.fromkeys([*lines, *(f"mse/{name}" for name in _MEASURED.values())])])
     row = {column: lines[f"mse/{name}"].mean() for column, name in _MEASURED.items()}
     row["a2_predicted"] = predicted_noise(run, lines)
     for lag in LAGS:
@@ -165,8 +161,8 @@ def _skews(page: Page, table: pd.DataFrame) -> list[Part]:
         return []
     shown = ratios.assign(drift=ratios["drift"].map(_number), zeta2=ratios["zeta2"].map(_number))
     shown = shown.rename(columns={"series": "algorithm", "drift": "drift ratio", "zeta2": "ζ² ratio"})
-    words = shown.shape[1] - 2
-    return ["Strongest over weakest skew, at the least staleness of both:", Table("skews", shown, ratios, words)]
+    words = "Strongest over weakest skew, at the least staleness of both:"
+    return [words, Table("skews", shown, ratios, shown.shape[1] - 2)]
 
 
 def _table(page: Page, name: str, table: pd.DataFrame, columns: dict[str, str], whole: bool = False) -> Table:
