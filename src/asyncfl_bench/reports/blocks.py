@@ -424,12 +424,11 @@ class Search:
 class Beside:
     """Published numbers beside ours where the runs are the paper's experiment, alone elsewhere.
 
-    ``*``: the published number is beyond the 95 % prediction interval of one more run of ours.
-    test_samples  of the published accuracies, whose sampling error counts too
+    ``*``: the published number is beyond the 95 % prediction interval of one more run of ours; of an accuracy the
+    sampling error counts too, on as many test samples as the runs have, which are the paper's.
     """
 
     shown: tuple[Measure, ...]
-    test_samples: int = 0
 
     def __call__(self, page: Page) -> list[Part]:
         assert page.spec.published is not None
@@ -461,10 +460,10 @@ class Beside:
         if not real:
             return row, {label: printed}
         own = _by_seed(page, measure).get((cell, series), pd.Series(dtype=float))
-        sampled = self.test_samples > 0 and name in ("best", "final")
-        low, high = statistics.prediction_interval(
-            own, statistics.sampling_error(value, self.test_samples) if sampled else 0.0
-        )
+        samples = page.runs.get("summary.task.test_samples", pd.Series(dtype=float))[page.runs["cell"] == cell].dropna()
+        sampled = len(samples) > 0 and name in ("best", "final")
+        error = statistics.sampling_error(value, int(samples.iloc[0])) if sampled else 0.0
+        low, high = statistics.prediction_interval(own, error)
         beyond, difference = bool(value < low or value > high), float(own.mean()) - value
         row |= {name: own.mean(), f"{name}_difference": difference, f"{name}_beyond": beyond}
         texts = {label: with_spread(own, digits), f"{name}: published": printed}
