@@ -130,6 +130,41 @@ class Workload:
         return max(1, -(-held // self.batch_size)) if isinstance(self.batch_size, int) else 1
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a part may know of the rest of a run when it resolves its own `auto` and null (``resolve`` of its Config).
+
+    algorithm         the server rule's name, for messages
+    n_clients, concurrency
+    clock             ticks | time
+    dispatch          when free slots are filled (schedules.ScheduleConfig); `auto` until the schedule is resolved
+    rounds            the rule steps once per round
+    steps_on_ticks    the rule steps once per tick
+    accepts           kinds of upload the rule can use, its own kind first
+    upload            the kind that clients send; `auto` until the client is resolved
+    proximal          name and value of the rule's setting that is the clients' proximal weight; None: it is theirs
+    workload          what K means, and K where the rule does not say
+    lr                local step of the clients' first piece of work
+    budget_iterations server iterations at which the run ends; None: no such limit
+    iterations        the same, or as many as the budget of uploads is enough for at one arrival after another; or None
+    """
+
+    algorithm: str
+    n_clients: int
+    concurrency: int
+    clock: str
+    dispatch: str
+    rounds: bool
+    steps_on_ticks: bool
+    accepts: tuple[str, ...]
+    upload: str
+    proximal: tuple[str, float] | None
+    workload: Workload
+    lr: float
+    budget_iterations: int | None
+    iterations: int | None
+
+
 @dataclass(slots=True)
 class Counters:
     """What a run has used so far. Every line of metrics.jsonl carries these under the same names."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from asyncfl_bench import run
-from asyncfl_bench.algorithms.base import equip
+from asyncfl_bench.algorithms.base import BufferConfig, equip
 from asyncfl_bench.config import compose, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
@@ -24,7 +24,7 @@ def built(name, clock="delay=exponential"):
     """The rule under small settings, and the kind of upload it takes."""
     words = [f"algorithm={name}", f"n_clients={N}", clock, "heterogeneity=iid"]
     settings = compose(words)
-    if hasattr(settings.parts["algorithm"].config, "buffer_size"):
+    if isinstance(settings.parts["algorithm"].config, BufferConfig):
         settings = compose([*words, "algorithm.buffer_size=3"])
     rule = equip(settings.parts["algorithm"].build(), Storage(), Streams(settings.root.seed))
     return rule, settings.parts["client"].config.upload

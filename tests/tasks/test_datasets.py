@@ -360,7 +360,7 @@ def test_another_size_of_a_synthetic_client_changes_how_many_samples_it_has_and_
 
 @pytest.mark.parametrize("key, value", [("size_factor", 0), ("size_seed", -1), ("data_seed", 2**32)])
 def test_impossible_synthetic_sizes_are_refused_by_key(key, value):
-    with pytest.raises(ConfigError, match=rf"^{key}={value}: must be an integer"):
+    with pytest.raises(ConfigError, match=rf"^{key}={value}: must be a whole number"):
         SyntheticConfig(**{key: value})
 
 

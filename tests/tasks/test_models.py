@@ -87,7 +87,7 @@ def test_the_lstms_initial_weights_depend_on_the_seed_alone():
 
 @pytest.mark.parametrize("key", ["embedding", "hidden", "layers"])
 def test_an_lstm_without_width_is_refused_by_key(key):
-    with pytest.raises(ConfigError, match=f"^{key}=0: must be an integer >= 1"):
+    with pytest.raises(ConfigError, match=f"^{key}=0: must be a whole number >= 1"):
         LstmConfig(**{key: 0})
 
 

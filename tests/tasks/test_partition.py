@@ -152,7 +152,7 @@ def test_more_samples_asked_for_than_there_are_is_refused():
 
 @pytest.mark.parametrize("field, value", [("alpha", 0.0), ("alpha", float("nan")), ("alpha", float("inf"))])
 def test_alpha_must_be_positive_and_finite(field, value):
-    with pytest.raises(ConfigError, match=f"^{field}={value}: must be a finite number > 0"):
+    with pytest.raises(ConfigError, match=f"^{field}={value}: must be a number > 0"):
         DirichletConfig(**{field: value})
 
 

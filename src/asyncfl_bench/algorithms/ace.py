@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import check, check_choice
-from .base import STEP_ON, RunningSum, ServerRule, StepConfig
-from .caches import CacheConfig, make_cache
+from ..errors import check
+from ..ranges import one_of
+from .base import RunningSum, ServerRule, StepConfig, StepOn, resolved_step_on
+from .caches import CachingConfig, make_cache
 
 
 @dataclass
-class AceConfig(StepConfig):
-    """rule: `direct` keeps the cache on the server; `incremental` leaves it with the clients, same trajectory.
-    step_on: `arrival`, `tick`, or `auto` (tick under the tick clock, else arrival).
-    cache: precision and place of the cached gradients; with `incremental` the place of the clients' memories, which
-    stay in full precision: what a rounded memory lost, server and client would never agree on again."""
+class AceConfig(StepConfig, CachingConfig):
+    """
+    rule     `direct` keeps the cache on the server; `incremental` leaves it with the clients, same trajectory
+    step_on  `arrival`, `tick`, or `auto`: tick under the tick clock, else arrival
+    cache    precision and place of the cached gradients; with `incremental` the place of the clients' memories, which
+             stay in full precision: what a rounded memory lost, server and client would never agree on again
+    """
 
-    rule: str = "direct"
-    step_on: str = "auto"
-    cache: CacheConfig = field(default_factory=CacheConfig)
+    rule: Annotated[str, one_of("direct", "incremental")] = "direct"
+    step_on: StepOn = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("rule", self.rule, ("direct", "incremental"))
-        check_choice("step_on", self.step_on, STEP_ON)
         ok = self.rule == "direct" or self.cache.precision == "fp32"
         check(ok, "cache.precision", self.cache.precision, "fp32 with rule=incremental: the memories are the clients'")
+
+    def resolve(self, facts) -> None:
+        super().resolve(facts)
+        self.step_on = resolved_step_on(self.step_on, facts.clock)
+
+    @property
+    def steps_on_ticks(self) -> bool:
+        return self.step_on == "tick"
+
+    def linear_if(self) -> dict[str, tuple[object, object]]:
+        return super().linear_if() | {"rule": (self.rule, "direct")}  # uploads that are gradients, not their changes
 
 
 class Ace(ServerRule):

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import check, check_choice
-from .base import STEP_ON, RunningSum, ServerRule, StepConfig
-from .caches import CacheConfig, make_cache
+from ..ranges import at_least, one_of
+from .base import RunningSum, ServerRule, StepConfig, StepOn, resolved_step_on
+from .caches import CachingConfig, make_cache
 
 
 @dataclass
-class AcedConfig(StepConfig):
-    """tau_algo: a client counts as active while t - tstart <= tau_algo (iterations).
-    tstart: what tstart means, see Aced.  step_on: as in Ace.  cache: precision and place of the cached gradients."""
+class AcedConfig(StepConfig, CachingConfig):
+    """
+    tau_algo  a client counts as active while t - tstart <= tau_algo (iterations)
+    tstart    what tstart means, see Aced
+    step_on   as in Ace
+    cache     precision and place of the cached gradients
+    """
 
-    tau_algo: int = 10
-    tstart: str = "dispatch"
-    step_on: str = "auto"
-    cache: CacheConfig = field(default_factory=CacheConfig)
+    tau_algo: Annotated[int, at_least(0)] = 10
+    tstart: Annotated[str, one_of("dispatch", "gradient")] = "dispatch"
+    step_on: StepOn = "auto"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.tau_algo >= 0, "tau_algo", self.tau_algo, "a whole number >= 0")
-        check_choice("tstart", self.tstart, ("dispatch", "gradient"))
-        check_choice("step_on", self.step_on, STEP_ON)
+    def resolve(self, facts) -> None:
+        super().resolve(facts)
+        self.step_on = resolved_step_on(self.step_on, facts.clock)
+
+    @property
+    def steps_on_ticks(self) -> bool:
+        return self.step_on == "tick"
 
 
 class Aced(ServerRule):

@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import BenchError, check, check_choice
+from ..errors import BenchError, check
+from ..ranges import above, at_least, one_of
 from .base import RuleConfig, ServerRule
 
-MOST_K = 1_000_000  # nobody means more; a list of mini-batches is made of it
+MAX_K = 1_000_000  # nobody means more; a list of mini-batches is made of it
 
 
 @dataclass
 class AsyncFedEdConfig(RuleConfig):
-    """lam: lambda > 0.  lam_over_eps: lambda / epsilon > 0, the largest server step.
-    gamma_bar: the staleness K steers at, >= 0.  kappa: how fast it does, >= 0; 0 keeps K.
-    k_initial: every client's first K, >= 1; null: the configured one.  k_max: cap on K, >= 1, or null for none.
-    k_rule: `accumulate` keeps K as a real number and rounds it down when used; `literal` rounds each change down as
-    equation 8 prints it; `round` rounds each change to the nearest whole number."""
+    """
+    lam           lambda
+    lam_over_eps  lambda / epsilon, the largest server step
+    gamma_bar     the staleness K is steered towards
+    kappa         how fast it is; 0 keeps K
+    k_initial     every client's first K; null: the configured one
+    k_max         cap on K; null: none
+    k_rule        `accumulate` keeps K as a real number and rounds it down when used; `literal` rounds each change down
+                  as equation 8 prints it; `round` rounds each change to the nearest whole number
+    """
 
-    lam: float = 5.0
-    lam_over_eps: float = 1.0
-    gamma_bar: float = 3.0
-    kappa: float = 1.0
-    k_initial: int | None = None
-    k_max: int | None = None
-    k_rule: str = "accumulate"
+    lam: Annotated[float, above(0)] = 5.0
+    lam_over_eps: Annotated[float, above(0)] = 1.0
+    gamma_bar: Annotated[float, at_least(0)] = 3.0
+    kappa: Annotated[float, at_least(0)] = 1.0
+    k_initial: Annotated[int | None, at_least(1)] = None
+    k_max: Annotated[int | None, at_least(1)] = None
+    k_rule: Annotated[str, one_of("accumulate", "literal", "round")] = "accumulate"
 
-    def __post_init__(self) -> None:
-        check(self.lam > 0, "lam", self.lam, "a number > 0")
-        check(self.lam_over_eps > 0, "lam_over_eps", self.lam_over_eps, "a number > 0")
-        check(self.gamma_bar >= 0, "gamma_bar", self.gamma_bar, "a number >= 0")
-        check(self.kappa >= 0, "kappa", self.kappa, "a number >= 0")
-        for name in ("k_initial", "k_max"):
-            value = getattr(self, name)
-            check(value is None or value >= 1, name, value, "a whole number >= 1, or null")
-        check_choice("k_rule", self.k_rule, ("accumulate", "literal", "round"))
+    def resolve(self, facts) -> None:
+        super().resolve(facts)
+        first = self.k_initial = self.k_initial or facts.workload.k
+        ok = self.k_max is None or first <= self.k_max
+        check(ok, "k_max", self.k_max, f"at least the first K, which is {first}, or null for no cap")
 
 
 class AsyncFedEd(ServerRule):
@@ -61,6 +64,7 @@ class AsyncFedEd(ServerRule):
     config: AsyncFedEdConfig
     accepts = ("difference",)
     needs_base = True
+    sets_k = True
     averaged = ("rule/gamma", "rule/eta_g")
     arrival_facts = ("gamma", "eta_g", "k")
     state_names = ("k_n", "gamma", "eta_g", "k", "applied")
@@ -113,6 +117,6 @@ class AsyncFedEd(ServerRule):
             change = math.floor(change) if config.k_rule == "literal" else round(change)
         k = max(1.0, self.k_n[client] + change)
         self.k_n[client] = k if config.k_max is None else min(k, float(config.k_max))
-        if self.k_n[client] > MOST_K:
+        if self.k_n[client] > MAX_K:
             said = "algorithm.k_max or a smaller algorithm.kappa keeps it down"
-            raise BenchError(f"K of client {client} would be {self.k_n[client]:g}: more than {MOST_K}; {said}")
+            raise BenchError(f"K of client {client} would be {self.k_n[client]:g}: more than {MAX_K}; {said}")

@@ -6,50 +6,108 @@ Legend: n clients, d model parameters, t server iterations, tau staleness, eta s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
+from ..ranges import Checked, above, at_least, one_of
 from ..storage import Storage
 
 if TYPE_CHECKING:
     import torch
 
     from ..randomness import Stream, Streams
-    from ..types import ClientTable, Upload
+    from ..types import ClientTable, Facts, Upload
+    from .caches import CacheConfig
 
-STEP_ON = ("auto", "arrival", "tick")  # `auto` is resolved when the run is composed: tick under the tick clock
+StepOn = Annotated[str, one_of("auto", "arrival", "tick")]
 
 
 @dataclass
-class RuleConfig:
-    """Settings of a rule; the base of all."""
+class RuleConfig(Checked):
+    """Settings of a rule; the base of all, with an answer to everything the rest of the package asks."""
 
-    def __post_init__(self) -> None:
-        pass
+    def resolve(self, facts: Facts) -> None:
+        """Puts values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
 
-    def for_clients(self) -> dict[str, str]:
-        """Settings of the group `client` that are this rule's to decide: their names and its own."""
+    @property
+    def proximal(self) -> tuple[str, float] | None:
+        """(name, value) of the setting that is the clients' proximal weight; None: client.proximal is."""
+        return None
+
+    @property
+    def caching(self) -> CacheConfig | None:
+        """How the last vector of every client is kept; None: it is not, or nobody can choose how."""
+        return None
+
+    @property
+    def uploads_per_iteration(self) -> int:
+        """Uploads that one server iteration takes, when none is lost. Of rules that work in rounds it is not asked."""
+        return 1
+
+    @property
+    def steps_on_ticks(self) -> bool:
+        """The server steps once per tick (tick clock only) instead of at arrivals."""
+        return False
+
+    def linear_if(self) -> dict[str, tuple[object, object]]:
+        """Settings without which a ``ServerRule.linear`` rule is not: by name the value and the one it must have."""
         return {}
+
+    def for_dry_run(self) -> RuleConfig:
+        """The same settings for a model of one parameter whose cache is of no interest."""
+        return self
 
 
 @dataclass
 class StepConfig(RuleConfig):
     """Fields of a rule with a server step of its own.
 
-    eta          server step > 0; null means c * sqrt(n / T)
-    c            the factor in that formula, > 0
-    total_steps  T in that formula, server iterations >= 1; null: the budget's, or its uploads / uploads per iteration
+    eta          server step; null means c * sqrt(n / T)
+    c            the factor in that formula
+    total_steps  T in that formula, server iterations; null: the budget's, or its uploads / uploads per iteration
     """
 
-    eta: float | None = None
-    c: float = 1.0
-    total_steps: int | None = None
+    eta: Annotated[float | None, above(0, null="for c * sqrt(n / T)")] = None
+    c: Annotated[float, above(0)] = 1.0
+    total_steps: Annotated[int | None, at_least(1, null="for the budget's server iterations")] = None
 
-    def __post_init__(self) -> None:
-        check(self.eta is None or self.eta > 0, "eta", self.eta, "a number > 0, or null for c * sqrt(n / T)")
-        check(self.c > 0, "c", self.c, "a number > 0")
-        ok = self.total_steps is None or self.total_steps >= 1
-        check(ok, "total_steps", self.total_steps, "a whole number >= 1, or null for the budget's server iterations")
+    def resolve(self, facts: Facts) -> None:
+        super().resolve(facts)
+        total, self.total_steps = self.total_steps or facts.iterations, None  # runs of one eta are the same run
+        if self.eta is None:
+            if total is None:
+                raise ConfigError("eta", None, "c * sqrt(n / T) needs T, algorithm.total_steps; or set a number")
+            self.eta = self.c * (facts.n_clients / total) ** 0.5
+
+
+@dataclass
+class BufferConfig(StepConfig):
+    """Fields of a rule that steps once per full buffer.
+
+    buffer_size  M, uploads per server iteration
+    """
+
+    eta: float | None = 1.0
+    buffer_size: Annotated[int, at_least(1)] = 10
+
+    def resolve(self, facts: Facts) -> None:
+        super().resolve(facts)
+        fills = facts.dispatch != "after_update" or self.buffer_size <= facts.concurrency
+        allowed = f"at most {facts.concurrency}, the clients in flight, with schedule.dispatch=after_update"
+        check(fills, "buffer_size", self.buffer_size, f"{allowed}: it would never fill")
+
+    @property
+    def uploads_per_iteration(self) -> int:
+        return self.buffer_size
+
+
+def resolved_step_on(step_on: str, clock: str) -> str:
+    """`arrival` or `tick` for ``step_on``. ConfigError for ticks where there are none."""
+    if step_on == "auto":
+        return "tick" if clock == "ticks" else "arrival"
+    ok = step_on == "arrival" or clock == "ticks"
+    check(ok, "step_on", step_on, f"arrival or auto: there are no ticks under clock={clock}")
+    return step_on
 
 
 class ServerRule:
@@ -62,8 +120,9 @@ class ServerRule:
     needs_base       uploads come with the model their work started from (``Upload.base_d``)
     moves_each_tick  takes its step in ``tick`` (tick clock only) instead of in ``receive``
     moves_each_round takes its step in ``round``: nobody is handed work before all who were have reported
-    linear           each step adds a weighted sum of uploads, with weights that do not depend on what is in them:
-                     what diagnostics=mse can take apart
+    linear           each step adds a weighted sum of uploads, with weights that do not depend on what is in them, if
+                     its settings are those of ``RuleConfig.linear_if``: what diagnostics=mse can take apart
+    sets_k           decides the clients' K in ``work_for``, so that it may grow
     averaged         names in ``stats`` whose mean over server iterations says more than the last value
     arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns of their own
     state_names      attributes that make up its state: tensors, numbers, lists
@@ -80,6 +139,7 @@ class ServerRule:
     moves_each_tick = False
     moves_each_round = False
     linear = False
+    sets_k = False
     averaged: tuple[str, ...] = ()
     arrival_facts: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
@@ -91,7 +151,7 @@ class ServerRule:
         if isinstance(config, StepConfig) and config.eta is None:
             raise ConfigError("eta", None, "must be resolved to a number before the rule is built")
         self.config = config
-        self.moves_each_tick = getattr(config, "step_on", None) == "tick"
+        self.moves_each_tick = config.steps_on_ticks
 
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
         """Takes the (d,) global model, which it changes in place from now on, and makes its state."""
@@ -125,6 +185,10 @@ class ServerRule:
     def stats(self) -> dict[str, float]:
         """Cheap numbers about the last server iteration, by metric name."""
         return {}
+
+    def arrival_values(self) -> tuple[float, ...]:
+        """The ``arrival_facts`` of the last arrival."""
+        return tuple(getattr(self, name) for name in self.arrival_facts)
 
     def decisions(self) -> list[tuple]:
         """What the rule decided in the last server iteration: rows of numbers in the order of ``decision_columns``.

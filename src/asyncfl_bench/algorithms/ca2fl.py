@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ..errors import check
-from .base import RunningSum, ServerRule, StepConfig
-from .caches import CacheConfig, make_cache
+from .base import BufferConfig, RunningSum, ServerRule
+from .caches import CachingConfig, make_cache
 
 
 @dataclass
-class Ca2flConfig(StepConfig):
-    """buffer_size: M, uploads per server iteration.  cache: precision and place of the cached differences."""
-
-    eta: float | None = 1.0
-    buffer_size: int = 10
-    cache: CacheConfig = field(default_factory=CacheConfig)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.buffer_size >= 1, "buffer_size", self.buffer_size, "a whole number >= 1")
+class Ca2flConfig(BufferConfig, CachingConfig):
+    """
+    buffer_size  M, uploads per server iteration
+    cache        precision and place of the cached differences
+    """
 
 
 class Ca2fl(ServerRule):

@@ -11,11 +11,12 @@ Legend: n clients, d model parameters, L parameter tensors of the model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated
 
-from ..errors import check_choice
+from ..ranges import Checked, one_of
 from ..storage import PLACES, Rows, Storage
+from .base import RuleConfig
 
 if TYPE_CHECKING:
     import torch
@@ -26,19 +27,36 @@ SMALLEST_STEP = 2.0**-126  # float32 below it has too few digits to divide by
 
 
 @dataclass
-class CacheConfig:
+class CacheConfig(Checked):
     """How a rule keeps every client's last vector.
 
     precision  fp32 | bf16: rounded to the nearest | int8: a scale per parameter tensor, rounded without bias
     place      device | host: pinned memory of the machine | disk: a file mapped into memory, gone after the run
     """
 
-    precision: str = "fp32"
-    place: str = "device"
+    precision: Annotated[str, one_of(*PRECISIONS)] = "fp32"
+    place: Annotated[str, one_of(*PLACES)] = "device"
 
-    def __post_init__(self) -> None:
-        check_choice("precision", self.precision, PRECISIONS)
-        check_choice("place", self.place, PLACES)
+
+@dataclass
+class CachingConfig(RuleConfig):
+    """Fields of a rule that keeps every client's last vector.
+
+    cache  precision and place of what is kept
+    """
+
+    cache: CacheConfig = field(default_factory=CacheConfig)
+
+    @property
+    def caching(self) -> CacheConfig:
+        return self.cache
+
+    def linear_if(self) -> dict[str, tuple[object, object]]:
+        # an upload that was rounded is no gradient
+        return super().linear_if() | {"cache.precision": (self.cache.precision, "fp32")}
+
+    def for_dry_run(self) -> CachingConfig:
+        return replace(self, cache=CacheConfig())
 
 
 def make_cache(n: int, like_d: torch.Tensor, config: CacheConfig, storage: Storage) -> VectorCache:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import ConfigError, check, check_choice
+from ..errors import ConfigError
+from ..ranges import above, at_least, one_of
 from .base import ServerRule, StepConfig
 
 
 @dataclass
 class DelayAdaptiveAsgdConfig(StepConfig):
-    """variant: what happens beyond the threshold, see DelayAdaptiveAsgd.  tau_c: the threshold in iterations; null
-    means the concurrency.  smoothness: L of the `koloskova` variant; null means 1 / (4 L) = eta."""
+    """
+    variant     what happens beyond the threshold, see DelayAdaptiveAsgd
+    tau_c       the threshold in iterations; null means the concurrency
+    smoothness  L of the `koloskova` variant; null means 1 / (4 L) = eta
+    """
 
-    variant: str = "mishchenko"
-    tau_c: int | None = None
-    smoothness: float | None = None
+    variant: Annotated[str, one_of("mishchenko", "koloskova", "drop")] = "mishchenko"
+    tau_c: Annotated[int | None, at_least(1, null="for the concurrency")] = None
+    smoothness: Annotated[float | None, above(0)] = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("variant", self.variant, ("mishchenko", "koloskova", "drop"))
-        check(self.tau_c is None or self.tau_c >= 1, "tau_c", self.tau_c, "a whole number >= 1, or null")
-        ok = self.smoothness is None or self.smoothness > 0
-        check(ok, "smoothness", self.smoothness, "a number > 0, or null")
+    def resolve(self, facts) -> None:
+        super().resolve(facts)
+        self.tau_c = self.tau_c or facts.concurrency
 
 
 class DelayAdaptiveAsgd(ServerRule):

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import check, check_choice
+from ..ranges import at_least, one_of, within
 from .base import RuleConfig, ServerRule
 
 
 @dataclass
 class FedAsyncConfig(RuleConfig):
-    """alpha: weight of an arriving model, in (0, 1].  staleness_weight: s = `constant`, `hinge` or `polynomial`.
-    hinge_a, hinge_b: s = 1 up to the lag b, then 1 / (a (lag - b) + 1).  exponent: s = (lag + 1)^-exponent.
-    lag: `iterations` (staleness) or `time` (virtual time from dispatch to arrival).
-    rho: weight of the clients' proximal term."""
+    """
+    alpha             weight of an arriving model
+    staleness_weight  s, see FedAsync
+    hinge_a           a of the hinge: s = 1 / (a (lag - b) + 1) beyond the lag b
+    hinge_b           b of the hinge: s = 1 up to this lag
+    exponent          of the polynomial: s = (lag + 1)^-exponent
+    lag               `iterations` (staleness) or `time` (virtual time from dispatch to arrival)
+    rho               weight of the clients' proximal term
+    """
 
-    alpha: float = 0.6
-    staleness_weight: str = "constant"
-    hinge_a: float = 10.0
-    hinge_b: float = 4.0
-    exponent: float = 0.5
-    lag: str = "iterations"
-    rho: float = 0.0
+    alpha: Annotated[float, within("(0, 1]")] = 0.6
+    staleness_weight: Annotated[str, one_of("constant", "hinge", "polynomial")] = "constant"
+    hinge_a: Annotated[float, at_least(0)] = 10.0
+    hinge_b: Annotated[float, at_least(0)] = 4.0
+    exponent: Annotated[float, at_least(0)] = 0.5
+    lag: Annotated[str, one_of("iterations", "time")] = "iterations"
+    rho: Annotated[float, at_least(0)] = 0.0
 
-    def __post_init__(self) -> None:
-        check(0 < self.alpha <= 1, "alpha", self.alpha, "a number in (0, 1]")
-        check_choice("staleness_weight", self.staleness_weight, ("constant", "hinge", "polynomial"))
-        for name in ("hinge_a", "hinge_b", "exponent", "rho"):
-            check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
-        check_choice("lag", self.lag, ("iterations", "time"))
-
-    def for_clients(self) -> dict[str, str]:
-        return {"proximal": "rho"}
+    @property
+    def proximal(self) -> tuple[str, float]:
+        return "rho", self.rho
 
 
 class FedAsync(ServerRule):

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .base import ServerRule, StepConfig
-from .rounds import RoundMean, check_weights
+from .rounds import RoundMean, Weights
 
 
 @dataclass
 class FedAvgConfig(StepConfig):
-    """weights: `samples` (n_i / sum n over those that delivered) or `uniform`."""
+    """
+    weights  of the clients: `samples`, n_i / sum n over those that delivered, or `uniform`
+    """
 
     eta: float | None = 1.0
-    weights: str = "samples"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weights(self.weights)
+    weights: Weights = "samples"
 
 
 class FedAvg(ServerRule):

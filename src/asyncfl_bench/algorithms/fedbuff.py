@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import check, check_choice
-from .base import ServerRule, StepConfig
+from ..ranges import at_least, one_of, within
+from .base import BufferConfig, ServerRule
 
 
 @dataclass
-class FedBuffConfig(StepConfig):
-    """buffer_size: M.  staleness_weight, staleness_exponent: s(tau) = 1, or (1 + tau)^-a.
-    momentum: server momentum in [0, 1).  max_staleness: older uploads are dropped and not counted; null keeps all."""
+class FedBuffConfig(BufferConfig):
+    """
+    buffer_size         M, uploads per server iteration
+    staleness_weight    s(tau): `constant` 1, or `polynomial` (1 + tau)^-a
+    staleness_exponent  a
+    momentum            of the server
+    max_staleness       older uploads are dropped and not counted; null keeps all
+    """
 
-    eta: float | None = 1.0
-    buffer_size: int = 10
-    staleness_weight: str = "constant"
-    staleness_exponent: float = 0.5
-    momentum: float = 0.0
-    max_staleness: int | None = None
+    staleness_weight: Annotated[str, one_of("constant", "polynomial")] = "constant"
+    staleness_exponent: Annotated[float, at_least(0)] = 0.5
+    momentum: Annotated[float, within("[0, 1)")] = 0.0
+    max_staleness: Annotated[int | None, at_least(0)] = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.buffer_size >= 1, "buffer_size", self.buffer_size, "a whole number >= 1")
-        check_choice("staleness_weight", self.staleness_weight, ("constant", "polynomial"))
-        check(self.staleness_exponent >= 0, "staleness_exponent", self.staleness_exponent, "a number >= 0")
-        check(0 <= self.momentum < 1, "momentum", self.momentum, "a number in [0, 1)")
-        ok = self.max_staleness is None or self.max_staleness >= 0
-        check(ok, "max_staleness", self.max_staleness, "a whole number >= 0, or null")
+    def linear_if(self) -> dict[str, tuple[object, object]]:
+        return super().linear_if() | {"momentum": (self.momentum, 0)}
 
 
 class FedBuff(ServerRule):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import check
+from ..ranges import above
 from .base import RuleConfig, ServerRule
 from .rounds import RoundMean
 
 
 @dataclass
 class FedDynConfig(RuleConfig):
-    """alpha: weight of the dynamic regulariser, > 0."""
+    """
+    alpha  weight a of the dynamic regulariser
+    """
 
-    alpha: float = 0.01
+    alpha: Annotated[float, above(0)] = 0.01
 
-    def __post_init__(self) -> None:
-        check(self.alpha > 0, "alpha", self.alpha, "a number > 0")
-
-    def for_clients(self) -> dict[str, str]:
-        return {"proximal": "alpha"}
+    @property
+    def proximal(self) -> tuple[str, float]:
+        return "alpha", self.alpha
 
 
 class FedDyn(ServerRule):

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import check, check_choice
+from ..ranges import above, one_of, within
 from .base import ServerRule, StepConfig
-from .rounds import RoundMean, check_weights
-
-OPTIMIZERS = ("adam", "yogi", "adagrad")
+from .rounds import RoundMean, Weights
 
 
 @dataclass
 class FedOptConfig(StepConfig):
-    """optimizer: `adam`, `yogi` or `adagrad`.  beta1, beta2: in [0, 1); beta2 is not used by adagrad.
-    tau: adaptivity > 0, also the root of the second moment's first value.  weights: `uniform` or `samples`."""
+    """
+    optimizer  of the server
+    beta1      b1, of the first moment
+    beta2      b2, of the second moment; not used by adagrad
+    tau        adaptivity, also the root of the second moment's first value
+    weights    of the clients, as in FedAvg
+    """
 
     eta: float | None = 0.1
-    optimizer: str = "adam"
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
-    weights: str = "uniform"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        for name in ("beta1", "beta2"):
-            check(0 <= getattr(self, name) < 1, name, getattr(self, name), "a number in [0, 1)")
-        check(self.tau > 0, "tau", self.tau, "a number > 0")
-        check_weights(self.weights)
+    optimizer: Annotated[str, one_of("adam", "yogi", "adagrad")] = "adam"
+    beta1: Annotated[float, within("[0, 1)")] = 0.9
+    beta2: Annotated[float, within("[0, 1)")] = 0.99
+    tau: Annotated[float, above(0)] = 1e-3
+    weights: Weights = "uniform"
 
 
 class FedOpt(ServerRule):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import check
+from ..ranges import at_least
 from .fedavg import FedAvg, FedAvgConfig
 
 
 @dataclass
 class FedProxConfig(FedAvgConfig):
-    """mu: weight of the proximal term, >= 0."""
+    """
+    mu       weight of the proximal term
+    weights  of the clients, as in FedAvg
+    """
 
-    mu: float = 0.01
+    mu: Annotated[float, at_least(0)] = 0.01
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.mu >= 0, "mu", self.mu, "a number >= 0")
-
-    def for_clients(self) -> dict[str, str]:
-        return {"proximal": "mu"}
+    @property
+    def proximal(self) -> tuple[str, float]:
+        return "mu", self.mu
 
 
 class FedProx(FedAvg):

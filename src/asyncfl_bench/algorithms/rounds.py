@@ -5,21 +5,16 @@ Legend: d model parameters, S the clients that delivered in a round, n_i samples
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from ..errors import check_choice
+from ..ranges import one_of
 
 if TYPE_CHECKING:
     import torch
 
     from ..types import Upload
 
-WEIGHTS = ("samples", "uniform")
-
-
-def check_weights(weights: str) -> None:
-    """Raises ConfigError unless ``weights`` is `samples` or `uniform`."""
-    check_choice("weights", weights, WEIGHTS)
+Weights = Annotated[str, one_of("samples", "uniform")]
 
 
 class RoundMean:

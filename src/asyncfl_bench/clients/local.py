@@ -7,59 +7,66 @@ run the same code.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from ..errors import check, check_choice
-from ..types import Workload
-
-UPLOADS = ("auto", "gradient", "difference")
+from ..errors import check
+from ..ranges import Checked, above, at_least, one_of, within
+from ..types import Facts, Workload
 
 
 @dataclass
-class LocalConfig:
+class LocalConfig(Checked):
     """Fields of a client's work.
 
     batch_size     samples per mini-batch (a client with fewer uses all it has), or `all`: its full local data
-    local_steps    K, local steps per piece of work, >= 1
-    local_epochs   K passes over the client's data per piece of work instead, >= 1; null counts local_steps
-    optimizer      sgd | adamw, with a fresh state for each piece of work
-    lr             local step eta_l > 0; a gradient upload does not use it
-    lr_decay       eta_l of a client's c-th piece of work is lr * lr_decay^c, c from 0, in (0, 1]
-    momentum       of sgd, in [0, 1)
-    weight_decay   of the optimizer, >= 0
-    proximal       mu >= 0: each gradient gains mu * (local - received model)
+    local_steps    K, local steps per piece of work
+    local_epochs   K passes over the client's data per piece of work instead; null counts local_steps
+    optimizer      with a fresh state for each piece of work
+    lr             local step eta_l; a gradient upload does not use it
+    lr_decay       eta_l of a client's c-th piece of work is lr * lr_decay^c, c from 0
+    momentum       of sgd
+    weight_decay   of the optimizer
+    proximal       mu: each gradient gains mu * (local - received model)
     upload         `gradient` (one local step), `difference` (local minus received model), `auto`: what the rule asks
     augment        random crop with 4 pixels of padding, and horizontal flip (image data)
     """
 
     batch_size: Any = 10
-    local_steps: int = 1
-    local_epochs: int | None = None
-    optimizer: str = "sgd"
-    lr: float = 0.1
-    lr_decay: float = 1.0
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    proximal: float = 0.0
-    upload: str = "auto"
+    local_steps: Annotated[int, at_least(1)] = 1
+    local_epochs: Annotated[int | None, at_least(1, null="to count local_steps")] = None
+    optimizer: Annotated[str, one_of("sgd", "adamw")] = "sgd"
+    lr: Annotated[float, above(0)] = 0.1
+    lr_decay: Annotated[float, within("(0, 1]")] = 1.0
+    momentum: Annotated[float, within("[0, 1)")] = 0.0
+    weight_decay: Annotated[float, at_least(0)] = 0.0
+    proximal: Annotated[float, at_least(0)] = 0.0
+    upload: Annotated[str, one_of("auto", "gradient", "difference")] = "auto"
     augment: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         whole = isinstance(self.batch_size, int) and not isinstance(self.batch_size, bool) and self.batch_size >= 1
         check(whole or self.batch_size == "all", "batch_size", self.batch_size, "a whole number >= 1, or all")
-        check(self.local_steps >= 1, "local_steps", self.local_steps, "a whole number >= 1")
-        ok = self.local_epochs is None or self.local_epochs >= 1
-        check(ok, "local_epochs", self.local_epochs, "a whole number >= 1, or null to count local_steps")
         ok = self.local_epochs is None or self.local_steps == 1
         check(ok, "local_steps", self.local_steps, f"1 with local_epochs={self.local_epochs}, which counts instead")
-        check_choice("optimizer", self.optimizer, ("sgd", "adamw"))
-        check(self.lr > 0, "lr", self.lr, "a number > 0")
-        check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "a number in (0, 1]")
         check(self.lr_decay == 1 or self.optimizer == "sgd", "lr_decay", self.lr_decay, "1 with optimizer=adamw")
-        check(0 <= self.momentum < 1, "momentum", self.momentum, "a number in [0, 1)")
-        check(self.weight_decay >= 0, "weight_decay", self.weight_decay, "a number >= 0")
-        check(self.proximal >= 0, "proximal", self.proximal, "a number >= 0")
-        check_choice("upload", self.upload, UPLOADS)
+
+    def resolve(self, facts: Facts) -> None:
+        """Takes what the rule decides: the proximal weight and the kind of upload. ConfigError if set otherwise."""
+        if facts.proximal is not None:
+            name, value = facts.proximal
+            decided = f"set algorithm.{name}, which decides it ({value:g})"
+            ok = self.proximal in (LocalConfig.proximal, value)
+            check(ok, "proximal", self.proximal, f"left alone under algorithm={facts.algorithm}: {decided}")
+            self.proximal = value
+        if self.upload == "auto":
+            self.upload = facts.accepts[0]
+        kinds = ", ".join(facts.accepts)
+        check(self.upload in facts.accepts, "upload", self.upload, f"one of {kinds} for {facts.algorithm}")
+        if self.upload == "gradient":
+            why = f"for uploads that are gradients ({facts.algorithm}); client.upload=difference allows more"
+            check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
+            check(self.local_steps == 1, "local_steps", self.local_steps, f"1 {why}")
 
     @property
     def workload(self) -> Workload:

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, check, did_you_mean
+from ..ranges import allowed
 from .settings import (
     DATA_VARIABLE,
     NOT_IDENTITY,
@@ -79,7 +80,7 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
     _check_paths(settings)
     resolve(settings)
     for name, part in settings.parts.items():
-        if name not in NOT_IDENTITY and (path := getattr(part.config, "path", None)):
+        if name not in NOT_IDENTITY and (path := dataclasses.asdict(part.config).get("path")):
             settings.digests[name] = _digest(f"{name}.path", path)
     settings.tree = _resolved_tree(settings, sections)
     return settings
@@ -159,7 +160,7 @@ def _checked(schema: type, values: dict, prefix: str):
     except OmegaConfBaseException as error:
         key = str(error.full_key or error.key)
         kind = str(known[key.split("[")[0]].type) if key.split("[")[0] in known else "value of the right type"
-        raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {_kind(kind)}") from None
+        raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {allowed(schema, key) or _kind(kind)}") from None
     for key, value in converted.items():
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")

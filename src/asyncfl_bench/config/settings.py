@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
-from ..errors import check, check_choice
+from ..errors import check
+from ..ranges import Checked, above, at_least, one_of, within
 
 DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
 # Raised whenever the same settings begin to give other numbers: a run finished under another version is run again.
@@ -57,54 +58,49 @@ _NEVER = object()  # equals no value
 
 
 @dataclass
-class EvaluationConfig:
-    """every: server iterations between evaluations (>= 1); every_time: units of virtual time instead; every_uploads:
-    uploads instead, at the first server iteration that completes so many.
-    validation_share: of the training samples, held back before they are split over the clients, in [0, 1)."""
+class EvaluationConfig(Checked):
+    """
+    every             server iterations between evaluations
+    every_time        units of virtual time between them instead
+    every_uploads     uploads between them instead: at the first server iteration that completes so many
+    validation_share  of the training samples, set aside before they are split over the clients
+    """
 
-    every: int = 10
-    every_time: float | None = None
-    every_uploads: int | None = None
-    validation_share: float = 0.0
+    every: Annotated[int, at_least(1)] = 10
+    every_time: Annotated[float | None, above(0, null="to count server iterations")] = None
+    every_uploads: Annotated[int | None, at_least(1, null="to count server iterations")] = None
+    validation_share: Annotated[float, within("[0, 1)")] = 0.0
 
     def __post_init__(self) -> None:
-        check(self.every >= 1, "every", self.every, "a whole number >= 1")
-        ok = self.every_time is None or self.every_time > 0
-        check(ok, "every_time", self.every_time, "a number > 0, or null to count server iterations")
-        ok = self.every_uploads is None or self.every_uploads >= 1
-        check(ok, "every_uploads", self.every_uploads, "a whole number >= 1, or null to count server iterations")
+        super().__post_init__()
         both = self.every_time is not None and self.every_uploads is not None
         check(not both, "every_uploads", self.every_uploads, "null when evaluation.every_time is set: choose one")
-        check(0 <= self.validation_share < 1, "validation_share", self.validation_share, "a number in [0, 1)")
 
 
 @dataclass
-class CheckpointConfig:
-    """every: server iterations between checkpoints; every_minutes: wall-clock minutes; null: none.
-    at_end_mib: a finished run leaves a checkpoint (to go on with a larger budget) if its state is at most this big."""
+class CheckpointConfig(Checked):
+    """
+    every          server iterations between checkpoints; null: none
+    every_minutes  wall-clock minutes between them; null: none
+    at_end_mib     a finished run leaves a checkpoint, to resume with a larger budget, if its state is at most this big
+    """
 
-    every: int | None = None
-    every_minutes: float | None = 10.0
-    at_end_mib: float = 64.0
-
-    def __post_init__(self) -> None:
-        check(self.every is None or self.every >= 1, "every", self.every, "a whole number >= 1, or null")
-        ok = self.every_minutes is None or self.every_minutes > 0
-        check(ok, "every_minutes", self.every_minutes, "a number > 0, or null")
-        check(self.at_end_mib >= 0, "at_end_mib", self.at_end_mib, "a number >= 0")
+    every: Annotated[int | None, at_least(1)] = None
+    every_minutes: Annotated[float | None, above(0)] = 10.0
+    at_end_mib: Annotated[float, at_least(0)] = 64.0
 
 
 @dataclass
-class RootConfig:
+class RootConfig(Checked):
     """The settings that belong to no group; conf/config.yaml says what each means."""
 
-    seed: int = 0
-    n_clients: int = 100
-    concurrency: int | None = None
-    clock: str = "auto"
+    seed: Annotated[int, at_least(0)] = 0
+    n_clients: Annotated[int, at_least(1)] = 100
+    concurrency: Annotated[int | None, at_least(1, null="for all clients")] = None
+    clock: Annotated[str, one_of("auto", "time", "ticks")] = "auto"
     device: str = "auto"
-    threads: int | None = None
-    executor: str = "auto"
+    threads: Annotated[int | None, at_least(1)] = None
+    executor: Annotated[str, one_of("auto", "sequential", "threads", "batched")] = "auto"
     trace: bool = False
     progress: bool = True
     rerun: bool = False
@@ -114,15 +110,9 @@ class RootConfig:
     archive_dir: str = "results"
 
     def __post_init__(self) -> None:
-        check(self.seed >= 0, "seed", self.seed, "a whole number >= 0")
-        check(self.n_clients >= 1, "n_clients", self.n_clients, "a whole number >= 1")
-        ok = self.concurrency is None or self.concurrency >= 1
-        check(ok, "concurrency", self.concurrency, "a whole number >= 1, or null for all clients")
-        check_choice("clock", self.clock, ("auto", "time", "ticks"))
-        check(self.threads is None or self.threads >= 1, "threads", self.threads, "a whole number >= 1, or null")
+        super().__post_init__()
         ok = self.device in ("auto", "cpu") or self.device.split(":")[0] == "cuda"
         check(ok, "device", self.device, "auto, cpu, cuda or cuda:N")
-        check_choice("executor", self.executor, ("auto", "sequential", "threads", "batched"))
 
 
 @dataclass

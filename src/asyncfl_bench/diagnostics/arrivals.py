@@ -23,7 +23,6 @@ class Arrivals(Observer):
         # (client, staleness) of the first upload in the last answer of ``metrics`` whose training loss was not finite
         self.first_unfinite: tuple[int, int] | None = None
         self._trace, self._rule = trace, rule
-        self._facts = rule.arrival_facts if rule is not None else ()
         self._uploads = 0
         self._clear()
 
@@ -56,7 +55,7 @@ class Arrivals(Observer):
                     upload.local_steps,
                     changed,
                     upload.delay,
-                    *(getattr(self._rule, name) for name in self._facts),
+                    *(self._rule.arrival_values() if self._rule is not None else ()),
                 )
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..ranges import Checked
 from ..simulation.observer import Observer
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class DiagnosticsConfig:
+class DiagnosticsConfig(Checked):
     """No settings."""
 
 

@@ -7,11 +7,12 @@ gradient g_i was computed (0 before its first), G_i the gradient of F_i over all
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from ..errors import BenchError, ConfigError, check
+from ..ranges import at_least
 from ..types import Upload, Work
 from .base import Diagnostics, DiagnosticsConfig
 from .correlation import LAGS, NoiseMemory
@@ -33,12 +34,11 @@ ARRIVAL_TYPES = {
 
 @dataclass
 class MseConfig(DiagnosticsConfig):
-    """every: server iterations between measured steps."""
+    """
+    every  server iterations between measured steps
+    """
 
-    every: int = 10
-
-    def __post_init__(self) -> None:
-        check(self.every >= 1, "every", self.every, "a whole number >= 1")
+    every: Annotated[int, at_least(1)] = 10
 
 
 class Mse(Diagnostics):
@@ -64,19 +64,12 @@ class Mse(Diagnostics):
 
     @classmethod
     def check_run(cls, settings) -> None:
-        rule, client = settings.parts["algorithm"].build(), settings.parts["client"].config
-        key, wanted = (
-            "algorithm.momentum",
-            "0 with diagnostics=mse: a step is to be a weighted sum of gradients",
-        )
-        check(not getattr(rule.config, "momentum", 0), key, getattr(rule.config, "momentum", 0), wanted)
-        precision = getattr(getattr(rule.config, "cache", None), "precision", "fp32")
-        wanted = "fp32 with diagnostics=mse: what is rounded would count as bias"
-        check(precision == "fp32", "algorithm.cache.precision", precision, wanted)
+        algorithm, client = settings.parts["algorithm"], settings.parts["client"].config
         wanted = f"none: a step of algorithm={settings.choices.get('algorithm')} is no weighted sum of its uploads"
-        check(rule.linear, "diagnostics", "mse", wanted)
-        key, wanted = "algorithm.rule", "direct with diagnostics=mse, which needs gradients and not their changes"
-        check(rule.clients_keep is None, key, getattr(rule.config, "rule", None), wanted)
+        check(algorithm.target.linear, "diagnostics", "mse", wanted)
+        for name, (value, needed) in algorithm.config.linear_if().items():
+            wanted = f"{needed} with diagnostics=mse: a step is to be a weighted sum of gradients"
+            check(value == needed, f"algorithm.{name}", value, wanted)
         if client.upload == "difference":
             wanted = "1 with diagnostics=mse: several local steps are no gradient at one model"
             check(client.local_steps == 1, "client.local_steps", client.local_steps, wanted)
@@ -87,13 +80,12 @@ class Mse(Diagnostics):
             wanted = "sgd with diagnostics=mse: an AdamW step is not on the scale of a gradient"
             check(client.optimizer == "sgd", "client.optimizer", client.optimizer, wanted)
         check(not client.augment, "client.augment", client.augment, f"false {_UNBIASED}")
-        norm = getattr(settings.parts["model"].config, "norm", None)
-        check(norm != "batch", "model.norm", norm, f"group {_UNBIASED}")
+        check(not settings.parts["model"].config.batch_norm, "model.norm", "batch", f"group {_UNBIASED}")
 
     def vectors(self, rule, n: int, concurrency: int) -> int:
         anchors = LAGS[-1] // self.config.every + 1
         versions = n + min(n, concurrency)
-        cached = n if getattr(rule.config, "cache", None) is not None else 0
+        cached = n if rule.config.caching is not None else 0
         return (
             rule.vectors(n) + cached + n + versions + anchors + 16
         )  # the last: work space, much of it in double precision

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -154,7 +153,7 @@ def _computer(
         device=device,
         cores=cores,
         augment=client.augment,
-        statistics_rate=getattr(parts["model"].config, "statistics_rate", 1.0),
+        statistics_rate=parts["model"].config.statistics_rate,
     )
 
 
@@ -170,12 +169,12 @@ def _vectors(
     algorithm, client, flat = settings.parts["algorithm"].config, settings.parts["client"].config, task.flat
     concurrency, n = settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
-    cache: CacheConfig | None = getattr(algorithm, "cache", None)
+    cache: CacheConfig | None = algorithm.caching
     versions, uploads = concurrency, 3 * computer.together
     if memory.worth_a_dry_run(concurrency, flat.d):
         versions, uploads = most_in_use(*dry_run(settings, task, computer, streams), n, concurrency)
     measuring = diagnostics.vectors(rule, n, concurrency)
-    one_step = client.one_step and not hasattr(algorithm, "k_initial")  # else K may grow
+    one_step = client.one_step and not rule.sets_k  # else K may grow
     return memory.Vectors(
         d=flat.d,
         tensors=len(flat.lengths),
@@ -194,9 +193,7 @@ def dry_run(
 ) -> tuple[Simulation, WorkQueue]:
     """The simulation of the run with a model of one parameter and no cache of any size, and its executor."""
     algorithm = settings.parts["algorithm"]
-    if (cache := getattr(algorithm.config, "cache", None)) is not None:
-        algorithm = dataclasses.replace(algorithm, config=dataclasses.replace(algorithm.config, cache=type(cache)()))
-    rule = equip(algorithm.build(), Storage(rounding=streams.cache), streams)
+    rule = equip(algorithm.target(algorithm.config.for_dry_run()), Storage(rounding=streams.cache), streams)
     queue = WorkQueue(NullComputer(computer), keeps_base=rule.needs_base)
     return _simulation(settings, rule, torch.zeros(1), task, queue, streams), queue
 

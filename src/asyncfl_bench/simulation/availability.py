@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from ..errors import check
+from ..errors import ConfigError
 from ..randomness import Streams
-from ..types import Work
+from ..ranges import Checked, at_least, within
+from ..types import Facts, Work
+from .fleet import FleetFile
 
 
 @dataclass
-class AlwaysConfig:
-    pass
+class AlwaysConfig(Checked):
+    """No settings; the base of all."""
+
+    def resolve(self, facts: Facts) -> None:
+        """Puts values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
 
 
 class Always:
     """Every client takes part from the first to the last iteration."""
 
     Config = AlwaysConfig
+    file: FleetFile | None = None  # where the times online are from, if they were measured
 
     def __init__(self, config: AlwaysConfig):
         self.config = config
@@ -42,13 +49,23 @@ class Always:
 
 @dataclass
 class DropoutConfig(AlwaysConfig):
-    share: float = 0.3
-    at_iteration: int | None = None
+    """
+    share         of the clients that stop for good
+    at_iteration  server iterations after which they do; null: half the budget
+    """
 
-    def __post_init__(self) -> None:
-        check(0 <= self.share <= 1, "share", self.share, "a share between 0 and 1")
-        ok = self.at_iteration is None or self.at_iteration >= 1
-        check(ok, "at_iteration", self.at_iteration, "a whole number >= 1, or null for half the budget")
+    share: Annotated[float, within("[0, 1]")] = 0.3
+    at_iteration: Annotated[int | None, at_least(1, null="for half the budget")] = None
+
+    def resolve(self, facts: Facts) -> None:
+        if self.at_iteration is not None:
+            return
+        # a tick takes as many uploads as happen to arrive
+        total = facts.budget_iterations if facts.steps_on_ticks else facts.iterations
+        if total is None:
+            why = "half the budget is known in server iterations only, or in uploads per arrival; set a number"
+            raise ConfigError("at_iteration", None, why)
+        self.at_iteration = max(1, total // 2)
 
 
 class Dropout(Always):
@@ -73,14 +90,13 @@ class Dropout(Always):
 
 @dataclass
 class SuspensionConfig(AlwaysConfig):
-    """probability: P that a piece of work is lost, in [0, 1).  hang: the longest, in durations of that work."""
+    """
+    probability  P that a piece of work is lost
+    hang         the longest, in durations of that work
+    """
 
-    probability: float = 0.1
-    hang: float = 3.0
-
-    def __post_init__(self) -> None:
-        check(0 <= self.probability < 1, "probability", self.probability, "a number in [0, 1)")
-        check(self.hang >= 0, "hang", self.hang, "a number >= 0")
+    probability: Annotated[float, within("[0, 1)")] = 0.1
+    hang: Annotated[float, at_least(0)] = 3.0
 
 
 class Suspension(Always):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
-from ..errors import check, check_choice
+from ..errors import check
 from ..randomness import Streams
+from ..ranges import above, one_of
 from ..types import Work
 from .availability import Always, AlwaysConfig
 from .fleet import FleetFile, check_file
 from .sessions import Sessions
 
-INTERRUPTED = ("lost", "paused")
 TOUCHING = 1e-9  # share of a moment by which the end of a session may miss the beginning of the next
 
 
@@ -23,18 +24,17 @@ class AvailabilityTraceConfig(AlwaysConfig):
     path         the file; required
     interrupted  what becomes of work whose client goes offline: `lost`, or `paused` until it is back
     repeat       the trace begins again after its end; otherwise who has no session left is gone for good
-    period       length of the trace in units of the delay, > 0; null: until the last session in it ends
+    period       length of the trace in units of the delay; null: until the last session in it ends
     """
 
     path: str | None = None
-    interrupted: str = "lost"
+    interrupted: Annotated[str, one_of("lost", "paused")] = "lost"
     repeat: bool = True
-    period: float | None = None
+    period: Annotated[float | None, above(0)] = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_file(self.path, "client, online, offline or client, start, duration")
-        check_choice("interrupted", self.interrupted, INTERRUPTED)
-        check(self.period is None or self.period > 0, "period", self.period, "a number > 0, or null")
         ok = self.repeat or self.period is None
         check(ok, "period", self.period, "null with repeat=false: the trace ends with its last session")
 
@@ -50,12 +50,14 @@ class AvailabilityTrace(Always):
 
     Config = AvailabilityTraceConfig
     config: AvailabilityTraceConfig
+    file: FleetFile
 
     def start(self, n: int, streams: Streams) -> None:
         """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""
         assert self.config.path is not None
         self.n = n
-        self.file = file = FleetFile(self.config.path, (("online", "offline"), ("start", "duration")))
+        self.file = FleetFile(self.config.path, (("online", "offline"), ("start", "duration")))
+        file = self.file
         rows_n = file.rows_of(n)
         columns = file.columns
         if "online" in columns:

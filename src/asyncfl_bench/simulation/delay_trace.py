@@ -5,15 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
-from ..errors import ConfigError, check, check_choice
+from ..errors import ConfigError, check
 from ..randomness import Streams
+from ..ranges import above, one_of
 from ..types import Work
 from .delays import Delay, DelayConfig
 from .fleet import FleetFile, check_file
-
-PER = ("work", "step", "sample")
-AT_END = ("repeat", "last")
 
 
 @dataclass
@@ -22,20 +21,17 @@ class DelayTraceConfig(DelayConfig):
     path    the file; required
     per     what a duration is for: a piece of work, one of its local steps, or one sample it goes through
     at_end  without the column `start`: `repeat` begins again with the client's first duration, `last` keeps the last
-    period  with the column `start`: units after which the trace begins again, > 0; null: the last duration stays
+    period  with the column `start`: units after which the trace begins again; null: the last duration stays
     """
 
     path: str | None = None
-    per: str = "work"
-    at_end: str = "repeat"
-    period: float | None = None
+    per: Annotated[str, one_of("work", "step", "sample")] = "work"
+    at_end: Annotated[str, one_of("repeat", "last")] = "repeat"
+    period: Annotated[float | None, above(0)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_file(self.path, "client, duration and, if you have it, start")
-        check_choice("per", self.per, PER)
-        check_choice("at_end", self.at_end, AT_END)
-        check(self.period is None or self.period > 0, "period", self.period, "a number > 0, or null")
 
 
 class DelayTrace(Delay):
@@ -48,6 +44,7 @@ class DelayTrace(Delay):
 
     Config = DelayTraceConfig
     config: DelayTraceConfig
+    file: FleetFile
 
     def start(self, n: int, streams: Streams, model_bytes: int = 0) -> None:
         """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""

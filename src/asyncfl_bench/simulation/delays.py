@@ -8,24 +8,25 @@ stream `delay` under the client's own count, so every algorithm meets the same d
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
-from ..errors import check, check_choice
+from ..errors import check
 from ..randomness import Streams
-from ..types import Work
-
-UNITS = ("seconds", "ticks")
+from ..ranges import Checked, above, at_least, one_of, within
+from ..types import Facts, Work
+from .fleet import FleetFile
 
 
 @dataclass
-class DelayConfig:
+class DelayConfig(Checked):
     """unit: what one unit of delay means. Under `clock=auto` it also chooses the clock."""
 
-    unit: str = "seconds"
+    unit: Annotated[str, one_of("seconds", "ticks")] = "seconds"
 
-    def __post_init__(self) -> None:
-        check_choice("unit", self.unit, UNITS)
+    def resolve(self, facts: Facts) -> None:
+        """Puts values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
 
     @property
     def takes_time(self) -> bool:
@@ -37,6 +38,7 @@ class Delay:
     """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key."""
 
     Config = DelayConfig
+    file: FleetFile | None = None  # where the durations are from, if they were measured
 
     def __init__(self, config: DelayConfig):
         self.config = config
@@ -73,11 +75,7 @@ class NoDelay(Delay):
 
 @dataclass
 class ConstantConfig(DelayConfig):
-    mean: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.mean >= 0, "mean", self.mean, "a number >= 0")
+    mean: Annotated[float, at_least(0)] = 1.0
 
     @property
     def takes_time(self) -> bool:
@@ -96,12 +94,11 @@ class Constant(Delay):
 
 @dataclass
 class UniformConfig(DelayConfig):
-    low: float = 0.5
+    low: Annotated[float, at_least(0)] = 0.5
     high: float = 1.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.low >= 0, "low", self.low, "a number >= 0")
         check(self.high >= self.low, "high", self.high, f"a number >= low (low={self.low})")
 
     @property
@@ -121,16 +118,10 @@ class Uniform(Delay):
 
 @dataclass
 class ExponentialConfig(DelayConfig):
-    beta: float = 5.0
-    compute: float = 0.0
-    clients: str = "equal"
+    beta: Annotated[float, at_least(0)] = 5.0
+    compute: Annotated[float, at_least(0)] = 0.0
+    clients: Annotated[str, one_of("equal", "exponential")] = "equal"
     redraw: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.beta >= 0, "beta", self.beta, "a number >= 0")
-        check(self.compute >= 0, "compute", self.compute, "a number >= 0")
-        check_choice("clients", self.clients, ("equal", "exponential"))
 
     @property
     def takes_time(self) -> bool:
@@ -163,16 +154,10 @@ class Exponential(Delay):
 
 @dataclass
 class MixedExponentialConfig(DelayConfig):
-    slow_share: float = 0.2
-    slow_mean: float = 5.0
-    fast_mean: float = 0.5
-    compute: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(0 <= self.slow_share <= 1, "slow_share", self.slow_share, "a share between 0 and 1")
-        for name in ("slow_mean", "fast_mean", "compute"):
-            check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
+    slow_share: Annotated[float, within("[0, 1]")] = 0.2
+    slow_mean: Annotated[float, at_least(0)] = 5.0
+    fast_mean: Annotated[float, at_least(0)] = 0.5
+    compute: Annotated[float, at_least(0)] = 0.0
 
     @property
     def takes_time(self) -> bool:
@@ -202,15 +187,9 @@ class MixedExponential(Delay):
 
 @dataclass
 class LogNormalConfig(DelayConfig):
-    median: float = 1.0
-    sigma: float = 0.5
-    clients_sigma: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.median > 0, "median", self.median, "a number > 0")
-        for name in ("sigma", "clients_sigma"):
-            check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
+    median: Annotated[float, above(0)] = 1.0
+    sigma: Annotated[float, at_least(0)] = 0.5
+    clients_sigma: Annotated[float, at_least(0)] = 0.5
 
 
 class LogNormal(Delay):
@@ -263,27 +242,28 @@ class Classes(Delay):
 @dataclass
 class WorkAndLinkConfig(DelayConfig):
     """
-    seconds_per_sample  of training, once through the network and back, >= 0
-    bandwidth           bytes per second for one model there and back, > 0; null: transmission takes no time
-    link_spread         standard deviation of the random factor of a transmission, >= 0
-    clients_sigma       spread of the clients' computing speeds: a factor exp(clients_sigma * N(0, 1)) each, >= 0
+    seconds_per_sample  of training, once through the network and back
+    bandwidth           bytes per second for one model there and back; null: transmission takes no time
+    link_spread         standard deviation of the random factor of a transmission
+    clients_sigma       spread of the clients' computing speeds: a factor exp(clients_sigma * N(0, 1)) each
     client_factors      the same factors given, one > 0 for each client; null: drawn
     """
 
-    seconds_per_sample: float = 1e-4
-    bandwidth: float | None = None
-    link_spread: float = 0.3
-    clients_sigma: float = 0.0
+    seconds_per_sample: Annotated[float, at_least(0)] = 1e-4
+    bandwidth: Annotated[float | None, above(0, null="for no transmission time")] = None
+    link_spread: Annotated[float, at_least(0)] = 0.3
+    clients_sigma: Annotated[float, at_least(0)] = 0.0
     client_factors: list[float] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.bandwidth is None or self.bandwidth > 0
-        check(ok, "bandwidth", self.bandwidth, "a number > 0, or null for no transmission time")
-        for name in ("seconds_per_sample", "link_spread", "clients_sigma"):
-            check(getattr(self, name) >= 0, name, getattr(self, name), "a number >= 0")
         ok = self.client_factors is None or min(self.client_factors, default=0) > 0
         check(ok, "client_factors", self.client_factors, "a list of numbers > 0, or null")
+
+    def resolve(self, facts: Facts) -> None:
+        factors, n = self.client_factors, facts.n_clients
+        ok = factors is None or len(factors) == n
+        check(ok, "client_factors", factors, f"a number for each of the {n} clients, or null")
 
     @property
     def takes_time(self) -> bool:

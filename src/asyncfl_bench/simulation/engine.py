@@ -10,16 +10,17 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from ..errors import BenchError, check
 from ..randomness import Streams
+from ..ranges import Checked, above
 from ..types import ClientTable, Counters, Delivery, Upload, Work, Workload
 from .observer import Observer
 
 
 @dataclass
-class BudgetConfig:
+class BudgetConfig(Checked):
     """When a run ends: whichever limit is reached first. null means no such limit.
 
     server_iterations  changes of the global model (ACE's first full round is one)
@@ -29,17 +30,15 @@ class BudgetConfig:
     virtual_time       seconds or ticks of the virtual clock; what happens at this very time still counts
     """
 
-    server_iterations: int | None = 500
-    uploads: int | None = None
-    client_steps: int | None = None
-    virtual_time: float | None = None
+    server_iterations: Annotated[int | None, above(0, null="for no limit")] = 500
+    uploads: Annotated[int | None, above(0, null="for no limit")] = None
+    client_steps: Annotated[int | None, above(0, null="for no limit")] = None
+    virtual_time: Annotated[float | None, above(0, null="for no limit")] = None
 
     def __post_init__(self) -> None:
-        limits = asdict(self)
-        for name, value in limits.items():
-            kind = "a number" if name == "virtual_time" else "a whole number"
-            check(value is None or value > 0, name, value, f"{kind} > 0, or null for no limit")
-        check(any(v is not None for v in limits.values()), "server_iterations", None, "set, or another budget key be")
+        super().__post_init__()
+        limits = asdict(self).values()
+        check(any(limit is not None for limit in limits), "server_iterations", None, "set, or another budget key be")
 
 
 class Executor(Protocol):

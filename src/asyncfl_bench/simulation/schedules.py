@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..errors import check_choice
+from ..errors import check
 from ..randomness import Stream
-
-DISPATCH = ("auto", "immediate", "after_update", "per_round")
+from ..ranges import Checked, one_of
+from ..types import Facts
 
 
 @dataclass
-class ScheduleConfig:
+class ScheduleConfig(Checked):
     """Fields shared by all schedules.
 
     dispatch  `immediate`: a free slot is handed on right after the arrival that freed it (and after the server
@@ -21,10 +22,14 @@ class ScheduleConfig:
               for rules that work in rounds, immediate for the others
     """
 
-    dispatch: str = "immediate"
+    dispatch: Annotated[str, one_of("auto", "immediate", "after_update", "per_round")] = "immediate"
 
-    def __post_init__(self) -> None:
-        check_choice("dispatch", self.dispatch, DISPATCH)
+    def resolve(self, facts: Facts) -> None:
+        """Puts the moment that suits the rule in the place of `auto`. ConfigError where it cannot be another one."""
+        if self.dispatch == "auto":
+            self.dispatch = "per_round" if facts.rounds else "immediate"
+        needed = f"auto or per_round for {facts.algorithm}, whose server steps once everybody in a round has reported"
+        check(self.dispatch == "per_round" or not facts.rounds, "dispatch", self.dispatch, needed)
 
 
 class SameClient:

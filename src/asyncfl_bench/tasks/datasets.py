@@ -7,23 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from ..errors import ConfigError, check, check_choice
+from ..errors import ConfigError, check
 from ..randomness import Streams
+from ..ranges import Checked, at_least, one_of, within
 from .archive import read_npz
 from .data import Data, DataError, Scale, by_client, channels_first, checked_labels
 
 
 @dataclass
-class DigitsConfig:
+class DigitsConfig(Checked):
     """split_seed: chooses the test set, apart from the run's seed."""
 
-    split_seed: int = 0
-
-    def __post_init__(self) -> None:
-        check(0 <= self.split_seed < 2**32, "split_seed", self.split_seed, "an integer from 0 to 4294967295")
+    split_seed: Annotated[int, within("[0, 4294967295]")] = 0
 
 
 class Digits:
@@ -76,22 +75,16 @@ KNOWN = {
 
 
 @dataclass
-class TorchvisionImagesConfig:
+class TorchvisionImagesConfig(Checked):
     """
     name           mnist | fashion_mnist | cifar10 | cifar100
     train_samples  only the first so many training images, for quick runs; null takes all
     test_samples   the same for the test images
     """
 
-    name: str = "cifar10"
-    train_samples: int | None = None
-    test_samples: int | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("name", self.name, tuple(KNOWN))
-        for field in ("train_samples", "test_samples"):
-            count = getattr(self, field)
-            check(count is None or count >= 1, field, count, "an integer >= 1, or null for all")
+    name: Annotated[str, one_of(*KNOWN)] = "cifar10"
+    train_samples: Annotated[int | None, at_least(1, null="for all")] = None
+    test_samples: Annotated[int | None, at_least(1, null="for all")] = None
 
 
 class TorchvisionImages:

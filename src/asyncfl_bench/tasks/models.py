@@ -10,9 +10,10 @@ A model with ``reads_tokens`` takes (L,) token ids in place of numbers and is al
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from ..errors import ConfigError, check, check_choice
+from ..errors import ConfigError, check
+from ..ranges import Checked, at_least, one_of, within
 
 if TYPE_CHECKING:
     import torch
@@ -32,18 +33,41 @@ def _need_images(name: str, data_shape: tuple[int, ...], least: int) -> None:
 
 
 @dataclass
-class SoftmaxConfig:
+class ModelConfig(Checked):
+    """Settings of a model; the base of all."""
+
+    @property
+    def batch_norm(self) -> bool:
+        """Whether it normalises over the samples of a batch, and so has statistics of the clients' data."""
+        return False
+
+    @property
+    def statistics_rate(self) -> float:
+        """With batch normalisation: how far the server's statistics move towards those of each arriving client."""
+        return 1.0
+
+
+class Model:
+    """Base of all. ``build`` gives the module; ``name`` is the choice of the group model, for messages."""
+
+    Config = ModelConfig
+    name = "model"
+    reads_tokens = False
+
+    def __init__(self, config: ModelConfig):
+        self.config = config
+
+
+@dataclass
+class SoftmaxConfig(ModelConfig):
     """No settings."""
 
 
-class Softmax:
+class Softmax(Model):
     """Multinomial logistic regression: one linear layer with bias, all zero at the start. A convex problem."""
 
     Config = SoftmaxConfig
     name = "softmax"
-
-    def __init__(self, config: SoftmaxConfig):
-        self.config = config
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
         from . import networks
@@ -52,7 +76,7 @@ class Softmax:
 
 
 @dataclass
-class MlpConfig:
+class MlpConfig(ModelConfig):
     """hidden: widths of the hidden layers, each >= 1."""
 
     hidden: list[int] = field(default_factory=lambda: [200])
@@ -61,14 +85,12 @@ class MlpConfig:
         check(len(self.hidden) > 0 and min(self.hidden) >= 1, "hidden", self.hidden, "a list of integers >= 1")
 
 
-class Mlp:
+class Mlp(Model):
     """Fully connected layers with ReLU in between, on the flattened sample."""
 
     Config = MlpConfig
+    config: MlpConfig
     name = "mlp"
-
-    def __init__(self, config: MlpConfig):
-        self.config = config
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
         from . import networks
@@ -77,11 +99,11 @@ class Mlp:
 
 
 @dataclass
-class LeNet5Config:
+class LeNet5Config(ModelConfig):
     """No settings."""
 
 
-class LeNet5:
+class LeNet5(Model):
     """LeCun et al. 1998 with ReLU and max-pooling: conv 5x5 to 6, pool, conv 5x5 to 16, pool, linear 120, 84, classes.
 
     Images below 32 pixels are padded by 2 at the first convolution, so 28x28 is the original's 32x32.
@@ -91,9 +113,6 @@ class LeNet5:
     Config = LeNet5Config
     name = "lenet5"
 
-    def __init__(self, config: LeNet5Config):
-        self.config = config
-
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
         _need_images(self.name, data_shape, least=12)
         from . import networks
@@ -102,23 +121,20 @@ class LeNet5:
 
 
 @dataclass
-class CnnConfig:
-    """hidden: width of the fully connected layer, >= 1."""
+class CnnConfig(ModelConfig):
+    """
+    hidden  width of the fully connected layer
+    """
 
-    hidden: int = 128
-
-    def __post_init__(self) -> None:
-        check(self.hidden >= 1, "hidden", self.hidden, "an integer >= 1")
+    hidden: Annotated[int, at_least(1)] = 128
 
 
-class Cnn:
+class Cnn(Model):
     """Conv 3x3 to 32, pool, conv 3x3 to 64, pool, linear hidden, classes; ReLU, padding 1. Images of at least 4x4."""
 
     Config = CnnConfig
+    config: CnnConfig
     name = "cnn"
-
-    def __init__(self, config: CnnConfig):
-        self.config = config
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
         _need_images(self.name, data_shape, least=4)
@@ -128,11 +144,11 @@ class Cnn:
 
 
 @dataclass
-class CnnOnePoolConfig:
+class CnnOnePoolConfig(ModelConfig):
     """No settings."""
 
 
-class CnnOnePool:
+class CnnOnePool(Model):
     """Conv 3x3 to 32, conv 3x3 to 64, pool, linear classes; ReLU, no padding. Images of at least 6x6.
 
     AsyncFedED (arXiv:2205.13797) says of its network for FEMNIST: two convolutions, one pooling, one linear layer. The
@@ -142,9 +158,6 @@ class CnnOnePool:
     Config = CnnOnePoolConfig
     name = "cnn_one_pool"
 
-    def __init__(self, config: CnnOnePoolConfig):
-        self.config = config
-
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
         _need_images(self.name, data_shape, least=6)
         from . import networks
@@ -153,23 +166,19 @@ class CnnOnePool:
 
 
 @dataclass
-class LstmConfig:
+class LstmConfig(ModelConfig):
     """
-    embedding  numbers that stand for a token, >= 1
-    hidden     width of each layer, >= 1
-    layers     LSTM layers on top of each other, >= 1
+    embedding  numbers that stand for a token
+    hidden     width of each layer
+    layers     LSTM layers on top of each other
     """
 
-    embedding: int = 8
-    hidden: int = 256
-    layers: int = 2
-
-    def __post_init__(self) -> None:
-        for name in ("embedding", "hidden", "layers"):
-            check(getattr(self, name) >= 1, name, getattr(self, name), "an integer >= 1")
+    embedding: Annotated[int, at_least(1)] = 8
+    hidden: Annotated[int, at_least(1)] = 256
+    layers: Annotated[int, at_least(1)] = 2
 
 
-class Lstm:
+class Lstm(Model):
     """Embedding, LSTM layers over all tokens, and a linear layer on the last step's output: the token that follows.
 
     Its work is computed one model at a time (executor sequential or threads). 819 920 parameters with 80 symbols.
@@ -177,10 +186,8 @@ class Lstm:
     """
 
     Config = LstmConfig
+    config: LstmConfig
     name, reads_tokens = "lstm", True
-
-    def __init__(self, config: LstmConfig):
-        self.config = config
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int, symbols: int) -> torch.nn.Module:
         from . import networks
@@ -190,25 +197,28 @@ class Lstm:
 
 
 @dataclass
-class ResNet18Config:
+class ResNet18Config(ModelConfig):
     """
-    norm             group | batch
+    norm             normalisation over groups of channels, or over the batch
     groups           of group normalisation: 1, 2, 4, 8, 16, 32 or 64; not used by batch
     statistics_rate  of batch: how far the server's running statistics move towards those of each arriving client
     """
 
-    norm: str = "group"
+    norm: Annotated[str, one_of("group", "batch")] = "group"
     groups: int = 32
-    statistics_rate: float = 0.1
+    statistics_rate: Annotated[float, within("(0, 1]")] = 0.1
 
     def __post_init__(self) -> None:
-        check_choice("norm", self.norm, ("group", "batch"))
+        super().__post_init__()
         divides = 1 <= self.groups <= RESNET_FIRST_WIDTH and RESNET_FIRST_WIDTH % self.groups == 0
         check(divides, "groups", self.groups, "a divisor of 64, the narrowest layer: 1, 2, 4, 8, 16, 32 or 64")
-        check(0 < self.statistics_rate <= 1, "statistics_rate", self.statistics_rate, "a number in (0, 1]")
+
+    @property
+    def batch_norm(self) -> bool:
+        return self.norm == "batch"
 
 
-class ResNet18:
+class ResNet18(Model):
     """torchvision's ResNet-18 with the stem for small images: 3x3 convolution of stride 1, no max-pooling.
 
     Group normalisation (Wu, He 2018, arXiv:1803.08494: 32 groups) has no statistics of the clients' data; batch
@@ -220,10 +230,8 @@ class ResNet18:
     """
 
     Config = ResNet18Config
+    config: ResNet18Config
     name = "resnet18"
-
-    def __init__(self, config: ResNet18Config):
-        self.config = config
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
         _need_images(self.name, data_shape, least=16 if self.config.norm == "batch" else 8)

@@ -7,29 +7,26 @@ together hold all of them. Every draw comes from the stream `partition`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from ..errors import ConfigError, check
+from ..errors import ConfigError
 from ..randomness import Streams
+from ..ranges import Checked, above, at_least
 
 
 @dataclass
-class DirichletConfig:
+class DirichletConfig(Checked):
     """
-    alpha        concentration > 0: small is skewed (each class with few clients), large is uniform
-    min_samples  every client holds at least so many samples, >= 0; a client without any uploads zeros
-    tries        draws before the rest is repaired by moving samples, >= 1
+    alpha        concentration: small is skewed (each class with few clients), large is uniform
+    min_samples  every client holds at least so many samples; a client without any uploads zeros
+    tries        draws before the rest is repaired by moving samples
     """
 
-    alpha: float = 0.3
-    min_samples: int = 5
-    tries: int = 100
-
-    def __post_init__(self) -> None:
-        check(0 < self.alpha < float("inf"), "alpha", self.alpha, "a finite number > 0")
-        check(self.min_samples >= 0, "min_samples", self.min_samples, "an integer >= 0")
-        check(self.tries >= 1, "tries", self.tries, "an integer >= 1")
+    alpha: Annotated[float, above(0)] = 0.3
+    min_samples: Annotated[int, at_least(0)] = 5
+    tries: Annotated[int, at_least(1)] = 100
 
 
 class Dirichlet:
@@ -133,13 +130,12 @@ class Iid:
 
 
 @dataclass
-class ShardsConfig:
-    """shards_per_client: s >= 1; a client sees at most about s classes."""
+class ShardsConfig(Checked):
+    """
+    shards_per_client  s; a client sees at most about s classes
+    """
 
-    shards_per_client: int = 2
-
-    def __post_init__(self) -> None:
-        check(self.shards_per_client >= 1, "shards_per_client", self.shards_per_client, "an integer >= 1")
+    shards_per_client: Annotated[int, at_least(1)] = 2
 
 
 class Shards:

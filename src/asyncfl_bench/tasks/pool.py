@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from ..errors import ConfigError, check
+from ..errors import ConfigError
 from ..randomness import Streams
+from ..ranges import Checked, at_least, within
 from .archive import read_npz
 from .data import DataError, by_client, checked_labels, train_count
 
@@ -22,22 +24,16 @@ Part = tuple[Iterable[str], np.ndarray, np.ndarray]
 
 
 @dataclass
-class PoolConfig:
+class PoolConfig(Checked):
     """
-    min_samples  only clients with at least so many samples take part, >= 2
-    max_samples  cap on a client's samples before their split, >= 2; null for none
-    test_share   share of a client's samples that goes to the common test set, between 0 and 1
+    min_samples  only clients with at least so many samples take part
+    max_samples  cap on a client's samples before their split; null for none
+    test_share   share of a client's samples that goes to the common test set
     """
 
-    min_samples: int = 10
-    max_samples: int | None = None
-    test_share: float = 0.1
-
-    def __post_init__(self) -> None:
-        check(self.min_samples >= 2, "min_samples", self.min_samples, "an integer >= 2")
-        ok = self.max_samples is None or self.max_samples >= 2
-        check(ok, "max_samples", self.max_samples, "an integer >= 2, or null for all of a client's samples")
-        check(0 < self.test_share < 1, "test_share", self.test_share, "a share between 0 and 1, both excluded")
+    min_samples: Annotated[int, at_least(2)] = 10
+    max_samples: Annotated[int | None, at_least(2, null="for all of a client's samples")] = None
+    test_share: Annotated[float, within("(0, 1)")] = 0.1
 
 
 @dataclass

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
+from ..ranges import Checked, at_least, within
 from .data import Data, train_count
 
 FEATURES, CLASSES = 60, 10
@@ -20,39 +22,30 @@ Samples = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
-class SyntheticConfig:
+class SyntheticConfig(Checked):
     """
-    alpha        spread of the means of the clients' linear models, >= 0; it changes no sample (see below)
-    beta         spread of the clients' inputs, >= 0
+    alpha        spread of the means of the clients' linear models; it changes no sample (see below)
+    beta         spread of the clients' inputs
     clients      how many clients are made; null makes as many as the run has
     max_samples  cap on a client's samples before the split; null for none, as published
-    size_factor  every size is multiplied by it, >= 1
+    size_factor  every size is multiplied by it
     data_seed    everything is drawn with this seed as the published generator draws it; null takes the run's seed and
                  gives each client draws of its own
     size_seed    the sizes alone are drawn with this seed as the published generator draws them; null: like all else
-    test_share   share of a client's samples that goes to the common test set, between 0 and 1
+    test_share   share of a client's samples that goes to the common test set
     """
 
-    alpha: float = 1.0
-    beta: float = 1.0
-    clients: int | None = None
-    max_samples: int | None = None
-    test_share: float = 0.1
-    size_factor: int = 1
-    data_seed: int | None = None
-    size_seed: int | None = None
+    alpha: Annotated[float, at_least(0)] = 1.0
+    beta: Annotated[float, at_least(0)] = 1.0
+    clients: Annotated[int | None, at_least(1, null="for the run's")] = None
+    max_samples: Annotated[int | None, at_least(2)] = None
+    test_share: Annotated[float, within("(0, 1)")] = 0.1
+    size_factor: Annotated[int, at_least(1)] = 1
+    data_seed: Annotated[int | None, within("[0, 4294967295]")] = None
+    size_seed: Annotated[int | None, within("[0, 4294967295]")] = None
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "beta"):
-            value = getattr(self, name)
-            check(0 <= value < float("inf"), name, value, "a finite number >= 0")
-        check(self.clients is None or self.clients >= 1, "clients", self.clients, "an integer >= 1, or null")
-        check(self.max_samples is None or self.max_samples >= 2, "max_samples", self.max_samples, "an integer >= 2")
-        check(0 < self.test_share < 1, "test_share", self.test_share, "a share between 0 and 1, both excluded")
-        check(self.size_factor >= 1, "size_factor", self.size_factor, "an integer >= 1")
-        for name in ("data_seed", "size_seed"):
-            value = getattr(self, name)
-            check(value is None or 0 <= value < 2**32, name, value, "an integer from 0 to 4294967295, or null")
+        super().__post_init__()
         said = f"null with data_seed={self.data_seed}, which draws the sizes too"
         check(self.data_seed is None or self.size_seed is None, "size_seed", self.size_seed, said)
 

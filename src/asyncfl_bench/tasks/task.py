@@ -167,8 +167,8 @@ def _in_group(group: str) -> Iterator[None]:
 
 def _module(model, data: Data, seed: int) -> torch.nn.Module:
     """The model's module for such samples. ConfigError when one reads token ids and the other does not have them."""
-    name = getattr(model, "name", type(model).__name__)
-    if getattr(model, "reads_tokens", False):
+    name = model.name
+    if model.reads_tokens:
         if data.symbols is None:
             shape = "x".join(map(str, data.shape))
             allowed = f"needs token ids, the data set has samples of {shape} numbers; dataset=shakespeare has token ids"

@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ..errors import BenchError, check, check_choice
+from ..ranges import Checked, above
 from .metrics import COUNTERS
 
 MODES = ("online", "offline", "disabled")
@@ -64,20 +65,20 @@ class LocalTracker(Tracker):
 
 
 @dataclass
-class WandbTrackerConfig:
+class WandbTrackerConfig(Checked):
     project: str = "asyncfl_bench"
     entity: str | None = None
     mode: str | None = None
     group: str | None = None
     tags: list[str] = field(default_factory=list)
-    init_timeout_seconds: float = 20.0
+    init_timeout_seconds: Annotated[float, above(0)] = 20.0
     dir: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(bool(self.project), "project", self.project, "a project name")
         if self.mode is not None:
             check_choice("mode", self.mode, MODES)
-        check(self.init_timeout_seconds > 0, "init_timeout_seconds", self.init_timeout_seconds, "a number > 0")
 
 
 class WandbTracker(Tracker):

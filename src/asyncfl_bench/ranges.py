@@ -1,0 +1,92 @@
+"""What a setting may be, said once beside its type: ``momentum: Annotated[float, within("[0, 1)")] = 0.0``.
+
+A dataclass of settings that is ``Checked`` refuses other values when it is made; ``allowed`` puts the same in words.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from .errors import check, check_choice
+
+
+@dataclass(frozen=True)
+class Range:
+    """
+    words    behind the kind of number
+    null     what null means, behind "or null"
+    choices  of a word, where the setting is no number
+    """
+
+    words: str = ""
+    holds: Callable[[float], bool] = bool
+    null: str = ""
+    choices: tuple[str, ...] = ()
+
+
+def at_least(least: float, null: str = "") -> Range:
+    """Finite numbers >= least."""
+    return Range(f">= {least:g}", lambda value: least <= value < math.inf, null)
+
+
+def above(bound: float, null: str = "") -> Range:
+    """Finite numbers > bound."""
+    return Range(f"> {bound:g}", lambda value: bound < value < math.inf, null)
+
+
+def within(interval: str, null: str = "") -> Range:
+    """Numbers of an interval as it is written in mathematics: ``[0, 1)`` has 0 and not 1."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    no_low, no_high = interval[0] == "(", interval[-1] == ")"
+
+    def holds(value: float) -> bool:
+        return low <= value <= high and not (no_low and value == low) and not (no_high and value == high)
+
+    return Range(f"in {interval}", holds, null)
+
+
+def one_of(*choices: str) -> Range:
+    return Range(choices=choices)
+
+
+class Checked:
+    """Base of dataclasses of settings. Raises ConfigError for a value outside its field's range."""
+
+    def __post_init__(self) -> None:
+        schema: Any = type(self)
+        for name, (limits, _) in _ranges(schema).items():
+            value = self.__dict__[name]
+            if limits.choices:
+                check_choice(name, value, limits.choices)
+            else:
+                check(value is None or limits.holds(value), name, value, allowed(schema, name) or "")
+
+
+def allowed(schema: type, name: str) -> str | None:
+    """What the setting may be, in words; None where no range is said."""
+    if name not in _ranges(schema):
+        return None
+    limits, hint = _ranges(schema)[name]
+    if limits.choices:
+        return f"one of {', '.join(limits.choices)}"
+    kinds = get_args(hint) or (hint,)
+    words = f"a whole number {limits.words}" if int in kinds else f"a number {limits.words}"
+    return words + (f", or null {limits.null}".rstrip() if NoneType in kinds else "")
+
+
+@cache
+def _ranges(schema: Any) -> dict[str, tuple[Range, Any]]:
+    """(range, type) by field. A subclass that only changes a default keeps the range."""
+    ranges: dict[str, Range] = {}
+    for cls in reversed(schema.__mro__):
+        hints = get_type_hints(cls, include_extras=True)
+        for name in inspect.get_annotations(cls):
+            if get_origin(hints[name]) is Annotated:
+                ranges[name] = hints[name].__metadata__[0]
+    return {name: (limits, get_type_hints(schema)[name]) for name, limits in ranges.items()}
