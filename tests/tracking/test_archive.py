@@ -177,3 +177,12 @@ def test_a_parquet_file_of_another_kind_is_no_archive(tmp_path):
     assert read_archive(tmp_path / "other.parquet") == [] and archived(tmp_path) == {}
     with pytest.raises(BenchError, match="no runs found"):
         load_runs(tmp_path / "other.parquet")
+
+
+def test_an_archive_does_not_say_where_its_runs_were_made(tmp_path):
+    path = some_runs(tmp_path / "runs", seeds=(0,))[0]
+    config = (path / "config.yaml").read_text()
+    (path / "config.yaml").write_text(f"output_dir: {tmp_path}/runs\ndata_dir: {tmp_path}/data\n{config}")
+    pack([tmp_path / "runs"], tmp_path / "runs.parquet")
+    (row,) = pq.read_table(tmp_path / "runs.parquet").to_pylist()
+    assert str(tmp_path) not in json.dumps(row) and row["identity"] == load_runs(tmp_path / "runs")["identity"].iloc[0]

@@ -47,7 +47,9 @@ def _without_runs(results: Path, pages: dict[str, PageVerdicts]) -> str:
     """The pages that say nothing about claims: those of an earlier version, whose runs are not beside them."""
     every = {path.parent.relative_to(results).as_posix() for path in results.glob("*/*/*/README.md")}
     links = ", ".join(f"[{folder}]({folder}/README.md)" for folder in sorted(every - set(pages)))
-    return f"\nPages of an earlier version, without runs beside them and so without verdicts: {links}.\n" if links else ""
+    return (
+        f"\nPages of an earlier version, without runs beside them and so without verdicts: {links}.\n" if links else ""
+    )
 
 
 def board(pages: dict[str, PageVerdicts]) -> str:
