@@ -34,10 +34,14 @@ def test_the_wheel_holds_every_yaml_once(unpacked):
         assert names(unpacked / "asyncfl_bench" / folder) == names(ROOT / folder) != []
 
 
-def test_the_wheel_holds_the_published_numbers(unpacked):
-    packaged = unpacked / "asyncfl_bench" / "reports" / "published"
-    own = ROOT / "src" / "asyncfl_bench" / "reports" / "published"
-    assert [path.name for path in sorted(packaged.glob("*.csv"))] == [path.name for path in sorted(own.glob("*.csv"))]
+def test_the_wheel_holds_every_file_of_the_package(unpacked):
+    def files(package):
+        found = {path.relative_to(package) for path in package.rglob("*") if path.is_file()}
+        return {path for path in found if not {"__pycache__", "conf", "sweeps"} & {*path.parts}}
+
+    own = files(ROOT / "src" / "asyncfl_bench")
+    assert files(unpacked / "asyncfl_bench") == own
+    assert {".py", ".csv", ".yaml", ".js"} <= {path.suffix for path in own}  # numbers, claims, a page
 
 
 def test_a_run_works_from_the_wheel_in_another_folder(unpacked, tmp_path):
@@ -56,7 +60,7 @@ sys.exit(code or main(["runs"]))
     answer = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
     assert len(list((tmp_path / "runs/quickstart/six_algorithms/published-smoke").glob("*/summary.json"))) == 6
-    assert "delay_adaptive_asgd" in (tmp_path / "runs" / "report" / "table.md").read_text()
+    assert "delay-adaptive ASGD" in (tmp_path / "runs" / "report" / "README.md").read_text()
 
 
 def test_the_declared_version_is_that_of_the_package():

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -37,17 +38,24 @@ def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(case):
     assert_same(killed, whole.directory)
 
 
-def interrupted(tmp_path, *words):
-    """A directory with a checkpoint of an unfinished run, and the same run uninterrupted."""
-    words = [*WORDS, "model=softmax", "budget.server_iterations=60", *words]
-    whole = run([*words, "output_dir=whole"])
-    directory = run([*words, "output_dir=cut"]).directory
-    (directory / "summary.json").unlink()
-    return words, directory, whole.directory
+INTERRUPTED = [*WORDS, "model=softmax", "budget.server_iterations=60"]
 
 
-def test_checkpoints_are_replaced_whole_and_the_one_before_is_kept(tmp_path):
-    _, directory, _ = interrupted(tmp_path)
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory):
+    return run([*INTERRUPTED, f"output_dir={tmp_path_factory.mktemp('finished')}"]).directory
+
+
+@pytest.fixture
+def interrupted(finished_run, tmp_path):
+    """(words, a directory with a checkpoint of their unfinished run, the same run uninterrupted)."""
+    whole, cut = (Path(shutil.copytree(finished_run, tmp_path / name / finished_run.name)) for name in ("whole", "cut"))
+    (cut / "summary.json").unlink()
+    return INTERRUPTED, cut.relative_to(tmp_path), whole
+
+
+def test_checkpoints_are_replaced_whole_and_the_one_before_is_kept(interrupted):
+    _, directory, _ = interrupted
     names = {path.name for path in directory.glob("checkpoint*")}
     assert names == {"checkpoint.pt", "checkpoint.pt.previous"}
     newest, previous = (torch.load(directory / name, weights_only=True) for name in sorted(names))
@@ -56,8 +64,8 @@ def test_checkpoints_are_replaced_whole_and_the_one_before_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "foreign", "other run", "incomplete"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(damage, tmp_path, capfd):
-    words, directory, whole = interrupted(tmp_path)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(damage, capfd, interrupted):
+    words, directory, whole = interrupted
     path = directory / "checkpoint.pt"
     if damage == "truncated":
         path.write_bytes(path.read_bytes()[:-100])
@@ -79,8 +87,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(damage, tmp_pa
     assert_same(directory, whole)
 
 
-def test_without_a_usable_checkpoint_the_command_starts_over_and_resume_refuses(tmp_path, capfd):
-    words, directory, whole = interrupted(tmp_path)
+def test_without_a_usable_checkpoint_the_command_starts_over_and_resume_refuses(capfd, interrupted):
+    words, directory, whole = interrupted
     (directory / "checkpoint.pt").write_bytes(b"broken")
     (directory / "checkpoint.pt.previous").unlink()
     with pytest.raises(BenchError, match=r"checkpoint\.pt: not a readable checkpoint"):
@@ -92,8 +100,8 @@ def test_without_a_usable_checkpoint_the_command_starts_over_and_resume_refuses(
     assert_same(directory, whole)
 
 
-def test_a_resumed_run_keeps_its_settings(tmp_path):
-    _, directory, _ = interrupted(tmp_path)
+def test_a_resumed_run_keeps_its_settings(interrupted):
+    _, directory, _ = interrupted
     with pytest.raises(ConfigError, match=r"algorithm\.c=3: cannot be changed by a resumed run"):
         run([f"resume={directory}", "algorithm.c=3"])
     assert run([f"resume={directory}", "threads=1"]).ok
@@ -212,8 +220,8 @@ def test_a_run_does_not_go_on_with_other_samples(tmp_path):
 
 
 @pytest.mark.parametrize(("part", "value"), [("rule", {}), ("model_d", torch.zeros(3))])
-def test_a_checkpoint_whose_content_does_not_fit_is_named_without_a_stack_trace(part, value, tmp_path):
-    _, directory, _ = interrupted(tmp_path)
+def test_a_checkpoint_whose_content_does_not_fit_is_named_without_a_stack_trace(part, value, interrupted):
+    _, directory, _ = interrupted
     saved = torch.load(directory / "checkpoint.pt", weights_only=True)
     saved["state"][part] = value
     torch.save(saved, directory / "checkpoint.pt")
@@ -222,8 +230,8 @@ def test_a_checkpoint_whose_content_does_not_fit_is_named_without_a_stack_trace(
     assert not (directory / "error.txt").exists()
 
 
-def test_a_checkpoint_of_another_contract_or_after_lost_lines_gives_way_to_the_one_before(tmp_path, capsys):
-    words, directory, whole = interrupted(tmp_path)
+def test_a_checkpoint_of_another_contract_or_after_lost_lines_gives_way_to_the_one_before(capsys, interrupted):
+    words, directory, whole = interrupted
     saved = torch.load(directory / "checkpoint.pt", weights_only=True)
     torch.save(saved | {"results_version": -1}, directory / "checkpoint.pt")
     assert run([*words, "output_dir=cut"]).ok

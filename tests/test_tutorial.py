@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial_algorithm.md").read_text()
 

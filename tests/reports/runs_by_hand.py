@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from asyncfl_bench.analysis.place import Grid
 from asyncfl_bench.config import RESULTS_VERSION
-from asyncfl_bench.reports.place import Grid
-from asyncfl_bench.tracking.runs import identity_of
+from asyncfl_bench.tracking.records import identity_of
 
 POINTS = ((0, 0, 0.0, 0.1), (10, 100, 10.0, 0.5))
 

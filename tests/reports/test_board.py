@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from asyncfl_bench.analysis import claims
+from asyncfl_bench.analysis.claims import NAME, PageVerdicts, Verdict, to_json
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports import claims
 from asyncfl_bench.reports.board import board, read_pages, write_board
-from asyncfl_bench.reports.claims import NAME, PageVerdicts, Verdict, to_json
 
 FASTER = "ACE and CA2FL come to an accuracy in fewer server iterations"
 
@@ -98,3 +98,12 @@ def test_the_same_pages_give_the_same_bytes_and_a_strange_file_is_named(results)
     (results / "ace" / NAME).write_text("{}")
     with pytest.raises(BenchError, match=r"ace/claims\.json: .*format"):
         write_board(results)
+
+
+def test_a_page_without_verdicts_is_named_below_the_table(tmp_path):
+    folder = tmp_path / "asyncfeded/figure2/published-full"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("# An earlier page")
+    (tmp_path / "README.md").write_text("# the board itself is no page")
+    last = write_board(tmp_path).read_text().splitlines()[-1]
+    assert last.endswith("[asyncfeded/figure2/published-full](asyncfeded/figure2/published-full/README.md).")

@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 from reports.chromium import Chromium, missing
 
+from asyncfl_bench.analysis.measures import mean_curve
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports import chart, html
 from asyncfl_bench.reports.chart import Shown, numbers
 from asyncfl_bench.reports.html import shown_of, write_document
-from asyncfl_bench.reports.measures import mean_curve
 from asyncfl_bench.reports.style import styles
 from asyncfl_bench.reports.write import Table
 

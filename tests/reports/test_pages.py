@@ -17,8 +17,8 @@ from asyncfl_bench.papers import pages
 from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports.board import read_pages
 from asyncfl_bench.reports.page import Measure, NoRuns, Page, build, number, with_spread
-from asyncfl_bench.reports.runs import load_runs
 from asyncfl_bench.reports.write import Picture, Table, write_parts
+from asyncfl_bench.tracking.runs import load_runs
 
 SPECS = pages()
 WEIGHT = "algorithm__staleness_weight"

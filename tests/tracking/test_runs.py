@@ -15,7 +15,8 @@ from reports.runs_by_hand import config_of, write_run
 import asyncfl_bench
 from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.tracking.runs import flatten, identity_of, load_points, load_runs, shown
+from asyncfl_bench.tracking.records import identity_of
+from asyncfl_bench.tracking.runs import flatten, load_points, load_runs, shown
 
 
 def test_a_row_a_run_with_settings_choices_and_the_summary_as_columns(tmp_path):

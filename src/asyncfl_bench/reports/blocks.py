@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..analysis import measures as measured
+from ..analysis import names, statistics
+from ..analysis.published import matching, published
 from ..tracking.runs import shown
-from . import measures as measured
-from . import statistics, style
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
 from .page import AXES, Measure, Page, number, with_spread
-from .published import matching, published
 from .write import Part, Picture, Table
 
 FINAL, BEST, UPLOADS = Measure("final"), Measure("best"), Measure("uploads")
@@ -129,7 +129,7 @@ class Curves:
         pictures: list[Part] = []
         ends = page.points.groupby("run")[self.axis].max()
         log = bool(ends.max() > 8 * ends.min() > 0) and page.spec.limit == math.inf
-        x_label, y_label = page.axis_label(self.axis), style.metric_label(metric)
+        x_label, y_label = page.axis_label(self.axis), names.metric_label(metric)
         for value, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
             panels = [self._panel(page, metric, str(cell), log) for cell in cells.index]
             if not any(len(line.x) for panel in panels for line in panel.lines):
@@ -137,10 +137,10 @@ class Curves:
             figure = line_panels(panels, x_label, y_label, columns=self.columns, x_log=log)
             end = f"{self.split.rpartition('.')[2]}{shown(value)}".replace(".", "_") if self.split else self.axis
             name = f"{metric.rpartition('/')[2] if self.metric else 'curves'}_{end}"
-            where = f", {style.setting(self.split, shown(value))}" if self.split else ""
+            where = f", {names.setting(self.split, shown(value))}" if self.split else ""
             alt = f"{y_label} against {x_label}{where}, mean and deviation over seeds"
             pictures.append(Picture(name, figure, alt))
-        return [self.heading or f"## Against {style.AXES[self.axis]}", *pictures] if pictures else []
+        return [self.heading or f"## Against {names.AXES[self.axis]}", *pictures] if pictures else []
 
     def _panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
         runs = page.runs[page.runs["cell"] == cell]
@@ -157,8 +157,8 @@ class Curves:
                     x, y = curve["x"].to_numpy(float), curve["y"].to_numpy(float)
                     lines.append(Line(f"{series}, published", page.styles[series], x, y, dotted=True))
         rest = [key for key in page.keys if key != self.split]
-        title = style.cell_label(rest, [shown(keys[key]) for key in rest])
-        return Panel(title, lines, top=100.0 if style.is_percent(metric) else None)
+        title = names.cell_label(rest, [shown(keys[key]) for key in rest])
+        return Panel(title, lines, top=100.0 if names.is_percent(metric) else None)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Accuracies:
             table = table.set_index("algorithm").T.rename_axis("cell").reset_index()
         groups = values.groupby(["cell", "series"], sort=False)
         data = groups["budget"].max().to_frame()
-        unit = "_percent" if style.is_percent(page.metric) else ""
+        unit = "_percent" if names.is_percent(page.metric) else ""
         data[[f"mean{unit}", f"std{unit}", "seeds"]] = groups["value"].agg(["mean", "std", "size"])
         data = page.with_keys(data.reset_index()).assign(axis=self.axis)
         title = f"{measure.label(page).capitalize()}, the largest that all runs of a cell spent; ~: mostly interpolated"
@@ -224,7 +224,7 @@ class Values:
         groups = by_run.groupby(["cell", "series"])
         own = {place: of for place, of in groups}
         cells = [*page.cells.index, *sorted({cell for cell, _ in lost.index} - set(page.cells.index))]
-        series = sorted({*page.series, *(name for _, name in lost.index)}, key=style.series_order)
+        series = sorted({*page.series, *(name for _, name in lost.index)}, key=names.series_order)
         places = [(cell, name) for cell in cells for name in series if (cell, name) in own or (cell, name) in lost]
         data = groups[[m.name for m in self.shown]].agg(["mean", "std", "count"]).reindex(places)
         data.columns = ["_".join(name).removesuffix("_mean") for name in data.columns]
@@ -252,9 +252,9 @@ class Against:
         panels = []
         for title, cells in _other_keys(page, self.key):
             for measure in self.shown:
-                top = 100.0 if measure.of_metric and style.is_percent(page.metric) else None
+                top = 100.0 if measure.of_metric and names.is_percent(page.metric) else None
                 panels.append(Panel(title, self._lines(page, measure, cells), measure.label(page), top))
-        label = style.key_label(self.key, page.cells[self.key])
+        label = names.key_label(self.key, page.cells[self.key])
         figure = line_panels(panels, label, "")
         name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])
         what = " and ".join(measure.label(page) for measure in self.shown)
@@ -283,7 +283,7 @@ class Cost:
     measure: Measure = FINAL
 
     def __call__(self, page: Page) -> list[Part]:
-        ends = sorted(page.cells[self.key].unique(), key=lambda value: style.natural(shown(value)))
+        ends = sorted(page.cells[self.key].unique(), key=lambda value: names.natural(shown(value)))
         by_seed, rows = _by_seed(page, self.measure), []
         for title, cells in _other_keys(page, self.key) if len(ends) > 1 else ():
             two = [str(cell) for end in (ends[0], ends[-1]) for cell in cells.index[cells[self.key] == end]]
@@ -301,7 +301,7 @@ class Cost:
         columns |= _tested(page, data, (self.measure,), "series", "algorithm", "lost")
         if data["published"].notna().any():
             columns["published loss"] = data["published"].map(lambda value: number(value, "+"))
-        span = " to ".join(style.setting(self.key, shown(end)) for end in (ends[0], ends[-1]))
+        span = " to ".join(names.setting(self.key, shown(end)) for end in (ends[0], ends[-1]))
         table = Table("cost", pd.DataFrame(columns), data, 2 if "cell" in columns else 1)
         return [f"## Lost from {span}: {self.measure.label(page)}", table]
 
@@ -348,16 +348,16 @@ class Maps:
         own = [key in page.keys for key in keys]
         values["map"] = values["series"] if all(own) else "" if any(own) else values["cell"]
         values[keys] = values[keys].map(shown)
-        texts = [sorted(set(values[key]) - {"-"}, key=style.natural) for key in keys]
+        texts = [sorted(set(values[key]) - {"-"}, key=names.natural) for key in keys]
         maps = []
-        for title in sorted(set(values["map"]), key=style.series_order):
+        for title in sorted(set(values["map"]), key=names.series_order):
             means = values[values["map"] == title].groupby(keys)["value"].agg(["mean", "std"])
             both = (means[how].unstack().reindex(index=texts[0], columns=texts[1]) for how in ("mean", "std"))
             maps.append(HeatMap(title, *(grid.to_numpy(float) for grid in both)))
         if not any(np.isfinite(one.mean_rc).any() for one in maps):
             return []
-        rows, columns = ([style.short(key, text) for text in of] for key, of in zip(keys, texts, strict=True))
-        labels = [style.key_label(key, of) for key, of in zip(keys, texts, strict=True)]
+        rows, columns = ([names.short(key, text) for text in of] for key, of in zip(keys, texts, strict=True))
+        labels = [names.key_label(key, of) for key, of in zip(keys, texts, strict=True)]
         figure = heat_maps(maps, rows, columns, labels[0], labels[1], self.measure.label(page))
         alt = f"{self.measure.label(page)}, mean ± deviation over seeds, {labels[0]} by {labels[1]}"
         return [Picture(f"heat_maps_{self.measure.name}", figure, alt)]
@@ -390,7 +390,7 @@ class Search:
             kept = grid[ends | grid["published"]] if len(grid) > _LONG else grid
             table = pd.DataFrame({"rank": kept["rank"].map(lambda rank: number(rank, "", 0))})
             for key in keys:
-                table[style.key_label(key)] = kept[key].map(shown)
+                table[names.key_label(key)] = kept[key].map(shown)
             by_place = {place: of for place, of in groups}
             for measure in shown_measures:
                 places = kept[keys].itertuples(index=False, name=None)
@@ -413,7 +413,7 @@ class Search:
             for value, of in grid.groupby(key)
         ]
         data = pd.DataFrame(rows, columns=["key", "value", "best", "median", "worst", "settings", "published"])
-        table = data.assign(key=data["key"].map(style.key_label), value=data["value"].map(shown))
+        table = data.assign(key=data["key"].map(names.key_label), value=data["value"].map(shown))
         for column in ("best", "median", "worst"):
             table[column] = data[column].map(number)
         table["published"] = np.where(data["published"], "the paper's", "")
@@ -424,12 +424,11 @@ class Search:
 class Beside:
     """Published numbers beside ours where the runs are the paper's experiment, alone elsewhere.
 
-    ``*``: the published number is beyond the 95 % prediction interval of one more run of ours.
-    test_samples  of the published accuracies, whose sampling error counts too
+    ``*``: the published number is beyond the 95 % prediction interval of one more run of ours; of an accuracy the
+    sampling error counts too, on as many test samples as the runs have, which are the paper's.
     """
 
     shown: tuple[Measure, ...]
-    test_samples: int = 0
 
     def __call__(self, page: Page) -> list[Part]:
         assert page.spec.published is not None
@@ -461,10 +460,10 @@ class Beside:
         if not real:
             return row, {label: printed}
         own = _by_seed(page, measure).get((cell, series), pd.Series(dtype=float))
-        sampled = self.test_samples > 0 and name in ("best", "final")
-        low, high = statistics.prediction_interval(
-            own, statistics.sampling_error(value, self.test_samples) if sampled else 0.0
-        )
+        samples = page.runs.get("summary.task.test_samples", pd.Series(dtype=float))[page.runs["cell"] == cell].dropna()
+        sampled = len(samples) > 0 and name in ("best", "final")
+        error = statistics.sampling_error(value, int(samples.iloc[0])) if sampled else 0.0
+        low, high = statistics.prediction_interval(own, error)
         beyond, difference = bool(value < low or value > high), float(own.mean()) - value
         row |= {name: own.mean(), f"{name}_difference": difference, f"{name}_beyond": beyond}
         texts = {label: with_spread(own, digits), f"{name}: published": printed}
@@ -514,7 +513,7 @@ def _other_keys(page: Page, key: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """What the values of the other keys are called, and the cells that have them."""
     rest = [one for one in page.keys if one != key]
     for values, cells in page.cells.groupby(rest, sort=False) if rest else [((), page.cells)]:
-        yield style.cell_label(rest, [shown(value) for value in values]), cells
+        yield names.cell_label(rest, [shown(value) for value in values]), cells
 
 
 def _tested(
@@ -562,7 +561,7 @@ def _agreement(page: Page, measure: Measure, cell: str) -> float:
     means = pd.Series({s: by_seed[cell, s].mean(skipna=False) for s in page.series if (cell, s) in by_seed}).dropna()
     order = page.published_of(cell).get(measure.name)
     if order is None:
-        order = pd.Series({style.name(name): place for place, name in enumerate(page.spec.order)}, dtype=float)
+        order = pd.Series({names.name(name): place for place, name in enumerate(page.spec.order)}, dtype=float)
     both = means.index.intersection(order.index)
     tau = statistics.order_agreement(means[both].to_numpy(), order[both].to_numpy())
     return math.nan if tau is None else tau

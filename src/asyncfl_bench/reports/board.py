@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..analysis import claims
+from ..analysis.claims import NAME, VERDICTS, Claim, PageVerdicts, Verdict
 from ..errors import BenchError
-from . import claims
-from .claims import NAME, VERDICTS, Claim, PageVerdicts, Verdict
 
 SCALES = ("full", "medium", "small", "smoke")
 _INTRODUCTION = """# What the papers claim and what the runs say
@@ -24,7 +24,8 @@ stand-ins, which decide nothing about the paper's own experiment.
 def write_board(results: Path) -> Path:
     """Writes ``results/README.md`` anew from all pages below ``results``; the same pages give the same bytes."""
     target = results / "README.md"
-    text = board(read_pages(results))
+    pages = read_pages(results)
+    text = board(pages) + _without_runs(results, pages)
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         results.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -40,6 +41,15 @@ def read_pages(results: Path) -> dict[str, PageVerdicts]:
         except (BenchError, ValueError, TypeError, KeyError) as error:
             raise BenchError(f"{path}: {error}") from None
     return pages
+
+
+def _without_runs(results: Path, pages: dict[str, PageVerdicts]) -> str:
+    """The pages that say nothing about claims: those of an earlier version, whose runs are not beside them."""
+    every = {path.parent.relative_to(results).as_posix() for path in results.glob("*/*/*/README.md")}
+    links = ", ".join(f"[{folder}]({folder}/README.md)" for folder in sorted(every - set(pages)))
+    return (
+        f"\nPages of an earlier version, without runs beside them and so without verdicts: {links}.\n" if links else ""
+    )
 
 
 def board(pages: dict[str, PageVerdicts]) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from .measures import GRID_POINTS
-from .statistics import CONFIDENCE, MIN_SEEDS
-from .style import Style, axis_label, is_percent, metric_label, series_order
+from ..analysis.measures import GRID_POINTS
+from ..analysis.names import axis_label, is_percent, metric_label, series_order
+from ..analysis.statistics import CONFIDENCE, MIN_SEEDS
+from .style import Style
 
 AXES = ("iteration", "uploads", "virtual_time", "bytes")  # those there are, are offered
 MOST = 380_000  # numbers in one file, up to three bytes each: beyond it the last metrics, and then points, are left out

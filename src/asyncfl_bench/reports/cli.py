@@ -205,7 +205,7 @@ def _specs(names: Sequence[str]) -> list[PageSpec]:
 
 
 def _check_choices(wanted: dict[str, str]) -> None:
-    from .place import options
+    from ..analysis.place import options
 
     for key, value in wanted.items():
         if value not in (known := options(key)):
@@ -215,7 +215,7 @@ def _check_choices(wanted: dict[str, str]) -> None:
 def _combinations(runs: pd.DataFrame, spec: PageSpec, wanted: dict[str, str]) -> list[tuple[str, str, str]]:
     """Profile, scale and length of all runs of the sweep, and of those that share runs with it."""
     same = runs[runs["sweep"].isin((spec.sweep, *spec.shares_runs_with))] if "sweep" in runs else runs[:0]
-    chosen = same.reindex(columns=["profile", "scale", "length"]).fillna("standard")
+    chosen = same.reindex(columns=["profile", "scale", "length"]).astype(object).fillna("standard")
     for key, value in wanted.items():
         chosen = chosen[chosen[key] == value]
     return sorted(chosen.drop_duplicates().itertuples(index=False, name=None))

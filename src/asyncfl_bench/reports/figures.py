@@ -53,13 +53,11 @@ class Panel:
 
 @dataclass
 class HeatMap:
-    """mean_rc, and half_rc written beside it: shape (rows, columns), NaN where there is no run. marked: (row, column)
-    of cells with a frame."""
+    """mean_rc, and half_rc written beside it: shape (rows, columns), NaN where there is no run."""
 
     title: str
     mean_rc: np.ndarray
     half_rc: np.ndarray
-    marked: Sequence[tuple[int, int]] = field(default_factory=tuple)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -237,12 +235,7 @@ def heat_maps(
                 half_width = one.half_rc[row, column]
                 text = f"{mean:.1f}" + (f"\n±{half_width:.1f}" if math.isfinite(half_width) else "")
                 colour = "white" if mean < low + 0.55 * (high - low) else "black"
-            weight = "bold" if (row, column) in one.marked else "normal"
-            axes.text(
-                column, row, text, ha="center", va="center", fontsize=7.5, color=colour, linespacing=0.95, weight=weight
-            )
-            if weight == "bold":
-                axes.add_patch(_frame(row, column))
+            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour, linespacing=0.95)
         axes.set_title(one.title, fontsize=10)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
@@ -255,9 +248,3 @@ def heat_maps(
             axes.tick_params(labelbottom=True)
     figure.colorbar(image, ax=grid.ravel().tolist(), label=bar, shrink=0.9)
     return figure
-
-
-def _frame(row: int, column: int):
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor="#D55E00", linewidth=2)

@@ -24,13 +24,13 @@ from string import Template
 
 import pandas as pd
 
+from ..analysis.measures import final
+from ..analysis.names import metric_label
+from ..analysis.place import is_setting
 from ..errors import BenchError
 from ..tracking.runs import shown as as_text
 from .chart import AXES, Shown, numbers
-from .measures import final
 from .page import Page
-from .place import is_setting
-from .style import metric_label
 from .write import Part, Picture, Table
 
 _VERDICTS = ("holds", "fails", "undecided", "not run", "blocked", "larger", "smaller", "unknown")

@@ -7,17 +7,14 @@ Legend: M uploads of a buffer, n clients, n_t clients in ACED's mean.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from ..analysis import names
+from ..analysis.step_errors import drift_by_staleness, error_table
 from ..diagnostics.correlation import LAGS
-from ..diagnostics.mse import ARRIVALS_NAME
-from ..errors import BenchError
-from . import style
 from .figures import Line, Panel, line_panels
 from .style import Style
 from .write import Part, Picture, Table
@@ -25,15 +22,11 @@ from .write import Part, Picture, Table
 if TYPE_CHECKING:
     from .page import Page
 
-# column of the table: metric
-_MEASURED = {"a2": "noise", "b2": "bias", "c2": "delay", "error": "error", "zeta2": "zeta2", "drift": "drift"}
-_MEASURED |= {"sigma2": "sigma2", "sigma2_cached": "sigma2_cached"}
 _ERROR = {"a2": "E|A|²", "b2": "E|B|²", "c2": "E|C|²", "error": "E|A+B+C|²"}
 _NOISE = {"a2": "E|A|²", "a2_predicted": "predicted", "a2_ratio": "ratio", "sigma2": "σ²"}
 _DRIFT = {"staleness": "mean staleness", "drift": "mean drift", "drift_slope": "slope", "zeta2": "ζ²"}
 _PARTS = {"A, noise": ("a2", "#56B4E9", "o"), "B, bias": ("b2", "#D55E00", "s"), "C, delay": ("c2", "#000000", "^")}
 _ZERO = 1e-12  # below this share of the largest part a part is rounding
-_MIN_UPLOADS = 10  # of a bin of the drift
 
 
 class ErrorParts:
@@ -43,7 +36,7 @@ class ErrorParts:
         table = error_table(page.runs, page.points)
         table = table.sort_values(
             ["cell", "series"],
-            key=lambda names: names.map(style.series_order if names.name == "series" else [*page.cells.index].index),
+            key=lambda labels: labels.map(names.series_order if labels.name == "series" else [*page.cells.index].index),
             ignore_index=True,
         )
         return [
@@ -60,85 +53,6 @@ class ErrorParts:
             "## Correlation of the noise with that of k iterations later",
             _correlation_figure(page, table),
         ]
-
-
-def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("cell",)) -> pd.DataFrame:
-    """One row per series and ``by`` (columns of ``runs``): means over steps and seeds, in squared gradient norms.
-
-    a2, b2, c2, error     E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
-    a2_predicted          what the paper gives for E|A|^2, see ``predicted_noise``; a2_ratio: measured over it
-    drift_slope           least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half
-    correlation_k         of A_t with A_{t+k}
-    Raises BenchError when no run was measured.
-    """
-    if "mse/noise" not in points or points["mse/noise"].isna().all():
-        raise BenchError("no finished run measured a step with diagnostics=mse, so there is no error to take apart")
-    measured = points[points["mse/noise"].notna()].groupby("run")
-    rows = pd.DataFrame({run: _of_run(pd.Series(runs.loc[str(run)]), lines) for run, lines in measured}).T
-    groups = rows.join(runs[["series", *by]]).groupby(["series", *by], sort=False, dropna=False)
-    spread = groups[list(_ERROR)].std(ddof=1).add_suffix("_std")
-    table = groups.mean().join(spread).assign(seeds=groups.size()).reset_index()
-    return table.assign(a2_ratio=table["a2"] / table["a2_predicted"])
-
-
-def _of_run(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
-    lines = lines.reindex(
-        columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})]
-    )
-    row = {column: lines[f"mse/{name}"].mean() for column, name in _MEASURED.items()}
-    row["a2_predicted"] = predicted_noise(run, lines)
-    for lag in LAGS:
-        last = lines.get(f"mse/noise_correlation_{lag}", pd.Series(dtype=float)).dropna()
-        row[f"correlation_{lag}"] = float(last.iloc[-1]) if len(last) else math.nan
-    arrivals = arrivals_of(str(run.name))
-    row["drift_slope"], row["staleness"] = drift_slope(arrivals), arrivals["staleness"].mean()
-    return row
-
-
-def predicted_noise(run: pd.Series, lines: pd.DataFrame) -> float:
-    """E|A|^2 as the paper has it (section 4, K = 1): sigma^2 over the number of uploads in a step's mean.
-
-    sigma^2 for ASGD, sigma^2 / M for FedBuff and CA2FL, over all uploads; sigma^2 / n for ACE and sigma^2 / n_t for
-    ACED, over the uploads in the cache, where slow clients count as much as busy ones. NaN for other rules.
-    """
-    if run["algorithm"] in ("asgd", "delay_adaptive_asgd"):
-        return float(lines["mse/sigma2"].mean())
-    if run["algorithm"] in ("fedbuff", "ca2fl"):
-        return float(lines["mse/sigma2"].mean()) / run["algorithm.buffer_size"]
-    if run["algorithm"] == "ace":
-        return float(lines["mse/sigma2_cached"].mean()) / run["n_clients"]
-    if run["algorithm"] == "aced":
-        return float((lines["mse/sigma2_cached"] / lines["rule/active_clients_mean"]).mean())
-    return math.nan
-
-
-def arrivals_of(run: str) -> pd.DataFrame:
-    """Staleness and drift of every upload in the second half of a run's iterations; none without the file, as in an
-    archive. In the first half the way from the initial model hides what noise and skew add to it.
-    """
-    path = Path(run) / ARRIVALS_NAME
-    if not path.exists():
-        return pd.DataFrame(columns=["staleness", "drift"], dtype=float)
-    arrivals = pd.read_parquet(path)
-    return arrivals[arrivals["iteration"] >= arrivals["iteration"].max() / 2]
-
-
-def drift_slope(arrivals: pd.DataFrame) -> float:
-    """Least squares of drift on staleness; NaN without two kinds of staleness."""
-    spread = arrivals["staleness"].var() if len(arrivals) else 0.0
-    return float(arrivals["staleness"].cov(arrivals["drift"]) / spread) if spread else math.nan
-
-
-def drift_by_staleness(runs: Iterable[object]) -> pd.DataFrame:
-    """Mean staleness and mean drift of uploads whose staleness is 1, 2-3, 4-7, …; bins of at least 10 uploads.
-
-    The index is the whole part of the staleness's binary logarithm.
-    """
-    arrivals = pd.concat([arrivals_of(str(run)) for run in runs])
-    arrivals = arrivals[arrivals["staleness"] > 0]
-    bins = arrivals.groupby(np.floor(np.log2(arrivals["staleness"].to_numpy(dtype=float))))
-    means = bins[["staleness", "drift"]].mean().assign(uploads=bins.size())
-    return means[means["uploads"] >= _MIN_UPLOADS]
 
 
 def drift_ratios(page: Page, table: pd.DataFrame, skew: str) -> pd.DataFrame:

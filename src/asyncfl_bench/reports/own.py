@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from ..analysis import names
+from ..analysis.place import place_freely
 from ..errors import BenchError, ConfigError, did_you_mean
+from ..tracking.metrics import COUNTERS
 from ..tracking.runs import load_points
-from . import style
 from .blocks import BEST, FINAL, Accuracies, Curves, Leaders, Neighbours, Overall, Values, equal
-from .page import AXES, Block, Measure, Page, PageSpec, finish
-from .place import place_freely
+from .page import Block, Measure, Page, PageSpec, finish
 
 _SPENT = ("server_iterations", "uploads", "virtual_time")
 
@@ -36,11 +37,11 @@ def own_page(
         raise BenchError(f"{title}: no run to show ({reasons or 'none with these settings'})")
     points = load_points(placed.runs)
     if metric not in points or points[metric].isna().all():
-        known = [name for name in points.columns if name not in ("run", *AXES) and points[name].notna().any()]
+        known = [name for name in points.columns if name not in ("run", *COUNTERS) and points[name].notna().any()]
         raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
     ranked = equal(axis)
-    reference = sorted(set(placed.runs["series"]), key=style.series_order)[0]
+    reference = sorted(set(placed.runs["series"]), key=names.series_order)[0]
     blocks: tuple[Block, ...] = (
         Values((FINAL, BEST, *spent), "## Results"),
         Leaders(ranked),

@@ -12,16 +12,17 @@ from typing import Any
 import pandas as pd
 
 from .. import __version__
+from ..analysis import claims, measures, names, statistics
+from ..analysis.contrasts import values_of
+from ..analysis.place import Grid, Placed, grid_of, place
+from ..analysis.published import Published
 from ..errors import BenchError
 from ..tracking.archive import pack
 from ..tracking.runs import load_points, shown
-from . import claims, measures, statistics, style
-from .contrasts import values_of
-from .place import Grid, Placed, grid_of, place
-from .published import Published
+from . import style
 from .write import Part, Table
 
-AXES = tuple(style.AXES)
+AXES = tuple(names.AXES)
 _NAMED = 20  # runs that are missing or left out and named one by one
 
 
@@ -52,11 +53,11 @@ class Measure:
 
     def label(self, page: Page, short: bool = False) -> str:
         """``test accuracy at equal uploads [%]``; short: as a word in a column, ``equal uploads``."""
-        name, _, unit = style.metric_label(page.metric).partition(" [")
+        name, _, unit = names.metric_label(page.metric).partition(" [")
         clock = page.axis_label("virtual_time").removeprefix("virtual time")
         known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
         if self.kind == "equal":
-            known["equal"] = f"{'' if short else f'{name} at '}equal {style.AXES[self.axis]}"
+            known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[self.axis]}"
             return known["equal"] + (f" [{unit}" if unit and not short else "")
         own = f"{self.kind} {name}" + (f" [{unit}" if unit else "")
         return known.get(self.kind, own if self.of_metric else self.kind.rpartition(".")[2].replace("_", " "))
@@ -147,12 +148,12 @@ class Page:
     def cells(self) -> pd.DataFrame:
         """The cells in order: index what a cell is called, columns its keys."""
         cells = self.runs[["cell", *self.keys]].drop_duplicates("cell").set_index("cell")
-        order = sorted(cells.index, key=lambda cell: [style.natural(shown(value)) for value in cells.loc[cell]])
+        order = sorted(cells.index, key=lambda cell: [names.natural(shown(value)) for value in cells.loc[cell]])
         return cells.loc[order]
 
     @functools.cached_property
     def series(self) -> list[str]:
-        return sorted(set(self.runs["series"]), key=style.series_order)
+        return sorted(set(self.runs["series"]), key=names.series_order)
 
     @functools.cached_property
     def styles(self) -> dict[str, style.Style]:
@@ -162,20 +163,20 @@ class Page:
     def drawn(self) -> list[str]:
         """The series that figures show: all, or the best by their mean final value."""
         means = self.values(Measure("final")).groupby("series")["value"].mean()
-        best = means.sort_values(ascending=style.lower_is_better(self.metric)).index[: self.max_series]
+        best = means.sort_values(ascending=names.lower_is_better(self.metric)).index[: self.max_series]
         return self.series if len(self.series) <= self.max_series else [one for one in self.series if one in best]
 
     def axis_label(self, axis: str) -> str:
         ticks = "clock" in self.runs and set(self.runs["clock"]) == {"ticks"}
-        return style.axis_label(axis, ["ticks"] if ticks else [*self.runs.get("delay.unit", ())])
+        return names.axis_label(axis, ["ticks"] if ticks else [*self.runs.get("delay.unit", ())])
 
     def lower(self, measure: Measure) -> bool:
         """Whether small values are good ones."""
-        return measure.kind.startswith("time") or (measure.of_metric and style.lower_is_better(self.metric))
+        return measure.kind.startswith("time") or (measure.of_metric and names.lower_is_better(self.metric))
 
     def decimals(self, measure: Measure) -> int:
         if measure.of_metric:
-            return 2 if style.is_percent(self.metric) else 4
+            return 2 if names.is_percent(self.metric) else 4
         return 0 if measure.kind.endswith(("uploads", "iterations")) else 1
 
     @functools.cached_property
@@ -401,7 +402,7 @@ def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
 
     def each(key: str) -> str:
         values = {shown(value) for value in page.runs.get(key, ())} - {"-"}
-        return ", ".join(sorted(values, key=style.natural)) or "unknown"
+        return ", ".join(sorted(values, key=names.natural)) or "unknown"
 
     hours = pd.to_numeric(page.runs.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
     lines = ["```sh", *commands, "```", ""] if commands else []

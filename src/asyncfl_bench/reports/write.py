@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-FORMATS = ("png", "pdf", "svg", "tex")  # of figures, and of tables for LaTeX
 _ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _ESCAPES |= {character: "\\" + character for character in "&%$#_{}"}
 _SYMBOLS = {"±": r"\pm", "≈": r"\approx", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "ε": r"\epsilon"}
@@ -50,7 +49,7 @@ def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] 
     """Writes ``README.md`` and what it shows into ``folder`` and returns its path. Files of these kinds that an earlier
     page left there and this one does not write are removed.
 
-    formats  of FORMATS; PNG is always written
+    formats  png, pdf and svg of figures, tex of tables; PNG is always written
     """
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():

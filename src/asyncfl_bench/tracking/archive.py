@@ -17,9 +17,10 @@ import numpy as np
 from ..config import RESULTS_VERSION
 from ..errors import BenchError
 from ..files import atomic_write
-from .runs import MEASURED, Record, checked, find, read_directory
+from .records import MEASURED, Record, checked, find, read_directory
 
 _KEY, _VERSION = b"asyncfl_bench.archive", b"1"
+_LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
 _POINT = "point."
 _LEVEL = 19  # of zstd: packing takes a second, and the file is copied and committed
 
@@ -131,6 +132,11 @@ def _rank(record: Record) -> tuple:
     return (version if isinstance(version, int) else -1, record.status == "ok")
 
 
+def _portable(config: dict[str, Any]) -> dict[str, Any]:
+    """Without what only says where things were on the machine that ran it: archives are given to others."""
+    return {key: value for key, value in config.items() if key not in _LOCAL}
+
+
 def _table(records: list[Record]) -> Any:
     import pyarrow as pa
 
@@ -139,7 +145,7 @@ def _table(records: list[Record]) -> Any:
         "identity": [record.identity for record in records],
         "experiment": [record.experiment for record in records],
         "status": [record.status for record in records],
-        "config": [json.dumps(record.config, default=str) for record in records],
+        "config": [json.dumps(_portable(record.config), default=str) for record in records],
         "summary": [json.dumps(record.summary) for record in records],
     }
     arrays: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in texts.items()}

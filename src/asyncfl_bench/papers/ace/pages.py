@@ -1,5 +1,6 @@
 """The pages of the ACE paper (arXiv:2511.19066)."""
 
+from ...analysis.published import Published
 from ...reports.blocks import (
     AXES,
     FINAL,
@@ -17,7 +18,6 @@ from ...reports.blocks import (
 )
 from ...reports.mse import ErrorParts
 from ...reports.page import Block, PageSpec
-from ...reports.published import Published
 
 _SKEW_BY_DELAY = ("heterogeneity.alpha", "delay")
 _FAIR = (

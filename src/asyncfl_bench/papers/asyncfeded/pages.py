@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from ...analysis.published import Published
 from ...reports.blocks import (
     BEST,
     TO_90,
@@ -19,7 +20,6 @@ from ...reports.blocks import (
     Values,
 )
 from ...reports.page import Block, Measure, PageSpec
-from ...reports.published import Published
 
 _P = "availability.probability"
 _PROBLEMS = ("synthetic_1_1 with mlp", "femnist with cnn_one_pool", "shakespeare_sized with lstm")

@@ -1,0 +1,195 @@
+"""Numbers of runs, from their evaluations: at equal budget, at the end, at best, and when a level was reached.
+
+Accuracies are in percent, times in the unit of the virtual clock. Frames of points are those of ``load_points``; what
+is measured of each run comes back in their order of runs, with its index ``run`` where nothing else is said.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from .names import is_percent, natural
+from .place import Placed
+
+ACCURACY, TIME = "test/accuracy", "virtual_time"
+GRID_POINTS = 200  # of a mean curve where seeds were evaluated at different places
+_ROUNDING = 1e-12  # 0.9 * 0.8 is a little more than 0.72 in binary; an accuracy of 0.72 has reached it
+_UNLIMITED = ("no_clients", "stalled")  # the model cannot change any more, however long the run had gone on
+
+
+def curve(points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFrame:
+    """Columns run, x, y: the evaluations that have both, by x; of several at one x (iterations of one tick) the last.
+
+    y is in percent for accuracies.
+    """
+    if metric not in points or axis not in points:
+        return pd.DataFrame({"run": [], "x": [], "y": []}).astype({"x": float, "y": float})
+    scale = 100.0 if is_percent(metric) else 1.0
+    found = pd.DataFrame({"run": points["run"], "x": points[axis].astype(float), "y": scale * points[metric]})
+    found = found.dropna(subset=["x", "y"])
+    place = pd.factorize(found["run"])[0]
+    found = found.iloc[np.lexsort((found["x"].to_numpy(), place))]  # stable: of equal x the later point stays later
+    return found.drop_duplicates(["run", "x"], keep="last").reset_index(drop=True)
+
+
+def at_equal_budget(placed: Placed, points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFrame:
+    """What every run had at the largest budget that all runs of its cell spent: a row a run, indexed by ``run``.
+
+    axis   iteration, uploads or virtual_time
+    Columns series, cell, the keys of the cell, seed, budget, value (straight lines between evaluations; NaN before the
+    first), interpolated (no evaluation just there), evaluations (how many lie within the budget, that at 0 left out:
+    with fewer than two the value is mostly interpolation) and end (where the run itself ended).
+    """
+    curves = curve(points, axis, metric)
+    ends = curves.groupby("run", sort=False)["x"].max()
+    table = placed.runs[["series", "cell", *placed.cells, "seed"]].copy()
+    table = table[table.index.isin(ends.index)]
+    table["end"] = ends.reindex(table.index)
+    table["budget"] = table.groupby("cell")["end"].transform("min")
+    by_run = {run: (of["x"].to_numpy(), of["y"].to_numpy()) for run, of in curves.groupby("run", sort=False)}
+    values, between, counts = [], [], []
+    for run, budget in zip(table.index, table["budget"], strict=True):
+        x_p, y_p = by_run[run]
+        values.append(value_at(x_p, y_p, budget))
+        between.append(not bool((x_p == budget).any()))
+        counts.append(int(((x_p > 0) & (x_p <= budget)).sum()))
+    return table.assign(value=values, interpolated=between, evaluations=counts)
+
+
+def value_at(x_p: np.ndarray, y_p: np.ndarray, at: float) -> float:
+    """The curve at ``at``, straight lines between its points; NaN outside them. x_p rises."""
+    return float(np.interp(at, x_p, y_p, left=math.nan, right=math.nan)) if len(x_p) else math.nan
+
+
+def mean_curve(
+    points: pd.DataFrame, axis: str, metric: str = ACCURACY, logarithmic: bool = False, limit: float | None = None
+) -> pd.DataFrame:
+    """The mean over runs (the seeds of one series and cell) with one sample standard deviation to either side.
+
+    points       of these runs only
+    logarithmic  places are spread as on a logarithmic axis, from the first evaluation after 0
+    limit        nothing is computed beyond it
+    Columns x, mean, low, high, seeds. Between its evaluations a run is a straight line, as at equal budget. The curve
+    begins where all runs have a value and ends at the largest budget that all have spent. low and high of one run are
+    its value; those of accuracies stay within 0 and 100.
+    """
+    curves = [(of["x"].to_numpy(), of["y"].to_numpy()) for _, of in curve(points, axis, metric).groupby("run")]
+    if logarithmic:
+        curves = [(x_p[x_p > 0], y_p[x_p > 0]) for x_p, y_p in curves]
+    curves = [(x_p, y_p) for x_p, y_p in curves if len(x_p)]
+    if not curves:
+        return pd.DataFrame(columns=["x", "mean", "low", "high", "seeds"], dtype=float)
+    start, end = max(x_p[0] for x_p, _ in curves), min(x_p[-1] for x_p, _ in curves)
+    end = end if limit is None else min(end, limit)
+    if all(np.array_equal(x_p, curves[0][0]) for x_p, _ in curves):
+        grid_g = curves[0][0][curves[0][0] <= end]
+    else:
+        grid_g = np.unique(np.concatenate([x_p for x_p, _ in curves]))
+        grid_g = grid_g[(grid_g >= start) & (grid_g <= end)]
+        if len(grid_g) > GRID_POINTS:
+            spread = np.geomspace if logarithmic else np.linspace
+            grid_g = spread(start, end, GRID_POINTS)
+            grid_g[-1] = end  # not a rounding beyond the last evaluation
+    values_sg = np.stack([np.interp(grid_g, x_p, y_p) for x_p, y_p in curves])
+    mean_g = values_sg.mean(axis=0)
+    std_g = values_sg.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros_like(mean_g)
+    low_g, high_g = mean_g - std_g, mean_g + std_g
+    if is_percent(metric):
+        low_g, high_g = np.clip(low_g, 0, 100), np.clip(high_g, 0, 100)
+    return pd.DataFrame({"x": grid_g, "mean": mean_g, "low": low_g, "high": high_g, "seeds": len(curves)})
+
+
+def final(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
+    """The last value of every run that has one."""
+    return _last(curve(points, "iteration", metric))
+
+
+def best(points: pd.DataFrame, metric: str = ACCURACY, axis: str = TIME, limit: float = math.inf) -> pd.Series:
+    """The highest value of every run at or before ``limit``; a run without an evaluation so early is left out."""
+    curves = curve(points, axis, metric)
+    return curves[curves["x"] <= limit].groupby("run", sort=False)["y"].max()
+
+
+def time_to(
+    points: pd.DataFrame,
+    target: float | pd.Series,
+    axis: str = TIME,
+    metric: str = ACCURACY,
+    limit: float = math.inf,
+) -> pd.Series:
+    """Where an evaluation of each run first shows at least ``target`` (of each run, or of all); NaN where none does at
+    or before ``limit``. ``0.9 * best(points)`` as target gives the time to 90 % of each run's own best."""
+    curves = curve(points, axis, metric)
+    goal = curves["run"].map(target) if isinstance(target, pd.Series) else target
+    hits = curves[(curves["y"] >= goal * (1 - _ROUNDING)) & (curves["x"] <= limit)]
+    return hits.groupby("run", sort=False)["x"].min().reindex(curves["run"].unique())
+
+
+def held_at(points: pd.DataFrame, metric: str, at: float, axis: str = TIME) -> pd.Series:
+    """The last value of every run at or before ``at``: of counters, which do not change between evaluations."""
+    curves = curve(points, axis, metric)
+    return _last(curves[curves["x"] <= at])
+
+
+def unsteadiness(points: pd.DataFrame, limit: float = math.inf, share: float = 0.9) -> pd.Series:
+    """Mean absolute change of the accuracy from one evaluation to the next, from when a run first has ``share`` of its
+    best until ``limit``; NaN where fewer than two evaluations are in there."""
+    curves = curve(points, TIME)
+    since = time_to(points, share * best(points, limit=limit), limit=limit)
+    late = curves[(curves["x"] >= curves["run"].map(since)) & (curves["x"] <= limit)]
+    means = late.groupby("run", sort=False)["y"].apply(
+        lambda y: float(np.abs(np.diff(y)).mean()) if len(y) > 1 else np.nan
+    )
+    return means.reindex(curves["run"].unique())
+
+
+def common_limit(placed: Placed, points: pd.DataFrame, per: str, most: float, axis: str = TIME) -> pd.Series:
+    """Up to where runs are compared: ``most``, or the earliest end among the runs of one value of ``per``.
+
+    per   a key of the cells, as ``paper``
+    A run that ended because its model could not change any more (no clients left) limits nobody.
+    Returns the limit by value of ``per``.
+    """
+    ends = curve(points, axis).groupby("run", sort=False)["x"].max().reindex(placed.runs.index)
+    if "summary.stopped_by" in placed.runs:
+        ends = ends.mask(placed.runs["summary.stopped_by"].isin(_UNLIMITED))
+    return ends.groupby(placed.runs[per], sort=False).min().clip(upper=most).fillna(most)
+
+
+def choose_tuned(placed: Placed, points: pd.DataFrame) -> tuple[Placed, pd.DataFrame]:
+    """Keeps of every series and cell the runs of one value of the tuned setting: the best on validation samples.
+
+    Only those values compete that have the most runs that ended well: one that diverges for some seeds must not win by
+    the others. Of equal accuracies the smaller value wins. A test accuracy takes no part.
+    Returns what is placed with the chosen runs only, and a row a series and cell: series, cell, the cell's keys, tuned
+    (what was chosen, None where no run has a validation accuracy: none of its runs count), validation (its mean at the
+    end, in percent), tried (how many values were run), at_edge (it is the first or last of them).
+    """
+    last = final(points, "validation/accuracy")
+    kept: list = []
+    rows = []
+    for (series, cell), group in placed.runs.groupby(["series", "cell"], sort=False):
+        row = {"series": series, "cell": cell} | {key: group[key].iloc[0] for key in placed.cells}
+        values = sorted(group["tuned"].dropna().unique(), key=natural)
+        if len(values) < 2:
+            kept += list(group.index)
+            continue
+        runs = {value: group.index[group["tuned"] == value] for value in values}
+        most = max(map(len, runs.values()))
+        means = {value: float(last.reindex(of).mean(skipna=False)) for value, of in runs.items() if len(of) == most}
+        known = {value: mean for value, mean in means.items() if not math.isnan(mean)}
+        chosen = max(known, key=lambda value: known[value]) if known else None
+        if chosen is not None:
+            kept += list(runs[chosen])
+        edge = chosen is not None and chosen in (values[0], values[-1])
+        rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
+    names = ["series", "cell", *placed.cells, "tuned", "validation", "tried", "at_edge"]
+    return replace(placed, runs=placed.runs.loc[kept]), pd.DataFrame(rows, columns=names)
+
+
+def _last(curves: pd.DataFrame) -> pd.Series:
+    return curves.drop_duplicates("run", keep="last").set_index("run")["y"]

@@ -1,0 +1,147 @@
+"""How settings, series, axes and metrics are called everywhere, and in which order they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+NAMES = {
+    "ace": "ACE",
+    "aced": "ACED",
+    "ca2fl": "CA2FL",
+    "fedbuff": "FedBuff",
+    "delay_adaptive_asgd": "delay-adaptive ASGD",
+    "asgd": "vanilla ASGD",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "fedasync": "FedAsync",
+    "asyncfeded": "AsyncFedED",
+    "fedopt": "FedOpt",
+    "feddyn": "FedDyn",
+}
+# series in this order, others after them by name
+ORDER = (
+    "ACE",
+    "ACED",
+    "CA2FL",
+    "FedBuff",
+    "delay-adaptive ASGD",
+    "vanilla ASGD",
+    "FedAvg",
+    "FedProx",
+    "FedAsync",
+    "FedAsync+Constant",
+    "FedAsync+Hinge",
+    "AsyncFedED",
+    "adaptive K",
+    "FedOpt",
+    "FedDyn",
+)
+WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
+AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time"}
+_KEYS = {
+    "heterogeneity.alpha": "α",
+    "availability.share": "dropout share",
+    "availability.probability": "P",
+    "algorithm.tau_algo": "τ_algo",
+    "algorithm.cache.precision": "cache",
+    "client.local_epochs": "K",
+    "algorithm.mu": "μ",
+    "algorithm.alpha": "α",
+    "algorithm.hinge_a": "a",
+    "algorithm.hinge_b": "b",
+    "algorithm.lam_over_eps": "λ/ε",
+    "algorithm.lam": "λ",
+    "algorithm.gamma_bar": "γ_bar",
+    "algorithm.kappa": "κ",
+}
+_PROTOCOLS = {"synthetic": "Synthetic", "femnist": "FEMNIST", "shakespeare": "Shakespeare"}
+_BETA = "exp_beta"
+
+
+def name(algorithm: str, weight: str | None = None) -> str:
+    """``ACE``; ``FedAsync+Hinge`` for fedasync with the weight hinge; an unknown algorithm keeps its own name."""
+    return NAMES.get(algorithm, algorithm) + (f"+{weight.capitalize()}" if weight else "")
+
+
+def setting(key: str, value: object) -> str:
+    """``α = 0.1``, ``β = 5`` for ``delay=exp_beta5``, ``τ_algo = 10``, ``FEMNIST`` for ``paper=asyncfeded/femnist``."""
+    text = str(value)
+    if key == "delay" and text.startswith(_BETA):
+        return f"β = {text.removeprefix(_BETA)}"
+    if key == "paper":
+        return f"{_PROTOCOLS.get(text.rpartition('/')[2], text)} protocol"
+    if key == "algorithm":
+        return name(text)
+    return f"{_KEYS.get(key, key.rpartition('.')[2])} = {text}"
+
+
+def series_label(algorithm: str, variant: Mapping[str, object]) -> str:
+    """What a line or row is called: ``ACED, τ_algo = 10``, ``FedAsync+Hinge``. variant: key -> value."""
+    weight = variant.get(WEIGHT)
+    others = [setting(key, value) for key, value in variant.items() if key != WEIGHT]
+    return ", ".join([name(algorithm, str(weight) if weight not in (None, "-") else None), *others])
+
+
+def cell_label(keys: Sequence[str], cell: Sequence[object]) -> str:
+    """``α = 0.1, β = 5``; without those that are not set (``-``)."""
+    return ", ".join(setting(key, value) for key, value in zip(keys, cell, strict=True) if str(value) != "-")
+
+
+def key_label(key: str, values: Iterable[object] = ()) -> str:
+    """What an axis over ``values`` of ``key`` is called."""
+    if key == "delay" and (texts := [str(value) for value in values]) and all(t.startswith(_BETA) for t in texts):
+        return "β"
+    return "protocol" if key == "paper" else setting(key, "")[:-3]
+
+
+def short(key: str, value: object) -> str:
+    """The value alone, as a tick of such an axis."""
+    text = str(value)
+    return text.removeprefix(_BETA) if key == "delay" else setting(key, text) if key == "paper" else text
+
+
+def axis_label(axis: str, units: Iterable[object] = ()) -> str:
+    """``server iterations``; ``virtual time [ticks]`` where all runs have that unit."""
+    known = {str(unit) for unit in units if unit is not None and unit == unit and unit != ""}
+    unit = {"seconds": "s"}.get(found := known.pop(), found) if len(known) == 1 else ""
+    text = AXES.get(axis, axis.replace("_", " "))
+    return f"{text} [{unit}]" if axis in ("virtual_time", "wall_time") and unit else text
+
+
+def metric_label(metric: str) -> str:
+    """``test accuracy [%]`` for ``test/accuracy``; other names with blanks for their signs."""
+    text = metric.replace("/", " ").replace("_", " ")
+    return f"{text} [%]" if is_percent(metric) else text
+
+
+def is_percent(metric: str) -> bool:
+    """Whether the metric is a share that pages show in percent."""
+    return metric.endswith("accuracy")
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether less of the metric is better: losses, errors and times."""
+    return metric.rpartition("/")[2].startswith(("loss", "error", "perplexity", "time"))
+
+
+def natural(value: object) -> tuple:
+    """A sort key: numbers, also those at the end of a name (``exp_beta5``), by their size; text by its letters."""
+    text = str(value)
+    head = "" if _is_number(text) else text.rstrip("0123456789.-+e")
+    tail = text[len(head) :]
+    return (head, float(tail) if _is_number(tail) else 0.0, text)
+
+
+def series_order(label: str) -> tuple:
+    """A sort key: algorithms as NAMES lists them, then the others; variants by their numbers."""
+    base, _, variant = label.partition(", ")
+    place = ORDER.index(base) if base in ORDER else len(ORDER)
+    return (place, natural(base), *(natural(part) for part in variant.split(", ")))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,392 @@
+"""Which run belongs where: the jobs of a sweep looked up by identity, or a folder of a user's own sorted by settings.
+
+A **cell** is one panel or column of an experiment (alpha and delay in ACE's figure 2), a **series** one line or row: an
+algorithm, with a variant where several are compared. Runs of one series and cell differ in nothing but their seed (and
+the tuned setting), so that no mean mixes settings.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from ..config import NOT_IDENTITY, ORIGINS, PARTS, RESULTS_VERSION, Settings
+from ..config import options as options  # for whoever asks what there is
+from ..config.composition import Compositions
+from ..errors import BenchError, ConfigError, did_you_mean
+from ..sweep.grid import jobs_of
+from ..sweep.jobs import sweep_grids
+from ..tracking.runs import FIXED, shown
+from .names import cell_label, natural, series_label, series_order
+
+OWN = ("algorithm.", "client.")  # settings that make series of their own; others make cells
+STEP, ETA = "algorithm.c", "algorithm.eta"  # eta = c * sqrt(n / T): told by c
+_COPY = "copy"  # the reason of what an archive holds of a directory
+LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a sweep asks for.
+
+    jobs     a row a run: identity, experiment, seed, overrides (text), error (why it cannot be composed, else None),
+             and a column of text for every key that the sweep gives several values
+    command  the words after ``afl-run -m`` that start them
+    """
+
+    sweep: str
+    profile: str
+    scale: str
+    length: str
+    jobs: pd.DataFrame
+    command: tuple[str, ...] = ()
+    words: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+
+
+@dataclass
+class Placed:
+    """Runs where they belong.
+
+    runs      those that count: the columns of ``load_runs``, and series and cell (what they are called), the keys of
+              the cell, tuned (the value of the tuned setting) and listed (False: a seed or value beyond the sweep's)
+    missing   jobs without a run; left_out: the other runs by their index, with reason and note
+    expected  how many runs the sweep asks for; 0 without a sweep
+    cells     keys that make the cells; apart: settings that differ between series, and that nothing shows
+    """
+
+    runs: pd.DataFrame
+    missing: pd.DataFrame
+    left_out: pd.DataFrame
+    expected: int
+    cells: list[str] = field(default_factory=list)
+    tuned: str | None = None
+    apart: list[str] = field(default_factory=list)
+
+    @property
+    def series_names(self) -> list[str]:
+        """In the order of every legend and table."""
+        return sorted(set(self.runs["series"]), key=series_order)
+
+    @property
+    def cell_names(self) -> list[str]:
+        """By the values of their keys."""
+        return cells_in_order(self.runs, self.cells)
+
+
+def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, more: Sequence[str] = ()) -> Grid:
+    """The jobs of a sweep, composed. Raises ConfigError when there is no such sweep, profile or scale.
+
+    more  further overrides, as on the command line: ``["seed=0,1"]``
+    """
+    long = [f"length={length}"] if length not in (None, "standard") else []
+    command = (f"sweep={sweep}", f"profile={profile}", f"scale={scale}", *long, *more)
+    grids = sweep_grids(list(command))
+    words = tuple(tuple(job) for job in jobs_of(grids))
+    varied = [key for key in dict.fromkeys(itertools.chain(*grids)) if _varies(grids, key)]
+    rows = []
+    for job, row in zip(words, _composed(words), strict=True):
+        values = dict(text.split("=", 1) for text in job)
+        rows.append(row | {"overrides": " ".join(job)} | {key: values.get(key) for key in varied if key != "seed"})
+    jobs = pd.DataFrame(rows)
+    once = jobs["identity"].isna() | ~jobs["identity"].duplicated()  # two lists of words may come to the same run
+    kept = tuple(word for word, keep in zip(words, once, strict=True) if keep)
+    return Grid(sweep, profile, scale, length or "standard", jobs[once].reset_index(drop=True), command, kept)
+
+
+def place(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: str | None = None) -> Placed:
+    """The runs of a sweep among ``runs``, found by identity; a seed that the sweep does not list counts too.
+
+    cells  keys that make the cells
+    tuned  a setting of which other values than the sweep's count as well, where everything else is a job's
+    Raises BenchError when runs of one series and cell differ in more than seed and tuned value.
+    """
+    experiments = set(grid.jobs["experiment"].dropna())
+    if tuned is not None:
+        experiments |= _experiments_beyond(grid, runs, experiments, tuned)
+    known = runs["experiment"].isin(experiments)
+    reasons = _reasons(runs)
+    reasons[~known & ~reasons.isin(("unreadable", "inconsistent"))] = "not in this sweep"
+    labels = _labelled(runs, list(cells), _variants(grid, cells, tuned))
+    labels["tuned"] = None if tuned is None else runs.get(tuned)
+    labels["listed"] = runs["identity"].isin(grid.jobs["identity"])
+    placed = _placed(runs, labels, reasons, list(cells), tuned)
+    there = known & ~reasons.isin(("another results version", "inconsistent"))
+    missing = grid.jobs[~grid.jobs["identity"].isin(runs["identity"][there])].reset_index(drop=True)
+    placed.missing, placed.expected = missing, len(grid.jobs)
+    return placed
+
+
+def place_freely(
+    runs: pd.DataFrame,
+    compare: str | Sequence[str] = "algorithm",
+    panels: Sequence[str] = (),
+    where: Mapping[str, object] | None = None,
+) -> Placed:
+    """Any runs, sorted by their settings.
+
+    compare  keys that make the series; panels: keys that make the cells; where: key -> value that runs must have
+    Settings that differ inside a series and cell become a part of the series' name (those of algorithm and client) or
+    another key of the cell; they are never averaged over. Raises ConfigError when no run has such a key.
+    """
+    compared = [compare] if isinstance(compare, str) else list(compare)
+    for key in (*compared, *panels, *(where or {})):
+        _check_known(key, runs)
+    for key, value in (where or {}).items():
+        runs = runs[[_same(own, value) for own in runs[key]]]
+    reasons = _reasons(runs)
+    used = runs[reasons == ""]
+    added = _telling_apart(used, [*compared, *panels])
+    cells = [*panels, *(key for key in added if not _of_series(key))]
+    own = [key for key in added if _of_series(key)]
+    variants: list[str] | dict[str, list[str]] = [*compared, *own]
+    if compared == ["algorithm"]:  # a name tells what varies for this algorithm, not for another
+        variants = {str(name): _telling_apart(group, cells) for name, group in used.groupby("algorithm", sort=False)}
+    labels = _labelled(runs, cells, variants)
+    labels["tuned"], labels["listed"] = None, True
+    placed = _placed(runs, labels, reasons, cells, None)
+    placed.apart = _telling_apart(used, [*cells, *compared[compared == ["algorithm"] :], *own], besides="algorithm")
+    return placed
+
+
+def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
+    """The names of the cells, by the values of their keys: numbers by their size."""
+    columns = [runs[key] for key in cells]
+    values = {
+        cell: tuple(natural(shown(value)) for value in own) for cell, *own in zip(runs["cell"], *columns, strict=True)
+    }
+    return sorted(values, key=lambda cell: values[cell])
+
+
+def _reasons(runs: pd.DataFrame) -> pd.Series:
+    """Why a run does not count; empty for one that does."""
+    reasons = runs["status"].where(runs["status"] != "ok", "").astype(object)
+    reasons[(reasons == "") & (runs["results_version"] != RESULTS_VERSION)] = "another results version"
+    return reasons
+
+
+def _placed(
+    runs: pd.DataFrame, labels: pd.DataFrame, reasons: pd.Series, cells: list[str], tuned: str | None
+) -> Placed:
+    """Leaves out what is there twice and other samples, refuses what no mean may mix, and sorts the rest."""
+    notes = runs["note"].astype(object).copy()
+    _leave_out_twins(runs, reasons, notes)
+    _leave_out_other_data(runs, reasons, notes)
+    everything = pd.concat([runs.drop(columns=labels.columns.intersection(runs.columns)), labels], axis=1)
+    used = everything[reasons == ""]
+    _check_alike(used, tuned)
+    names, panels = sorted(set(used["series"]), key=series_order), cells_in_order(used, cells)
+    ranks = [
+        (names.index(series), panels.index(cell), natural(value), natural(seed))
+        for series, cell, value, seed in zip(used["series"], used["cell"], used["tuned"], used["seed"], strict=True)
+    ]
+    used = used.iloc[sorted(range(len(used)), key=lambda place: ranks[place])]
+    named = ~reasons.isin(("", _COPY))
+    left = everything.assign(reason=reasons, note=notes)[named].reindex(columns=list(LEFT_OUT))
+    left = left.loc[sorted(left.index, key=lambda run: (reasons[run], str(run)))]
+    return Placed(used, pd.DataFrame(), left, 0, cells, tuned)
+
+
+def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
+    """Of runs with one identity one counts: one that ended well, rather in a directory than in an archive.
+
+    That an archive holds what a directory holds too is as it should be; other twins are named.
+    """
+    measured = reasons.isin(("", "diverged"))
+    ends = runs.get("summary.final.test/accuracy", pd.Series(None, index=runs.index))
+    for _, twins in runs[measured].groupby("identity", sort=False):
+        if len(twins) < 2:
+            continue
+        first, *others = sorted(twins.index, key=lambda run: (reasons[run] != "", "::" in str(run), str(run)))
+        for run in others:
+            same = "::" in str(run) and reasons[run] == reasons[first] and shown(ends[run]) == shown(ends[first])
+            reasons[run] = _COPY if same else "found twice"
+            notes[run] = f"the same run as {first}"
+
+
+def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
+    """Runs on other samples than the rest with the same settings of the data: another file under the same name.
+
+    Data may be drawn from the seed; where two seeds have the same samples, they are not, and all seeds must agree.
+    """
+    used = runs[(reasons == "") & runs["data_digest"].notna()]
+    keys = [key for key in used.columns if key.startswith("dataset.") or key == "evaluation.validation_share"]
+    if "n_clients" in used:
+        keys.append("n_clients")  # some data are drawn client by client
+    if used.empty:
+        return
+    for _, same in used.groupby([_exact(used[key]) for key in keys] or (lambda _: 0), sort=False):
+        shared = same.groupby("data_digest")["seed"].nunique().max() > 1
+        for _, group in [(None, same)] if shared else same.groupby("seed", sort=False):
+            counts = group["data_digest"].value_counts()
+            if len(counts) < 2:
+                continue
+            usual = min(counts[counts == counts.max()].index)
+            for run in group.index[group["data_digest"] != usual]:
+                reasons[run] = "other data"
+                notes[run] = f"samples {group['data_digest'][run]}; {counts.max()} runs of this data have {usual}"
+
+
+def _check_alike(used: pd.DataFrame, tuned: str | None) -> None:
+    for (series, cell, _), group in used.groupby(["series", "cell", _exact(used["tuned"])], sort=False):
+        if group["experiment"].nunique(dropna=False) < 2:
+            continue
+        keys = [key for key in _telling_apart(group, []) if key != tuned]
+        values = {key: " and ".join(sorted({shown(value) for value in group[key]})) for key in keys}
+        differ = ", ".join(f"{key} ({text})" for key, text in values.items()) or "settings that this version lacks"
+        raise BenchError(f"runs of {series} in {cell or 'one panel'} differ in {differ}; no mean may mix them")
+
+
+def _of_series(key: str) -> bool:
+    return key.startswith(OWN) or f"{key}." in OWN
+
+
+def _telling_apart(runs: pd.DataFrame, given: Sequence[str], besides: str | None = None) -> list[str]:
+    """Keys that, beside those ``given``, are needed to tell apart runs that differ in more than their seed.
+
+    Names of groups come first: where another delay was chosen, its settings need not be named one by one.
+    besides  a group that is not looked at
+    """
+    if runs.empty:
+        return []
+    settings = [key for key in runs.columns if is_setting(key)]
+    chosen = [key for key in PARTS if key in runs and key not in NOT_IDENTITY]
+    ordered = [*chosen, *sorted(settings, key=lambda key: key == ETA)]
+    ordered = [key for key in ordered if key.partition(".")[0] != besides]
+    codes = pd.Series(0, index=runs.index)
+    for key in given:
+        codes = _refined(codes, runs[key])
+    found = []
+    for key in ordered:
+        if key in chosen and not any(_splits(codes, runs[own]) for own in settings if own.startswith(f"{key}.")):
+            continue  # another name for the same settings
+        if _splits(codes, runs[key]):
+            codes = _refined(codes, runs[key])
+            found.append(key)
+    return found
+
+
+def is_setting(key: str) -> bool:
+    """Whether a column of ``load_runs`` is a setting that decides a run's numbers, its seed apart."""
+    first = key.partition(".")[0]
+    others = (*NOT_IDENTITY, *FIXED, *ORIGINS, *PARTS, "summary", "series", "cell", "tuned", "listed")
+    return first not in others or ("." in key and first in PARTS and first not in NOT_IDENTITY)
+
+
+def _refined(codes: pd.Series, values: pd.Series) -> pd.Series:
+    pairs = pd.Series(list(zip(codes, _exact(values), strict=True)), index=codes.index)
+    return pd.Series(pd.factorize(pairs)[0], index=codes.index)
+
+
+def _splits(codes: pd.Series, values: pd.Series) -> bool:
+    return _refined(codes, values).nunique() > codes.nunique()
+
+
+def _exact(values: pd.Series) -> pd.Series:
+    """Values as text that tells any two apart, beyond the digits shown; the same for every way to have none."""
+    return pd.Series(["-" if shown(value) == "-" else repr(_python(value)) for value in values], index=values.index)
+
+
+def _python(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def _labelled(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapping[str, list[str]]) -> pd.DataFrame:
+    """series and cell of every run, and the keys of the cell.
+
+    variants  keys of the series' names, or those of each algorithm
+    """
+    runs = runs.reindex(columns=runs.columns.union(cells, sort=False))  # none may have a key, where none can be read
+    texts = {key: _texts(runs[key]) for key in cells}
+    labels = pd.DataFrame({key: runs[key] for key in cells}, index=runs.index)
+    labels["cell"] = [cell_label(cells, [texts[key][i] for key in cells]) for i in range(len(runs))]
+    own = set(variants) if isinstance(variants, list) else set(itertools.chain(*variants.values()))
+    texts = {key: _texts(runs[key]) for key in own if key in runs}
+    series = []
+    for i, algorithm in enumerate(runs["algorithm"]):
+        keys = variants if isinstance(variants, list) else ["algorithm", *variants.get(algorithm, variants.get("", []))]
+        values = {key: texts[key][i] for key in keys if key != "algorithm" and key in texts and texts[key][i] != "-"}
+        series.append(
+            series_label(algorithm, values) if "algorithm" in keys else cell_label([*values], [*values.values()])
+        )
+    labels["series"] = series
+    return labels
+
+
+def _texts(values: pd.Series) -> list[str]:
+    """What values are called: six digits, or all where six do not tell them apart."""
+    texts = [shown(value) for value in values]
+    return texts if len(set(texts)) == _exact(values).nunique() else [str(_python(value)) for value in values]
+
+
+def _variants(grid: Grid, cells: Sequence[str], tuned: str | None) -> dict[str, list[str]]:
+    """algorithm ("" where the sweep has one only) -> keys of it or its clients that the sweep gives several values."""
+    others = {*cells, tuned, *([ETA] if STEP in grid.jobs or tuned == STEP else [])}
+    keys = [key for key in grid.jobs.columns if str(key).startswith(OWN) and key not in others]
+    found = {}
+    for algorithm in grid.jobs["algorithm"].unique() if "algorithm" in grid.jobs else [""]:
+        jobs = grid.jobs[grid.jobs["algorithm"] == algorithm] if algorithm else grid.jobs
+        found[str(algorithm)] = [key for key in keys if jobs[key].nunique(dropna=False) > 1]
+    return found
+
+
+def _varies(grids: list[dict[str, list[str]]], key: str) -> bool:
+    return len({tuple(grid[key]) if key in grid else None for grid in grids}) > 1 or any(
+        len(grid.get(key, [])) > 1 for grid in grids
+    )
+
+
+def _composed(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """identity, experiment, seed and error of every job. Jobs that differ in their seed only are composed once."""
+    compositions = Compositions()
+    by_words: dict[tuple[str, ...], Settings | str] = {}
+    rows: list[dict[str, Any]] = []
+    for job in words:
+        rest = tuple(text for text in job if not text.startswith("seed="))
+        if rest not in by_words:
+            try:
+                by_words[rest] = compositions.settings(list(job))
+            except BenchError as error:
+                by_words[rest] = str(error)
+        settings = by_words[rest]
+        if isinstance(settings, str):
+            rows.append({"identity": None, "experiment": None, "seed": None, "error": settings})
+            continue
+        seed = next((int(text[5:]) for text in job if text.startswith("seed=")), settings.root.seed)
+        settings.tree["seed"] = seed
+        rows.append({"identity": settings.identity, "experiment": settings.experiment, "seed": seed, "error": None})
+    return rows
+
+
+def _experiments_beyond(grid: Grid, runs: pd.DataFrame, known: set[str], tuned: str) -> set[str]:
+    """Experiments of the sweep's cells with values of the tuned setting that only ``runs`` have."""
+    if tuned not in runs:
+        return set()
+    unknown = runs[~runs["experiment"].isin(known) & (runs["status"] == "ok")]
+    values = sorted({shown_exactly for shown_exactly in _exact(unknown[tuned]) if shown_exactly != "-"})
+    rests = dict.fromkeys(
+        tuple(text for text in job if not text.startswith((f"{tuned}=", "seed=")))
+        for job in grid.words
+        if any(text.startswith(f"{tuned}=") for text in job)
+    )
+    jobs = [(*rest, f"{tuned}={value}") for rest in rests for value in values]
+    return {str(row["experiment"]) for row in _composed(jobs) if row["experiment"] is not None}
+
+
+def _check_known(key: str, runs: pd.DataFrame) -> None:
+    if key not in runs or key.startswith("summary."):
+        known = [str(name) for name in runs.columns if not str(name).startswith("summary.")]
+        raise ConfigError("key", key, f"must be a setting of these runs{did_you_mean(key, known)}")
+
+
+def _same(own: object, value: object) -> bool:
+    """Whether a run has the value, which may be text of a command line: ``0.10`` is 0.1."""
+    if shown(own) == str(value):
+        return True
+    try:
+        return not isinstance(own, bool) and float(str(own)) == float(str(value))
+    except ValueError:
+        return False

@@ -1,0 +1,81 @@
+"""Numbers printed in papers, kept as CSV files beside the page specifications (``papers/PAPER/published/``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..tracking.runs import shown
+from .names import WEIGHT, series_label
+
+_PAPERS = Path(__file__).parents[1] / "papers"
+
+
+@cache
+def published(paper: str, name: str) -> pd.DataFrame:
+    """The rows of ``papers/<paper>/published/<name>.csv``; each has a source. Adds ``series``: what pages call it."""
+    table = pd.read_csv(_PAPERS / paper / "published" / f"{name}.csv")
+    if "algorithm" in table:
+        weights = table[WEIGHT] if WEIGHT in table else [None] * len(table)
+        pairs = zip(table["algorithm"], weights, strict=True)
+        table["series"] = [series_label(a, {WEIGHT: w} if isinstance(w, str) else {}) for a, w in pairs]
+    return table
+
+
+@dataclass(frozen=True)
+class Published:
+    """Which published numbers belong to a page.
+
+    numbers  a file with a row per series and cell
+    columns  name of a measure -> its column and that of its spread there
+    curves   a file with columns seconds, accuracy_percent and series
+    startup  a file with startup_seconds of each protocol, by which its clocks are ahead of ours
+    """
+
+    numbers: str
+    columns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    curves: str = ""
+    startup: str = ""
+
+    def of_cell(self, paper: str, cell: pd.Series) -> pd.DataFrame:
+        """Index series; columns the measures and ``<measure>_spread``; times without the start-up. cell: by key."""
+        rows = matching(published(paper, self.numbers), cell).set_index("series")
+        late = self._startup(paper, cell)
+        found = {}
+        for measure, (column, spread) in self.columns.items():
+            found[measure] = rows[column] - (late if measure.startswith("time") else 0)
+            found[f"{measure}_spread"] = rows[spread]
+        return pd.DataFrame(found, index=rows.index)
+
+    def curves_of(self, paper: str, cell: pd.Series) -> dict[str, pd.DataFrame]:
+        """Series -> columns x (from when the clients began to work) and y [%]."""
+        if not self.curves:
+            return {}
+        rows = matching(published(paper, self.curves), cell)
+        rows = rows.assign(x=rows["seconds"] - self._startup(paper, cell), y=rows["accuracy_percent"])
+        return {str(series): of[["x", "y"]] for series, of in rows[rows["x"] >= 0].groupby("series")}
+
+    def _startup(self, paper: str, cell: pd.Series) -> float:
+        if not self.startup:
+            return 0.0
+        return float(matching(published(paper, self.startup), cell)["startup_seconds"].iloc[0])
+
+
+def matching(table: pd.DataFrame, cell: pd.Series) -> pd.DataFrame:
+    """The rows of a cell: equal in every key that both have and the row fills in."""
+    for key in cell.index.intersection(table.columns):
+        same = [pd.isna(value) or _plain(value) == _plain(cell[key]) for value in table[key]]
+        table = table[np.array(same, dtype=bool)]
+    return table
+
+
+def _plain(value: object) -> object:
+    try:
+        return float(str(value))
+    except ValueError:
+        return shown(value)

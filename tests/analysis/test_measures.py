@@ -1,0 +1,202 @@
+"""What runs reached, and when: on curves of a few points whose numbers can be read off."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from reports.runs_by_hand import write_run
+
+from asyncfl_bench.analysis.measures import (
+    at_equal_budget,
+    best,
+    choose_tuned,
+    common_limit,
+    final,
+    held_at,
+    mean_curve,
+    time_to,
+    unsteadiness,
+)
+from asyncfl_bench.analysis.place import Placed, place_freely
+from asyncfl_bench.tracking.runs import load_points, load_runs
+
+TIME = [0.0, 2.0, 4.0, 6.0, 8.0]
+ACCURACY = [0.10, 0.70, 0.72, 0.80, 0.95]
+
+
+def points_of(**accuracies) -> pd.DataFrame:
+    """Points of runs with these accuracies at TIME; iterations are 10 a point, uploads 100."""
+    frames = []
+    for run, values in accuracies.items():
+        count = len(values)
+        frame = {"run": run, "iteration": np.arange(count) * 10, "uploads": np.arange(count) * 100}
+        frames.append(pd.DataFrame(frame | {"virtual_time": TIME[:count], "test/accuracy": values}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def placed_of(rows: list[tuple], **columns) -> Placed:
+    """rows: (run, series, cell, seed)."""
+    runs = pd.DataFrame(rows, columns=["run", "series", "cell", "seed"]).set_index("run").assign(tuned=None, **columns)
+    return Placed(runs, pd.DataFrame(), pd.DataFrame(), len(rows))
+
+
+def test_at_equal_budget_every_run_counts_up_to_the_earliest_end_of_its_cell():
+    points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4], c=[0.3, 0.6, 0.8])
+    placed = placed_of([("a", "ACE", "x", 0), ("b", "FedBuff", "x", 0), ("c", "ACE", "y", 0)])
+    table = at_equal_budget(placed, points, "uploads")
+    assert table["budget"].to_dict() == {"a": 100, "b": 100, "c": 200}
+    assert table["value"].to_dict() == pytest.approx({"a": 50, "b": 40, "c": 80})
+    assert table["end"].tolist() == [200, 100, 200] and not table["interpolated"].any()
+    assert table["evaluations"].tolist() == [1, 1, 2]
+
+
+def test_between_evaluations_a_run_is_a_straight_line_and_says_so():
+    points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4])
+    points.loc[points["run"] == "b", "virtual_time"] = [0.0, 3.0]
+    table = at_equal_budget(placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 1)]), points, "virtual_time")
+    assert table["value"].tolist() == pytest.approx([70, 40])  # 3 lies halfway between 2 and 4
+    assert table["interpolated"].tolist() == [True, False]
+
+
+def test_of_several_iterations_in_one_tick_the_last_is_the_state_of_that_time():
+    points = points_of(a=[0.1, 0.5, 0.6, 0.9])
+    points["virtual_time"] = [0.0, 4.0, 4.0, 8.0]
+    points = points.iloc[[3, 0, 1, 2]]  # the order of the rows does not matter, that of iterations in a tick does
+    table = at_equal_budget(placed_of([("a", "ACE", "x", 0)]), points, "virtual_time")
+    assert table["value"].tolist() == [90]
+    assert mean_curve(points, "virtual_time")["mean"].tolist() == [10, 60, 90]
+
+
+def test_a_run_without_the_metric_has_no_row_and_losses_are_no_percentages():
+    points = points_of(a=[0.1, 0.5], b=[0.2, 0.4]).assign(**{"test/loss": [2.0, 1.0, None, None]})
+    placed = placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 1)])
+    table = at_equal_budget(placed, points, "iteration", "test/loss")
+    assert table["value"].to_dict() == {"a": 1.0}
+    assert at_equal_budget(placed, points, "iteration", "no/such").empty
+
+
+def test_the_mean_curve_of_three_seeds_with_one_standard_deviation():
+    points = points_of(a=[0.1, 0.4], b=[0.2, 0.5], c=[0.3, 0.6])
+    mean = mean_curve(points, "uploads")
+    assert mean["x"].tolist() == [0, 100] and mean["mean"].tolist() == pytest.approx([20, 50])
+    assert mean["low"].tolist() == pytest.approx([10, 40]) and mean["high"].tolist() == pytest.approx([30, 60])
+    assert mean["seeds"].tolist() == [3, 3]
+
+
+def test_the_mean_curve_ends_where_the_first_seed_ends_and_begins_where_all_have_begun():
+    points = points_of(a=[0.0, 0.2, 0.4, 0.6], b=[0.4, 0.8, 1.0])
+    points.loc[points["run"] == "b", "uploads"] = [50, 150, 250]
+    mean = mean_curve(points, "uploads")
+    assert mean["x"].tolist() == [50, 100, 150, 200, 250]
+    assert mean["mean"].tolist() == pytest.approx([(10 + 40) / 2, 40, (30 + 80) / 2, 65, 75])
+    assert mean_curve(points, "uploads", limit=160)["x"].max() == 150
+    assert mean_curve(points, "uploads", logarithmic=True)["x"].min() == 100  # a's first after 0
+
+
+def test_no_band_leaves_0_to_100_percent_and_one_seed_has_none():
+    high = mean_curve(points_of(a=[0.0, 1.0], b=[0.1, 0.9]), "uploads")
+    assert high["high"].max() == 100 and high["low"].min() == 0
+    one = mean_curve(points_of(a=[0.1, 0.9]), "uploads")
+    assert one["low"].tolist() == one["high"].tolist() == one["mean"].tolist() == [10, 90]
+    assert mean_curve(points_of(a=[0.1]).iloc[:0], "uploads").empty
+
+
+def test_many_different_places_become_an_even_grid_that_ends_at_the_end():
+    rng = np.random.default_rng(0)
+    frames = []
+    for run in "abc":
+        times = np.sort(rng.uniform(0, 10, 300))
+        frames.append(pd.DataFrame({"run": run, "virtual_time": times, "test/accuracy": times / 10}))
+    points = pd.concat(frames)
+    mean = mean_curve(points, "virtual_time")
+    assert len(mean) == 200 and mean["x"].iloc[-1] == points.groupby("run")["virtual_time"].max().min()
+    np.testing.assert_allclose(mean["mean"], 10 * mean["x"])  # a straight line stays one
+
+
+def test_the_best_is_the_highest_evaluation_up_to_and_at_the_limit():
+    points = points_of(a=ACCURACY, b=ACCURACY[::-1])
+    assert best(points, limit=6).to_dict() == {"a": 80, "b": 95} and best(points, limit=5.9)["a"] == 72
+    late = points[points["virtual_time"] > 0]
+    assert best(late, limit=1).empty
+    assert final(points).to_dict() == {"a": 95, "b": 10}
+
+
+def test_ninety_percent_is_of_the_best_within_the_limit_and_reached_at_the_first_such_evaluation():
+    points = points_of(a=ACCURACY)
+    assert time_to(points, 0.9 * best(points, limit=6), limit=6)["a"] == 4  # 0.9 * 80 = 72, exactly there
+    assert time_to(points, 0.9 * best(points))["a"] == 8  # 0.9 * 95 = 85.5: what comes later moves the target
+    assert time_to(points, 70)["a"] == 2 and time_to(points, 75, axis="uploads")["a"] == 300
+
+
+def test_a_target_that_is_not_reached_in_time_has_no_time():
+    points = points_of(a=ACCURACY, b=[0.1, 0.2])
+    assert time_to(points, 75).isna().to_dict() == {"a": False, "b": True}
+    assert time_to(points, 75, limit=5).isna().all()
+
+
+def test_a_counter_is_held_until_the_next_point_and_unknown_before_the_first():
+    points = points_of(a=ACCURACY)
+    assert [held_at(points, "uploads", at)["a"] for at in (0.0, 3.9, 4.0, 99.0)] == [0, 100, 200, 400]
+    assert held_at(points[1:], "uploads", 1.9).empty
+
+
+def test_unsteadiness_is_the_mean_change_between_evaluations_after_ninety_percent():
+    points = points_of(a=[0.0, 0.90, 1.00, 0.92, 0.95], b=ACCURACY)  # 90 % of 100 at time 2; changes 10, 8, 3
+    assert unsteadiness(points)["a"] == pytest.approx(7.0)
+    assert unsteadiness(points, limit=6)["a"] == pytest.approx(9.0)
+    assert math.isnan(unsteadiness(points)["b"])  # one evaluation only
+
+
+def test_runs_of_one_protocol_are_compared_up_to_the_earliest_end_but_of_those_that_cannot_change():
+    points = points_of(a=ACCURACY, b=[0.1, 0.2, 0.3], c=[0.1, 0.2])
+    rows = [("a", "ACE", "x", 0), ("b", "FedAvg", "x", 0), ("c", "FedAvg", "y", 0)]
+    stops = ["virtual_time", "virtual_time", "no_clients"]
+    placed = placed_of(rows, paper=["p", "p", "q"], **{"summary.stopped_by": stops})
+    assert common_limit(placed, points, "paper", 300).to_dict() == {"p": 4, "q": 300}
+    assert common_limit(placed, points, "paper", 3).to_dict() == {"p": 3, "q": 3}
+
+
+def test_the_tuned_value_is_the_best_on_validation_samples_among_those_with_most_seeds():
+    rows, values, validation, points = [], [], {}, []
+    for tuned, accuracy in ((0.1, (0.5, 0.7)), (0.2, (0.8, 0.6)), (1.0, (0.99,)), (0.3, (0.7, 0.7))):
+        for seed, value in enumerate(accuracy):
+            run = f"{tuned}-{seed}"
+            rows.append((run, "ACE", "x", seed))
+            values.append(tuned)
+            validation[run] = value
+            points.append(points_of(**{run: [0.1, 1 - value]}).assign(**{"validation/accuracy": [None, value]}))
+    rows.append(("other", "FedBuff", "x", 0))
+    placed = placed_of(rows)
+    placed.runs["tuned"] = [*values, 0.5]
+    chosen, choices = choose_tuned(placed, pd.concat(points, ignore_index=True))
+    assert choices.iloc[0].to_dict() == {
+        "series": "ACE",
+        "cell": "x",
+        "tuned": 0.2,  # as good as 0.3, and smaller; 1.0 diverged for a seed
+        "validation": pytest.approx(70),
+        "tried": 4,
+        "at_edge": False,
+    }
+    assert list(chosen.runs.index) == ["0.2-0", "0.2-1", "other"]
+
+
+def test_without_validation_samples_no_value_is_chosen_and_no_run_of_it_counts():
+    placed = placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 0)])
+    placed.runs["tuned"] = [0.1, 0.2]
+    chosen, choices = choose_tuned(placed, points_of(a=[0.1, 0.9], b=[0.1, 0.5]))
+    assert chosen.runs.empty and choices["tuned"].isna().all() and choices["tried"].tolist() == [2]
+
+
+def test_from_run_directories_to_a_number_at_equal_budget(tmp_path):
+    for seed, accuracy in ((0, 0.5), (1, 0.75)):
+        write_run(tmp_path, "ace", seed, points=[(0, 0, 0.0, 0.1), (10, 100, 10.0, accuracy)])
+        write_run(tmp_path, "asgd", seed, points=[(0, 0, 0.0, 0.1), (10, 10, 40.0, 0.3), (20, 20, 80.0, 0.4)])
+    placed = place_freely(load_runs(tmp_path))
+    points = load_points(placed.runs)
+    means = at_equal_budget(placed, points, "virtual_time").groupby("series")["value"].mean()
+    assert means.to_dict() == pytest.approx({"ACE": 62.5, "vanilla ASGD": 15})
+    means = at_equal_budget(placed, points, "uploads").groupby("series")["value"].mean()
+    assert means.to_dict() == pytest.approx({"ACE": 10 + 0.2 * 52.5, "vanilla ASGD": 40})

@@ -1,0 +1,208 @@
+"""Which run belongs where, on sweeps of a few runs written by hand."""
+
+from __future__ import annotations
+
+import pytest
+from reports.runs_by_hand import grid_by_hand, write_run
+
+from asyncfl_bench.analysis import place as place_module
+from asyncfl_bench.analysis.place import grid_of, place, place_freely
+from asyncfl_bench.config import compose
+from asyncfl_bench.errors import BenchError, ConfigError
+from asyncfl_bench.tracking.runs import load_runs
+
+CELLS = ["heterogeneity.alpha", "delay"]
+
+
+def jobs(algorithms=("ace", "fedbuff"), seeds=(0, 1), alphas=(0.1,), **more):
+    return [
+        {"algorithm": algorithm, "seed": seed, "alpha": alpha, **more}
+        for algorithm in algorithms
+        for alpha in alphas
+        for seed in seeds
+    ]
+
+
+def test_runs_are_found_by_identity_and_sorted_into_series_and_cells(tmp_path):
+    asked = [*jobs(alphas=(0.3, 0.1)), {"algorithm": "ace", "seed": 0, "alpha": 0.1, "beta": 30}]
+    for number, job in enumerate(reversed(asked)):
+        write_run(tmp_path / str(number), **job)
+    grid = grid_by_hand(asked, ["algorithm", "heterogeneity.alpha", "delay"])
+    placed = place(grid, load_runs(tmp_path), cells=CELLS)
+    assert placed.expected == 9 and placed.missing.empty and placed.left_out.empty
+    assert placed.series_names == ["ACE", "FedBuff"]
+    assert placed.cell_names == ["α = 0.1, β = 5", "α = 0.1, β = 30", "α = 0.3, β = 5"]
+    first = placed.runs.iloc[0]
+    assert first[["series", "cell", "heterogeneity.alpha", "delay", "seed"]].tolist() == (
+        ["ACE", "α = 0.1, β = 5", 0.1, "exp_beta5", 0]
+    )
+    assert placed.runs["listed"].all() and len(placed.runs) == 9
+
+
+def test_missing_jobs_further_seeds_and_strangers(tmp_path):
+    asked = jobs()
+    for job in asked[:2]:
+        write_run(tmp_path, **job)
+    write_run(tmp_path, "ace", seed=7)
+    stranger = write_run(tmp_path, "ace", seed=0, alpha=0.1000000001)
+    other = write_run(tmp_path, "ca2fl", seed=0)
+    placed = place(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    assert placed.missing[["algorithm", "seed"]].values.tolist() == [["fedbuff", 0], ["fedbuff", 1]]
+    assert placed.runs["seed"].tolist() == [0, 1, 7] and placed.runs["listed"].tolist() == [True, True, False]
+    assert placed.left_out["reason"].to_dict() == dict.fromkeys((str(stranger), str(other)), "not in this sweep")
+
+
+def test_only_runs_that_ended_well_under_this_results_version_count(tmp_path):
+    asked = jobs(("ace",), seeds=range(6))
+    write_run(tmp_path, seed=0)
+    write_run(tmp_path, seed=1, status="diverged")
+    write_run(tmp_path, seed=2, status="failed")
+    write_run(tmp_path, seed=3, status=None)
+    write_run(tmp_path, seed=4, summary={"results_version": 1})
+    write_run(tmp_path, seed=5, summary={"identity": "00000000"})
+    placed = place(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    assert placed.runs["seed"].tolist() == [0]
+    reasons = placed.left_out.set_index("seed")["reason"].to_dict()
+    assert reasons == {
+        1: "diverged",
+        2: "failed",
+        3: "incomplete",
+        4: "another results version",
+        5: "inconsistent",
+    }
+    assert placed.left_out.set_index("seed").loc[1, ["series", "note"]].tolist() == ["ACE", "diverged at iteration 7"]
+    assert placed.missing["seed"].tolist() == [4, 5]  # these will be run anew
+
+
+def test_a_folder_without_one_usable_run_is_no_error(tmp_path):
+    broken = write_run(tmp_path, seed=0)
+    (broken / "config.yaml").write_text("[")
+    placed = place(grid_by_hand(jobs(), ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    assert placed.runs.empty and placed.series_names == placed.cell_names == [] and len(placed.missing) == 4
+    assert placed.left_out["reason"].to_dict() == {str(broken): "unreadable"}
+
+
+def test_a_run_that_is_there_twice_counts_once(tmp_path):
+    for folder in ("a", "b"):
+        write_run(tmp_path / folder, seed=0)
+    write_run(tmp_path / "a", seed=1, status="diverged")
+    good = write_run(tmp_path / "b", seed=1)
+    placed = place(grid_by_hand(jobs(("ace",)), ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    assert placed.runs["seed"].tolist() == [0, 1] and str(good) in placed.runs.index
+    assert placed.left_out["reason"].tolist() == ["found twice"] * 2
+    assert placed.left_out["note"].iloc[0].startswith("the same run as ")
+
+
+def test_variants_of_an_algorithm_are_series_of_their_own(tmp_path):
+    asked = jobs(("aced",), algorithm__tau_algo=10) + jobs(("aced",), algorithm__tau_algo=20) + jobs(("ace",))
+    for job in asked:
+        write_run(tmp_path, **job)
+    keys = ["algorithm", "algorithm.tau_algo"]
+    grid = grid_by_hand([job for job in asked if "algorithm__tau_algo" in job], keys)
+    placed = place(grid, load_runs(tmp_path), cells=CELLS)
+    assert placed.series_names == ["ACED, τ_algo = 10", "ACED, τ_algo = 20"]
+    assert placed.left_out["reason"].tolist() == ["not in this sweep"] * 2
+
+
+def test_runs_that_differ_in_what_no_cell_shows_are_refused(tmp_path):
+    asked = jobs(("ace",), n_clients=10) + jobs(("ace",), n_clients=20)
+    for job in asked:
+        write_run(tmp_path, **job)
+    with pytest.raises(BenchError, match=r"runs of ACE in α = 0.1, β = 5 differ in n_clients \(10 and 20\)"):
+        place(grid_by_hand(asked, []), load_runs(tmp_path), cells=CELLS)
+
+
+def test_other_samples_under_the_same_settings_are_left_out_by_name(tmp_path):
+    asked = jobs(seeds=(0, 1))
+    for job in asked[:-1]:
+        write_run(tmp_path, **job)
+    odd = write_run(tmp_path, **asked[-1], summary={"data_digest": "d2"})
+    placed = place(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    assert placed.left_out["reason"].to_dict() == {str(odd): "other data"}
+    assert placed.left_out["note"].iloc[0] == "samples d2; 3 runs of this data have d1"
+
+
+def test_samples_drawn_from_the_seed_may_differ_between_seeds_only(tmp_path):
+    asked = jobs(("ace", "fedbuff", "ca2fl"), seeds=(0, 1))
+    for job in asked[:-1]:
+        write_run(tmp_path, **job, summary={"data_digest": f"of seed {job['seed']}"})
+    odd = write_run(tmp_path, **asked[-1], summary={"data_digest": "another"})
+    placed = place(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    assert len(placed.runs) == 5 and placed.left_out["reason"].to_dict() == {str(odd): "other data"}
+
+
+def test_without_a_sweep_settings_that_differ_become_variants_or_cells(tmp_path):
+    for seed in (0, 1):
+        write_run(tmp_path, "ace", seed, algorithm__c=0.2, algorithm__eta=0.4)
+        write_run(tmp_path, "ace", seed, algorithm__c=0.5, algorithm__eta=1.0)
+        write_run(tmp_path, "fedbuff", seed, beta=30, client__lr=0.5)
+        write_run(tmp_path, "fedbuff", seed, beta=5, client__lr=0.5)
+    placed = place_freely(load_runs(tmp_path))
+    assert placed.series_names == ["ACE, c = 0.2", "ACE, c = 0.5", "FedBuff"]
+    assert placed.cells == ["delay"] and placed.cell_names == ["β = 5", "β = 30"]
+    assert placed.apart == ["client.lr"]  # differs between algorithms, and no name shows it
+    assert placed.runs.groupby(["series", "cell"])["seed"].nunique().tolist() == [2] * 4
+
+
+def test_values_equal_to_six_digits_are_two_settings(tmp_path):
+    write_run(tmp_path, "ace", client__lr=0.1)
+    write_run(tmp_path, "ace", client__lr=0.1000000001)
+    placed = place_freely(load_runs(tmp_path))
+    assert placed.series_names == ["ACE, lr = 0.1", "ACE, lr = 0.1000000001"]
+
+
+def test_anything_can_be_compared_shown_in_panels_and_chosen(tmp_path):
+    for alpha in (0.1, 0.3, 1.0):
+        write_run(tmp_path, "ace", alpha=alpha)
+        write_run(tmp_path, "fedbuff", alpha=alpha)
+    runs = load_runs(tmp_path)
+    placed = place_freely(runs, compare="heterogeneity.alpha", panels=["algorithm"], where={"delay.beta": "5"})
+    assert placed.series_names == ["α = 0.1", "α = 0.3", "α = 1.0"]
+    assert placed.cell_names == ["ACE", "FedBuff"] and len(placed.runs) == 6
+    few = place_freely(runs, where={"heterogeneity.alpha": "0.30", "algorithm": "ace"})
+    assert len(few.runs) == 1 and few.cells == [] and few.cell_names == [""] and few.left_out.empty
+    with pytest.raises(ConfigError, match=r"heterogeneity\.alfa.*heterogeneity\.alpha"):
+        place_freely(runs, panels=["heterogeneity.alfa"])
+
+
+def test_runs_of_another_results_version_are_not_used_in_any_folder(tmp_path):
+    write_run(tmp_path, seed=0)
+    write_run(tmp_path, seed=1, summary={"results_version": 1})
+    placed = place_freely(load_runs(tmp_path))
+    assert placed.runs["seed"].tolist() == [0] and placed.left_out["reason"].tolist() == ["another results version"]
+
+
+def test_further_values_of_the_tuned_setting_count_where_all_else_is_the_sweeps(tmp_path, monkeypatch):
+    asked = [{"algorithm": "ace", "seed": seed, "algorithm__c": c} for seed in (0, 1) for c in (0.2, 0.5)]
+    for job in (*asked, asked[0] | {"algorithm__c": 1.0}):
+        write_run(tmp_path, **job)
+    stranger = write_run(tmp_path, **asked[0] | {"algorithm__c": 1.0, "alpha": 0.7})
+    grid = grid_by_hand(asked, ["algorithm", "algorithm.c"])
+    composed = []
+
+    def beyond(words):
+        composed.extend(words)
+        return [{"experiment": grid_by_hand([asked[0] | {"algorithm__c": 1.0}], []).jobs["experiment"][0]}]
+
+    monkeypatch.setattr(place_module, "_composed", beyond)
+    words = tuple((f"algorithm={job['algorithm']}", f"algorithm.c={job['algorithm__c']}") for job in asked)
+    grid = place_module.Grid(grid.sweep, "fair", grid.scale, grid.length, grid.jobs, words=words)
+    placed = place(grid, load_runs(tmp_path), cells=CELLS, tuned="algorithm.c")
+    assert composed == [("algorithm=ace", "algorithm.c=1.0")]
+    assert placed.series_names == ["ACE"] and placed.runs["tuned"].tolist() == [0.2, 0.2, 0.5, 0.5, 1.0]
+    assert placed.left_out["reason"].to_dict() == {str(stranger): "not in this sweep"}
+
+
+def test_the_jobs_of_a_sweep_have_the_identities_that_their_runs_get():
+    grid = grid_of("ace/figure2", "published", "smoke", more=["seed=0,3", "algorithm=ace,asgd", "delay=exp_beta5"])
+    assert len(grid.jobs) == 8 and grid.jobs["error"].isna().all()
+    assert {"algorithm", "heterogeneity.alpha"} <= set(grid.jobs.columns) and "delay" not in grid.jobs
+    assert grid.jobs.groupby(["algorithm", "heterogeneity.alpha"])["experiment"].nunique().eq(1).all()
+    job = grid.jobs[(grid.jobs["algorithm"] == "asgd") & (grid.jobs["seed"] == 3)].iloc[-1]
+    assert compose(job["overrides"].split()).identity == job["identity"]
+
+
+def test_a_job_that_cannot_be_composed_is_asked_for_and_has_its_error():
+    grid = grid_of("ace/figure2", "published", "smoke", more=["seed=0", "algorithm=ace", "client.lr=0.1,-1"])
+    assert grid.jobs["identity"].isna().tolist() == [False, True] * 4
+    assert grid.jobs["error"].iloc[1].startswith("client.lr=-1")

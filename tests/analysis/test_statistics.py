@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import doctest
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from asyncfl_bench.analysis import statistics
+from asyncfl_bench.analysis.statistics import (
+    holm,
+    interquartile_mean,
+    neighbouring_pairs,
+    order_agreement,
+    paired,
+    prediction_interval,
+    probability_of_improvement,
+    sampling_error,
+    stratified_bootstrap,
+)
+
+NAN = math.nan
+
+
+def test_the_examples_in_docstrings_hold():
+    assert doctest.testmod(statistics).failed == 0
+
+
+def test_a_paired_interval_is_students():
+    # ACE minus vanilla ASGD, alpha 0.1, beta 5 (five seeds of 360 test samples)
+    differences = [0.28, 4.72, 2.22, 0.0, 0.56]
+    found = paired(differences)
+    reference = stats.ttest_1samp(differences, 0)
+    interval = reference.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert found.p == pytest.approx(reference.pvalue) and found.n == 5
+    assert found.mean == pytest.approx(1.556) and found.verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([1.0, 1.1, 0.9], "larger"),
+        ([-1.0, -1.1, -0.9], "smaller"),
+        ([1.0, 3.0, 2.0], "undecided"),  # 2 ± 2 se without zero, t interval -0.48 .. 4.48 with it
+        ([5.0, 5.1], "unknown"),
+        ([5.0], "unknown"),
+        ([], "unknown"),
+        ([0.0, 0.0, 0.0], "undecided"),
+        ([1.0, NAN, 1.1], "unknown"),
+    ],
+)
+def test_two_seeds_are_unknown_and_three_need_more_than_two_standard_errors(differences, verdict):
+    assert paired(differences).verdict == verdict
+
+
+def test_differences_that_agree_by_the_grid_of_a_small_test_set_are_not_certain():
+    """Three times one sample of 360 more: s = 0, yet each value is rounded by up to half a step."""
+    step = 100 / 360
+    assert paired([step] * 3).p == 0
+    found = paired([step] * 3, resolution=step)
+    # error sqrt(step^2 / 6 / 3) = step / 4.243, t = 4.243, df 2
+    assert found.p == pytest.approx(2 * stats.t.sf(math.sqrt(18), 2)) and found.verdict == "undecided"
+
+
+def test_false_alarms_are_five_percent_where_two_standard_errors_gave_18_and_12():
+    generator = np.random.default_rng(7)
+    for seeds, old_rate in ((3, 0.18), (5, 0.12)):
+        samples = generator.normal(size=(6000, seeds))
+        rate = np.mean([paired(sample).verdict != "undecided" for sample in samples])
+        two_se = 2 * samples.std(axis=1, ddof=1) / math.sqrt(seeds)
+        assert rate == pytest.approx(0.05, abs=0.009)  # three standard errors of 6000 draws
+        assert np.mean(np.abs(samples.mean(axis=1)) >= two_se) == pytest.approx(old_rate, abs=0.015)
+    assert all(paired(sample).verdict == "unknown" for sample in generator.normal(size=(20, 2)))
+
+
+def test_holm_steps_down_and_passes_over_tests_that_were_none():
+    # sorted 0.01, 0.02, 0.03, 0.5 -> x4, x3, x2, x1 -> 0.04, 0.06, 0.06, 0.5
+    assert holm([0.02, 0.5, NAN, 0.01, 0.03]) == pytest.approx([0.06, 0.5, NAN, 0.04, 0.06], nan_ok=True)
+    assert holm([0.6, 0.9]) == pytest.approx([1.0, 1.0]) and holm([]).size == 0
+
+
+def test_holm_keeps_a_page_of_sixteen_equal_pairs_below_five_percent():
+    generator = np.random.default_rng(3)
+    p = [[paired(generator.normal(size=5)).p for _ in range(16)] for _ in range(400)]
+    assert np.mean([min(holm(page)) < 0.05 for page in p]) < 0.085
+    assert np.mean([min(page) < 0.05 for page in p]) > 0.4
+
+
+def _values(by_series: dict[str, list[float]], **cell) -> pd.DataFrame:
+    rows = [{"series": s, "seed": i, "value": v, **cell} for s, of in by_series.items() for i, v in enumerate(of)]
+    return pd.DataFrame(rows)
+
+
+def test_neighbours_are_compared_seed_by_seed_with_holm_over_the_page():
+    easy = {"ACE": [94.0, 70.0, 82.1], "FedBuff": [93.0, 69.0, 81.0], "CA2FL": [50.0, 60.0, 40.0]}
+    hard = {"ACE": [90.0, 91.0, 92.0], "FedBuff": [90.0, 92.0, 91.5], "CA2FL": [10.0, 12.0, 11.0]}
+    values = pd.concat([_values(easy, alpha=0.1), _values(hard, alpha=0.3)])
+    pairs = neighbouring_pairs(values, ["alpha"])
+    assert pairs[["alpha", "better", "next"]].values.tolist() == [
+        [0.1, "ACE", "FedBuff"],
+        [0.1, "FedBuff", "CA2FL"],
+        [0.3, "FedBuff", "ACE"],
+        [0.3, "ACE", "CA2FL"],
+    ]
+    first = pairs.iloc[0]
+    assert first["difference"] == pytest.approx(3.1 / 3) and first["p"] == pytest.approx(0.00104, abs=1e-5)
+    assert pairs["p_holm"].tolist() == pytest.approx(holm(pairs["p"]).tolist())
+    assert pairs["verdict"].tolist() == ["larger", "undecided", "undecided", "larger"]
+    assert pairs["seeds"].tolist() == [3, 3, 3, 3]
+
+
+def test_where_small_values_are_good_the_smallest_comes_first():
+    pairs = neighbouring_pairs(_values({"slow": [90.0, 92.0, 94.0], "fast": [10.0, 11.0, 12.0]}), lower=True)
+    assert pairs.loc[0, "better"] == "fast" and pairs.loc[0, "verdict"] == "smaller"
+
+
+def test_one_series_has_no_neighbour():
+    assert neighbouring_pairs(_values({"ACE": [1.0, 2.0]})).empty
+
+
+def test_a_new_run_falls_into_the_prediction_interval():
+    # n = 3, mean 96, s = 1: 96 ± 4.3027 sqrt(1 + 1/3) = 96 ± 4.968
+    assert prediction_interval([95.0, 96.0, 97.0]) == pytest.approx((91.032, 100.968), abs=1e-3)
+    # another test set with an error of one point: sqrt(4/3 + 1)
+    assert prediction_interval([95.0, 96.0, 97.0], 1.0) == pytest.approx((89.428, 102.572), abs=1e-3)
+    assert all(math.isnan(end) for end in prediction_interval([95.0, 96.0]))
+    draws = np.random.default_rng(1).normal(size=(4000, 6))
+    inside = [low <= draw[5] <= high for draw in draws for low, high in [prediction_interval(draw[:5])]]
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.011)
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_at_either_end():
+    assert interquartile_mean([0.0, 10.0, 20.0, 90.0]) == 15.0
+    assert interquartile_mean([0.0, 10.0, 20.0, 90.0, NAN]) == 15.0
+    assert interquartile_mean([1.0, 2.0, 6.0]) == 3.0  # fewer than four: the plain mean
+    assert math.isnan(interquartile_mean([]))
+
+
+def test_the_bootstrap_takes_a_seed_with_all_its_cells():
+    """Seeds differ, cells do not: sixteen cells know no more than one of them."""
+    seeds = np.array([90.0, 92.0, 94.0, 96.0, 98.0])
+    one = stratified_bootstrap([seeds], np.mean)
+    assert stratified_bootstrap(np.tile(seeds, (16, 1)), np.mean) == one
+    assert 90.0 <= one[0] < 91.5 and 96.5 < one[1] <= 98.0
+    assert stratified_bootstrap([seeds], np.mean) == one  # the same bytes again
+    assert all(math.isnan(end) for end in stratified_bootstrap([seeds[:4]], np.mean))
+
+
+def test_bootstrap_intervals_of_correlated_cells_miss_the_truth_seldom():
+    generator = np.random.default_rng(5)
+    missed = 0
+    for _ in range(150):
+        values = generator.normal(size=(1, 8)) + generator.normal(size=(8, 8))
+        low, high = stratified_bootstrap(values, np.mean, n=300)
+        missed += not low <= 0 <= high
+    assert missed / 150 < 0.13  # drawn apart for each cell: above 0.4
+
+
+def test_probability_of_improvement_counts_pairs_of_runs_and_halves_ties():
+    # (3,5) against (1,3,4): 3>1, 3=3, 3<4, 5>1, 5>3, 5>4 -> 4.5 of 6
+    assert probability_of_improvement([3.0, 5.0], [1.0, 3.0, 4.0])[0] == 4.5 / 6
+    reference = stats.mannwhitneyu([3.0, 5.0, 9.0], [1.0, 3.0, 4.0]).statistic / 9
+    assert probability_of_improvement([3.0, 5.0, 9.0], [1.0, 3.0, 4.0])[0] == pytest.approx(reference)
+    # two cells: 1 and 0 on average one half; a missing seed counts nowhere
+    assert probability_of_improvement([[2.0, 2.0], [0.0, NAN]], [[1.0, 1.0], [1.0, 1.0]])[0] == 0.5
+    share, low, high = probability_of_improvement([[9, 8, 7, 6, 5]], [[4, 5, 6, 7, 8]], n=500)
+    assert share == pytest.approx(17 / 25)  # 5 + 4.5 + 3.5 + 2.5 + 1.5
+    assert 0 <= low < share < high <= 1
+
+
+def test_the_sampling_error_is_binomial():
+    assert sampling_error(90.0, 360) == pytest.approx(100 * math.sqrt(0.9 * 0.1 / 360))
+    assert sampling_error(100.0, 201) == pytest.approx(100 * math.sqrt(0.5 / 201 * (1 - 0.5 / 201) / 201))
+
+
+def test_order_agreement_is_tau_b_and_none_where_it_is_undefined():
+    assert order_agreement([1, 2, 3, 4], [2, 1, 3, 4]) == pytest.approx(4 / 6)
+    first, second = [1, 2, 2, 3, 5, 5], [2, 1, 3, 3, 4, 6]
+    assert order_agreement(first, second) == pytest.approx(stats.kendalltau(first, second).statistic)
+    assert order_agreement([1, 1], [1, 2]) is None and order_agreement([1], [1]) is None

@@ -1,0 +1,117 @@
+"""What figures show, read from their axes; names, colours and files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from asyncfl_bench.analysis import names
+from asyncfl_bench.reports import style
+from asyncfl_bench.reports.figures import HeatMap, Line, Panel, heat_maps, line_panels
+from asyncfl_bench.reports.style import Style
+from asyncfl_bench.reports.write import Picture, Table, latex, markdown, write_parts
+
+LOOK = Style("#0072B2", "o")
+
+
+def line(label: str, values: list[float], band: float = 0.0, **more) -> Line:
+    y = np.array(values, dtype=float)
+    return Line(label, LOOK, np.arange(len(y), dtype=float), y, y - band, y + band, **more)
+
+
+def test_panels_without_a_point_are_left_out_and_the_legend_names_each_line_once():
+    panels = [
+        Panel("one", [line("ACE", [1, 2]), line("gone", [])]),
+        Panel("two", []),
+        Panel("three", [line("ACE", [2, 3])]),
+    ]
+    figure = line_panels(panels, "uploads", "accuracy [%]")
+    assert [axes.get_title() for axes in figure.axes if axes.get_visible()] == ["one", "three"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ACE"]
+
+
+def test_published_lines_are_dotted_and_in_the_legend():
+    theirs = line("ACE, published", [1, 2], dotted=True)
+    figure = line_panels([Panel("", [line("ACE", [1, 2]), theirs])], "uploads", "accuracy [%]")
+    assert [handle.get_linestyle() for handle in figure.legends[0].get_lines()] == ["-", ":"]
+    assert len(figure.legends[0].get_texts()) == 2
+
+
+def test_no_axis_and_no_band_goes_beyond_100_percent():
+    figure = line_panels([Panel("", [line("ACE", [20, 99.5, 99.9], band=3)], top=100.0)], "uploads", "accuracy [%]")
+    (axes,) = figure.axes
+    assert axes.get_ylim()[1] <= 101 and axes.collections[0].get_paths()[0].vertices[:, 1].max() == 100
+
+
+def test_the_axis_shows_the_top_where_all_late_differences_are_there():
+    fast = [Panel("", [line("a", [10, *[97.0] * 30]), line("b", [10, *[96.0] * 30])], top=100.0)]
+    low, high = line_panels(fast, "uploads", "accuracy [%]").axes[0].get_ylim()
+    assert 90 < low <= 96 and 97 <= high <= 100
+    slow = [Panel("", [line("a", [10, *range(11, 41)]), line("b", [10, *[90.0] * 30])], top=100.0)]
+    assert line_panels(slow, "uploads", "accuracy [%]").axes[0].get_ylim()[0] < 11
+
+
+def test_an_axis_does_not_make_much_of_noise():
+    low, high = line_panels([Panel("", [line("a", [50.0, 50.1])], top=100.0)], "", "").axes[0].get_ylim()
+    assert high - low == pytest.approx(5, abs=0.5)
+
+
+def test_lines_that_end_far_apart_get_a_logarithmic_axis():
+    far = Line("b", LOOK, np.array([1.0, 2000.0]), np.array([1.0, 2.0]))
+    figure = line_panels([Panel("", [line("a", [1, 2, 3]), far])], "uploads", "y")
+    assert figure.axes[0].get_xscale() == "log" and figure.axes[0].get_xlabel() == "uploads (log scale)"
+
+
+def test_heat_maps_share_one_scale_and_leave_empty_ones_out():
+    known, empty = np.array([[10.0, 20.0]]), np.full((1, 2), np.nan)
+    maps = [HeatMap("a", known, known / 10), HeatMap("b", empty, empty), HeatMap("c", known + 30, empty)]
+    figure = heat_maps(maps, ["r"], ["1", "2"], "α", "β", "accuracy [%]")
+    images = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title() for axes in images] == ["a", "c"]
+    assert {image.get_clim() for axes in images for image in axes.images} == {(10.0, 50.0)}
+    assert [text.get_text() for text in images[0].texts] == ["10.0\n±1.0", "20.0\n±2.0"]
+
+
+def test_an_algorithm_keeps_its_style_and_an_unknown_one_gets_one_by_its_name():
+    alone, together = style.styles(["ACE", "mine"]), style.styles(["ACE", "FedBuff", "mine", "yours"])
+    assert alone["ACE"] == together["ACE"] and alone["mine"] == together["mine"]
+    assert len({one.colour for one in together.values()}) == 4
+
+
+def test_variants_are_a_scale_on_their_own_and_marks_of_one_colour_beside_others():
+    own = style.styles([f"ACED, τ_algo = {tau}" for tau in (1, 10, 50)])
+    assert len({one.colour for one in own.values()}) == 3
+    beside = style.styles(["ACED, τ_algo = 1", "ACED, τ_algo = 10", "ACE"])
+    assert len({one.colour for one in beside.values()}) == 2 and len({one.marker for one in beside.values()}) == 3
+
+
+def test_series_and_settings_are_ordered_by_number_and_called_as_papers_call_them():
+    labels = ["K = 10", "K = 5", "vanilla ASGD", "ACED, τ_algo = 50", "ACED, τ_algo = 5", "ACE", "zeta"]
+    order = ["ACE", "ACED, τ_algo = 5", "ACED, τ_algo = 50", "vanilla ASGD", "K = 5", "K = 10", "zeta"]
+    assert sorted(labels, key=names.series_order) == order
+    assert (
+        names.series_label("fedasync", {names.WEIGHT: "hinge", "algorithm.hinge_a": 5.0}) == "FedAsync+Hinge, a = 5.0"
+    )
+    cell = names.cell_label(
+        ["heterogeneity.alpha", "delay", "paper", "algorithm"], [0.1, "exp_beta5", "asyncfeded/femnist", "-"]
+    )
+    assert cell == "α = 0.1, β = 5, FEMNIST protocol"
+    assert names.axis_label("virtual_time", ["seconds", "seconds"]) == "virtual time [s]"
+    assert names.axis_label("virtual_time", ["seconds", "ticks"]) == "virtual time"
+
+
+def test_a_table_whose_headers_repeat_keeps_every_column_and_symbols_survive_in_latex(tmp_path):
+    shown = pd.DataFrame([["my_rule|x", "±1"]], columns=["α [%]", "α [%]"])
+    write_parts([Table("twice", shown, shown)], tmp_path, ["tex"])
+    assert (tmp_path / "twice.csv").read_text() == "α [%],α [%]\nmy_rule|x,±1\n"
+    assert markdown(shown).splitlines()[2] == "| my_rule\\|x |    ±1 |"
+    assert r"my\_rule|x & $\pm$1 \\" in latex(shown) and latex(shown).startswith(r"\begin{tabular}{lr}")
+
+
+def test_only_what_a_page_wrote_is_replaced(tmp_path):
+    (tmp_path / "notes.md").write_text("mine")
+    figure = line_panels([Panel("", [line("a", [1, 2])])], "x", "y")
+    write_parts([Picture("a", figure, "a")], tmp_path, ["svg"])
+    write_parts(["# Nothing"], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "notes.md"]

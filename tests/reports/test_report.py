@@ -1,0 +1,205 @@
+"""afl-report: the page of anybody's runs, the pages of papers, and one line for every mistake."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.image import imread
+from reports.runs_by_hand import grid_by_hand, write_run
+
+from asyncfl_bench.reports import page as page_module
+from asyncfl_bench.reports.cli import main
+from asyncfl_bench.reports.own import own_page
+from asyncfl_bench.tracking.runs import load_runs
+
+ACCURACIES = [0.90, 0.92, 0.97]
+
+
+def curve(final: float) -> list[tuple]:
+    return [(0, 0, 0.0, 0.1), (50, 500, 25.0, 0.5), (100, 1000, 50.0, final)]
+
+
+def measured(root: Path) -> pd.DataFrame:
+    return pd.read_csv(root / "report" / "measured.csv")
+
+
+def test_mean_and_sample_deviation_over_seeds_are_those_of_pandas(tmp_path, capsys):
+    for seed, accuracy in enumerate(ACCURACIES):
+        write_run(tmp_path, seed=seed, points=curve(accuracy))
+    assert main([str(tmp_path)]) == 0
+    (row,) = measured(tmp_path).to_dict("records")
+    percent = 100 * pd.Series(ACCURACIES)
+    assert (row["final"], row["final_std"]) == pytest.approx((percent.mean(), percent.std()))
+    assert (row["summary.used.uploads"], row["summary.used.virtual_time"]) == (1000, 50)
+    assert (row["series"], row["seeds"], row["diverged"]) == ("ACE", 3, 0)
+    headers, _, cells = capsys.readouterr().out.splitlines()[:3]
+    assert [text.strip() for text in headers.strip("|").split("|")][:2] == ["algorithm", "final test accuracy [%]"]
+    assert f"{percent.mean():.2f} ± {percent.std():.2f}" in cells
+
+
+def test_a_setting_that_differs_within_an_algorithm_is_never_averaged(tmp_path):
+    for beta in (5, 30):
+        for seed in (0, 1):
+            write_run(tmp_path, seed=seed, beta=beta, points=curve(0.9 - beta / 100 + seed / 50))
+    for lr in (0.1, 0.2):
+        write_run(tmp_path, "asgd", client__lr=lr, points=curve(lr))
+    page = own_page(load_runs(tmp_path), "runs")
+    found = page.tables["measured"].set_index(["delay", "series"])["final"].round(9).to_dict()
+    assert found == {
+        ("exp_beta5", "ACE"): 86,
+        ("exp_beta30", "ACE"): 61,
+        ("exp_beta5", "vanilla ASGD, lr = 0.1"): 10,
+        ("exp_beta5", "vanilla ASGD, lr = 0.2"): 20,
+    }
+
+
+def test_panels_lines_and_runs_are_chosen_from_the_command_line(tmp_path):
+    for alpha in (0.1, 0.3):
+        for beta in (5, 30):
+            for c in (0.1, 0.2):
+                columns = {"columns": {"test/loss": [2.0, 1.0, alpha]}}
+                write_run(tmp_path / "runs", alpha=alpha, beta=beta, algorithm__c=c, points=curve(0.9), **columns)
+    words = ["--panels", "delay", "--compare", "algorithm.c", "--where", "heterogeneity.alpha=0.10"]
+    out = tmp_path / "page"
+    more = ["--metric", "test/loss", "--axis", "uploads", "--format", "pdf", "tex", "--out", str(out)]
+    assert main([str(tmp_path / "runs"), *words, *more]) == 0
+    table = pd.read_csv(out / "accuracy_uploads.csv")
+    assert sorted(zip(table["delay"], table["series"], table["mean"], strict=True)) == [
+        (delay, series, 0.1) for delay in ("exp_beta30", "exp_beta5") for series in ("c = 0.1", "c = 0.2")
+    ]
+    names = {path.name for path in out.iterdir()}
+    assert {"README.md", "curves_uploads.png", "curves_uploads.pdf", "measured.tex"} <= names
+    assert imread(out / "curves_uploads.png").std() > 0.05
+
+
+def test_settings_that_differ_only_between_algorithms_are_named(tmp_path):
+    write_run(tmp_path, "ace")
+    write_run(tmp_path, "asgd", client__lr=0.3)
+    page = own_page(load_runs(tmp_path), "runs")
+    assert page.parts[1] == "Series also differ in client.lr."
+
+
+def test_runs_that_did_not_end_well_are_named_and_not_averaged(tmp_path, capsys):
+    write_run(tmp_path, seed=0, points=curve(0.9))
+    write_run(tmp_path, seed=1, points=curve(0.1), status="diverged")
+    write_run(tmp_path, seed=2, points=curve(0.1), status=None)
+    write_run(tmp_path, "asgd", seed=3, points=curve(0.1), status="diverged")
+    assert main([str(tmp_path)]) == 0
+    table = measured(tmp_path).set_index("series")
+    assert table.loc["ACE", ["final", "seeds", "diverged"]].tolist() == pytest.approx([90, 1, 1])
+    assert table.loc["vanilla ASGD", "diverged"] == 1 and pd.isna(table.loc["vanilla ASGD", "final"])
+    text = (tmp_path / "report" / "README.md").read_text()
+    assert "- 2 diverged: `ac" in text and "- 1 incomplete: `ace" in text and "(diverged at iteration 7)" in text
+
+
+def test_an_archive_gives_the_page_of_its_directories(tmp_path, capsys):
+    for seed in (0, 1):
+        write_run(tmp_path / "runs", seed=seed, points=curve(0.5 + seed / 10))
+    assert main([str(tmp_path / "runs"), "--pack", str(tmp_path / "all.parquet")]) == 0
+    assert capsys.readouterr().out == f"2 runs in {tmp_path / 'all.parquet'}\n"
+    assert main([str(tmp_path / "runs")]) == main([str(tmp_path / "all.parquet")]) == 0
+    pd.testing.assert_frame_equal(measured(tmp_path / "runs"), measured(tmp_path))
+
+
+def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("some/runs"), points=curve(0.5))
+    Path("empty").mkdir()
+    for arguments, message in [
+        (["none"], "none: neither runs nor a page"),
+        (["ace/figur2"], "ace/figur2: neither runs nor a page (did you mean 'ace/figure2'?); pages: ace/table1, "),
+        (
+            ["some", "--panels", "delay.betta"],
+            "key=delay.betta: must be a setting of these runs (did you mean 'delay.beta'",
+        ),
+        (["some", "--metric", "test/acuracy"], "--metric=test/acuracy: must be one of test/accuracy (did you mean"),
+        (["some", "--scale", "small"], "some: --profile, --scale and --length go with a page"),
+        (["some", "ace"], "some: own runs cannot be asked for together with pages"),
+        (["ace/figure2"], "runs: no runs of ace/figure2; to make them: afl-run -m sweep=ace/figure2 profile=published"),
+        (["ace", "--profile", "good"], "--profile good: must be one of "),
+    ]:
+        assert main(arguments) == 2, arguments
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith(f"afl-report: {message}") and err.count("\n") == 1, err
+    assert main(["empty"]) != 0 and "no runs found" in capsys.readouterr().err
+    assert not list(tmp_path.glob("**/report")) and not Path("results").exists()
+
+
+def test_no_run_that_ended_well_is_exit_code_1_and_writes_nothing(tmp_path, capsys):
+    write_run(tmp_path, status=None)
+    assert main([str(tmp_path)]) == 1
+    assert "no run to show (1 incomplete)" in capsys.readouterr().err and not (tmp_path / "report").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_message(tmp_path, capsys):
+    write_run(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert main([str(tmp_path), "--out", str(tmp_path / "file")]) == 1
+    assert "choose another place with --out" in capsys.readouterr().err
+
+
+def test_help_needs_neither_numpy_nor_pandas_nor_matplotlib():
+    code = (
+        "import sys\nfrom asyncfl_bench.reports.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('numpy', 'pandas', 'matplotlib', 'torch', 'yaml') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert "--panels KEY" in done.stdout and done.stdout.endswith("[]\n")
+
+
+@pytest.fixture
+def papers_runs(tmp_path, monkeypatch):
+    """Runs of two sweeps of the ACE paper that share one; each sweep asks for ACE with seeds 0 and 1."""
+    monkeypatch.chdir(tmp_path)
+    chosen = {"choices__profile": "published", "choices__scale": "small"}
+    for sweep in ("figure2", "figure_a1"):
+        names = {**chosen, "choices__sweep": f"ace/{sweep}"}
+        write_run(Path("runs/ace") / sweep, seed=int(sweep == "figure_a1"), points=curve(0.8), **names)
+
+    def grid_of(sweep, profile, scale, length):
+        alpha = {"small": 0.1, "smoke": 0.5 if sweep == "ace/figure2" else 0.7}[scale]
+        jobs = [{"algorithm": "ace", "seed": seed, "alpha": alpha} for seed in (0, 1)]
+        return replace(grid_by_hand(jobs, ("algorithm",)), sweep=sweep, profile=profile, scale=scale)
+
+    monkeypatch.setattr(page_module, "grid_of", grid_of)
+
+
+def test_a_page_is_written_for_every_profile_and_scale_and_other_sweeps_lend_their_runs(papers_runs, capsys):
+    other = {"choices__profile": "fair", "choices__scale": "smoke", "choices__sweep": "ace/figure2"}
+    write_run(Path("runs/x"), alpha=0.5, points=curve(0.8), **other)
+    assert main(["all"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "written: results/ace/figure2/fair-smoke/README.md",
+        "written: results/ace/figure2/published-small/README.md",
+        "written: results/ace/figure_a1/published-small/README.md",
+    ]
+    assert len(load_runs("results/ace/figure2/published-small/runs.parquet")) == 2
+    assert Path("results/README.md").read_text().count("ace/figure2/published-small") > 0
+    assert main(["ace/figure2", "--scale", "small", "--out", "elsewhere"]) == 0
+    assert [str(p.parent) for p in Path("elsewhere/ace").rglob("README.md")] == [
+        "elsewhere/ace/figure2/published-small"
+    ]
+
+
+def test_pages_are_made_from_their_archives_alone(papers_runs, capsys):
+    assert main(["ace/figure2"]) == 0
+    first = Path("results/ace/figure2/published-small/README.md").read_bytes()
+    Path("runs").rename("gone")
+    assert main(["ace/figure2"]) == 0
+    assert Path("results/ace/figure2/published-small/README.md").read_bytes() == first
+
+
+def test_a_page_whose_runs_all_failed_is_reported_and_the_others_are_written(papers_runs, capsys):
+    chosen = {"choices__profile": "published", "choices__scale": "smoke"}
+    write_run(Path("runs/a"), alpha=0.5, status="failed", choices__sweep="ace/figure2", **chosen)
+    write_run(Path("runs/b"), alpha=0.7, points=curve(0.8), choices__sweep="ace/figure_a1", **chosen)
+    assert main(["ace", "--scale", "smoke"]) == 1
+    out, err = capsys.readouterr()
+    assert "afl-report: ace/figure2, published-smoke: no run to show: all failed" in err and "figure_a1" in out
+    assert not Path("results/ace/figure2").exists()
