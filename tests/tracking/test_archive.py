@@ -177,3 +177,15 @@ def test_a_parquet_file_of_another_kind_is_no_archive(tmp_path):
     assert read_archive(tmp_path / "other.parquet") == [] and archived(tmp_path) == {}
     with pytest.raises(BenchError, match="no runs found"):
         load_runs(tmp_path / "other.parquet")
+
+
+def test_damaged_pages_behind_a_sound_footer_are_named_and_hold_up_nothing(tmp_path):
+    archive = tmp_path / "a.parquet"
+    write_run(tmp_path / "runs", seed=0)
+    pack([tmp_path / "runs"], archive)
+    content = archive.read_bytes()
+    archive.write_bytes(content[:4] + bytes(len(content) // 2 - 4) + content[len(content) // 2 :])
+    assert archived(tmp_path) == {}
+    assert load_runs(archive)["status"].tolist() == ["unreadable"]
+    with pytest.raises(BenchError, match=r"^[^\n]*a\.parquet[^\n]*$"):
+        pack([archive], tmp_path / "b.parquet")
