@@ -165,6 +165,13 @@ def test_anything_can_be_compared_shown_in_panels_and_chosen(tmp_path):
         place_freely(runs, panels=["heterogeneity.alfa"])
 
 
+def test_a_key_given_twice_counts_once(tmp_path):
+    for beta in (5, 30):
+        write_run(tmp_path, beta=beta)
+    placed = place_freely(load_runs(tmp_path), ["algorithm", "algorithm"], ["delay", "delay"])
+    assert (placed.cells, set(placed.runs["series"])) == (["delay"], {"ACE"})
+
+
 def test_runs_of_another_results_version_are_not_used_in_any_folder(tmp_path):
     write_run(tmp_path, seed=0)
     write_run(tmp_path, seed=1, summary={"results_version": 1})

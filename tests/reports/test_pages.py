@@ -521,6 +521,20 @@ def test_every_sweep_of_a_paper_has_a_page_and_every_page_a_sweep():
     }
 
 
+def test_the_page_says_how_many_samples_the_split_moved(paper_page):
+    task = {"train_samples": 1437}
+    runs = [
+        ({"seed": seed}, curve(0.5), {"summary": {"task": task | {"moved_samples": moved}}})
+        for seed, moved in enumerate((0, 12))
+    ]
+    text = "\n".join(part for part in paper_page("ace/figure2", runs).parts if isinstance(part, str))
+    assert text.count("moved") == 1 and "in 1 of 2 runs, 12 to 12 of 1437 training samples were moved" in text
+
+
+def test_every_order_that_a_page_compares_with_names_its_source():
+    assert [name for name, spec in SPECS.items() if spec.order and not spec.order_source] == []
+
+
 def test_more_series_than_a_figure_can_show_are_left_out_of_it_by_name(paper_page):
     runs = [({"algorithm__tau_algo": tau}, curve(0.2 + tau / 100)) for tau in range(14)]
     page = paper_page("ace/table_a2", runs, keys=("algorithm.tau_algo",))

@@ -123,10 +123,17 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch)
         (["some", "ace"], "some: own runs cannot be asked for together with pages"),
         (["ace/figure2"], "runs: no runs of ace/figure2; to make them: afl-run -m sweep=ace/figure2 profile=published"),
         (["ace", "--profile", "good"], "--profile good: must be one of "),
+        (["ace", "--profile", "paper"], "profile=paper: is called published now: profile=published"),
+        (["some", "--where", "delay.beta"], "--where delay.beta: KEY=VALUE"),
+        (["ace", "--panels", "delay"], "ace: a page has its own panels, lines and axes"),
+        (["ace", "--where", "delay.beta=5"], "ace: a page has its own panels, lines and axes"),
     ]:
         assert main(arguments) == 2, arguments
         out, err = capsys.readouterr()
         assert out == "" and err.startswith(f"afl-report: {message}") and err.count("\n") == 1, err
+    with pytest.raises(SystemExit, match="2"):
+        main(["some", "--series", "0"])
+    assert "--series: 0: must be at least 1" in capsys.readouterr().err
     assert main(["empty"]) != 0 and "no runs found" in capsys.readouterr().err
     assert not list(tmp_path.glob("**/report")) and not Path("results").exists()
 

@@ -187,3 +187,15 @@ def test_an_archive_does_not_say_where_its_runs_were_made(tmp_path):
     pack([tmp_path / "runs"], tmp_path / "runs.parquet")
     (row,) = pq.read_table(tmp_path / "runs.parquet").to_pylist()
     assert str(tmp_path) not in json.dumps(row) and row["identity"] == load_runs(tmp_path / "runs")["identity"].iloc[0]
+
+
+def test_damaged_pages_behind_a_sound_footer_are_named_and_hold_up_nothing(tmp_path):
+    archive = tmp_path / "a.parquet"
+    write_run(tmp_path / "runs", seed=0)
+    pack([tmp_path / "runs"], archive)
+    content = archive.read_bytes()
+    archive.write_bytes(content[:4] + bytes(len(content) // 2 - 4) + content[len(content) // 2 :])
+    assert archived(tmp_path) == {}
+    assert load_runs(archive)["status"].tolist() == ["unreadable"]
+    with pytest.raises(BenchError, match=r"^[^\n]*a\.parquet[^\n]*$"):
+        pack([archive], tmp_path / "b.parquet")

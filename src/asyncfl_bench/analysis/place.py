@@ -132,7 +132,8 @@ def place_freely(
     Settings that differ inside a series and cell become a part of the series' name (those of algorithm and client) or
     another key of the cell; they are never averaged over. Raises ConfigError when no run has such a key.
     """
-    compared = [compare] if isinstance(compare, str) else list(compare)
+    compared = [compare] if isinstance(compare, str) else list(dict.fromkeys(compare))
+    panels = list(dict.fromkeys(panels))
     for key in (*compared, *panels, *(where or {})):
         _check_known(key, runs)
     for key, value in (where or {}).items():

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", choices=FORMATS, nargs="+", default=["png"], help="more forms of figures and tables"
     )
-    parser.add_argument("--series", type=int, default=12, metavar="N", help="lines a figure has at most (default: 12)")
+    parser.add_argument("--series", type=_count, default=12, metavar="N", help="most lines of a figure (default: 12)")
     parser.add_argument("--html", action="store_true", help="also page.html, to explore in a browser")
     parser.add_argument("--watch", action="store_true", help="write again whenever runs change, until Ctrl-C")
     parser.add_argument(
@@ -103,6 +103,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
+    return count
+
+
 def _out(given: argparse.Namespace, free: bool) -> Path:
     if given.out is not None or not free:
         return given.out or Path("results")
@@ -118,6 +124,8 @@ def _free_page(given: argparse.Namespace) -> int:
 
     if given.profile or given.scale or given.length:
         raise _UsageError(f"{given.names[0]}: --profile, --scale and --length go with a page; use --where for own runs")
+    if unset := [text for text in given.where if "=" not in text]:
+        raise _UsageError(f"--where {unset[0]}: KEY=VALUE, for example heterogeneity.alpha=0.1")
     where = dict(text.partition("=")[::2] for text in given.where)
     out = _out(given, True)
     runs = load_runs(*given.names)
@@ -137,6 +145,8 @@ def _pages(given: argparse.Namespace) -> int:
     from .page import NoRuns, build
 
     specs = _specs(given.names)
+    if given.panels or given.where or given.compare != ["algorithm"] or given.axis != AXES[0]:
+        raise _UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
     out, folder = _out(given, False), given.runs or Path("runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
     _check_choices(wanted)
@@ -206,8 +216,11 @@ def _specs(names: Sequence[str]) -> list[PageSpec]:
 
 def _check_choices(wanted: dict[str, str]) -> None:
     from ..analysis.place import options
+    from ..config.check import renamed
 
     for key, value in wanted.items():
+        if old := renamed(key, value):
+            raise old
         if value not in (known := options(key)):
             raise _UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
 

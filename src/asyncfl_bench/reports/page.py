@@ -387,9 +387,6 @@ def _coverage(page: Page) -> list[Part]:
         lines.append(f"- {len(group)} {reason}: {_few(names)}")
     if len(placed.missing):
         lines.append(f"- {len(placed.missing)} missing: {_few([f'`{text}`' for text in placed.missing['overrides']])}")
-    moved = pd.to_numeric(placed.runs.get("summary.partition.moved", pd.Series(dtype=float)))
-    if (moved > 0).any():
-        lines.append(f"- {int((moved > 0).sum())} with samples moved to fill small clients, at most {moved.max():g}")
     return ["## Runs", "\n".join(lines)]
 
 

@@ -76,11 +76,9 @@ def read_archive(path: Path) -> list[Record]:
 
 @functools.lru_cache(maxsize=32)
 def _read(path: Path, stamp: int) -> list[Record]:
-    import pyarrow.parquet as pq
-
     if not _is_archive(path):
         return []
-    table = pq.read_table(path).combine_chunks()
+    table = _table_in(path).combine_chunks()
     facts = table.select(["name", "status", "config", "summary"]).to_pylist()
     columns = {name.removeprefix(_POINT): _lists(table[name]) for name in table.column_names if name.startswith(_POINT)}
     records = []
@@ -95,14 +93,12 @@ def _read(path: Path, stamp: int) -> list[Record]:
 @functools.lru_cache(maxsize=256)
 def _finished(path: Path, stamp: int) -> tuple[str, ...]:
     """Identities of the runs that need not be run again."""
-    import pyarrow.parquet as pq
-
     try:
         if not _is_archive(path):
             return ()
-        rows = pq.read_table(path, columns=["identity", "status", "results_version"]).to_pylist()
+        rows = _table_in(path, ["identity", "status", "results_version"]).to_pylist()
     except BenchError:
-        return ()  # half a file, as while it is copied: then its runs are not there
+        return ()  # half a file, as while it is copied, or a damaged one: then its runs are not there
     return tuple(r["identity"] for r in rows if (r["status"], r["results_version"]) == ("ok", RESULTS_VERSION))
 
 
@@ -117,6 +113,17 @@ def _is_archive(path: Path) -> bool:
     if version not in (None, _VERSION):
         raise BenchError(f"{path}: an archive of format {version.decode()}, which this version does not read")
     return version is not None
+
+
+def _table_in(path: Path, columns: list[str] | None = None) -> Any:
+    """What the file holds. Raises BenchError also where only the pages behind a sound footer are damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise BenchError(f"{path}: {str(error).partition(chr(10))[0]}") from None
 
 
 def _lists(column: Any) -> list[np.ndarray | None]:

@@ -77,6 +77,7 @@ PAGES = (
         ("availability.share",),
         (Leaders(equal()), Cost("availability.share"), *_SHARES, Neighbours(equal("iteration"))),
         order=("asgd", "ca2fl", "ace", "aced"),
+        order_source="the caption of figure 3a",
     ),
     _page(
         "figure3b",
