@@ -181,3 +181,12 @@ def test_order_agreement_is_tau_b_and_none_where_it_is_undefined():
     first, second = [1, 2, 2, 3, 5, 5], [2, 1, 3, 3, 4, 6]
     assert order_agreement(first, second) == pytest.approx(stats.kendalltau(first, second).statistic)
     assert order_agreement([1, 1], [1, 2]) is None and order_agreement([1], [1]) is None
+
+
+def test_equal_differences_of_one_test_sample_decide_nothing():
+    one = 100 / 360  # of a hundred, on 360 test samples
+    rows = [(series, seed, 90 + one * (series == "a")) for series in "ab" for seed in range(3)]
+    values = pd.DataFrame(rows, columns=["series", "seed", "value"])
+    assert statistics.neighbouring_pairs(values)["verdict"].tolist() == ["larger"]
+    (row,) = statistics.neighbouring_pairs(values.assign(resolution=one)).to_dict("records")
+    assert row["verdict"] == "undecided" and row["low"] < 0 < row["high"] and row["difference"] == pytest.approx(one)

@@ -13,7 +13,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..errors import BenchError
@@ -47,6 +46,7 @@ class Contrast:
     margin: float | None = None
     counted: bool = False  # the same for every seed, such as bytes: one run decides
     extra_error: float = 0.0
+    resolution: float = 0.0  # step of one value, see ``paired``
 
     @property
     def interval(self) -> Interval:
@@ -56,10 +56,10 @@ class Contrast:
         if self.counted or (known_s == -math.inf).any():
             mean = float(known_s.mean()) if self.counted else math.nan
             return Interval(mean, math.nan, math.nan, math.nan, len(known_s), "unknown")
-        found = paired(known_s, extra_error=self.extra_error)
+        found = paired(known_s, self.resolution, self.extra_error)
         if self.margin is None:
             return found
-        beyond = paired(known_s - math.copysign(self.margin, found.mean), extra_error=self.extra_error)
+        beyond = paired(known_s - math.copysign(self.margin, found.mean), self.resolution, self.extra_error)
         return Interval(found.mean, found.low, found.high, beyond.p, found.n, found.verdict)
 
     def distance(self, interval: Interval) -> float:
@@ -249,16 +249,18 @@ class Question:
     def _split(self, name: str, table: pd.DataFrame, error: float) -> Iterator[Contrast]:
         """One a cell, or with ``over: mean`` one of the mean over cells (of seeds that have all)."""
         margin, counted = self.decide.get("margin"), bool(self.decide.get("counted"))
+        accuracy = self.decide["measure"] in ("accuracy", "best") and not self.decide.get("relative")
+        step = measures.test_step(self._frame(None)) if accuracy else 0.0
         if table.empty:
             yield Contrast(name, "", margin=margin)
         elif self.decide.get("over") == "mean":
             of = f"mean of {len(table)} cells" if len(table) > 1 else ""
-            yield Contrast(name, of, table.mean(axis=0, skipna=False), margin, counted, error)
+            yield Contrast(name, of, table.mean(axis=0, skipna=False), margin, counted, error, step)
         else:
             for cell, by_seed in table.iterrows():
                 values, keys = cell if isinstance(cell, tuple) else (cell,), [str(key) for key in table.index.names]
                 label = "" if keys == [_NO_CELLS] else names.cell_label(keys, values)
-                yield Contrast(name, label, by_seed.dropna(), margin, counted, error)
+                yield Contrast(name, label, by_seed.dropna(), margin, counted, error, step)
 
     def _frame(self, at: float | None) -> pd.DataFrame:
         return self.measure(self.decide["measure"], self.decide.get("axis", "iteration"), at)
@@ -306,7 +308,7 @@ def _match(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
         each = pd.Series(False, index=frame.index)
         for value in _list(wanted):
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            each |= np.isclose(numbers, value) if is_number else own.astype(str) == str(value)
+            each |= numbers == float(value) if is_number else own.astype(str) == str(value)
         found &= each
     return found
 

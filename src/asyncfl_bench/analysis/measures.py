@@ -36,6 +36,12 @@ def curve(points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFra
     return found.drop_duplicates(["run", "x"], keep="last").reset_index(drop=True)
 
 
+def test_step(runs: pd.DataFrame) -> float:
+    """How much one test sample is of the accuracy [points], for the smallest test set; 0 where runs do not tell."""
+    samples = pd.to_numeric(runs.get("summary.task.test_samples", pd.Series(dtype=float))).min()
+    return 100 / samples if samples > 0 else 0.0
+
+
 def at_equal_budget(placed: Placed, points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFrame:
     """What every run had at the largest budget that all runs of its cell spent: a row a run, indexed by ``run``.
 

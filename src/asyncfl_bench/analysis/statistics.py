@@ -85,12 +85,10 @@ def holm(p_values: Values) -> np.ndarray:
     return adjusted
 
 
-def neighbouring_pairs(
-    values: pd.DataFrame, cells: Sequence[str] = (), lower: bool = False, resolution: float = 0.0
-) -> pd.DataFrame:
+def neighbouring_pairs(values: pd.DataFrame, cells: Sequence[str] = (), lower: bool = False) -> pd.DataFrame:
     """Each series of a cell's ranking against the next one, Holm over all rows (all pairs of a page).
 
-    values    columns series, seed, value and ``cells``; one row a run
+    values    columns series, seed, value and ``cells``; one row a run. With a column resolution, see ``paired``
     lower     small values are good ones (times)
     Columns   cells, better, next, difference (better - next), low, high (95 %, of this pair alone), p, p_holm, seeds,
               verdict (from p_holm, so it can be undecided although the pair's own interval excludes zero)
@@ -100,6 +98,7 @@ def neighbouring_pairs(
         by_seed = of_cell.pivot(index="seed", columns="series", values="value")
         order = by_seed.mean().sort_values(ascending=lower, kind="stable").index
         for better, worse in itertools.pairwise(order):
+            resolution = of_cell["resolution"].max() if "resolution" in of_cell else 0.0
             found = paired(by_seed[better] - by_seed[worse], resolution)
             numbers = (found.mean, found.low, found.high, found.p, found.n)
             rows.append((*cell, better, worse, *numbers))

@@ -293,7 +293,7 @@ class Cost:
                 if len(own) == 2:
                     loss = theirs[0].get(series, math.nan) - theirs[1].get(series, math.nan)
                     row = {"measure": self.measure.name, "cell": title, "series": series, "published": loss}
-                    rows.append(row | _paired(own[0] - own[1]))
+                    rows.append(row | _paired(own[0] - own[1], page.resolution(self.measure)))
         if not rows:
             return []
         data = pd.DataFrame(rows)
@@ -322,7 +322,7 @@ class Reference:
                 for series in page.series if own is not None else ():
                     if own is not None and series != self.reference and (cell, series) in by_seed:
                         row = {"measure": measure.name, "by": measure.label(page), "cell": cell, "series": series}
-                        rows.append(row | _paired(own - by_seed[cell, series]))
+                        rows.append(row | _paired(own - by_seed[cell, series], page.resolution(measure)))
         if not rows:
             return []
         data = pd.DataFrame(rows)
@@ -542,8 +542,8 @@ def _intervals(low: pd.Series, high: pd.Series, digits: Sequence[int] = ()) -> l
     return ["-" if a != a else f"[{number(a, '', n)}, {number(b, '', n)}]" for a, b, n in three]
 
 
-def _paired(differences: pd.Series) -> dict[str, Any]:
-    found = statistics.paired(differences)
+def _paired(differences: pd.Series, resolution: float) -> dict[str, Any]:
+    found = statistics.paired(differences, resolution)
     return {"difference": found.mean, "seeds": found.n} | {
         k: getattr(found, k) for k in ("low", "high", "p", "verdict")
     }

@@ -14,6 +14,7 @@ import pandas as pd
 from .. import __version__
 from ..analysis import claims, measures, names, statistics
 from ..analysis.contrasts import values_of
+from ..analysis.measures import test_step
 from ..analysis.place import Grid, Placed, grid_of, place
 from ..analysis.published import Published
 from ..errors import BenchError
@@ -174,6 +175,12 @@ class Page:
         """Whether small values are good ones."""
         return measure.kind.startswith("time") or (measure.of_metric and names.lower_is_better(self.metric))
 
+    def resolution(self, measure: Measure) -> float:
+        """Step of a test accuracy [points], one sample of the smallest test set; 0 for what has no such step."""
+        if not self.metric.startswith("test/") or not names.is_percent(self.metric):
+            return 0.0
+        return test_step(self.runs) if measure.kind in ("equal", "final", "best") else 0.0
+
     def decimals(self, measure: Measure) -> int:
         if measure.of_metric:
             return 2 if names.is_percent(self.metric) else 4
@@ -209,6 +216,7 @@ class Page:
             lost = values["value"].isna().groupby([values["series"], values["cell"]]).transform("any")
             values["value"] = values["value"].mask(lost) * (-1 if self.lower(measure) else 1)  # without a mean: last
             places = {cell: number for number, cell in enumerate(self.cells.index)}
+            values["resolution"] = self.resolution(measure)
             frames.append(values.assign(measure=measure.name, place=values["cell"].map(places)))
         if not frames:
             return pd.DataFrame(columns=["measure", "cell", "better", "next", "difference", "verdict"])
