@@ -138,7 +138,7 @@ class Settings:
     choices: dict[str, str]
     tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
     place: Path | None = None  # a run directory named by hand, instead of one under output_dir
-    resumed_identity: str | None = None  # of the run that is gone on with, when its budget was changed
+    resumed_identity: str | None = None  # of the run that is resumed, when its budget was changed
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
 
     @property
