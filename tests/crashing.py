@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 
 from asyncfl_bench import run
+from asyncfl_bench.config import options
 
 WORDS = ["trace=true", "progress=false", "n_clients=30", "evaluation.every=20", "checkpoint.every=15", "threads=2"]
 SUSPENSION = ["availability=suspension", "availability.probability=0.3"]
@@ -47,6 +48,8 @@ CRASHES = {
     "fedasync": ["budget.server_iterations=600", "algorithm.staleness_weight=polynomial", *SUSPENSION],
     "asyncfeded": ["budget.server_iterations=400", "client.local_steps=4", "delay=work_and_link", *SUSPENSION],
 }
+# an algorithm that is not named above, in its default settings
+CRASHES |= {name: ["budget.server_iterations=400"] for name in options("algorithm") if name not in CRASHES}
 
 
 def timed(words: list[str], folder: Path):

@@ -36,7 +36,7 @@ class FedBuff(ServerRule):
     Upload   difference, shape (d,)
     State    sum_d (S), count (m), velocity_d (b, only with momentum)      Memory d floats, 2 d with momentum
     Limits   M = 1, s = 1, beta = 0, K = 1: vanilla ASGD with step eta * eta_l
-             M = n, concurrency n, hand-out at the flush: FedAvg with equal client weights
+             M = n, concurrency n, dispatch=after_update: FedAvg with equal client weights
     Differs  divides by M as the paper does; FLSim (the authors' code) sums, so its eta is ours / M, and divides s by
              its value at tau = 1. s is not renormalised over the buffer.
 
