@@ -1,111 +1,28 @@
 """What pages are made of. A block is a few settings; called with a page it gives tables, figures and headings.
 
-A block with ``measures`` ranks by them: its neighbouring pairs are among those that the page corrects for (Holm).
+Those that compare are in ``comparisons.py``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..analysis import measures as measured
-from ..analysis import names, statistics
+from ..analysis import names
 from ..analysis.published import matching, published
 from ..tracking.runs import shown
+from .comparisons import BEST, FINAL, TO_90, UPLOADS, other_keys
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
-from .page import AXES, Measure, Page, number, with_spread
+from .page import Measure, Page, number, with_spread
 from .write import Part, Picture, Table
 
-FINAL, BEST, UPLOADS = Measure("final"), Measure("best"), Measure("uploads")
-TO_90, TO_TARGET = Measure("time_to_90"), Measure("time_to_target")
 _WIDE = 6  # more cells than this become rows
 _LONG, _TOP = 30, 10  # a search with more rows is shown in part: its first, the published choice, its last
-
-
-def equal(*axes: str) -> tuple[Measure, ...]:
-    """The metric at equal budgets of these axes, or of all three."""
-    return tuple(Measure("equal", axis) for axis in axes or AXES)
-
-
-@dataclass(frozen=True)
-class Leaders:
-    """Who leads each cell by each measure, by how much over the next, and the agreement with the paper's order."""
-
-    measures: tuple[Measure, ...]
-
-    def __call__(self, page: Page) -> list[Part]:
-        names = [measure.name for measure in self.measures]
-        data = page.pairs[page.pairs["measure"].isin(names)].drop_duplicates(["measure", "cell"]).reset_index(drop=True)
-        if data.empty:
-            return []
-        by_name = {measure.name: measure for measure in self.measures}
-        data["tau"] = [_agreement(page, by_name[m], c) for m, c in zip(data["measure"], data["cell"], strict=True)]
-        columns: dict[str, Any] = {"by": [by_name[name].label(page, True) for name in data["measure"]]}
-        columns |= {"cell": data["cell"], "leader": data["better"], **_tested(page, data, self.measures, "next")}
-        note = ""
-        if data["tau"].notna().any():
-            columns["τ"] = data["tau"].map(number)
-            note = f"τ: Kendall's tau-b with the order of {page.spec.order_source}."
-        return ["## Who leads", Table("leaders", pd.DataFrame(columns), page.with_keys(data), 4), note]
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """Every series of every ranking against the next one, seed by seed."""
-
-    measures: tuple[Measure, ...]
-
-    def __call__(self, page: Page) -> list[Part]:
-        parts: list[Part] = []
-        for measure in self.measures:
-            data = page.pairs[page.pairs["measure"] == measure.name].reset_index(drop=True)
-            if len(data):
-                columns = {"cell": data["cell"], "better": data["better"], **_tested(page, data, (measure,), "next")}
-                table = Table(f"neighbours_{measure.name}", pd.DataFrame(columns), page.with_keys(data), 3)
-                parts += [f"**Neighbours by {measure.label(page)}**", table]
-        return parts
-
-
-@dataclass(frozen=True)
-class Overall:
-    """Over all cells together: interquartile mean, and how often a run is above one of the ``reference``."""
-
-    measures: tuple[Measure, ...]
-    reference: str
-
-    def __call__(self, page: Page) -> list[Part]:
-        rows = []
-        for measure in self.measures:
-            values = page.values(measure)
-            wide = {s: of.pivot(index="cell", columns="seed", values="value") for s, of in values.groupby("series")}
-            whole = {s: wide[s].sort_index() for s in page.series if s in wide and len(wide[s]) == len(page.cells)}
-            for series, of in whole.items():
-                low, high = statistics.stratified_bootstrap(of)
-                mean = statistics.interquartile_mean(of.to_numpy())
-                above = (math.nan,) * 3
-                if self.reference in whole and series != self.reference:
-                    above = statistics.probability_of_improvement(of, whole[self.reference])
-                rows.append((measure.label(page, True), series, mean, low, high, *above))
-        names = ["by", "algorithm", "iqm", "low", "high", "above", "above_low", "above_high"]
-        data = pd.DataFrame(rows, columns=names)
-        if len(page.cells) < 2 or len(page.series) < 2 or data.empty:
-            return []
-        table = data[["by", "algorithm"]].assign(mean=data["iqm"].map(number), at=_intervals(data["low"], data["high"]))
-        table["above"] = data["above"].map(number)
-        table["interval"] = _intervals(data["above_low"], data["above_high"])
-        table.columns = [
-            *names[:2],
-            "interquartile mean",
-            "95 % interval",
-            f"P(above {self.reference})",
-            "95 % interval ",
-        ]
-        return ["## Over all cells", Table("overall", table, data, 2)]
 
 
 @dataclass(frozen=True)
@@ -250,7 +167,7 @@ class Against:
 
     def __call__(self, page: Page) -> list[Part]:
         panels = []
-        for title, cells in _other_keys(page, self.key):
+        for title, cells in other_keys(page, self.key):
             for measure in self.shown:
                 top = 100.0 if measure.of_metric and names.is_percent(page.metric) else None
                 panels.append(Panel(title, self._lines(page, measure, cells), measure.label(page), top))
@@ -273,65 +190,6 @@ class Against:
             dotted = np.array([*known], dtype=float), np.array([*known.values()], dtype=float)
             lines.append(Line(f"{series}, published", page.styles[series], *dotted, dotted=True))
         return lines
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What going from the first to the last value of a key of the cells costs each series, seed by seed."""
-
-    key: str
-    measure: Measure = FINAL
-
-    def __call__(self, page: Page) -> list[Part]:
-        ends = sorted(page.cells[self.key].unique(), key=lambda value: names.natural(shown(value)))
-        by_seed, rows = _by_seed(page, self.measure), []
-        for title, cells in _other_keys(page, self.key) if len(ends) > 1 else ():
-            two = [str(cell) for end in (ends[0], ends[-1]) for cell in cells.index[cells[self.key] == end]]
-            theirs = [page.published_of(cell).get(self.measure.name, pd.Series(dtype=float)) for cell in two]
-            for series in page.series:
-                own = [by_seed[cell, series] for cell in two if (cell, series) in by_seed]
-                if len(own) == 2:
-                    loss = theirs[0].get(series, math.nan) - theirs[1].get(series, math.nan)
-                    row = {"measure": self.measure.name, "cell": title, "series": series, "published": loss}
-                    rows.append(row | _paired(own[0] - own[1], page.resolution(self.measure)))
-        if not rows:
-            return []
-        data = pd.DataFrame(rows)
-        columns = {"cell": data["cell"]} if len(page.keys) > 1 else {}
-        columns |= _tested(page, data, (self.measure,), "series", "algorithm", "lost")
-        if data["published"].notna().any():
-            columns["published loss"] = data["published"].map(lambda value: number(value, "+"))
-        span = " to ".join(names.setting(self.key, shown(end)) for end in (ends[0], ends[-1]))
-        table = Table("cost", pd.DataFrame(columns), data, 2 if "cell" in columns else 1)
-        return [f"## Lost from {span}: {self.measure.label(page)}", table]
-
-
-@dataclass(frozen=True)
-class Reference:
-    """One series against every other, seed by seed; Holm over the rows."""
-
-    reference: str
-    shown: tuple[Measure, ...]
-
-    def __call__(self, page: Page) -> list[Part]:
-        rows = []
-        for measure in self.shown:
-            by_seed = _by_seed(page, measure)
-            for cell in page.cells.index:
-                own = by_seed.get((cell, self.reference))
-                for series in page.series if own is not None else ():
-                    if own is not None and series != self.reference and (cell, series) in by_seed:
-                        row = {"measure": measure.name, "by": measure.label(page), "cell": cell, "series": series}
-                        rows.append(row | _paired(own - by_seed[cell, series], page.resolution(measure)))
-        if not rows:
-            return []
-        data = pd.DataFrame(rows)
-        data["p_holm"] = statistics.holm(data["p"])
-        data["verdict"] = [statistics.direction(d, p) for d, p in zip(data["difference"], data["p_holm"], strict=True)]
-        columns = {"by": data["by"], "cell": data["cell"]}
-        columns |= _tested(page, data, self.shown, "series", "other", f"{self.reference} minus it")
-        table = Table("against_one", pd.DataFrame(columns), page.with_keys(data), 3)
-        return [f"## Each other series against: {self.reference}", table]
 
 
 @dataclass(frozen=True)
@@ -421,56 +279,6 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Published numbers beside ours where the runs are the paper's experiment, alone elsewhere.
-
-    ``*``: the published number is beyond the 95 % prediction interval of one more run of ours; of an accuracy the
-    sampling error counts too, on as many test samples as the runs have, which are the paper's.
-    """
-
-    shown: tuple[Measure, ...]
-
-    def __call__(self, page: Page) -> list[Part]:
-        assert page.spec.published is not None
-        sources = "; ".join(sorted(set(published(page.spec.paper, page.spec.published.numbers)["source"])))
-        parts: list[Part] = []
-        for real in (True, False):
-            rows, texts = [], []
-            for cell in [one for one in page.cells.index if page.is_real(one) == real]:
-                for series, theirs in page.published_of(cell).iterrows():
-                    found = [self._compared(page, measure, cell, str(series), theirs, real) for measure in self.shown]
-                    rows.append({"cell": cell, "series": series} | {k: v for row, _ in found for k, v in row.items()})
-                    texts.append(
-                        {"cell": cell, "algorithm": series} | {k: v for _, row in found for k, v in row.items()}
-                    )
-            if rows:
-                heading = "Measured and published" if real else "Published, of the paper's own experiment"
-                name = "published_difference" if real else "published"
-                table = Table(name, pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
-                parts += [f"## {heading}", table, f"Source: {sources}."]
-        return parts
-
-    def _compared(
-        self, page: Page, measure: Measure, cell: str, series: str, theirs: pd.Series, real: bool
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        name, label, digits = measure.name, measure.label(page), page.decimals(measure)
-        value, spread = float(theirs[name]), float(theirs[f"{name}_spread"])
-        row: dict[str, Any] = {f"{name}_published": value, f"{name}_spread": spread}
-        printed = number(value, "", digits) + ("" if math.isnan(spread) else f" ± {number(spread, '', digits)}")
-        if not real:
-            return row, {label: printed}
-        own = _by_seed(page, measure).get((cell, series), pd.Series(dtype=float))
-        samples = page.runs.get("summary.task.test_samples", pd.Series(dtype=float))[page.runs["cell"] == cell].dropna()
-        sampled = len(samples) > 0 and name in ("best", "final")
-        error = statistics.sampling_error(value, int(samples.iloc[0])) if sampled else 0.0
-        low, high = statistics.prediction_interval(own, error)
-        beyond, difference = bool(value < low or value > high), float(own.mean()) - value
-        row |= {name: own.mean(), f"{name}_difference": difference, f"{name}_beyond": beyond}
-        texts = {label: with_spread(own, digits), f"{name}: published": printed}
-        return row, texts | {f"{name}: difference": number(difference, "+", digits) + "*" * beyond}
-
-
-@dataclass(frozen=True)
 class Counts:
     """Numbers that seeds share beside published ones: a row per cell and series.
 
@@ -507,61 +315,3 @@ def _count(value: object) -> str:
         return value
     found = math.nan if value is None else float(str(value))
     return number(found, "", 0 if found != found or found.is_integer() else 3)
-
-
-def _other_keys(page: Page, key: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """What the values of the other keys are called, and the cells that have them."""
-    rest = [one for one in page.keys if one != key]
-    for values, cells in page.cells.groupby(rest, sort=False) if rest else [((), page.cells)]:
-        yield names.cell_label(rest, [shown(value) for value in values]), cells
-
-
-def _tested(
-    page: Page,
-    data: pd.DataFrame,
-    ranked: Sequence[Measure],
-    other: str,
-    header: str = "",
-    difference: str = "difference",
-) -> dict[str, Any]:
-    """Columns of text: ``other`` (a column of ``data``, called ``header``), difference, interval, p, seeds, verdict."""
-    digits = [page.decimals(next(m for m in ranked if m.name == name)) for name in data["measure"]]
-    p = "p_holm" if "p_holm" in data else "p"
-    return {
-        header or other: data[other],
-        difference: [number(d, "+", n) for d, n in zip(data["difference"], digits, strict=True)],
-        "95 % interval": _intervals(data["low"], data["high"], digits),
-        "p (Holm)" if p == "p_holm" else "p": data[p].map(lambda p: "<0.001" if p < 0.001 else number(p, "", 3)),
-        "seeds": data["seeds"].astype(str),
-        "verdict": data["verdict"],
-    }
-
-
-def _intervals(low: pd.Series, high: pd.Series, digits: Sequence[int] = ()) -> list[str]:
-    three = zip(low, high, digits or [2] * len(low), strict=True)
-    return ["-" if a != a else f"[{number(a, '', n)}, {number(b, '', n)}]" for a, b, n in three]
-
-
-def _paired(differences: pd.Series, resolution: float) -> dict[str, Any]:
-    found = statistics.paired(differences, resolution)
-    return {"difference": found.mean, "seeds": found.n} | {
-        k: getattr(found, k) for k in ("low", "high", "p", "verdict")
-    }
-
-
-def _by_seed(page: Page, measure: Measure) -> dict[tuple[str, str], pd.Series]:
-    """(cell, series) -> value by seed."""
-    groups = page.values(measure).groupby(["cell", "series"])
-    return {(str(cell), str(series)): of.set_index("seed")["value"] for (cell, series), of in groups}
-
-
-def _agreement(page: Page, measure: Measure, cell: str) -> float:
-    """Kendall's tau-b with the order published for this cell, or with the page's; NaN where there is neither."""
-    by_seed = _by_seed(page, measure)
-    means = pd.Series({s: by_seed[cell, s].mean(skipna=False) for s in page.series if (cell, s) in by_seed}).dropna()
-    order = page.published_of(cell).get(measure.name)
-    if order is None:
-        order = pd.Series({names.name(name): place for place, name in enumerate(page.spec.order)}, dtype=float)
-    both = means.index.intersection(order.index)
-    tau = statistics.order_agreement(means[both].to_numpy(), order[both].to_numpy())
-    return math.nan if tau is None else tau

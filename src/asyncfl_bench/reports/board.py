@@ -10,6 +10,7 @@ from pathlib import Path
 from ..analysis import claims
 from ..analysis.claims import NAME, VERDICTS, Claim, PageVerdicts, Verdict
 from ..errors import BenchError
+from ..tracking.archive import NAME as ARCHIVE_NAME
 
 SCALES = ("full", "medium", "small", "smoke")
 _INTRODUCTION = """# What the papers claim and what the runs say
@@ -25,7 +26,7 @@ def write_board(results: Path) -> Path:
     """Writes ``results/README.md`` anew from all pages below ``results``; the same pages give the same bytes."""
     target = results / "README.md"
     pages = read_pages(results)
-    text = board(pages) + _without_runs(results, pages)
+    text = board(pages) + _without_runs(results)
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         results.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -43,10 +44,11 @@ def read_pages(results: Path) -> dict[str, PageVerdicts]:
     return pages
 
 
-def _without_runs(results: Path, pages: dict[str, PageVerdicts]) -> str:
+def _without_runs(results: Path) -> str:
     """The pages that say nothing about claims: those of an earlier version, whose runs are not beside them."""
-    every = {path.parent.relative_to(results).as_posix() for path in results.glob("*/*/*/README.md")}
-    links = ", ".join(f"[{folder}]({folder}/README.md)" for folder in sorted(every - set(pages)))
+    pages = [path.parent for path in sorted(results.glob("*/*/*/README.md"))]
+    folders = [page.relative_to(results).as_posix() for page in pages if not (page / ARCHIVE_NAME).exists()]
+    links = ", ".join(f"[{folder}]({folder}/README.md)" for folder in folders)
     return (
         f"\nPages of an earlier version, without runs beside them and so without verdicts: {links}.\n" if links else ""
     )

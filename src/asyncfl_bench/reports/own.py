@@ -11,7 +11,8 @@ from ..analysis.place import place_freely
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..tracking.metrics import COUNTERS
 from ..tracking.runs import load_points
-from .blocks import BEST, FINAL, Accuracies, Curves, Leaders, Neighbours, Overall, Values, equal
+from .blocks import Accuracies, Curves, Values
+from .comparisons import BEST, FINAL, Leaders, Neighbours, Overall, equal
 from .page import Block, Measure, Page, PageSpec, finish
 
 _SPENT = ("server_iterations", "uploads", "virtual_time")

@@ -18,6 +18,7 @@ from ..analysis.measures import test_step
 from ..analysis.place import Grid, Placed, grid_of, place
 from ..analysis.published import Published
 from ..errors import BenchError
+from ..tracking.archive import NAME as ARCHIVE_NAME
 from ..tracking.archive import pack
 from ..tracking.runs import load_points, shown
 from . import style
@@ -248,7 +249,7 @@ class Page:
         """``runs.parquet`` (every run of this page that came to an end, beside those that an earlier one holds) and
         ``claims.json``, where the paper claims something."""
         places = dict.fromkeys(str(run).partition("::")[0] for run in self.measured.index)
-        pack(places, folder / "runs.parquet", only=set(self.measured["experiment"]))
+        pack(places, folder / ARCHIVE_NAME, only=set(self.measured["experiment"]))
         content = claims.PageVerdicts(self.spec.sweep, self.profile, self.scale, self.length, tuple(self.claims))
         if self.claims:
             (folder / claims.NAME).write_text(claims.to_json(content), encoding="utf-8")

@@ -20,6 +20,7 @@ from ..files import atomic_write
 from .records import MEASURED, Record, checked, find, read_directory
 
 _KEY, _VERSION = b"asyncfl_bench.archive", b"1"
+NAME = "runs.parquet"  # beside a page
 _LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
 _POINT = "point."
 _LEVEL = 19  # of zstd: packing takes a second, and the file is copied and committed

@@ -1,23 +1,10 @@
 """The pages of the ACE paper (arXiv:2511.19066)."""
 
 from ...analysis.published import Published
-from ...reports.blocks import (
-    AXES,
-    FINAL,
-    Accuracies,
-    Against,
-    Beside,
-    Cost,
-    Counts,
-    Curves,
-    Leaders,
-    Maps,
-    Neighbours,
-    Overall,
-    equal,
-)
+from ...reports.blocks import Accuracies, Against, Counts, Curves, Maps
+from ...reports.comparisons import FINAL, Beside, Cost, Leaders, Neighbours, Overall, equal
 from ...reports.mse import ErrorParts
-from ...reports.page import Block, PageSpec
+from ...reports.page import AXES, Block, PageSpec
 
 _SKEW_BY_DELAY = ("heterogeneity.alpha", "delay")
 _FAIR = (

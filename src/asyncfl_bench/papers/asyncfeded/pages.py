@@ -3,22 +3,8 @@
 import pandas as pd
 
 from ...analysis.published import Published
-from ...reports.blocks import (
-    BEST,
-    TO_90,
-    TO_TARGET,
-    UPLOADS,
-    Against,
-    Beside,
-    Cost,
-    Curves,
-    Leaders,
-    Maps,
-    Neighbours,
-    Reference,
-    Search,
-    Values,
-)
+from ...reports.blocks import Against, Curves, Maps, Search, Values
+from ...reports.comparisons import BEST, TO_90, TO_TARGET, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference
 from ...reports.page import Block, Measure, PageSpec
 
 _P = "availability.probability"
