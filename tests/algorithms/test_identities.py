@@ -67,7 +67,7 @@ def test_fedbuff_with_a_buffer_of_one_is_vanilla_asgd_with_step_eta_times_eta_l(
     np.testing.assert_allclose(one, models(asgd(0.1)), rtol=1e-12)
 
 
-def test_fedbuff_of_all_clients_handed_out_at_the_flush_is_fedavg():
+def test_fedbuff_of_all_clients_dispatched_after_each_update_is_fedavg():
     schedule = SameClient(ScheduleConfig(dispatch="after_update"))
     one = models(fedbuff(buffer_size=N), lr=0.3, schedule=schedule)
     expected = [(1 - 0.7**t) * TARGETS.mean(axis=0) for t in range(1, 61)]  # every round moves 0.3 of the way

@@ -111,11 +111,11 @@ def test_hand_out_at_the_flush_makes_every_client_wait_for_the_new_model():
 
 
 def test_dropped_clients_lose_the_work_they_have_in_flight_and_never_return():
-    gone = Dropout(DropoutConfig(share=0.5, at_iteration=3))
+    dropout = Dropout(DropoutConfig(share=0.5, at_iteration=3))
     simulation, recorder, _ = simulate(
-        asgd(), n=4, delay=Scripted([[1], [1.1], [1.2], [1.3]]), availability=gone, server_iterations=12
+        asgd(), n=4, delay=Scripted([[1], [1.1], [1.2], [1.3]]), availability=dropout, server_iterations=12
     )
-    dropped = {client for client in range(4) if gone.departed_n[client]}
+    dropped = {client for client in range(4) if dropout.departed_n[client]}
     assert len(dropped) == 2
     late = [a.client for a in recorder.arrivals[3:]]
     assert not dropped & set(late)
@@ -124,12 +124,12 @@ def test_dropped_clients_lose_the_work_they_have_in_flight_and_never_return():
 
 
 def test_a_dropped_clients_place_goes_to_another_under_random_idle():
-    gone = Dropout(DropoutConfig(share=0.5, at_iteration=2))
+    dropout = Dropout(DropoutConfig(share=0.5, at_iteration=2))
     simulation, _, _ = simulate(
         asgd(),
         n=10,
         delay=Scripted([[1]] * 10),
-        availability=gone,
+        availability=dropout,
         schedule=RandomIdle(ScheduleConfig()),
         concurrency=4,
         server_iterations=40,
@@ -138,8 +138,8 @@ def test_a_dropped_clients_place_goes_to_another_under_random_idle():
 
 
 def test_a_run_in_which_nobody_is_left_ends_and_says_so():
-    gone = Dropout(DropoutConfig(share=1.0, at_iteration=3))
-    _, recorder, ended_by = simulate(asgd(), n=4, delay=Scripted([[1]] * 4), availability=gone, server_iterations=50)
+    dropout = Dropout(DropoutConfig(share=1.0, at_iteration=3))
+    _, recorder, ended_by = simulate(asgd(), n=4, delay=Scripted([[1]] * 4), availability=dropout, server_iterations=50)
     assert ended_by == "no_clients"
     assert len(recorder.arrivals) == 3
 
@@ -223,8 +223,8 @@ def test_exponential_delays_without_compute_time_give_the_same_arrivals_for_ever
 
 
 def test_next_time_is_infinite_when_nothing_is_to_come():
-    gone = Dropout(DropoutConfig(share=1.0, at_iteration=1))
-    simulation, _, _ = simulate(asgd(), n=1, delay=Scripted([[1]]), availability=gone, server_iterations=9)
+    dropout = Dropout(DropoutConfig(share=1.0, at_iteration=1))
+    simulation, _, _ = simulate(asgd(), n=1, delay=Scripted([[1]]), availability=dropout, server_iterations=9)
     assert simulation.next_time == math.inf
 
 

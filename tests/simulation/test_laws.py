@@ -122,7 +122,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     needed = {work.iteration for work in simulation.in_flight.values() if not work.lost}
     assert len(executor.versions) == len(needed)
 
-    # where work is handed out at the end of a round, all that is in flight was dispatched together
+    # where work is dispatched at the end of a round, all that is in flight was dispatched together
     if world["schedule"].config.dispatch == "per_round" and not (lost and world["rule"].first_round):
         assert len({work.start for work in simulation.in_flight.values()}) <= 1
 

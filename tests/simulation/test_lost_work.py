@@ -31,7 +31,7 @@ def test_a_lost_client_hangs_as_long_as_said_and_starts_again_from_the_current_m
         server_iterations=6,
     )
     found = [(a.time, a.client, a.base_iteration) for a in recorder.arrivals]
-    # client 1 is gone for 2 + 0.75 * 2 = 3.5; three iterations are done by then
+    # client 1 is away for 2 + 0.75 * 2 = 3.5; three iterations are done by then
     assert found == [(1, 0, 0), (2, 0, 1), (3, 0, 2), (4, 0, 3), (5, 0, 4), (5.5, 1, 3)]
 
 
@@ -168,7 +168,7 @@ def test_every_algorithm_meets_the_same_losses_and_the_same_hangs_under_one_seed
 
 def test_what_is_lost_under_some_probability_is_lost_under_every_larger_one_for_as_long():
     runs = [dispatches("asgd", probability) for probability in (0.1, 0.4, 0.8)]
-    lost = [{key: taken for key, (gone, taken) in run.items() if gone} for run in runs]
+    lost = [{key: taken for key, (is_lost, taken) in run.items() if is_lost} for run in runs]
     assert [len(run) for run in lost] == sorted(len(run) for run in lost) and len(lost[0]) > 3
     for fewer, more in pairwise(lost):
         assert fewer.items() <= more.items()

@@ -1,4 +1,4 @@
-"""Handing out at the end of a round, on written-out timelines."""
+"""Dispatching at the end of a round, on written-out timelines."""
 
 import numpy as np
 import pytest
@@ -133,7 +133,7 @@ def test_under_the_tick_clock_observers_hear_of_the_tick_before_the_round():
     ]
 
 
-def test_other_rules_may_be_handed_work_in_rounds_too():
+def test_other_rules_may_work_in_rounds_too():
     _, recorder, _, _ = rounds(Asgd(StepConfig(eta=0.1)), kind="gradient", server_iterations=6)
     assert [a.staleness for a in recorder.arrivals] == [0, 1, 2] * 2
     ace = Ace(AceConfig(eta=0.1, step_on="arrival"))

@@ -35,8 +35,8 @@ class Always:
         pass
 
     def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
-        """True when work handed to the client at virtual ``time`` can no longer be delivered once ``iteration`` server
-        iterations are done: it does not take part any more."""
+        """True when work dispatched to the client at virtual ``time`` can no longer be delivered once ``iteration``
+        server iterations are done: it does not take part any more."""
         return False
 
     def outcome(self, work: Work, duration: float) -> tuple[float, bool]:

@@ -42,7 +42,7 @@ class Simulation:
     clients       ClientTable
     upload_kind   "gradient" or "difference", what the executor returns
     workload      what K means, and K where the rule does not say
-    clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are handed to the rule in order
+    clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
     """
 
