@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from asyncfl_bench.config import PARTS, compose, options
+from asyncfl_bench.config import PARTS, compose, identity_of_tree, options, settings
 from asyncfl_bench.config.choices import group_directory, groups
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.sweep.grid import jobs_of
@@ -250,3 +250,27 @@ def test_in_rounds_a_budget_of_uploads_is_as_many_iterations_as_it_has_rounds():
     assert settings.parts["availability"].config.at_iteration == 10
     few = compose(["algorithm=fedavg", "algorithm.eta=null", *budget, "concurrency=10"])
     assert few.parts["algorithm"].config.eta == pytest.approx((50 / 100) ** 0.5)
+
+
+def test_finished_runs_keep_their_identities():
+    """Written down under results version 3: a change that renames them makes every finished run pending again."""
+    known = {
+        "c59a4fd1": ["algorithm=ace", "delay=exp_beta30"],
+        "2acf4565": ["paper=ace", "scale=small", "algorithm=fedbuff"],
+        "3ef1fa2f": ["paper=ace", "profile=fair", "scale=small", "algorithm=ca2fl"],
+        "c9b75853": ["paper=asyncfeded/synthetic", "algorithm=asyncfeded"],
+    }
+    assert {compose(words).identity: words for words in known.values()} == known
+
+
+def test_a_setting_that_came_later_renames_no_run_until_it_has_another_value(monkeypatch):
+    tree = compose(["algorithm=fedbuff"]).tree
+    with_new = {**tree, "client": {**tree["client"], "clip": None}, "shuffle": False}
+    assert identity_of_tree(with_new) != identity_of_tree(tree)
+    monkeypatch.setattr(settings, "LATER", {"client.clip": None, "shuffle": False})
+    assert identity_of_tree(with_new) == identity_of_tree(tree)
+    for other in ({"client": {**tree["client"], "clip": 1.0}}, {"shuffle": True}):
+        assert identity_of_tree({**with_new, **other}) != identity_of_tree(tree)
+    monkeypatch.setattr(settings, "LATER_GROUPS", {"unlabelled": "none"})
+    group = {"unlabelled": {"_target_": "x"}, "choices": {**tree["choices"], "unlabelled": "none"}}
+    assert identity_of_tree({**with_new, **group}) == identity_of_tree(tree)

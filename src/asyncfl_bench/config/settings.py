@@ -172,7 +172,11 @@ def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({
 
     digests  by part, of the file that its `path` names: what is in the file decides the numbers, not where it is
     """
-    kept = {key: value for key, value in tree.items() if key not in (*NOT_IDENTITY, "choices")}
+    kept = {
+        key: value
+        for key, value in tree.items()
+        if key not in (*NOT_IDENTITY, "choices") and LATER.get(key, _NEVER) != value
+    }
     for name, choice in LATER_GROUPS.items():
         if tree["choices"].get(name) == choice:
             kept.pop(name, None)
