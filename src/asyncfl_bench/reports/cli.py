@@ -161,6 +161,8 @@ def _pages(given: argparse.Namespace) -> int:
         runs = None
     if runs is None:
         raise none
+    for run, note in runs.loc[runs["status"] == "unreadable", "note"].items():
+        print(f"afl-report: left out, {str(run).removesuffix('::')}: {note}", file=sys.stderr)
     code, written = 0, 0
     for spec in specs:
         for profile, scale, length in _combinations(runs, spec, wanted):
@@ -187,6 +189,8 @@ def _write(page: Page, folder: Path, given: argparse.Namespace, archive: bool = 
     for note in page.notes:
         print(f"afl-report: {note}", file=sys.stderr)
     target = write_parts(page.parts, folder, given.format)
+    if counts := page.left_out:
+        print(f"afl-report: left out: {counts} (named in {target})", file=sys.stderr)
     if archive:
         page.write_data(folder)
     if given.html or given.watch:

@@ -15,7 +15,7 @@ from .. import __version__
 from ..analysis import claims, measures, names, statistics
 from ..analysis.contrasts import values_of
 from ..analysis.measures import test_step
-from ..analysis.place import Grid, Placed, grid_of, place
+from ..analysis.place import Grid, Placed, grid_of, place, rank, texts
 from ..analysis.published import Published
 from ..errors import BenchError
 from ..tracking.archive import NAME as ARCHIVE_NAME
@@ -143,15 +143,24 @@ class Page:
         return self.placed.runs
 
     @property
+    def left_out(self) -> str:
+        """How many runs do not count, by reason: ``2 diverged, 1 inconsistent``."""
+        counts = self.placed.left_out["reason"].value_counts()
+        return ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts.index))
+
+    @property
     def tables(self) -> dict[str, pd.DataFrame]:
         return {part.name: part.data for part in self.parts if isinstance(part, Table)}
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
         """The cells in order: index what a cell is called, columns its keys."""
-        cells = self.runs[["cell", *self.keys]].drop_duplicates("cell").set_index("cell")
-        order = sorted(cells.index, key=lambda cell: [names.natural(shown(value)) for value in cells.loc[cell]])
-        return cells.loc[order]
+        return self.runs[["cell", *self.keys]].drop_duplicates("cell").set_index("cell").loc[self.placed.cell_names]
+
+    @functools.cached_property
+    def cell_texts(self) -> pd.DataFrame:
+        """``cells`` with what their keys' values are called."""
+        return pd.DataFrame({key: texts(self.cells[key]) for key in self.keys}, index=self.cells.index)
 
     @functools.cached_property
     def series(self) -> list[str]:
@@ -376,9 +385,10 @@ def _chosen(page: Page) -> list[Part]:
     if data.empty:
         return []
     none = data["tuned"].isna()
-    texts = data["tuned"].map(shown).mask(data["at_edge"].astype(bool), data["tuned"].map(shown) + " (edge)")
+    values = pd.Series(texts(data["tuned"]), index=data.index)
+    values = values.mask(data["at_edge"].astype(bool), values + " (edge)")
     columns: dict[str, Any] = {"cell": data["cell"], "algorithm": data["series"]}
-    columns[page.spec.tuned] = texts.mask(none, "left out")
+    columns[page.spec.tuned] = values.mask(none, "left out")
     columns["validation accuracy [%]"] = data["validation"].map(lambda value: number(float(value or math.nan)))
     columns["values tried"] = [f"{tried} of {data['tried'].max()}" for tried in data["tried"]]
     name = f"chosen_{page.spec.tuned.rpartition('.')[2]}"
@@ -408,7 +418,7 @@ def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
 
     def each(key: str) -> str:
         values = {shown(value) for value in page.runs.get(key, ())} - {"-"}
-        return ", ".join(sorted(values, key=names.natural)) or "unknown"
+        return ", ".join(sorted(values, key=rank)) or "unknown"
 
     hours = pd.to_numeric(page.runs.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
     lines = ["```sh", *commands, "```", ""] if commands else []
@@ -420,6 +430,9 @@ def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
         repaired = f"in {(moved > 0).sum()} of {len(moved)} runs, {moved[moved > 0].min():g} to {moved.max():g}"
         total = f"of {each('summary.task.train_samples')} training samples"
         lines.append(f"- split: {repaired} {total} were moved so that every client has its minimum")
+    digests = page.runs["data_digest"].dropna().unique()
+    if len(digests) > 1:
+        lines.append(f"- samples: {len(digests)} sets, which follow from the seed or from settings of the data")
     if each("summary.data_source") != "unknown":
         lines.append(f"- data: {each('summary.data_source')}")
     return ["## Where this comes from", "\n".join(lines)]
