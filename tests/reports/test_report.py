@@ -17,6 +17,7 @@ from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports.blocks import Maps
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.own import own_page
+from asyncfl_bench.reports.write import Picture
 from asyncfl_bench.tracking.runs import load_runs
 
 ACCURACIES = [0.90, 0.92, 0.97]
@@ -77,6 +78,34 @@ def test_panels_lines_and_runs_are_chosen_from_the_command_line(tmp_path):
     names = {path.name for path in out.iterdir()}
     assert {"README.md", "curves_uploads.png", "curves_uploads.pdf", "measured.tex"} <= names
     assert imread(out / "curves_uploads.png").std() > 0.05
+
+
+def test_one_page_shows_several_axes_with_their_units(tmp_path, capsys):
+    write_run(tmp_path, points=curve(0.9))
+    assert main([str(tmp_path), "--axis", "iteration", "virtual_time", "--format", "pdf", "svg"]) == 0
+    kinds = {path.name for path in (tmp_path / "report").glob("curves_*")}
+    assert kinds == {
+        f"curves_{axis}.{kind}" for axis in ("iteration", "virtual_time") for kind in ("png", "pdf", "svg")
+    }
+    assert "| virtual time [ticks] |" in capsys.readouterr().out
+    assert "(log scale)" not in (tmp_path / "report" / "curves_iteration.svg").read_text()
+    page = own_page(load_runs(tmp_path), "runs", axes=["uploads"])
+    (figure,) = (part.figure for part in page.parts if isinstance(part, Picture))
+    assert figure.axes[0].get_xscale() == "log"
+    assert "virtual time [ticks]" in (tmp_path / "report" / "curves_virtual_time.svg").read_text()
+
+
+def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
+    write_run(tmp_path / "runs")
+    for name in ("README.md", "picture.png"):
+        (tmp_path / name).write_text("mine")
+    pd.DataFrame({"upload": [1]}).to_parquet(tmp_path / "trace.parquet")
+    before = (tmp_path / "trace.parquet").read_bytes()
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path)]) == 1
+    assert "is no page of afl-report" in capsys.readouterr().err
+    assert main([str(tmp_path / "runs"), "--pack", str(tmp_path / "trace.parquet")]) == 1
+    assert "no archive of runs" in capsys.readouterr().err
+    assert (tmp_path / "README.md").read_text() == "mine" and (tmp_path / "trace.parquet").read_bytes() == before
 
 
 def test_settings_that_differ_only_between_algorithms_are_named(tmp_path):

@@ -29,6 +29,7 @@ _LONG, _TOP = 30, 10  # a search with more rows is shown in part: its first, the
 @dataclass(frozen=True)
 class Curves:
     """The metric against an axis: a panel per cell, mean over seeds with a band of one deviation; published dotted.
+    Uploads have a logarithmic axis, others where runs end far apart.
 
     metric  instead of the page's; only: series; split: a key of the cells with a figure for each of its values
     """
@@ -46,7 +47,8 @@ class Curves:
             return []
         pictures: list[Part] = []
         ends = page.points.groupby("run")[self.axis].max()
-        log = bool(ends.max() > 8 * ends.min() > 0) and page.spec.limit == math.inf
+        far = self.axis == "uploads" or bool(ends.max() > 8 * ends.min() > 0)
+        log = far and page.spec.limit == math.inf
         x_label, y_label = page.axis_label(self.axis), names.metric_label(metric)
         for _, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
             panels = [self._panel(page, metric, str(cell), log) for cell in cells.index]
@@ -71,10 +73,10 @@ class Curves:
             lines.append(Line(series, page.styles[series], x, y, *(band if curve["seeds"].max() > 1 else ())))
         keys = pd.Series(page.cells.loc[cell])
         if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
-            for series, curve in page.spec.published.curves_of(page.spec.paper, keys).items():
-                if series in page.drawn:
-                    x, y = curve["x"].to_numpy(float), curve["y"].to_numpy(float)
-                    lines.append(Line(f"{series}, published", page.styles[series], x, y, dotted=True))
+            theirs = page.spec.published.curves_of(page.spec.paper, keys)
+            for series in [one for one in page.drawn if one in theirs]:
+                x, y = (theirs[series][key].to_numpy(float) for key in ("x", "y"))
+                lines.append(Line(f"{series}, published", page.styles[series], x, y, dotted=True))
         rest = [key for key in page.keys if key != self.split]
         title = names.cell_label(rest, list(page.cell_texts.loc[cell, rest]))
         return Panel(title, lines, top=100.0 if names.is_percent(metric) else None)
@@ -219,7 +221,8 @@ class Maps:
             return []
         rows, columns = ([names.short(key, text) for text in of] for key, of in zip(keys, ticks, strict=True))
         labels = [names.key_label(key, of) for key, of in zip(keys, ticks, strict=True)]
-        figure = heat_maps(maps, rows, columns, labels[0], labels[1], self.measure.label(page))
+        top = 100.0 if self.measure.of_metric and names.is_percent(page.metric) else None
+        figure = heat_maps(maps, rows, columns, labels[0], labels[1], self.measure.label(page), top)
         alt = f"{self.measure.label(page)}, mean ± deviation over seeds, {labels[0]} by {labels[1]}"
         return [Picture(f"heat_maps_{self.measure.name}", figure, alt)]
 

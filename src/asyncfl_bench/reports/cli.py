@@ -99,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     own.add_argument("--panels", metavar="KEY", nargs="+", default=[], help="settings that make the panels and columns")
     own.add_argument("--compare", metavar="KEY", nargs="+", default=["algorithm"], help="settings that make the lines")
     own.add_argument("--where", metavar="KEY=VALUE", nargs="+", default=[], help="only runs with these settings")
-    own.add_argument("--axis", choices=AXES, default="iteration", help="what runs have spent (default: iteration)")
+    own.add_argument(
+        "--axis", choices=AXES, nargs="+", default=["iteration"], help="what runs have spent (default: iteration)"
+    )
     return parser
 
 
@@ -145,7 +147,7 @@ def _pages(given: argparse.Namespace) -> int:
     from .page import NoRuns, build
 
     specs = _specs(given.names)
-    if given.panels or given.where or given.compare != ["algorithm"] or given.axis != AXES[0]:
+    if given.panels or given.where or given.compare != ["algorithm"] or given.axis != [AXES[0]]:
         raise _UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
     out, folder = _out(given, False), given.runs or Path("runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
@@ -184,10 +186,13 @@ def _pages(given: argparse.Namespace) -> int:
 
 
 def _write(page: Page, folder: Path, given: argparse.Namespace, archive: bool = True) -> Path:
+    from .page import is_foreign
     from .write import write_parts
 
     for note in page.notes:
         print(f"afl-report: {note}", file=sys.stderr)
+    if is_foreign(folder / "README.md"):
+        raise BenchError(f"{folder / 'README.md'} is no page of afl-report; choose another place with --out")
     target = write_parts(page.parts, folder, given.format)
     if counts := page.left_out:
         print(f"afl-report: left out: {counts} (named in {target})", file=sys.stderr)

@@ -190,7 +190,7 @@ class Beside:
                 heading = "Measured and published" if real else "Published, of the paper's own experiment"
                 name = "published_difference" if real else "published"
                 table = Table(name, pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
-                parts += [f"## {heading}", table, f"Source: {sources}."]
+                parts += [f"## {heading}", table, f"Source: {sources}. {page.spec.published.note}".strip()]
         return parts
 
     def _compared(

@@ -25,6 +25,7 @@ from . import style
 from .write import Part, Table
 
 AXES = tuple(names.AXES)
+_ORIGIN = "## Where this comes from"  # every page ends so
 _NAMED = 20  # runs that are missing or left out and named one by one
 
 
@@ -57,6 +58,8 @@ class Measure:
         """``test accuracy at equal uploads [%]``; short: as a word in a column, ``equal uploads``."""
         name, _, unit = names.metric_label(page.metric).partition(" [")
         clock = page.axis_label("virtual_time").removeprefix("virtual time")
+        if self.kind.endswith(".virtual_time"):
+            return page.axis_label("virtual_time")
         known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
         if self.kind == "equal":
             known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[self.axis]}"
@@ -178,8 +181,13 @@ class Page:
         return self.series if len(self.series) <= self.max_series else [one for one in self.series if one in best]
 
     def axis_label(self, axis: str) -> str:
-        ticks = "clock" in self.runs and set(self.runs["clock"]) == {"ticks"}
-        return names.axis_label(axis, ["ticks"] if ticks else [*self.runs.get("delay.unit", ())])
+        return names.axis_label(axis, self.units)
+
+    @functools.cached_property
+    def units(self) -> list[object]:
+        """Of virtual time, one a run: the clock's ticks, or what the delay's numbers are."""
+        units = self.runs.get("delay.unit", pd.Series(None, index=self.runs.index, dtype=object))
+        return [*units.mask(self.runs["clock"] == "ticks", "ticks")] if "clock" in self.runs else [*units]
 
     def lower(self, measure: Measure) -> bool:
         """Whether small values are good ones."""
@@ -312,6 +320,11 @@ def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
     return page
 
 
+def is_foreign(path: Path) -> bool:
+    """Whether there is a file that is no page."""
+    return path.exists() and _ORIGIN not in path.read_text(encoding="utf-8", errors="replace")
+
+
 def number(value: float, sign: str = "", decimals: int = 2) -> str:
     """``-`` for NaN, never a negative zero; ``sign="+"`` writes the plus."""
     return "-" if value != value else f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
@@ -435,4 +448,4 @@ def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
         lines.append(f"- samples: {len(digests)} sets, which follow from the seed or from settings of the data")
     if each("summary.data_source") != "unknown":
         lines.append(f"- data: {each('summary.data_source')}")
-    return ["## Where this comes from", "\n".join(lines)]
+    return [_ORIGIN, "\n".join(lines)]
