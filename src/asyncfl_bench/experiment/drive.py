@@ -115,6 +115,7 @@ class Run:
             "final": self.evaluations.last,
             "best": self.evaluations.best,
             "diagnostics": settings.tree["diagnostics"],
+            "diagnosed": parts.diagnostics.summary(),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
             "used": {
                 "server_iterations": used.iteration,
