@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from asyncfl_bench.config import choices, compose
+from asyncfl_bench.config import choices, compose, places
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import finished
 from asyncfl_bench.sweep.grid import combine, jobs_of
@@ -157,8 +157,8 @@ def test_one_value_of_a_setting_that_only_the_swept_algorithm_has_narrows_a_swee
 
 
 def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
-    shutil.copytree(choices.config_directory(), tmp_path / "conf")
-    monkeypatch.setattr(choices, "config_directory", lambda: tmp_path / "conf")
+    shutil.copytree(places.config_directory(), tmp_path / "conf")
+    monkeypatch.setattr(places, "config_directory", lambda: tmp_path / "conf")
     assert compose([]).parts["client"].config.lr == 0.1
     path = tmp_path / "conf/client/sgd.yaml"
     path.write_text(path.read_text().replace("lr: 0.1", "lr: 0.7"))

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from ..errors import ConfigError, did_you_mean
 from .check import check_settings, renamed
-from .choices import choices_with, groups, hydra_config, options, papers_with
+from .choices import choice_file, choices_with, groups, hydra_config, papers_with
+from .places import PACKAGE, targets
 from .settings import NOT_IDENTITY, PARTS, Settings
 from .words import Word, word
 
@@ -33,7 +34,7 @@ class Compositions:
 
     def __init__(self) -> None:
         self._groups = groups()
-        self._options = functools.cache(options)
+        self._file = functools.cache(choice_file)
         self._bases: dict[tuple[str, ...], tuple[dict, Any]] = {}
 
     def config(self, overrides: list[str]) -> tuple[dict[str, Any], Any]:
@@ -76,10 +77,7 @@ class Compositions:
             if (answer := renamed(one.key, value)) is not None:
                 raise answer
             if one.key in self._groups and not (value == "null" and one.key == "sweep"):
-                available = self._options(one.key)
-                if value not in available:
-                    near = did_you_mean(value, available)
-                    raise ConfigError(one.key, value, f"must be one of {', '.join(available)}{near}")
+                self._file(one.key, value)
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -104,6 +102,11 @@ def check_composed(config: dict[str, Any], hydra: Any) -> Settings:
     limit = config["budget"].get("virtual_time") if choices.get("length") == "long" else None
     if limit is not None:  # the greater length counts uploads: a limit of time would end it first
         raise ConfigError("length", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
+    for group in PARTS:  # a class of one's own named in the place of the chosen one has its own name
+        target = str((config.get(group) or {}).get("_target_"))
+        ours = target.startswith(f"{PACKAGE}.")
+        if not ours and target not in targets(choice_file(group, choices[group])):
+            choices[group] = target.rpartition(".")[2].lower()
     return check_settings(config, choices)
 
 
