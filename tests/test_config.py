@@ -10,8 +10,8 @@ import yaml
 from asyncfl_bench.config import PARTS, compose, identity_of_tree, options, settings
 from asyncfl_bench.config.choices import choice_file, groups
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.sweep.grid import jobs_of
-from asyncfl_bench.sweep.jobs import asks_for_multirun, plan, sweep_grids
+from asyncfl_bench.multirun.grid import jobs_of
+from asyncfl_bench.multirun.jobs import asks_for_multirun, plan, sweep_grids
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]

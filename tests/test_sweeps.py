@@ -11,8 +11,8 @@ import pytest
 from asyncfl_bench.config import choices, compose, places
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import finished
-from asyncfl_bench.sweep.grid import combine, jobs_of
-from asyncfl_bench.sweep.jobs import Job, plan, sweep_grids, sweep_name
+from asyncfl_bench.multirun.grid import combine, jobs_of
+from asyncfl_bench.multirun.jobs import Job, plan, sweep_grids, sweep_name
 
 
 def test_a_union_of_grids_gives_each_part_its_own_keys():
@@ -43,7 +43,7 @@ def test_the_command_line_narrows_a_union_where_it_applies(words, expected):
 
 
 def test_a_refused_job_is_told_as_such_whatever_summary_an_earlier_run_left(tmp_path):
-    from asyncfl_bench.sweep.pending import _outcome
+    from asyncfl_bench.multirun.pending import _outcome
 
     settings = compose(["algorithm=asgd", f"hydra.run.dir={tmp_path}"])
     settings.place = tmp_path

@@ -15,8 +15,8 @@ from .config.choices import groups
 from .config.composition import Compositions, check_composed, compose, plain
 from .config.words import word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
-from .sweep import launchers, pending
-from .sweep.jobs import asks_for_multirun, placed, plan, sweep_name
+from .multirun import launchers, pending
+from .multirun.jobs import asks_for_multirun, placed, plan, sweep_name
 
 HYDRA_FLAGS = (
     "--cfg",
@@ -79,7 +79,7 @@ def _main(arguments: list[str]) -> int:
             return _hydra(arguments)
         multirun, overrides = _split(arguments)
         if multirun or asks_for_multirun(overrides):
-            return _multirun(overrides)
+            return run_all(overrides)
         return _single(overrides)
     except BenchError as error:
         print(f"afl-run: {error}", file=sys.stderr)
@@ -173,7 +173,10 @@ def closing_line(result) -> str:
     return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
 
 
-def _multirun(overrides: list[str]) -> int:
+def run_all(overrides: list[str]) -> int:
+    """A multirun. Returns the exit code; what came of it is in ``pending.state``."""
+    pending.state.planned, pending.state.current = [], []
+    pending.state.stopped, pending.state.result = False, None
     if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
         raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
     name = sweep_name(overrides)
@@ -230,8 +233,11 @@ def _hydra(arguments: list[str]) -> int:
             raise KeyboardInterrupt  # the person who stopped one job wants the rest stopped too
         return {"code": code, "line": line}
 
-    sys.argv = ["afl-run", *arguments]
-    hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(job)()
+    before, sys.argv = sys.argv, ["afl-run", *arguments]
+    try:
+        hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(job)()
+    finally:
+        sys.argv = before
     result = pending.state.result
     if result is None:  # one of Hydra's own flags, or another sweeper
         return 0

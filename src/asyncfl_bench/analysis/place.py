@@ -18,8 +18,8 @@ from ..config import NOT_IDENTITY, ORIGINS, PARTS, RESULTS_VERSION, Settings
 from ..config import options as options  # for whoever asks what there is
 from ..config.composition import Compositions
 from ..errors import BenchError, ConfigError, did_you_mean
-from ..sweep.grid import jobs_of
-from ..sweep.jobs import sweep_grids
+from ..multirun.grid import jobs_of
+from ..multirun.jobs import sweep_grids
 from ..tracking.runs import FIXED, shown
 from .names import cell_label, natural, series_label, series_order
 
