@@ -322,7 +322,7 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     assert {claim.decide["measure"] for claim in found if claim.readings} <= known
     for claim in found:
         if isinstance(file := claim.decide.get("expected", {}).get("file"), str):
-            assert (claims.PAPERS / paper / "published" / file).exists()
+            assert (claims.paper_folders()[paper] / "published" / file).exists()
 
 
 @pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
@@ -361,7 +361,7 @@ def test_an_ill_formed_file_is_refused_with_the_claim(tmp_path, monkeypatch):
         with pytest.raises(BenchError, match=match):
             claims_of.__wrapped__("ace")
 
-    monkeypatch.setattr(claims, "PAPERS", tmp_path)
+    monkeypatch.setattr(claims, "paper_folders", lambda: {"ace": tmp_path / "ace"})
     try:
         refuses("readings: [ace/figure2], decide: {kind: leads, measure: best}", "x: kind leads: one of order")
         refuses("readings: [ace/figure2], decide: {kind: order, measure: speed, groups: []}", "measure speed")
