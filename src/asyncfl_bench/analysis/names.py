@@ -101,11 +101,10 @@ def short(key: str, value: object) -> str:
 
 
 def axis_label(axis: str, units: Iterable[object] = ()) -> str:
-    """``server iterations``; ``virtual time [ticks]`` where all runs have that unit."""
-    known = {str(unit) for unit in units if unit is not None and unit == unit and unit != ""}
-    unit = {"seconds": "s"}.get(found := known.pop(), found) if len(known) == 1 else ""
-    text = AXES.get(axis, axis.replace("_", " "))
-    return f"{text} [{unit}]" if axis in ("virtual_time", "wall_time") and unit else text
+    """``server iterations``; ``virtual time [ticks]``, ``virtual time [s or ticks]`` where runs differ in it."""
+    known = {"s" if unit == "seconds" else str(unit) for unit in units if unit is not None and unit == unit}
+    text, unit = AXES.get(axis, axis.replace("_", " ")), " or ".join(sorted(known - {""}))
+    return f"{text} [{unit}]" if axis == "virtual_time" and unit else text
 
 
 def metric_label(metric: str) -> str:

@@ -33,12 +33,14 @@ class Published:
     columns  name of a measure -> its column and that of its spread there
     curves   a file with columns seconds, accuracy_percent and series
     startup  a file with startup_seconds of each protocol, by which its clocks are ahead of ours
+    note     what else a reader must know to compare
     """
 
     numbers: str
     columns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     curves: str = ""
     startup: str = ""
+    note: str = ""
 
     def of_cell(self, paper: str, cell: pd.Series) -> pd.DataFrame:
         """Index series; columns the measures and ``<measure>_spread``; times without the start-up. cell: by key."""

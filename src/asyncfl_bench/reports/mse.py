@@ -95,7 +95,7 @@ def _table(page: Page, name: str, table: pd.DataFrame, columns: dict[str, str], 
 
 
 def _parts_figure(page: Page, table: pd.DataFrame) -> Picture:
-    names = [name.replace("delay-adaptive", "delay-ad.").replace(" ASGD", "\nASGD") for name in page.series]
+    names = [series.replace("-", "-\n").replace(" ", "\n") for series in page.series]
     largest, panels = table[["a2", "b2", "c2"]].to_numpy().max(), []
     for cell in page.cells.index:
         lines = []
