@@ -18,13 +18,14 @@ from ..config import NOT_IDENTITY, ORIGINS, PARTS, RESULTS_VERSION, Settings
 from ..config import options as options  # for whoever asks what there is
 from ..config.composition import Compositions
 from ..errors import BenchError, ConfigError, did_you_mean
-from ..sweep.grid import jobs_of
-from ..sweep.jobs import sweep_grids
+from ..multirun.grid import jobs_of
+from ..multirun.jobs import sweep_grids
 from ..tracking.runs import FIXED, shown
 from .names import cell_label, natural, series_label, series_order
 
 OWN = ("algorithm.", "client.")  # settings that make series of their own; others make cells
 STEP, ETA = "algorithm.c", "algorithm.eta"  # eta = c * sqrt(n / T): told by c
+LABEL = "summary.label"  # what a rule of a user's own calls itself
 _COPY = "copy"  # the reason of what an archive holds of a directory
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
@@ -322,11 +323,13 @@ def _labelled(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mappin
     own = set(variants) if isinstance(variants, list) else set(itertools.chain(*variants.values()))
     words = {key: texts(runs[key]) for key in own if key in runs}
     series = []
+    called = runs[LABEL] if LABEL in runs else pd.Series(None, index=runs.index)
     for i, algorithm in enumerate(runs["algorithm"]):
         keys = variants if isinstance(variants, list) else ["algorithm", *variants.get(algorithm, variants.get("", []))]
         values = {key: words[key][i] for key in keys if key != "algorithm" and key in words and words[key][i] != "-"}
+        label = called.iloc[i] if isinstance(called.iloc[i], str) else None
         series.append(
-            series_label(algorithm, values) if "algorithm" in keys else cell_label([*values], [*values.values()])
+            series_label(algorithm, values, label) if "algorithm" in keys else cell_label([*values], [*values.values()])
         )
     labels["series"] = series
     return labels

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.places import BY_HAND, use
 from ..errors import BenchError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
             print(f"{pack(given.names, given.pack)} runs in {given.pack}")
             return 0
+        use(given.config_dir)
         write = _free_page if all(Path(name).exists() for name in given.names) and given.runs is None else _pages
         if not given.watch:
             return write(given)
@@ -89,6 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--watch", action="store_true", help="write again whenever runs change, until Ctrl-C")
     parser.add_argument(
         "--pack", metavar="FILE", type=Path, help="only put the finished runs of NAME into this archive"
+    )
+    parser.add_argument(
+        BY_HAND, metavar="DIR", action="append", default=[], help="a folder of parts and papers of your own"
     )
     pages = parser.add_argument_group("pages of papers")
     pages.add_argument("--runs", metavar="DIR", type=Path, help="where the runs are (default: runs)")

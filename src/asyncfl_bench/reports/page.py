@@ -366,9 +366,8 @@ def _values(page: Page, measure: Measure) -> pd.DataFrame:
     elif kind == "uploads":
         table["value"] = measures.final(early, "uploads")
     elif kind in claims.MEASURES:
-        table["value"] = values_of(page.placed, points, page.spec.limit)(kind, measure.axis or "virtual_time", None)[
-            "value"
-        ]
+        of = values_of(page.placed, points, page.spec.limit)
+        table["value"] = of(kind, measure.axis or "virtual_time", None, ())["value"]
     else:
         table["value"] = pd.to_numeric(runs[kind]) if kind in runs else math.nan
     return table.rename_axis("run").reset_index()
