@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from . import __version__
 from .config.choices import config_directory, groups, options, root_settings
-from .config.composition import Compositions, check_composed, compose, plain
+from .config.composition import Compositions, check_composed, compose, plain, replace_limits
 from .config.words import word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from .sweep import launchers, pending
@@ -176,7 +176,9 @@ def _hydra(arguments: list[str]) -> int:
             raise KeyboardInterrupt
         place, result = HydraConfig.get(), None
         try:
-            settings = placed(check_composed(plain(config), place), place)
+            tree = plain(config)
+            replace_limits(tree, place.overrides.task)
+            settings = placed(check_composed(tree, place), place)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from .experiment import SCHEDULER_SIGNALS, execute
