@@ -12,7 +12,7 @@ from contextlib import suppress
 from . import __version__
 from .config import places
 from .config.choices import groups
-from .config.composition import Compositions, check_composed, compose, plain
+from .config.composition import Compositions, check_composed, compose, plain, replace_limits
 from .config.words import word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from .multirun import launchers, pending
@@ -214,7 +214,9 @@ def _hydra(arguments: list[str]) -> int:
         try:
             by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
             places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
-            settings = placed(check_composed(plain(config), place), place)
+            tree = plain(config)
+            replace_limits(tree, place.overrides.task)
+            settings = placed(check_composed(tree, place), place)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from .experiment import SCHEDULER_SIGNALS, execute
