@@ -39,7 +39,7 @@ lint: $(STAMP) ## style, common mistakes and types
 	$(BIN)/mypy src
 
 docs: $(STAMP) ## every page as a site, with the API, into build/site (README.html first)
-	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
+	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -c docs . build/site
 
 figures: $(STAMP) ## every page of every paper from the runs in runs/, into results/
 	$(BIN)/afl-report all

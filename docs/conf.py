@@ -19,22 +19,12 @@ suppress_warnings = ["toc.not_included"]  # pages of results are reached from th
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 _CONTENTS = {
-    "To use": (
-        "command_line",
-        "python",
-        "algorithms",
-        "delays",
-        "data",
-        "memory",
-        "sweeps",
-        "reports",
-        "run_directory",
-    ),
-    "To understand": ("clocks", "time", "fleet", "claims", "architecture", "performance"),
-    "What was found": ("findings/ace", "findings/asyncfeded"),
-    "To add": ("tutorial_algorithm", "extending", "testing", "api"),
+    "To use": "docs/command_line docs/python docs/algorithms docs/delays docs/data docs/memory docs/sweeps "
+    "docs/reports docs/run_directory",
+    "To understand": "docs/clocks docs/time docs/fleet docs/claims docs/architecture docs/performance",
+    "What was found": "docs/findings/ace docs/findings/asyncfeded results/README",
+    "To add": "docs/tutorial_algorithm docs/extending docs/testing docs/api CONTRIBUTING CHANGELOG",
 }
-_MORE = {"What was found": ("results/README",), "To add": ("CONTRIBUTING", "CHANGELOG")}
 
 
 def _with_contents(app, name, source):

@@ -64,6 +64,8 @@ def test_badges_and_the_citation_say_what_the_project_says():
 def test_a_page_says_first_for_whom_it_is(page):
     title, blank, first, *_ = (ROOT / page).read_text(encoding="utf-8").splitlines()
     assert title.startswith("# ") and not blank and first.startswith("For who ")
+    contents = (ROOT / "docs" / "conf.py").read_text()
+    assert re.search(rf"\b{page.removesuffix('.md')}\b", contents), "add it to the site's contents, docs/conf.py"
 
 
 def test_links_lead_to_files():
