@@ -16,7 +16,7 @@ from .config.composition import Compositions, check_composed, compose, plain, re
 from .config.words import word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from .multirun import launchers, pending
-from .multirun.jobs import asks_for_multirun, placed, plan, sweep_name
+from .multirun.jobs import Job, asks_for_multirun, placed, plan, sweep_name
 
 HYDRA_FLAGS = (
     "--cfg",
@@ -77,7 +77,10 @@ def _main(arguments: list[str]) -> int:
             if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
                 Compositions().settings([a for a in arguments if "=" in a and not a.startswith("-")])
             return _hydra(arguments)
-        multirun, overrides = _split(arguments)
+        planned = "--plan" in arguments
+        multirun, overrides = _split([a for a in arguments if a != "--plan"])
+        if planned:
+            return _show_plan(overrides)
         if multirun or asks_for_multirun(overrides):
             return run_all(overrides)
         return _single(overrides)
@@ -173,17 +176,18 @@ def closing_line(result) -> str:
     return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
 
 
+def _show_plan(overrides: list[str]) -> int:
+    from .multirun.outlook import outlook
+
+    jobs = _planned(overrides)[0]
+    print(outlook(jobs, pending.archive_of(jobs)))
+    return 0
+
+
 def run_all(overrides: list[str]) -> int:
     """A multirun. Returns the exit code; what came of it is in ``pending.state``."""
-    pending.state.planned, pending.state.current = [], []
-    pending.state.stopped, pending.state.result = False, None
-    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
-        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
-    name = sweep_name(overrides)
-    folder = []
-    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
-        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
-    pending.state.planned = plan(overrides, folder)
+    pending.state.current, pending.state.stopped, pending.state.result = [], False, None
+    pending.state.planned, name, folder = _planned(overrides)
     group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
     # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by
     known = {*groups()}
@@ -195,6 +199,17 @@ def run_all(overrides: list[str]) -> int:
     if code == EXIT_INTERRUPTED:
         print("afl-run: stopped; the same command goes on where it was", file=sys.stderr)
     return code
+
+
+def _planned(overrides: list[str]) -> tuple[list[Job], str | None, list[str]]:
+    """(jobs, the sweep's name, the words that say where its runs lie). Raises ConfigError."""
+    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
+        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
+    name = sweep_name(overrides)
+    folder = []
+    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
+        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
+    return plan(overrides, folder), name, folder
 
 
 def _of_hydra(key: str) -> bool:
@@ -225,9 +240,6 @@ def _hydra(arguments: list[str]) -> int:
             line, code = closing_line(result), result.exit_code
         except BenchError as error:
             line, code = f"failed: {error}", error.exit_code
-        with suppress(BrokenPipeError):  # nobody reads any more, but the runs are wanted
-            total = f"/{len(pending.state.current)}" if pending.state.current else ""  # unknown in a process of its own
-            print(f"[{int(place.job.num) + 1}{total}] {line}", flush=True)
         if result is not None and result.signal in SCHEDULER_SIGNALS:
             signal.raise_signal(result.signal)  # the run is saved: the scheduler's handler requeues it
         elif code == EXIT_INTERRUPTED:

@@ -57,7 +57,8 @@ class Run:
         algorithm = str(settings.choices.get("algorithm"))
         self.tracker.start(settings.tree, settings.name, group, algorithm, settings.identity, directory.path)
         if settings.root.progress:
-            print(self.components.describe(settings), file=sys.stderr)
+            if group is None:  # of several runs each has one line, when it has ended
+                print(self.components.describe(settings), file=sys.stderr)
             self.evaluations.show_progress(settings.name)
 
     def drive(self) -> str:
