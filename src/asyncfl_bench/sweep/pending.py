@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..errors import EXIT_INTERRUPTED
+from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import finished
+from ..files import read_json, say
 from .jobs import Job
 from .launchers import forget_workers
 
@@ -36,12 +36,14 @@ class SweepState:
     current  jobs under way; none in a process that only runs a job of the sweep
     stopped  no further job is to begin in this process
     result   the outcome of the sweep that ran last
+    problem  why it could not begin
     """
 
     planned: list[Job] = field(default_factory=list)
     current: list[Job] = field(default_factory=list)
     stopped: bool = False
     result: SweepResult | None = None
+    problem: BenchError | None = None
 
 
 state = SweepState()
@@ -56,7 +58,7 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     packed = sum(job.settings is not None and finished(job.settings) is None for job in jobs) - len(pending)
     packed += sum(job.settings is None for job in pending)
     where = f", {packed} of these in archives" if packed else ""
-    print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}", file=sys.stderr)
+    say(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}")
     state.current = [job for job in pending if job.settings is not None]
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
@@ -98,7 +100,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
             again = [[job] for job in begun] if len(batch) > 1 else []
             batches = ([waiting] if waiting else []) + batches + again
             if batches:
-                print(f"{trouble}; going on with {sum(map(len, batches))} runs", file=sys.stderr)
+                say(f"{trouble}; going on with {sum(map(len, batches))} runs")
         else:
             for job, one in zip(batch, returns, strict=True):
                 job.error = _raised(one) or (
@@ -164,7 +166,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error
     try:
-        summary = json.loads((job.settings.directory / "summary.json").read_text())
+        summary = read_json(job.settings.directory / "summary.json")
         return f"{summary['exit_status']}: {summary['error']}"
     except (OSError, ValueError, KeyError, TypeError):
         return job.error or trouble or "no summary: not begun, or killed"
@@ -179,5 +181,5 @@ def report(result: SweepResult) -> str:
     )
     lines = [f"\n{said}:"]
     for job, outcome in result.failed:
-        lines.append(f"  afl-run {' '.join(job.overrides)}    # {outcome}")
+        lines.append(f"  afl-run {shlex.join(job.overrides)}    # {outcome}")
     return "\n".join(lines)
