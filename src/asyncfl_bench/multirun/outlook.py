@@ -15,7 +15,7 @@ _GROUPS = ("algorithm", "dataset", "model")  # runs that have these in common ta
 
 
 def outlook(jobs: Sequence[Job], archive: Mapping[str, Path]) -> str:
-    """How many runs there are and which are finished, and what the pending ones will take. archive: identity -> file."""
+    """How many runs there are and which are finished, and what the pending ones take. archive: identity -> file."""
     known = [(job, job.settings) for job in jobs if job.settings is not None]
     found = [(settings, finished(settings, archive)) for _, settings in known]
     done = [(settings, result) for settings, result in found if result is not None]
@@ -61,7 +61,9 @@ def _disk(done: Sequence[RunResult], place: Path, pending: int) -> str:
     sizes = [sum(f.stat().st_size for f in one.directory.rglob("*")) for one in done if one.directory.is_dir()]
     there = next(folder for folder in place.absolute().parents if folder.exists())
     free = shutil.disk_usage(there).free
-    need = f"about {_size(fmean(sizes) * pending)}, as finished runs took" if sizes else "unknown, no directory to go by"
+    need = (
+        f"about {_size(fmean(sizes) * pending)}, as finished runs took" if sizes else "unknown, no directory to go by"
+    )
     return f"disk: {need}; {_size(free)} are free in {there}"
 
 

@@ -52,8 +52,8 @@ def main(argv: list[str] | None = None) -> int:
             write(given)
             return "written"
 
-        places = given.names if write is _free_page else [given.runs or "runs"]
-        return watch([Path(place) for place in places], build, own=_out(given, write is _free_page))
+        watched = given.names if write is _free_page else [given.runs or "runs"]
+        return watch([Path(place) for place in watched], build, own=_out(given, write is _free_page))
     except BenchError as error:
         print(f"afl-report: {error}", file=sys.stderr)
         return error.exit_code
