@@ -8,7 +8,6 @@ import shlex
 import signal
 import sys
 import time
-from contextlib import suppress
 
 from . import __version__
 from .config.choices import config_directory, groups, options, root_settings
@@ -215,9 +214,12 @@ def _hydra(arguments: list[str]) -> int:
             line, code = closing_line(result), result.exit_code
         except BenchError as error:
             line, code = f"failed: {error}", error.exit_code
-        with suppress(OSError):  # nobody reads any more, or a disk is full, but the runs are wanted
-            total = f"/{len(pending.state.current)}" if pending.state.current else ""  # unknown in a process of its own
+        total = f"/{len(pending.state.current)}" if pending.state.current else ""  # unknown in a process of its own
+        try:
             print(f"[{int(place.job.num) + 1}{total}] {line}", flush=True)
+        except OSError as error:  # nobody reads any more, or a disk is full, but the runs are wanted
+            if error.errno != errno.EPIPE:
+                pending.state.problem = BenchError(f"standard output: {error.strerror}")
         number = None if result is None else result.signal
         if number in SCHEDULER_SIGNALS:
             if code == EXIT_INTERRUPTED:
@@ -229,15 +231,17 @@ def _hydra(arguments: list[str]) -> int:
 
     sys.argv = ["afl-run", *arguments]
     hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(job)()
-    if pending.state.problem is not None:
-        raise pending.state.problem
-    result = pending.state.result
+    result, problem = pending.state.result, pending.state.problem
+    if result is None and problem is not None:
+        raise problem
     if result is None:  # one of Hydra's own flags, or another sweeper
         return 0
     if result.interrupted:
         return EXIT_INTERRUPTED
     if said := pending.report(result):
         say(said)
+    if problem is not None:
+        raise problem
     return 1 if result.failed else 0
 
 

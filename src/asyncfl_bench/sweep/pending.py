@@ -11,7 +11,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import EXIT_INTERRUPTED, BenchError
-from ..experiment import finished
+from ..experiment import complete, finished
 from ..files import read_json, say
 from .jobs import Job
 from .launchers import forget_workers
@@ -36,7 +36,7 @@ class SweepState:
     current  jobs under way; none in a process that only runs a job of the sweep
     stopped  no further job is to begin in this process
     result   the outcome of the sweep that ran last
-    problem  why it could not begin
+    problem  what went wrong besides its runs
     """
 
     planned: list[Job] = field(default_factory=list)
@@ -161,7 +161,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
     """None when the run is finished, else what happened, in one line."""
     if job.settings is None:
         return f"failed: {job.error}"
-    if finished(job.settings) is not None:
+    if (finished if trouble else complete)(job.settings) is not None:  # with trouble it may not have run again
         return None
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error
