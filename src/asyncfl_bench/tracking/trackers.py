@@ -225,7 +225,7 @@ def _end_service() -> None:
 
     with suppress(Exception):
         wandb.setup()._connection._proc._process.kill()  # type: ignore[union-attr]
-    with suppress(Exception):
+    with suppress(Exception, SystemExit):
         wandb.teardown()  # forgets it: a later run has a new one
 
 
