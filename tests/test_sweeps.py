@@ -344,3 +344,10 @@ def test_table_a2_has_the_settings_of_table_a6():
     client = settings.parts["client"].config
     assert (client.optimizer, client.lr, client.batch_size, settings.root.concurrency) == ("adamw", 5e-4, 32, 10)
     assert len(jobs_of(grids)) == 6
+
+
+def test_a_sweep_that_is_run_again_says_how_it_ended(afl_run):
+    words = ["-m", "seed=0,1", "scale=smoke", "model=softmax", "progress=false", "algorithm=asgd"]
+    assert afl_run(*words).returncode == 0
+    again = afl_run(*words, "rerun=true")
+    assert again.returncode == 0 and again.stdout.count(": done") == 2 and "did not finish" not in again.stderr

@@ -284,15 +284,17 @@ def _hydra(arguments: list[str]) -> int:
         hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(job)()
     finally:
         sys.argv = before
-    if pending.state.problem is not None:
-        raise pending.state.problem
-    result = pending.state.result
+    result, problem = pending.state.result, pending.state.problem
+    if result is None and problem is not None:
+        raise problem
     if result is None:  # one of Hydra's own flags, or another sweeper
         return 0
     if result.interrupted:
         return EXIT_INTERRUPTED
     if said := pending.report(result):
         say(said)
+    if problem is not None:
+        raise problem
     return 1 if result.failed else 0
 
 

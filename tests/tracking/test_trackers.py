@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from offline_wandb import exit_codes, points, records
 from omegaconf import OmegaConf
 
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.tracking import trackers
 from asyncfl_bench.tracking.rundir import RunDirectory
 from asyncfl_bench.tracking.trackers import LocalTracker, WandbTracker, WandbTrackerConfig
 
@@ -195,3 +198,59 @@ def test_configs_are_known_without_wandb_torch_and_pandas():
         "asyncfl_bench.tracking.rundir; print([m for m in ('wandb','torch','pandas','rich') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+class Silent:
+    """A run of W&B whose service does not answer."""
+
+    offline = True
+
+    def __init__(self):
+        self.summary = self
+
+    def log(self, row):
+        threading.Event().wait()
+
+    update = log
+
+    def finish(self, exit_code):
+        threading.Event().wait()
+
+
+@pytest.mark.parametrize("when", ["a point", "the end"])
+def test_a_service_that_does_not_answer_holds_no_run(when, monkeypatch, capsys):
+    ended = []
+    monkeypatch.setattr(trackers, "_ANSWER_SECONDS", 0.02)
+    monkeypatch.setattr(trackers, "_end_service", lambda: ended.append(1))
+    tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
+    tracker._run = Silent()
+    if when == "a point":
+        tracker.log(row(0))
+        tracker.log(row(1))
+        assert len(ended) == 1
+    tracker.finish({"exit_status": "ok"}, 0)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "has not answered for 0.02 s" in said
+
+
+@pytest.mark.process
+def test_a_stopped_service_ends_with_the_run_that_it_was_for(wandb, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(trackers, "_ANSWER_SECONDS", 1)
+    tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
+    tracker.start({}, "n", None, "ace", "1a2b3c4d", tmp_path)
+    process = wandb.setup()._connection._proc._process
+    process.send_signal(signal.SIGSTOP)
+    tracker.log(row(0))
+    tracker.finish({"exit_status": "ok"}, 0)
+    assert process.wait(timeout=10) == -signal.SIGKILL
+    assert "has not answered" in capsys.readouterr().err
+
+
+def test_a_folder_for_wandb_that_cannot_be_written_is_said_and_the_run_directory_used(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    tracker = WandbTracker(WandbTrackerConfig(mode="offline", dir=str(tmp_path / "file" / "below")))
+    given = {}
+    monkeypatch.setattr(tracker, "_init", lambda wandb, arguments, mode: given.update(arguments))
+    tracker.start({}, "n", None, "ace", "1a2b3c4d", tmp_path / "run")
+    assert given["dir"] == str(tmp_path / "run")
+    assert "Not a directory; W&B's files go to the run directory" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import Settings, identity_in
-from ..errors import BenchError, ConfigError
+from ..errors import BenchError, ConfigError, lacks_memory
 from .result import RunResult, finished
 from .stopping import noted
 
@@ -31,6 +31,10 @@ def execute(
     try:
         return _execute(settings, group, observers, ends_process)
     except OSError as problem:
+        raise BenchError(_described(problem, settings.directory)) from problem
+    except (ImportError, MemoryError, RuntimeError) as problem:
+        if not lacks_memory(problem):
+            raise
         raise BenchError(_described(problem, settings.directory)) from problem
 
 
@@ -63,7 +67,7 @@ def _execute(settings: Settings, group: str | None, observers: Sequence[Observer
             if not run.begun:  # what is in the directory stays as it is
                 components.executor.close()
                 raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
-            if not isinstance(problem, (BenchError, OSError)):
+            if not (isinstance(problem, (BenchError, OSError)) or lacks_memory(problem)):
                 with suppress(OSError):
                     (directory.path / "error.txt").write_text(traceback.format_exc())
         components.executor.close()
@@ -86,7 +90,8 @@ def _described(problem: Exception, path: Path) -> str:
         return str(problem)
     if isinstance(problem, OSError):
         return f"{problem.filename or path}: {problem.strerror or problem}"
-    return f"{type(problem).__name__}: {problem}"
+    said = f"{type(problem).__name__}: {problem}"
+    return f"there is not enough memory: {said.splitlines()[0]}" if lacks_memory(problem) else said
 
 
 @contextmanager

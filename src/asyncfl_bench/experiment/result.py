@@ -93,8 +93,11 @@ def finished(settings: Settings, archive: Mapping[str, Path] | None = None) -> R
 
     archive  identity of a run: the archive it was packed into; looked at where the run's directory has no result
     """
-    if settings.root.rerun:
-        return None
+    return None if settings.root.rerun else complete(settings, archive)
+
+
+def complete(settings: Settings, archive: Mapping[str, Path] | None = None) -> RunResult | None:
+    """The same, also where it is to be run again."""
     directory = settings.directory
     if _is_complete(summary := _summary(directory), settings) and (
         not settings.root.trace or _is_traced(directory, summary)

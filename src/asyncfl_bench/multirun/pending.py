@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import EXIT_INTERRUPTED, BenchError
-from ..experiment import RunResult, finished
+from ..experiment import RunResult, complete, finished
 from ..files import read_json, say
 from .jobs import Job
 from .launchers import forget_workers
@@ -38,7 +38,7 @@ class SweepState:
     current  jobs under way; none in a process that only runs a job of the sweep
     stopped  no further job is to begin in this process
     result   the outcome of the sweep that ran last
-    problem  why it could not begin
+    problem  what went wrong besides its runs
     """
 
     planned: list[Job] = field(default_factory=list)
@@ -69,6 +69,7 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
     trouble = _launch_all(batches, launch, lines)
+    state.problem = lines.problem
     failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     state.result = SweepResult(len(jobs), failed, interrupted)
@@ -175,7 +176,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
     """None when the run is finished, else what happened, in one line."""
     if job.settings is None:
         return f"failed: {job.error}"
-    if finished(job.settings) is not None:
+    if (finished if trouble else complete)(job.settings) is not None:  # with trouble it may not have run again
         return None
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error

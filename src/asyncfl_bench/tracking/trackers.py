@@ -5,6 +5,10 @@ A tracker never stops a run and never asks anything: what goes wrong becomes one
 
 from __future__ import annotations
 
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +23,7 @@ MODES = ("online", "offline", "disabled")
 # A connection that dies during a run would otherwise hold the process at its end for as long as it stays dead;
 # what was not sent is on disk and `wandb sync` sends it.
 _FINISH_TIMEOUT_SECONDS = 120
+_ANSWER_SECONDS = 30  # for all that W&B's own process on this machine does without a network
 
 
 @dataclass
@@ -103,7 +108,7 @@ class WandbTracker(Tracker):
         except ImportError as error:
             raise BenchError("tracking=wandb needs the package wandb: install it, or use tracking=local") from error
 
-        place = self.config.dir or directory
+        place = _usable(self.config.dir) or directory
         self._warned = False
         arguments = {
             "project": self.config.project,
@@ -129,7 +134,11 @@ class WandbTracker(Tracker):
         if self._run is None:
             return
         try:
-            self._run.log(dict(row))  # never step=: W&B drops rows whose step goes back, as a resumed run's do
+            # never step=: W&B drops rows whose step goes back, as a resumed run's do
+            _within(_ANSWER_SECONDS, lambda: self._run.log(dict(row)))
+        except TimeoutError as error:
+            self._run = None
+            say(f"W&B gets no more of this run ({error}); the run goes on, its directory has everything")
         except Exception as error:
             self._warn(f"a point was not logged ({_first_line(error)}); the run goes on, metrics.jsonl has all points")
 
@@ -138,12 +147,13 @@ class WandbTracker(Tracker):
         if run is None:
             return
         try:
-            run.summary.update(dict(summary))
+            _within(_ANSWER_SECONDS, lambda: run.summary.update(dict(summary)))
         except Exception as error:
             self._warn(f"the summary was not logged ({_first_line(error)})")
         finally:
+            sending = 0 if getattr(run, "offline", False) else _FINISH_TIMEOUT_SECONDS
             try:
-                run.finish(exit_code=exit_code)
+                _within(sending + _ANSWER_SECONDS, lambda: run.finish(exit_code=exit_code))
             except Exception as error:
                 self._warn(f"the run was not closed ({_first_line(error)})")
 
@@ -185,6 +195,53 @@ class WandbTracker(Tracker):
         if not self._warned:  # one line: a dead connection fails at every point
             say(f"W&B: {message}")
             self._warned = True
+
+
+def _within(seconds: float, call: Callable[[], object]) -> None:
+    """Calls W&B. Its process on this machine is ended when it has not answered after so many seconds (TimeoutError):
+    else it would hold this process at its end, as one that was stopped does for ever."""
+    raised: list[BaseException | None] = []
+
+    def answer() -> None:
+        try:
+            call()
+            raised.append(None)
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=answer, name="afl-wandb", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not raised:
+        _end_service()
+        raise TimeoutError(f"its process has not answered for {seconds:g} s")
+    if raised[0] is not None:
+        raise raised[0]
+
+
+def _end_service() -> None:
+    """W&B offers no way to end a service that does not answer, and waits for it when Python ends."""
+    import wandb
+
+    with suppress(Exception):
+        wandb.setup()._connection._proc._process.kill()  # type: ignore[union-attr]
+    with suppress(Exception, SystemExit):
+        wandb.teardown()  # forgets it: a later run has a new one
+
+
+def _usable(folder: str | None) -> Path | None:
+    """The folder, made if need be; None, which is said, where nothing can be written to it: W&B itself would then write
+    to the system's folder for temporary files without a word."""
+    if folder is None:
+        return None
+    path = Path(folder).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        say(f"tracking.dir={folder}: {error.strerror}; W&B's files go to the run directory")
+        return None
 
 
 def _first_line(error: Exception) -> str:
