@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..config import Settings, identity_in
 from ..errors import BenchError, ConfigError
+from . import machine
 from .result import RunResult, finished
 
 SCHEDULER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -24,6 +25,8 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
     Raises ConfigError or BenchError for what goes wrong before the run has begun; afterwards a failure is written to
     summary.json and returned with exit status "failed" or "diverged".
     """
+    if settings.root.device.startswith("cuda"):
+        machine.device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
     if (result := finished(settings)) is not None:
         return result
     _refuse_another_run(settings)

@@ -11,6 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from ..config.words import word
 from ..errors import EXIT_INTERRUPTED
 from ..experiment import finished
 from .jobs import Job
@@ -57,6 +58,8 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     packed += sum(job.settings is None for job in pending)
     where = f", {packed} of these in archives" if packed else ""
     print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}", file=sys.stderr)
+    if left_out := sorted({word(text).key for job in jobs for text in job.left_out}):
+        print(f"{', '.join(left_out)}: left out of the runs on which it has no effect", file=sys.stderr)
     state.current = [job for job in pending if job.settings is not None]
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
