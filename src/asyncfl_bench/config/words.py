@@ -29,6 +29,10 @@ class Word:
     value: Any
 
     @property
+    def deletes(self) -> bool:
+        return self.text.startswith("~")
+
+    @property
     def first(self) -> str:
         """The same with its first value only."""
         return f"{self.text.partition('=')[0]}={self.values[0]}"
@@ -45,6 +49,7 @@ def quoted(key: str, text: str) -> str:
 def word(text: str) -> Word:
     """``text`` parsed. Raises ConfigError."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import Glob, IntervalSweep
     from hydra.errors import HydraException
 
     if not isinstance(text, str):
@@ -52,6 +57,8 @@ def word(text: str) -> Word:
     try:
         parsed = OverridesParser.create().parse_override(text)
         several = parsed.is_sweep_override()
+        if isinstance(parsed.value(), (Glob, IntervalSweep)):
+            raise ConfigError(parsed.key_or_group, text.partition("=")[2], "must list its values, for example 1,2,3")
         if parsed.is_delete():
             values = []
         elif several:
