@@ -149,8 +149,9 @@ def _multirun(overrides: list[str]) -> int:
         places = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
     pending.state.planned = plan(overrides, places)
     group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
-    # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by
-    known = {*groups()}
+    # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by, and
+    # where they leave their files
+    known = {*groups(), "output_dir"}
     words = [one.first for one in map(word, overrides) if one.values and (one.key in known or _of_hydra(one.key))]
     try:
         code = _hydra(["-m", *words, *places, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
