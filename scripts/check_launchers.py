@@ -1,6 +1,8 @@
 """Starts small multiruns with the launchers named, breaks them, and prints a table of what came of it (Linux).
 
 python scripts/check_launchers.py cores slurm_local ray_local
+python scripts/check_launchers.py slurm    on this machine's cluster, or on one of one node (slurmctld, slurmd, munged)
+python scripts/check_launchers.py ray      on two nodes of `ray start`, both on this machine
 """
 
 from __future__ import annotations
@@ -14,13 +16,31 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+from clusters import slurm, two_ray_nodes
+
 AFL_RUN = [sys.executable, "-m", "asyncfl_bench.cli", "-m"]
 SMALL = ["scale=smoke", "model=softmax", "progress=false", "algorithm=asgd", "evaluation.every=1000"]
 LONG = [*SMALL, "budget.server_iterations=15000", "seed=0,1,2,3"]  # four runs of several seconds
-WAIT = 300.0  # seconds for anything that is waited for
+WAIT = 600.0  # seconds for anything that is waited for
+
+
+CLUSTERS = {
+    "slurm": [
+        "hydra/launcher=slurm",
+        *(f"hydra.launcher.{key}" for key in ("gpus_per_node=null", "mem_gb=null", "cpus_per_task=1")),
+        "device=cpu",
+    ],
+    "ray": ["hydra/launcher=ray_cluster", "device=cpu"],
+}
 
 
 def main(names: list[str]) -> None:
+    for name in [name for name in names if name in CLUSTERS]:
+        names.remove(name)
+        {"slurm": check_slurm, "ray": check_ray}[name]()
+        if not names:
+            return
     print("| launcher | four runs, s | a run diverges | kill -9 of a run | SIGTERM of the sweep |")
     print("| --- | --- | --- | --- | --- |", flush=True)
     for name in names or ["basic", "cores", "slurm_local", "ray_local"]:
@@ -30,7 +50,9 @@ def main(names: list[str]) -> None:
 
 def begin(name: str, folder: Path, words: list[str]) -> subprocess.Popen:
     """The sweep in a session of its own, so that what is sent to it does not reach this process."""
-    command = [*AFL_RUN, *words, f"hydra/launcher={name}", f"output_dir={folder}"]
+    if name == "slurm":
+        words = [*words, f"hydra.launcher.name={folder.name}"]
+    command = [*AFL_RUN, *words, *CLUSTERS.get(name, [f"hydra/launcher={name}"]), f"output_dir={folder}"]
     with open(folder / "log", "a") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
@@ -66,6 +88,98 @@ def stopped(name: str) -> str:
         code = sweep.wait(WAIT)
         answer = f"{count(place, 'interrupted')} saved, exit {code}"
         return f"{answer}; again: {repeated(name, place)}"
+
+
+def check_slurm() -> None:
+    """Everything on a shared disk: a cluster of several nodes must see this folder too, see TMPDIR."""
+    with slurm():
+        report("slurm", {"four runs": plain, "requeued in the middle": requeued, "time limit": out_of_time})
+
+
+def check_ray() -> None:
+    with two_ray_nodes() as lose_one:
+        report("ray", {"four runs": plain, "SIGTERM of the sweep": stopped, "a node lost": lambda n: lost(n, lose_one)})
+
+
+def report(name: str, checks: dict) -> None:
+    print(f"| {name} | outcome |\n| --- | --- |", flush=True)
+    for title, check in checks.items():
+        print(f"| {title} | {check(name)} |", flush=True)
+
+
+def out_of_time(name: str) -> str:
+    """Saved at its time's end, requeued by itself, and going on from there."""
+    with tempfile.TemporaryDirectory() as place:
+        times = ["hydra.launcher.timeout_min=3", "hydra.launcher.signal_delay_s=30"]
+        sweep = begin(name, Path(place), [*SMALL, "budget.server_iterations=100000000", *times])
+        wait_for(place, sweep, lambda: starts(place) == 2)
+        (run,) = Path(place).glob("*/metrics.jsonl")
+        saved = run.read_text()
+        wait_for(place, sweep, lambda: len(run.read_text()) > len(saved))
+        assert run.read_text().startswith(saved) and (run.parent / "checkpoint.pt").exists()
+        subprocess.run(["scancel", job_of(place)], check=True)
+        sweep.wait(WAIT)
+        return f"saved at {json.loads(saved.splitlines()[-1])['iteration']} iterations, requeued, went on from there"
+
+
+def requeued(name: str) -> str:
+    """Taken from its node by `scontrol requeue`, and at its end the same bits as a run that was left alone."""
+    words = [*SMALL, "budget.server_iterations=30000", "trace=true"]
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as alone:
+        sweep = begin(name, Path(place), words)
+        wait_for(place, sweep, lambda: any(len(p.read_bytes().splitlines()) > 3 for p in metrics(place)))
+        subprocess.run(["scontrol", "requeue", job_of(place)], check=True)
+        code = sweep.wait(WAIT)
+        return f"{starts(place)} starts, {count(place, 'ok')} ok, exit {code}, {compared(place, alone, words)}"
+
+
+def lost(name: str, lose_one) -> str:
+    """A node that goes with a run on it: launched again elsewhere, with the same bits."""
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as alone:
+        sweep = begin(name, Path(place), [*LONG, "trace=true"])
+        wait_for(place, sweep, lambda: sum(len(p.read_bytes().splitlines()) > 2 for p in metrics(place)) >= 2)
+        lose_one()
+        code = sweep.wait(WAIT)
+        return f"{count(place, 'ok')} of 4 ok, exit {code}, {compared(place, alone, [*LONG, 'trace=true'])}"
+
+
+def compared(place: str, alone: str, words: list[str]) -> str:
+    """Points logged (but for the seconds they took) and final weights against those of an undisturbed sweep."""
+    begin("basic", Path(alone), words).wait(WAIT)
+    different, references = [], sorted(Path(alone).glob("*/model_final.pt"))
+    assert references, (Path(alone) / "log").read_text()
+    for reference in references:
+        run = Path(place) / reference.parent.name
+        rows = [
+            [json.loads(row) | {"wall_time": 0} for row in (p / "metrics.jsonl").open()]
+            for p in (run, reference.parent)
+        ]
+        weights = [torch.load(p / "model_final.pt", weights_only=True) for p in (run, reference.parent)]
+        if rows[0] != rows[1] or not all(torch.equal(weights[0][key], weights[1][key]) for key in weights[1]):
+            different.append(run.name)
+    return f"different: {', '.join(different)}" if different else "the same bits as one that was left alone"
+
+
+def metrics(place: str) -> list[Path]:
+    return list(Path(place).glob("*/metrics.jsonl"))
+
+
+def starts(place: str) -> int:
+    """Processes that submitit has begun."""
+    return sum(path.read_text().count("Starting with") for path in Path(place).glob(".submitit/*/*_log.*"))
+
+
+def job_of(place: str) -> str:
+    asked = ["squeue", "--me", f"--name={Path(place).name}", "--array", "--noheader", "--format=%i"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()[0]
+
+
+def wait_for(place: str, sweep: subprocess.Popen, happened) -> None:
+    until = time.monotonic() + WAIT
+    while not happened():
+        if sweep.poll() is not None or time.monotonic() > until:
+            raise SystemExit(f"what was waited for did not come:\n{(Path(place) / 'log').read_text()}")
+        time.sleep(0.5)
 
 
 def repeated(name: str, place: str) -> str:

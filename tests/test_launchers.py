@@ -61,6 +61,12 @@ def test_jobs_that_share_a_machine_have_one_thread_each_unless_told_otherwise():
     assert "threads" not in sweep_grids(["algorithm=ace,asgd"])[0]
 
 
+def test_what_a_launcher_leaves_is_beside_the_runs(tmp_path, afl_run):
+    done = afl_run(*SWEEP[:-1], "budget.server_iterations=1", "output_dir=elsewhere")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "elsewhere" / "multirun.yaml").exists() and not (tmp_path / "runs").exists()
+
+
 def test_a_preset_without_its_plugin_is_answered_with_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'asyncfl_bench\[slurm\]'"):
@@ -81,6 +87,48 @@ def test_the_slurm_preset_asks_for_a_gpu_memory_time_and_requeueing():
     preset = yaml.safe_load((config_directory() / "hydra/launcher/slurm.yaml").read_text())["hydra"]["launcher"]
     assert preset["gpus_per_node"] == 1 and preset["mem_gb"] and preset["timeout_min"]
     assert preset["max_num_timeout"] > 0 and preset["signal_delay_s"] < 60 * preset["timeout_min"]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "delay", "least"), [(2, 120, 4), (3, 120, 4), (4, 120, None), (1, 1, 3), (10, 600, 12)]
+)
+def test_a_time_limit_that_leaves_no_time_to_work_is_refused_with_the_numbers(minutes, delay, least):
+    times = [f"hydra.launcher.timeout_min={minutes}", f"hydra.launcher.signal_delay_s={delay}"]
+    words = ["algorithm=ace,asgd", "hydra/launcher=slurm", *times]
+    if least is None:
+        assert len(plan(words)) == 2
+        return
+    with pytest.raises(ConfigError, match=f"at least {least} with signal_delay_s={delay}") as caught:
+        plan(words)
+    assert caught.value.key == "hydra.launcher.timeout_min" and caught.value.value == minutes
+
+
+def test_a_signal_that_slurm_would_not_send_is_refused():
+    with pytest.raises(ConfigError, match=r"signal_delay_s.*at least 1"):
+        plan(["algorithm=ace,asgd", "hydra/launcher=slurm", "hydra.launcher.signal_delay_s=0"])
+
+
+def test_jobs_are_followed_by_squeue_without_accounting(tmp_path, monkeypatch, capfd):
+    from hydra_plugins.asyncfl_submitit import Queue
+
+    for name, script in {"sacct": "echo disabled >&2; exit 1", "squeue": f"cat {tmp_path}/queue"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    queue, watcher = tmp_path / "queue", Queue(delay_s=60)
+    for number in range(3):
+        watcher.register_job(f"7_{number}")
+    for listed, states in {
+        "7_0|RUNNING|a\n7_1|PENDING|\n7_2|OUT_OF_MEMORY|a\n": ("RUNNING", "PENDING", "OUT_OF_MEMORY"),
+        "7_1|REQUEUED|\n8|RUNNING|a\n": ("ENDED", "REQUEUED", "ENDED"),
+        "": ("ENDED", "ENDED", "ENDED"),
+    }.items():
+        queue.write_text(listed)
+        watcher.update()
+        for number, state in enumerate(states):
+            assert watcher.get_state(f"7_{number}", mode="cache") == state
+            assert watcher.is_done(f"7_{number}", mode="cache") == (state in ("ENDED", "OUT_OF_MEMORY"))
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.process
@@ -127,6 +175,20 @@ def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_
     assert sweep.returncode == 75 and "the same command goes on" in err
     assert {one["exit_status"] for one in summaries(tmp_path)} == {"interrupted"}
     assert 1 <= len(summaries(tmp_path)) <= 3
+    for run in tmp_path.glob("runs/asgd-*/summary.json"):
+        assert (run.parent / "checkpoint.pt").exists()
+
+
+@pytest.mark.process
+def test_a_stopped_sweep_under_ray_saves_what_is_under_way(tmp_path, start):
+    pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+    sweep = start(*LONG, "seed=0,1,2", "hydra/launcher=ray_local", "+hydra.launcher.ray.init.num_cpus=2")
+    metrics_of_the_run(tmp_path, lines=2)
+    sweep.terminate()
+    _, err = sweep.communicate(timeout=100)
+    assert sweep.returncode == 75 and "the same command goes on" in err
+    assert 1 <= len(summaries(tmp_path)) <= 2
+    assert {one["exit_status"] for one in summaries(tmp_path)} == {"interrupted"}
     for run in tmp_path.glob("runs/asgd-*/summary.json"):
         assert (run.parent / "checkpoint.pt").exists()
 

@@ -223,8 +223,9 @@ def run_all(overrides: list[str]) -> int:
     pending.state.current, pending.state.stopped, pending.state.result = [], False, None
     pending.state.planned, name, folder = _planned(overrides)
     group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
-    # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by
-    known = {*groups()}
+    # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by, and
+    # where they leave their files
+    known = {*groups(), "output_dir"}
     words = [one.first for one in map(word, overrides) if one.values and (one.key in known or _of_hydra(one.key))]
     try:
         code = _hydra(["-m", *words, *folder, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])

@@ -9,11 +9,11 @@ import shlex
 from types import SimpleNamespace
 
 import pytest
-from asyncfl_bench.sweep import pending
 
 from asyncfl_bench import cli, experiment
 from asyncfl_bench.config import PARTS
 from asyncfl_bench.errors import shown
+from asyncfl_bench.multirun import pending
 
 GRADIENTS = "has no effect on uploads that are gradients: the step is the server's, algorithm.eta or algorithm.c"
 ONE_STEP = "has no effect in a single local step; client.local_steps or client.local_epochs has more"
@@ -93,9 +93,9 @@ REFUSED = {
         ("evaluation=null", "must be a section of settings"),
         ("algorithm.cache=int8", "must be a section of settings"),
         ("dataset=arrays dataset.path=[a]", "must be text or null"),
-        ("algorithm._target_=3", "must name an importable class with a Config"),
-        ("algorithm._target_=nowhere.X", "must name an importable class with a Config"),
-        ("algorithm._target_=os.path.join", "must name an importable class with a Config"),
+        ("algorithm._target_=3", "must (name a class|be a class)"),
+        ("algorithm._target_=nowhere.X", "must (name a class|be a class)"),
+        ("algorithm._target_=os.path.join", "must (name a class|be a class)"),
     ],
     "lists": [
         ("model.hidden=200", "must be a list of whole numbers, for example"),
@@ -341,7 +341,7 @@ def answer(monkeypatch, afl_run):
     """The command, with what would be run or launched noted instead."""
     noted = SimpleNamespace(settings=None, planned=[])
 
-    def run(settings, group=None):
+    def run(settings, group=None, **more):
         noted.settings = settings
         return SimpleNamespace(exit_code=0)
 

@@ -13,7 +13,7 @@ from ..config.settings import ORIGINS, Settings
 from ..config.words import word
 from ..errors import BenchError, ConfigError
 from .grid import Grid, combine, jobs_of
-from .launchers import check_launcher
+from .launchers import check_launcher, check_times
 
 _FOLDERS = tuple(group for group in ORIGINS if group != "paper")  # what a sweep's folder is named after
 
@@ -54,6 +54,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
         if one.key == "hydra/launcher":
             check_launcher(one.values[0])
+            check_times(hydra_config(hydra_words).hydra.launcher)
         if one.key in _FOLDERS and len(one.values) > 1:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has a folder of its own")
     union = sweep_grids(overrides)

@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check, did_you_mean
 
 # preset: (plugin, extra that installs it)
 PRESETS = {
@@ -22,6 +23,8 @@ PRESETS = {
 }
 OTHERS = {"basic", "joblib", "submitit_slurm", "submitit_local", "ray", "ray_aws"}  # Hydra's and the plugins' own
 SECONDS_TO_SAVE = 60.0
+SIGNAL_EARLY = 60  # seconds by which Slurm may send a job's signal before its time (sbatch --signal)
+LEAST_WORK = 60  # seconds of a job before the signal, of which loading torch may take a third
 
 
 def check_launcher(name: str) -> None:
@@ -34,6 +37,26 @@ def check_launcher(name: str) -> None:
     plugin, extra = PRESETS[name]
     if importlib.util.find_spec(f"hydra_plugins.{plugin}") is None:
         raise ConfigError("hydra/launcher", name, f"needs pip install 'asyncfl_bench[{extra}]'")
+
+
+def check_times(launcher: Mapping[str, Any]) -> None:
+    """Raises ConfigError where Slurm's jobs might be told of their end before they have done any work: such a run would
+    be requeued again and again. ``launcher``: Hydra's settings of it."""
+    minutes, delay = launcher.get("timeout_min"), launcher.get("signal_delay_s")
+    if not isinstance(minutes, int) or not isinstance(delay, int):
+        return
+    check(
+        delay > 0,
+        "hydra.launcher.signal_delay_s",
+        delay,
+        "at least 1: with 0 Slurm sends no signal, and a run is ended",
+    )
+    left, least = 60 * minutes - delay - SIGNAL_EARLY, -(-(delay + SIGNAL_EARLY + LEAST_WORK) // 60)
+    allowed = (
+        f"at least {least} with signal_delay_s={delay}: Slurm may send the signal {SIGNAL_EARLY} s early, and of "
+        f"{60 * minutes} s a job may have {max(0, left)} s, loading included"
+    )
+    check(left >= LEAST_WORK, "hydra.launcher.timeout_min", minutes, allowed)
 
 
 def workers_of_joblib() -> list[int]:
@@ -51,8 +74,14 @@ def let_workers_save(workers: list[int], under_way: Callable[[], bool]) -> None:
             os.kill(pid, signal.SIGTERM)
         except ProcessLookupError:
             continue
+    if workers:
+        wait_while(under_way)
+
+
+def wait_while(under_way: Callable[[], bool]) -> None:
+    """Waits until no run is under way, but not for ever."""
     until = time.monotonic() + SECONDS_TO_SAVE
-    while workers and under_way() and time.monotonic() < until:
+    while under_way() and time.monotonic() < until:
         time.sleep(0.2)
 
 

@@ -1,0 +1,112 @@
+"""A GPU that is not there: tensors on `cuda` with a shape, a type and a place, but no numbers in them.
+
+torch's FakeTensorMode refuses an operation on tensors of two devices, as a GPU does. What a torch without CUDA lacks is
+put in its place here: numbers that are read are made up (1), so are gradients of automatic differentiation, which wants
+the driver's threads (the parameters themselves, after a true forward pass), and questions to the driver are answered.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import ClassVar
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from asyncfl_bench import storage
+from asyncfl_bench.experiment import machine
+from asyncfl_bench.tasks import flat
+
+READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
+CPU_GENERATOR = torch.Generator
+
+
+@contextmanager
+def fake_gpu():
+    """Within it, device `cuda` is there. Tensors made outside count as tensors of the CPU."""
+    saved: list = []  # a tensor without numbers cannot be written: the file holds the place in this list
+    with ExitStack() as stack:
+        for owner, name, answer in (
+            (machine, "device", lambda choice: choice),
+            (machine, "device_name", str),
+            (machine, "make_deterministic", lambda device: None),
+            (machine, "reset_peak_memory", lambda device: None),
+            (machine, "peak_memory", lambda device: 0),
+            (machine, "free_memory", lambda device: None),
+            (storage, "_pinned", lambda rows: rows),
+            (torch, "Generator", Generator),
+            (
+                torch,
+                "save",
+                lambda content, file: file.write(f"{saved.append(on_cpu(content)) or len(saved)}".encode()),
+            ),
+            (torch, "load", lambda path, **options: on_cpu(saved[int(Path(path).read_text()) - 1])),
+            (torch.autograd, "grad", lambda loss, parameters: [p.detach().clone() for p in parameters]),
+            (flat, "grad_and_value", lambda loss: lambda parameters, *rest: (parameters, loss(parameters, *rest))),
+            (torch.nn.Module, "to", _moved),
+            (FakeTensor, "numpy", _numpy),
+            (FakeTensor, "data_ptr", _address),
+        ):
+            stack.enter_context(patch.object(owner, name, answer, create=owner is FakeTensor))
+        stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # its recurrent layers want the driver
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(_Reads())
+        yield
+
+
+class Generator(CPU_GENERATOR):
+    """One of the CPU that is taken for one of the device. Known by its address: torch makes other objects of it."""
+
+    device_of: ClassVar[dict[int, torch.device]] = {}
+
+    def __new__(cls, device="cpu"):
+        made = super().__new__(cls)
+        cls.device_of[made._cdata] = torch.device(device)
+        return made
+
+
+class _Reads(TorchDispatchMode):
+    """Answers what is read from tensors, and holds generators against the tensors they fill."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if (generator := kwargs.get("generator")) is not None:
+            device = Generator.device_of.get(generator._cdata, generator.device)
+            if device.type != args[0].device.type:
+                raise RuntimeError(f"a generator of {device} for a tensor on {args[0].device}")
+        try:
+            return func(*args, **kwargs)
+        except DataDependentOutputException:
+            if func not in READS:
+                raise
+            return torch.ones((), dtype=args[0].dtype).numpy().item()
+
+
+def on_cpu(content):
+    """A copy, as a file gives it back."""
+    if isinstance(content, dict):
+        return {key: on_cpu(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return type(content)(on_cpu(value) for value in content)
+    return content.detach().cpu().clone() if isinstance(content, torch.Tensor) else content
+
+
+def _moved(module, device):
+    """torch's own exchanges parameters by new ones here, where with numbers in them they stay the same objects."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.fake_device = torch.device(device)
+    return module
+
+
+def _numpy(tensor, *, force=False):
+    if tensor.device.type != "cpu" and not force:
+        raise TypeError(f"can't convert {tensor.device} device type tensor to numpy")
+    return np.ones(tensor.shape, str(tensor.dtype).removeprefix("torch."))
+
+
+def _address(tensor):
+    return tensor.untyped_storage()._cdata + tensor.storage_offset() * tensor.element_size()
