@@ -7,8 +7,8 @@ the driver's threads (the parameters themselves, after a true forward pass), and
 
 from __future__ import annotations
 
+import zipfile
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import ClassVar
 from unittest.mock import patch
 
@@ -29,6 +29,12 @@ CPU_GENERATOR = torch.Generator
 def fake_gpu():
     """Within it, device `cuda` is there. Tensors made outside count as tensors of the CPU."""
     saved: list = []  # a tensor without numbers cannot be written: the file holds the place in this list
+
+    def write(content, file) -> None:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("place", str(len(saved)))
+        saved.append(on_cpu(content))
+
     with ExitStack() as stack:
         for owner, name, answer in (
             (machine, "device", lambda choice: choice),
@@ -39,12 +45,8 @@ def fake_gpu():
             (machine, "free_memory", lambda device: None),
             (storage, "_pinned", lambda rows: rows),
             (torch, "Generator", Generator),
-            (
-                torch,
-                "save",
-                lambda content, file: file.write(f"{saved.append(on_cpu(content)) or len(saved)}".encode()),
-            ),
-            (torch, "load", lambda path, **options: on_cpu(saved[int(Path(path).read_text()) - 1])),
+            (torch, "save", write),
+            (torch, "load", lambda path, **options: on_cpu(saved[int(zipfile.ZipFile(path).read("place"))])),
             (torch.autograd, "grad", lambda loss, parameters: [p.detach().clone() for p in parameters]),
             (flat, "grad_and_value", lambda loss: lambda parameters, *rest: (parameters, loss(parameters, *rest))),
             (torch.nn.Module, "to", _moved),
