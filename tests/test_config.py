@@ -264,6 +264,7 @@ def test_finished_runs_keep_their_identities():
         "2acf4565": ["paper=ace", "scale=small", "algorithm=fedbuff"],
         "3ef1fa2f": ["paper=ace", "profile=fair", "scale=small", "algorithm=ca2fl"],
         "c9b75853": ["paper=asyncfeded/synthetic", "algorithm=asyncfeded"],
+        "05a197ed": ["paper=ace", "scale=small", "algorithm=asgd", "length=long"],
     }
     assert {compose(words).identity: words for words in known.values()} == known
 

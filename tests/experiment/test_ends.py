@@ -53,7 +53,7 @@ def test_divergence_is_named_by_the_upload_that_met_it():
     assert result.summary["exit_status"] == "diverged"
     error = result.summary["error"]
     assert "first in upload " in error
-    upload = int(error.partition("first in upload ")[2].split(",")[0])
+    upload = int(error.partition("first in upload ")[2].split()[0])
     assert 1 < upload < 100 and f"after {upload - 1} server iterations" in error  # one iteration an upload
 
 

@@ -75,7 +75,7 @@ class Arrivals(Observer):
             if not np.isfinite(losses).all():
                 place = int(np.flatnonzero(~np.isfinite(losses))[0])
                 self.first_unfinite = (
-                    f"upload {self._uploads - len(losses) + place + 1}, of client {self._clients[place]} with "
+                    f"upload {self._uploads - len(losses) + place + 1} of client {self._clients[place]} with "
                     f"staleness {self._staleness[place]}, after {self._iterations[place]} server iterations"
                 )
             row["staleness/mean"] = float(staleness.mean())
