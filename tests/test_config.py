@@ -124,7 +124,15 @@ def test_auto_and_null_are_resolved_to_what_they_mean():
 
 def test_identity_ignores_where_and_how_and_notices_what():
     identity = compose([]).identity
-    same = ["output_dir=elsewhere", "device=cpu", "threads=2", "tracking=wandb", "trace=true", "checkpoint.every=3"]
+    same = [
+        "output_dir=elsewhere",
+        "device=cpu",
+        "threads=2",
+        "tracking=[wandb,csv]",
+        "objective=test/loss",
+        "trace=true",
+        "checkpoint.every=3",
+    ]
     for word in same:
         assert compose([word]).identity == identity, word
     assert compose(["client.local_steps=1"]).identity == identity  # its default

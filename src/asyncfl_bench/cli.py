@@ -6,12 +6,11 @@ import errno
 import os
 import signal
 import sys
-import time
 from contextlib import suppress
 
 from . import __version__
 from .config.choices import config_directory, groups, options, root_settings
-from .config.composition import Compositions, check_composed, compose, plain
+from .config.composition import Compositions, check_composed, check_one_word, compose, plain
 from .config.words import word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from .sweep import launchers, pending
@@ -64,6 +63,10 @@ def _main(arguments: list[str]) -> int:
         print(f"afl-run {__version__}")
         return 0
     try:
+        if arguments[:1] == ["--sync"]:
+            from .tracking.trackers_sync import sync
+
+            return sync(arguments[1:] or ["runs"])
         if any(a in HYDRA_FLAGS for a in arguments):
             if {"-m", "--multirun"} & set(arguments) and {"--cfg", "-c", "--info", "-i"} & set(arguments):
                 raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
@@ -106,6 +109,7 @@ def _split(arguments: list[str]) -> tuple[bool, list[str]]:
 
 def _single(overrides: list[str]) -> int:
     for one in map(word, overrides):
+        check_one_word(one)
         if one.several:
             raise ConfigError(one.key, ",".join(one.values), "is a list of values: afl-run -m runs them all")
     settings = compose(overrides)
@@ -148,12 +152,11 @@ def _multirun(overrides: list[str]) -> int:
     if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
         places = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
     pending.state.planned = plan(overrides, places)
-    group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
     # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by
     known = {*groups()}
     words = [one.first for one in map(word, overrides) if one.values and (one.key in known or _of_hydra(one.key))]
     try:
-        code = _hydra(["-m", *words, *places, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
+        code = _hydra(["-m", *words, *places])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if code == EXIT_INTERRUPTED:
@@ -181,7 +184,7 @@ def _hydra(arguments: list[str]) -> int:
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from .experiment import SCHEDULER_SIGNALS, execute
 
-            result = execute(settings, os.environ.get("ASYNCFL_BENCH_GROUP"))
+            result = execute(settings)
             line, code = closing_line(result), result.exit_code
         except BenchError as error:
             line, code = f"failed: {error}", error.exit_code
@@ -215,6 +218,7 @@ def help_text() -> str:
         "  afl-run algorithm=ace delay=exp_beta30             one run",
         "  afl-run -m algorithm=ace,fedbuff seed=0,1,2        a grid of runs",
         "  afl-run --resume DIR                               go on with an interrupted run",
+        "  afl-run --sync runs                                send what W&B kept offline",
         "  afl-run algorithm=ace --cfg job                    show the composed settings, run nothing",
         "",
         "Groups (group=choice), then any setting in them (delay.beta=10):",

@@ -48,6 +48,19 @@ def _keep(path: Path, previous: Path) -> None:
     os.replace(link, previous)
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process holds this lock file, as one does that is at a run."""
+    from filelock import FileLock, Timeout
+
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
 def plain(value: object) -> object:
     """``value`` in the types JSON knows. NaN and both infinities become None: JSON has no word for them.
 

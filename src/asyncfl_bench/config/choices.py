@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from .settings import PARTS
+from .settings import PARTS, TRACKING
 from .words import word
 
 
@@ -56,7 +56,7 @@ def papers_with(profile: str) -> list[str]:
 
 def choices_with(group: str, setting: str) -> list[str]:
     """The choices of a part's group whose yaml has this setting."""
-    files = sorted((config_directory() / group).glob("*.yaml")) if group in PARTS else []
+    files = sorted((config_directory() / group).glob("*.yaml")) if group in (*PARTS, TRACKING) else []
     return [file.stem for file in files if f"\n{setting}:" in file.read_text()]
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 from ..errors import ConfigError, did_you_mean
 from .check import check_settings, renamed
 from .choices import choices_with, groups, hydra_config, options, papers_with
-from .settings import NOT_IDENTITY, PARTS, Settings
+from .settings import NOT_IDENTITY, PARTS, TRACKING, Settings
 from .words import Word, word
 
 
@@ -75,11 +75,20 @@ class Compositions:
         for value in one.values:
             if (answer := renamed(one.key, value)) is not None:
                 raise answer
-            if one.key in self._groups and not (value == "null" and one.key == "sweep"):
+            if one.key not in self._groups or (value == "null" and one.key == "sweep"):
+                continue
+            listed = one.value if one.key == TRACKING and isinstance(one.value, list) else [value]
+            for choice in listed:
                 available = self._options(one.key)
-                if value not in available:
-                    near = did_you_mean(value, available)
-                    raise ConfigError(one.key, value, f"must be one of {', '.join(available)}{near}")
+                if choice not in available:
+                    near = did_you_mean(choice, available)
+                    raise ConfigError(one.key, choice, f"must be one of {', '.join(available)}{near}")
+
+
+def check_one_word(one: Word) -> None:
+    """Refuses ``tracking=wandb,csv``, two runs of one identity, where one run with both is meant."""
+    if one.key == TRACKING and one.several:
+        raise ConfigError(TRACKING, ",".join(one.values), f"several in one run are written [{','.join(one.values)}]")
 
 
 def plain(config: Any) -> dict[str, Any]:

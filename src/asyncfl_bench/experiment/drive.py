@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from ..config import RESULTS_VERSION, Settings
 from ..errors import BenchError
+from ..tracking.trackers import RunFacts
 from . import machine
 from .checkpoint import Checkpoints
 from .evaluate import Evaluations, Stopwatch
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
-    from ..tracking.trackers import Tracker
+    from ..tracking.trackers import Trackers
     from .build import Components
 
 
@@ -31,7 +32,7 @@ class Run:
         settings: Settings,
         components: Components,
         directory: RunDirectory,
-        tracker: Tracker,
+        tracker: Trackers,
         interrupted: list[int],
     ):
         self.settings, self.components, self.directory, self.tracker = settings, components, directory, tracker
@@ -54,8 +55,9 @@ class Run:
             if settings.root.trace:
                 directory.write_partition(task.partition)
                 directory.write_model("model_initial", task.flat.named(self.components.model_d))
-        algorithm = str(settings.choices.get("algorithm"))
-        self.tracker.start(settings.tree, settings.name, group, algorithm, settings.identity, directory.path)
+        names = (settings.name, settings.identity, settings.experiment_name)
+        with self.stopwatch.stopped():
+            self.tracker.start(RunFacts(settings.tree, *names, directory.path, group))
         if settings.root.progress:
             print(self.components.describe(settings), file=sys.stderr)
             self.evaluations.show_progress(settings.name)
@@ -84,7 +86,7 @@ class Run:
 
     def _leave_final_state(self) -> None:
         parts = self.components
-        if self.settings.root.trace:
+        if self.settings.root.trace or self.tracker.wants_model:
             self.directory.write_model("model_final", parts.task.flat.named(parts.model_d))
         if parts.needs.total <= self.settings.checkpoint.at_end_mib * 2**20:
             try:

@@ -28,6 +28,7 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
         return result
     _refuse_another_run(settings)
     from ..tracking.rundir import RunDirectory
+    from ..tracking.trackers import Trackers
     from .build import build_run
     from .drive import Run
     from .evaluate import Diverged
@@ -35,7 +36,7 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
     components = build_run(settings)  # may refuse; nothing is on disk yet
     directory = RunDirectory(settings.directory)
     with _locked(directory.path):
-        tracker = settings.parts["tracking"].build()
+        tracker = Trackers({name: part.build() for name, part in settings.trackers.items()})
         interrupted: list[int] = []
         run = Run(settings, components, directory, tracker, interrupted)
         status, error = "failed", None

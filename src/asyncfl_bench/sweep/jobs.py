@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.choices import groups, hydra_config, options, papers_with
-from ..config.composition import Compositions, check_composed
+from ..config.composition import Compositions, check_composed, check_one_word
 from ..config.settings import ORIGINS, Settings
 from ..config.words import word
 from ..errors import BenchError, ConfigError
@@ -41,6 +41,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
         one = word(text)
         if text.startswith("~"):
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
+        check_one_word(one)
         if one.key == "hydra/launcher":
             check_launcher(one.values[0])
         if one.key in _FOLDERS and len(one.values) > 1:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from ..errors import EXIT_INTERRUPTED
 from ..experiment import finished
+from ..files import is_held
 from .jobs import Job
 from .launchers import forget_workers
 
@@ -111,17 +110,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
 
 def under_way() -> bool:
     """True while some process is at a run of this sweep."""
-    return any(_is_held(_lock(job)) for job in state.current)
-
-
-def _is_held(path: Path) -> bool:
-    if not path.exists():
-        return False
-    try:
-        with FileLock(path).acquire(timeout=0):
-            return False
-    except Timeout:
-        return True
+    return any(is_held(_lock(job)) for job in state.current)
 
 
 def _lock(job: Job) -> Path:
