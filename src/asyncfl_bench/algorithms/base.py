@@ -113,6 +113,7 @@ def resolved_step_on(step_on: str, clock: str) -> str:
 class ServerRule:
     """Turns uploads into changes of the global model. Knows neither clock, data, model layers nor tracker.
 
+    label            what reports call it; empty: as it was chosen, by the name of its yaml
     accepts          kinds of upload it can use, its own kind first
     first_round      asks for one upload of every client at w0 before anything else
     clients_keep     a vector of d floats each client keeps from one upload to the next: `previous`, its last upload, of
@@ -132,6 +133,7 @@ class ServerRule:
     """
 
     Config = RuleConfig
+    label = ""
     accepts: tuple[str, ...] = ("difference", "gradient")
     first_round = False
     clients_keep: str | None = None

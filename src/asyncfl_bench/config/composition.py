@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from ..errors import ConfigError, did_you_mean
 from .check import check_settings, renamed
-from .choices import choices_with, groups, hydra_config, options, papers_with
+from .choices import choice_file, choices_with, groups, hydra_config, papers_with
+from .places import PACKAGE, targets
 from .settings import NOT_IDENTITY, PARTS, TRACKING, Settings
 from .words import Word, word
 
+OWN = "own"  # the choice of a group whose part is an object of the Python program
 
-def compose(overrides: list[str]) -> Settings:
-    """Composes and checks one run. Raises ConfigError."""
+
+def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
+    """Composes and checks one run. own: sections that stand for objects, by group. Raises ConfigError."""
     words = [word(text) for text in overrides]
     resumed = [w for w in words if w.key == "resume" and w.values and w.values[0] != "null"]
     if resumed:
         return _resumed(resumed[-1].values[0], [w for w in words if w.key != "resume"])
-    return Compositions().settings(overrides)
+    return Compositions().settings(overrides, own)
 
 
 class Compositions:
@@ -33,7 +38,7 @@ class Compositions:
 
     def __init__(self) -> None:
         self._groups = groups()
-        self._options = functools.cache(options)
+        self._file = functools.cache(choice_file)
         self._bases: dict[tuple[str, ...], tuple[dict, Any]] = {}
 
     def config(self, overrides: list[str]) -> tuple[dict[str, Any], Any]:
@@ -49,10 +54,10 @@ class Compositions:
             _set(tree, one, self._groups)
         return tree, hydra
 
-    def settings(self, overrides: list[str]) -> Settings:
+    def settings(self, overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
         """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
         config, hydra = self.config(overrides)
-        settings = check_composed(config, hydra)
+        settings = check_composed(config, hydra, own)
         if any(word(text).key == "hydra.run.dir" for text in overrides):
             settings.place = Path(hydra.run.dir).expanduser()
         return settings
@@ -75,14 +80,10 @@ class Compositions:
         for value in one.values:
             if (answer := renamed(one.key, value)) is not None:
                 raise answer
-            if one.key not in self._groups or (value == "null" and one.key == "sweep"):
-                continue
-            listed = one.value if one.key == TRACKING and isinstance(one.value, list) else [value]
-            for choice in listed:
-                available = self._options(one.key)
-                if choice not in available:
-                    near = did_you_mean(choice, available)
-                    raise ConfigError(one.key, choice, f"must be one of {', '.join(available)}{near}")
+            if one.key in self._groups and not (value == "null" and one.key == "sweep"):
+                listed = one.value if one.key == TRACKING and isinstance(one.value, list) else [value]
+                for choice in listed:
+                    self._file(one.key, choice)
 
 
 def check_one_word(one: Word) -> None:
@@ -103,8 +104,10 @@ def plain(config: Any) -> dict[str, Any]:
         raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
 
 
-def check_composed(config: dict[str, Any], hydra: Any) -> Settings:
-    """Checks a composed config with what was chosen for it. Raises ConfigError."""
+def check_composed(
+    config: dict[str, Any], hydra: Any, own: Mapping[str, dict[str, Any]] = MappingProxyType({})
+) -> Settings:
+    """Checks a composed config with what was chosen for it. own: as in compose. Raises ConfigError."""
     choices = dict(hydra.runtime.choices)
     profile, paper = choices["profile"], choices["paper"]
     if profile != "published" and paper not in papers_with(profile):
@@ -113,6 +116,13 @@ def check_composed(config: dict[str, Any], hydra: Any) -> Settings:
     limit = config["budget"].get("virtual_time") if choices.get("length") == "long" else None
     if limit is not None:  # the greater length counts uploads: a limit of time would end it first
         raise ConfigError("length", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
+    for group in PARTS:  # a class of one's own named in the place of the chosen one has its own name
+        target = str((config.get(group) or {}).get("_target_"))
+        ours = target.startswith(f"{PACKAGE}.")
+        if not ours and target not in targets(choice_file(group, choices[group])):
+            choices[group] = target.rpartition(".")[2].lower()
+    config |= own
+    choices |= dict.fromkeys(own, OWN)
     return check_settings(config, choices)
 
 
