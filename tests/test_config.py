@@ -12,6 +12,7 @@ from asyncfl_bench.config.choices import choice_file, groups
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.grid import jobs_of
 from asyncfl_bench.multirun.jobs import asks_for_multirun, plan, sweep_grids
+from asyncfl_bench.multirun.search import Search, drawn
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
@@ -41,7 +42,7 @@ def test_every_choice_composes(group, name, tmp_path):
 def test_the_first_job_of_every_grid_of_a_sweep_composes(name):
     assert asks_for_multirun([f"sweep={name}"])
     for grid in sweep_grids([f"sweep={name}"]):
-        assert compose(jobs_of([grid])[0]).choices["sweep"] == name
+        assert compose(jobs_of(drawn(grid, Search(trials=1)))[0]).choices["sweep"] == name
 
 
 @pytest.mark.slow

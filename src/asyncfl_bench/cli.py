@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from .config.choices import groups
 from .config.composition import Compositions, check_composed, check_one_word, compose, plain
 from .config.words import word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
-from .multirun import launchers, pending
+from .multirun import launchers, pending, search
 from .multirun.jobs import asks_for_multirun, placed, plan, sweep_name
 
 HYDRA_FLAGS = (
@@ -144,7 +145,12 @@ def _single(overrides: list[str]) -> int:
     for one in map(word, overrides):
         check_one_word(one)
         if one.several:
-            raise ConfigError(one.key, ",".join(one.values), "is a list of values: afl-run -m runs them all")
+            how = "is a list of values: afl-run -m runs them all"
+            if one.draw is not None:
+                how = "is a range: afl-run -m ... trials=16 draws values from it"
+            raise ConfigError(one.key, ",".join(one.values), how)
+        if one.key in search.SHORT:
+            raise ConfigError(one.key, one.text.partition("=")[2], "goes with a search: afl-run sweep=tune, or -m")
     settings = compose(overrides)
     from .experiment import execute  # torch comes in here, the settings are known to be valid
 
@@ -183,6 +189,8 @@ def run_all(overrides: list[str]) -> int:
     pending.state.stopped, pending.state.result = False, None
     if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
         raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
+    if (sweeper := _sweeper_of_hydras(overrides)) is not None:
+        return sweeper
     name = sweep_name(overrides)
     folder = []
     if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
@@ -195,9 +203,22 @@ def run_all(overrides: list[str]) -> int:
         code = _hydra(["-m", *words, *folder])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
+    if said := search.best(pending.state.planned):
+        print(said)
     if code == EXIT_INTERRUPTED:
         print("afl-run: stopped; the same command goes on where it was", file=sys.stderr)
     return code
+
+
+def _sweeper_of_hydras(overrides: list[str]) -> int | None:
+    """Hands a multirun over to a sweeper other than ours (hydra/sweeper=optuna): it decides what is run, by what a job
+    returns. Returns the exit code; None where ours is meant."""
+    if all(one.key != "hydra/sweeper" or one.values == ("pending_runs",) for one in map(word, overrides)):
+        return None
+    try:
+        return _hydra(["-m", *overrides])
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
 
 
 def _of_hydra(key: str) -> bool:
@@ -209,11 +230,13 @@ def _hydra(arguments: list[str]) -> int:
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
-    def job(config) -> dict:
-        """One job of a multirun. Returns its outcome instead of raising, so that the others go on."""
+    def job(config) -> dict | float:
+        """One job of a multirun. Returns its outcome instead of raising, so that the others go on; to another sweeper
+        than ours the value of the setting ``objective``, NaN where the run failed."""
         if pending.state.stopped:  # jobs handed to a worker in advance
             raise KeyboardInterrupt
         place, result = HydraConfig.get(), None
+        ours = str(place.sweeper._target_).endswith(".PendingRuns")
         try:
             by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
             places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
@@ -222,10 +245,12 @@ def _hydra(arguments: list[str]) -> int:
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from .experiment import SCHEDULER_SIGNALS, execute
 
+            if not ours:
+                search.check_objective(settings)
             result = execute(settings)
-            line, code = closing_line(result), result.exit_code
+            line, code, value = closing_line(result), result.exit_code, result.value(settings.root.objective)
         except BenchError as error:
-            line, code = f"failed: {error}", error.exit_code
+            line, code, value = f"failed: {error}", error.exit_code, math.nan
         with suppress(BrokenPipeError):  # nobody reads any more, but the runs are wanted
             total = f"/{len(pending.state.current)}" if pending.state.current else ""  # unknown in a process of its own
             print(f"[{int(place.job.num) + 1}{total}] {line}", flush=True)
@@ -234,7 +259,7 @@ def _hydra(arguments: list[str]) -> int:
         elif code == EXIT_INTERRUPTED:
             pending.state.stopped = True
             raise KeyboardInterrupt  # the person who stopped one job wants the rest stopped too
-        return {"code": code, "line": line}
+        return {"code": code, "line": line} if ours else value
 
     before, sys.argv = sys.argv, ["afl-run", *arguments]
     try:

@@ -56,6 +56,9 @@ NOT_IDENTITY = (
     "progress",
 )
 
+# what a search may go by, of the final model
+OBJECTIVES = ("validation/accuracy", "validation/loss", "test/accuracy", "test/loss")
+
 _NEVER = object()  # equals no value
 
 
@@ -106,7 +109,7 @@ class RootConfig(Checked):
     trace: bool = False
     progress: bool = True
     rerun: bool = False
-    objective: str = "validation/accuracy"
+    objective: Annotated[str, one_of(*OBJECTIVES)] = "validation/accuracy"
     resume: str | None = None
     output_dir: str = "runs"
     data_dir: str | None = None

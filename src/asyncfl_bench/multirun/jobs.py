@@ -12,6 +12,7 @@ from ..config.composition import Compositions, check_composed, check_one_word
 from ..config.settings import ORIGINS, Settings
 from ..config.words import word
 from ..errors import BenchError, ConfigError
+from . import search
 from .grid import Grid, combine, jobs_of
 from .launchers import check_launcher
 
@@ -23,11 +24,13 @@ class Job:
     """One run of a multirun: its overrides, and its settings (None where these cannot be composed).
 
     error  why they cannot be composed, or what the job raised instead of running
+    drawn  those of its overrides that a search has drawn
     """
 
     overrides: list[str]
     settings: Settings | None
     error: str | None = None
+    drawn: tuple[str, ...] = ()
 
 
 def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
@@ -36,6 +39,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     hydra_words  settings of Hydra's that hold for all jobs, for example ``hydra.sweep.dir=…``
     Raises ConfigError for a value that no job can have; a job that only fails in a combination has its error.
     """
+    given, overrides = {word(text).key for text in overrides}, search.with_settings(overrides)
     hydra_words = [*hydra_words, *(text for text in overrides if _of_hydra(text))]
     for text in overrides:
         one = word(text)
@@ -46,16 +50,26 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
             check_launcher(one.values[0])
         if one.key in _FOLDERS and len(one.values) > 1:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has a folder of its own")
-    union = sweep_grids(overrides)
-    _check_one_search(overrides, union)
+    ranges = sweep_grids(overrides)
+    _check_one_search(overrides, ranges)
+    keys, points = search.searched(ranges), search.Search.of(chosen_config(overrides).hydra.sweeper)
+    for key in given & set(search.SHORT):
+        example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
+        if not keys:
+            raise ConfigError(key, getattr(points, key), example)
+    union = [grid for one in ranges for grid in search.drawn(one, points)]
     compositions = Compositions()
     jobs, refused = [], {}
     for words in jobs_of(union):
+        drawn = tuple(text for text in words if word(text).key in keys)
         try:
             config, hydra = compositions.config([*hydra_words, *words])
-            jobs.append(Job(words, placed(check_composed(config, hydra), hydra)))
+            settings = placed(check_composed(config, hydra), hydra)
+            if drawn:
+                search.check_objective(settings)
+            jobs.append(Job(words, settings, drawn=drawn))
         except BenchError as error:
-            jobs.append(Job(words, None, str(error)))
+            jobs.append(Job(words, None, str(error), drawn))
             refused[tuple(sorted(words))] = error
     for probe in _probes(union):
         if (refusal := refused.get(tuple(sorted(probe)))) is not None:

@@ -51,8 +51,8 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     this works alike in this process, in others and on other machines that share the disk."""
     jobs = state.planned
     archive = _archive(jobs)
-    pending = [job for job in jobs if job.settings is None or finished(job.settings, archive) is None]
-    packed = sum(job.settings is not None and finished(job.settings) is None for job in jobs) - len(pending)
+    pending = [job for job in jobs if job.settings is None or _ended(job, archive) is None]
+    packed = sum(job.settings is not None and _ended(job) is None for job in jobs) - len(pending)
     packed += sum(job.settings is None for job in pending)
     where = f", {packed} of these in archives" if packed else ""
     print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}", file=sys.stderr)
@@ -64,6 +64,12 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     state.result = SweepResult(len(jobs), failed, interrupted)
     return state.result
+
+
+def _ended(job: Job, archive: Mapping[str, Path] | None = None) -> RunResult | None:
+    """The result of a job that need not be run again."""
+    assert job.settings is not None
+    return finished(job.settings, archive, or_diverged=bool(job.drawn))
 
 
 def _archive(jobs: list[Job]) -> dict[str, Path]:
@@ -162,7 +168,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
     """None when the run is finished, else what happened, in one line."""
     if job.settings is None:
         return f"failed: {job.error}"
-    if finished(job.settings) is not None:
+    if _ended(job) is not None:
         return None
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error
