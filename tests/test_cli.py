@@ -50,11 +50,7 @@ def test_help_loads_no_torch():
         (["concurrency=200"], "concurrency=200: must be at most the number of clients"),
         (["client.local_steps=3"], "client.local_steps=3: must be 1 for uploads that are gradients"),
         (["algorithm.step_on=tick", "clock=time"], "algorithm.step_on=tick: must be arrival or auto"),
-        (["budget.server_iterations=null"], "budget.server_iterations=null: must be set"),
-        (
-            ["budget.server_iterations=null", "budget.virtual_time=9"],
-            "algorithm.eta=null: .*needs T, algorithm.total_steps",
-        ),
+        (["budget.server_iterations=null"], "budget.server_iterations=null: must be a number, or another limit"),
         (["device=gpu"], "device=gpu: must be auto, cpu, cuda"),
         (["n_clients=2000"], "n_clients=2000|heterogeneity.min_samples"),
         (["ace"], "ace=: must be written key=value"),
@@ -120,7 +116,7 @@ def test_a_repeated_grid_only_runs_what_is_missing(tmp_path, afl_run):
     before = [path.stat().st_mtime_ns for path in paths]
     paths[1].unlink()
     again = afl_run(*words)
-    assert "3 runs, 2 of them finished already" in again.stderr and again.stdout.count("done") == 1
+    assert "3 runs, 2 of them finished already" in again.stderr and again.stdout.startswith("[3/3] seed=1: ")
     after = [path.stat().st_mtime_ns for path in paths]
     assert [b == a for b, a in zip(before, after, strict=True)] == [True, False, True]
 

@@ -242,7 +242,7 @@ def test_a_sweep_goes_on_where_it_was_names_what_failed_and_how_to_run_it_again(
 
     # a finished run is skipped, one whose directory cannot be used fails alone, the others run
     again = afl_run(*words, "algorithm=ace,fedbuff,asgd", "seed=0", "progress=false")
-    assert "3 runs, 2 of them finished already" in again.stderr and "[1/1] asgd" in again.stdout
+    assert "3 runs, 2 of them finished already" in again.stderr and "[3/3] algorithm=asgd: " in again.stdout
 
     broken = next(folder.glob("fedbuff-*"))
     for file in broken.iterdir():

@@ -12,11 +12,11 @@ from contextlib import suppress
 from . import __version__
 from .config import places
 from .config.choices import groups
-from .config.composition import Compositions, check_composed, check_one_word, compose, plain
+from .config.composition import Compositions, check_composed, check_one_word, compose, plain, replace_limits
 from .config.words import word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from .multirun import launchers, pending, search
-from .multirun.jobs import asks_for_multirun, placed, plan, sweep_name
+from .multirun.jobs import Job, asks_for_multirun, placed, plan, sweep_name
 
 HYDRA_FLAGS = (
     "--cfg",
@@ -81,7 +81,10 @@ def _main(arguments: list[str]) -> int:
             if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
                 Compositions().settings([a for a in arguments if "=" in a and not a.startswith("-")])
             return _hydra(arguments)
-        multirun, overrides = _split(arguments)
+        planned = "--plan" in arguments
+        multirun, overrides = _split([a for a in arguments if a != "--plan"])
+        if planned:
+            return _show_plan(overrides)
         if multirun or asks_for_multirun(overrides):
             return run_all(overrides)
         return _single(overrides)
@@ -183,19 +186,20 @@ def closing_line(result) -> str:
     return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
 
 
+def _show_plan(overrides: list[str]) -> int:
+    from .multirun.outlook import outlook
+
+    jobs = _planned(overrides)[0]
+    print(outlook(jobs, pending.archive_of(jobs)))
+    return 0
+
+
 def run_all(overrides: list[str]) -> int:
     """A multirun. Returns the exit code; what came of it is in ``pending.state``."""
-    pending.state.planned, pending.state.current = [], []
-    pending.state.stopped, pending.state.result = False, None
-    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
-        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
-    if (sweeper := _sweeper_of_hydras(overrides)) is not None:
-        return sweeper
-    name = sweep_name(overrides)
-    folder = []
-    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
-        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
-    pending.state.planned = plan(overrides, folder)
+    pending.state.current, pending.state.stopped, pending.state.result = [], False, None
+    if any(one.key == "hydra/sweeper" and one.values != ("pending_runs",) for one in map(word, overrides)):
+        return _other_sweeper(overrides)
+    pending.state.planned, folder = _planned(overrides)
     # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by
     known = {*groups()}
     words = [one.first for one in map(word, overrides) if one.values and (one.key in known or _of_hydra(one.key))]
@@ -203,22 +207,31 @@ def run_all(overrides: list[str]) -> int:
         code = _hydra(["-m", *words, *folder])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
-    if said := search.best(pending.state.planned):
-        print(said)
+    if any(job.drawn for job in pending.state.planned):
+        print(search.best(pending.state.planned, pending.archive_of(pending.state.planned)))
     if code == EXIT_INTERRUPTED:
         print("afl-run: stopped; the same command goes on where it was", file=sys.stderr)
     return code
 
 
-def _sweeper_of_hydras(overrides: list[str]) -> int | None:
-    """Hands a multirun over to a sweeper other than ours (hydra/sweeper=optuna): it decides what is run, by what a job
-    returns. Returns the exit code; None where ours is meant."""
-    if all(one.key != "hydra/sweeper" or one.values == ("pending_runs",) for one in map(word, overrides)):
-        return None
+def _other_sweeper(overrides: list[str]) -> int:
+    """A multirun under a sweeper of Hydra's (hydra/sweeper=optuna): it decides what is run, by what jobs return."""
+    pending.state.planned = []
     try:
         return _hydra(["-m", *overrides])
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _planned(overrides: list[str]) -> tuple[list[Job], list[str]]:
+    """(jobs, the words that say where its runs lie). Raises ConfigError."""
+    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
+        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
+    name = sweep_name(overrides)
+    folder = []
+    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
+        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
+    return plan(overrides, folder), folder
 
 
 def _of_hydra(key: str) -> bool:
@@ -240,7 +253,9 @@ def _hydra(arguments: list[str]) -> int:
         try:
             by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
             places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
-            settings = placed(check_composed(plain(config), place), place)
+            tree = plain(config)
+            replace_limits(tree, place.overrides.task)
+            settings = placed(check_composed(tree, place), place)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from .experiment import SCHEDULER_SIGNALS, execute
@@ -251,9 +266,8 @@ def _hydra(arguments: list[str]) -> int:
             line, code, value = closing_line(result), result.exit_code, result.value(settings.root.objective)
         except BenchError as error:
             line, code, value = f"failed: {error}", error.exit_code, math.nan
-        with suppress(BrokenPipeError):  # nobody reads any more, but the runs are wanted
-            total = f"/{len(pending.state.current)}" if pending.state.current else ""  # unknown in a process of its own
-            print(f"[{int(place.job.num) + 1}{total}] {line}", flush=True)
+        if not ours:  # ours says one itself, whatever process the run is in
+            print(line, flush=True)
         if result is not None and result.signal in SCHEDULER_SIGNALS:
             signal.raise_signal(result.signal)  # the run is saved: the scheduler's handler requeues it
         elif code == EXIT_INTERRUPTED:

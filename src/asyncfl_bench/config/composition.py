@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -52,6 +52,7 @@ class Compositions:
         tree = copy.deepcopy(base)
         for one in values:
             _set(tree, one, self._groups)
+        replace_limits(tree, overrides)
         return tree, hydra
 
     def settings(self, overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
@@ -102,6 +103,21 @@ def plain(config: Any) -> dict[str, Any]:
         return cast(dict[str, Any], OmegaConf.to_container(shown, resolve=True, throw_on_missing=False))
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
+
+
+def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
+    """Limits among ``overrides`` take the place of all limits that yaml files set. ConfigError when none is left."""
+    given: dict[str, Any] = {}
+    for one in map(word, overrides):
+        if one.key == "budget" and isinstance(one.value, dict):
+            given.update(one.value)
+        elif one.key.startswith("budget."):
+            given[one.key.removeprefix("budget.")] = one.value
+    if any(limit is not None for limit in given.values()):
+        tree["budget"].update({key: None for key in tree["budget"] if key not in given})
+    elif given and not any(tree["budget"].values()):
+        key = next(iter(given))
+        raise ConfigError(f"budget.{key}", None, "must be a number, or another limit of budget must be")
 
 
 def check_composed(
@@ -159,6 +175,7 @@ def _resumed(directory: str, words: list[Word]) -> Settings:
             value = one.text.partition("=")[2]
             raise ConfigError(one.key, value, f"cannot be changed by a resumed run; only {', '.join(changeable)} can")
         _set(tree, one, {})
+    replace_limits(tree, [one.text for one in words])
     tree["resume"] = str(path)
     settings = check_settings(tree, choices)
     settings.place, settings.resumed_identity = path, was.identity

@@ -59,7 +59,8 @@ class Run:
         with self.stopwatch.stopped():
             self.tracker.start(RunFacts(settings.tree, *names, directory.path, group))
         if settings.root.progress:
-            print(self.components.describe(settings), file=sys.stderr)
+            if group is None:  # of several runs each has one line, when it has ended
+                print(self.components.describe(settings), file=sys.stderr)
             self.evaluations.show_progress(settings.name)
 
     def drive(self) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config.choices import groups, hydra_config, options, papers_with
 from ..config.composition import Compositions, check_composed, check_one_word
@@ -15,6 +15,9 @@ from ..errors import BenchError, ConfigError
 from . import search
 from .grid import Grid, combine, jobs_of
 from .launchers import check_launcher
+
+if TYPE_CHECKING:
+    from ..experiment import RunResult
 
 _FOLDERS = tuple(group for group in ORIGINS if group != "paper")  # what a sweep's folder is named after
 
@@ -31,6 +34,19 @@ class Job:
     settings: Settings | None
     error: str | None = None
     drawn: tuple[str, ...] = ()
+
+    def ended(self, archive: Mapping[str, Path] | None = None) -> RunResult | None:
+        """The result of a run that need not be run again; in a search one that diverged is an answer too."""
+        from ..experiment import finished
+
+        return None if self.settings is None else finished(self.settings, archive, or_diverged=bool(self.drawn))
+
+    def summary_stamp(self) -> int | None:
+        """When the summary in its directory was written; None without one."""
+        try:
+            return None if self.settings is None else (self.settings.directory / "summary.json").stat().st_mtime_ns
+        except OSError:
+            return None
 
 
 def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ..experiment import RunResult, finished
 from ..files import is_held
 from .jobs import Job
 from .launchers import forget_workers
+from .lines import Lines
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
@@ -50,29 +52,27 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
     this works alike in this process, in others and on other machines that share the disk."""
     jobs = state.planned
-    archive = _archive(jobs)
-    pending = [job for job in jobs if job.settings is None or _ended(job, archive) is None]
-    packed = sum(job.settings is not None and _ended(job) is None for job in jobs) - len(pending)
+    archive = archive_of(jobs)
+    pending = [job for job in jobs if job.settings is None or job.ended(archive) is None]
+    packed = sum(job.settings is not None and job.ended() is None for job in jobs) - len(pending)
     packed += sum(job.settings is None for job in pending)
     where = f", {packed} of these in archives" if packed else ""
-    print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}", file=sys.stderr)
+    folders = dict.fromkeys(str(job.settings.directory.parent) for job in jobs if job.settings is not None)
+    at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
+    print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}{at}", file=sys.stderr)
     state.current = [job for job in pending if job.settings is not None]
+    lines = Lines(jobs, pending)
+    lines.look([job for job in pending if job.settings is None])
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
-    trouble = _launch_all(batches, launch)
+    trouble = _launch_all(batches, launch, lines)
     failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     state.result = SweepResult(len(jobs), failed, interrupted)
     return state.result
 
 
-def _ended(job: Job, archive: Mapping[str, Path] | None = None) -> RunResult | None:
-    """The result of a job that need not be run again."""
-    assert job.settings is not None
-    return finished(job.settings, archive, or_diverged=bool(job.drawn))
-
-
-def _archive(jobs: list[Job]) -> dict[str, Path]:
+def archive_of(jobs: list[Job]) -> dict[str, Path]:
     """The finished runs that were packed: identity -> archive. One folder is looked through, the same for all jobs."""
     from ..tracking.archive import archived  # brings pandas
 
@@ -80,7 +80,7 @@ def _archive(jobs: list[Job]) -> dict[str, Path]:
     return {identity: path for folder in folders for identity, path in archived(Path(folder).expanduser()).items()}
 
 
-def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
+def _launch_all(batches: list[list[Job]], launch: Launch, lines: Lines) -> str | None:
     """Launches batch after batch. Returns why the launcher gave up for good, if it did.
 
     A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. What had not begun is then
@@ -89,13 +89,14 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
     trouble = None
     while batches:
         batch = batches.pop(0)
-        before = {id(job): _summary_stamp(job) for job in batch}
+        before = {id(job): job.summary_stamp() for job in batch}
         try:
-            returns = launch([job.overrides for job in batch], state.current.index(batch[0]))
+            with lines.watching() if len(batch) > 1 else nullcontext():
+                returns = launch([job.overrides for job in batch], state.current.index(batch[0]))
         except Exception as error:
             forget_workers()
             trouble = f"the launcher gave up: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            left = [job for job in batch if _summary_stamp(job) == before[id(job)] or _was_interrupted(job)]
+            left = [job for job in batch if job.summary_stamp() == before[id(job)] or _was_interrupted(job)]
             begun = [job for job in left if _lock(job).exists()]
             waiting = [job for job in left if job not in begun]
             if len(waiting) == len(batch):
@@ -109,6 +110,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
                 job.error = _raised(one) or (
                     one.return_value["line"] if _code(one) not in (0, EXIT_INTERRUPTED) else None
                 )
+            lines.look(batch)
             if any(_code(one) == EXIT_INTERRUPTED for one in returns):
                 break
     return trouble
@@ -116,7 +118,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
 
 def results() -> list[RunResult]:
     """What every job of the sweep that ran last has left, in their order."""
-    archive = _archive(state.planned)
+    archive = archive_of(state.planned)
     return [_result(job, archive) for job in state.planned]
 
 
@@ -137,14 +139,6 @@ def _lock(job: Job) -> Path:
     """There while a process is at the run, and after one that was killed."""
     assert job.settings is not None
     return job.settings.directory / ".lock"
-
-
-def _summary_stamp(job: Job) -> int | None:
-    assert job.settings is not None
-    try:
-        return (job.settings.directory / "summary.json").stat().st_mtime_ns
-    except OSError:
-        return None
 
 
 def _was_interrupted(job: Job) -> bool:
@@ -168,7 +162,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
     """None when the run is finished, else what happened, in one line."""
     if job.settings is None:
         return f"failed: {job.error}"
-    if _ended(job) is not None:
+    if job.ended() is not None:
         return None
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error
