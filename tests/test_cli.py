@@ -1,6 +1,10 @@
 """The command as a person types it."""
 
+import errno
+import functools
+import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -174,3 +178,37 @@ def _same_run(one: Path, other: Path) -> bool:
         pd.read_parquet(one / "trace.parquet"), pd.read_parquet(other / "trace.parquet"), check_exact=True
     )
     return all(torch.equal(weights(one)[name], value) for name, value in weights(other).items())
+
+
+class Lost(io.TextIOBase):
+    """A stream whose reader is gone, or whose disk is full."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def write(self, text):
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO])
+def test_a_lost_standard_error_ends_no_run(number, tmp_path, monkeypatch, afl_run):
+    from asyncfl_bench.tracking.progress import Progress
+
+    monkeypatch.setattr(sys, "stderr", Lost(number))
+    at_once = functools.partialmethod(Progress.__init__, quiet_seconds=0)
+    monkeypatch.setattr(Progress, "__init__", at_once)
+    for words in (["seed=0"], ["-m", "seed=0,1", "rerun=true"]):
+        assert afl_run(*words, "scale=smoke", "model=softmax", "algorithm=asgd").returncode == 0
+    summaries = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/summary.json")]
+    assert [summary["exit_status"] for summary in summaries] == ["ok", "ok"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("words", [[], ["-m", "seed=0,1"]])
+def test_a_full_standard_output_is_one_message_and_the_runs_are_made(words, tmp_path):
+    command = [sys.executable, *AFL_RUN, *words, "scale=smoke", "model=softmax", "progress=false"]
+    with open("/dev/full", "w") as full:
+        answer = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines()[-1] == "afl-run: standard output: No space left on device"
+    assert "Traceback" not in answer.stderr and len(list(tmp_path.glob("runs/*/summary.json"))) == max(1, len(words))

@@ -166,16 +166,22 @@ def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
 
 
 def test_a_run_given_a_larger_budget_is_not_run_over_by_its_first_command(tmp_path, afl_run):
-    words = ["scale=smoke", "model=softmax", "progress=false"]
+    words = ["scale=smoke", "model=softmax", "progress=false", "algorithm.eta=0.1"]
     assert afl_run(*words).returncode == 0
     (directory,) = (tmp_path / "runs").iterdir()
     assert afl_run("--resume", str(directory), "budget.server_iterations=30", "progress=false").returncode == 0
+    for again in (afl_run(*words), afl_run("-m", *words), afl_run("-m", *words, "budget.server_iterations=20,30")):
+        assert again.returncode == 0
+        assert "already complete" in again.stdout or ("finished already" in again.stderr and not again.stdout)
+
+    # versions before had the longer run in the directory of the shorter one
+    config = directory / "config.yaml"
+    config.write_text(config.read_text().replace("server_iterations: 20", "server_iterations: 30"))
+    (directory / "summary.json").unlink()
     metrics = (directory / "metrics.jsonl").read_text()
     answer = afl_run(*words)
     assert answer.returncode == 1 and "this run has been given another budget since" in answer.stderr
     assert (directory / "metrics.jsonl").read_text() == metrics
-    assert afl_run(*words, "rerun=true").returncode == 0
-    assert "already complete" in afl_run(*words).stdout
 
 
 def test_the_paper_profile_is_what_the_paper_prints():
@@ -338,3 +344,10 @@ def test_table_a2_has_the_settings_of_table_a6():
     client = settings.parts["client"].config
     assert (client.optimizer, client.lr, client.batch_size, settings.root.concurrency) == ("adamw", 5e-4, 32, 10)
     assert len(jobs_of(grids)) == 6
+
+
+def test_a_sweep_that_is_run_again_says_how_it_ended(afl_run):
+    words = ["-m", "seed=0,1", "scale=smoke", "model=softmax", "progress=false", "algorithm=asgd"]
+    assert afl_run(*words).returncode == 0
+    again = afl_run(*words, "rerun=true")
+    assert again.returncode == 0 and again.stdout.count(": done") == 2 and "did not finish" not in again.stderr

@@ -33,6 +33,12 @@ class ConfigError(BenchError):
         return ConfigError(f"{prefix}.{self.key}" if self.key else prefix, self.value, self.allowed)
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether memory could not be had: Python, torch and the loader of libraries each say it in their way."""
+    said = ("allocate memory", "failed to map segment", "out of memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
+
+
 def shown(value: object) -> str:
     """A value as it is written on the command line and in yaml."""
     if value is None:

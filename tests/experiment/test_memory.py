@@ -106,3 +106,67 @@ def test_the_memory_a_run_takes_is_what_was_estimated(tmp_path):
     estimated, measured = compare([*words, "algorithm=ace", "executor=sequential"], tmp_path)
     assert 300 < measured / 2**20 < 600
     assert 0.85 < estimated / measured < 1.15
+
+
+def group(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(f"{text}\n")
+
+
+def test_the_limits_of_control_groups_count_those_above_too(tmp_path):
+    stat = "anon 1\ninactive_file 30"
+    group(tmp_path / "a", memory__max="500", memory__current="400", memory__stat=stat)
+    group(tmp_path / "a/b", memory__max="max", memory__current="100", memory__stat=stat)
+    (tmp_path / "own").write_text("0::/a/b\n")
+    assert list(machine._left_in_groups(tmp_path / "own", tmp_path)) == [130]
+    files = {"memory__limit_in_bytes": "90", "memory__usage_in_bytes": "80"}
+    group(tmp_path / "memory/c", **files, memory__stat="inactive_file 5\ntotal_inactive_file 7")
+    (tmp_path / "own").write_text("5:cpu,cpuacct:/c\n4:memory:/c\n")
+    assert list(machine._left_in_groups(tmp_path / "own", tmp_path)) == [17]
+    assert not list(machine._left_in_groups(tmp_path / "nowhere", tmp_path))
+
+
+def test_a_run_beyond_a_limit_of_memory_is_refused_instead_of_killed(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "_left_in_groups", lambda own, root: iter([160 * D * 4]))
+    with pytest.raises(ConfigError, match=r"where 0\.01 GiB are free"):
+        run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
+
+
+def test_a_limit_of_the_address_space_counts(monkeypatch):
+    limit = 10**15
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (limit, limit))
+    used = limit - machine._left_in_address_space()
+    assert 10**7 < used < 10**13
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (used // 2, limit))
+    assert machine.free_memory("cpu") == 0
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_memory_that_cannot_be_had_is_one_message(problem, monkeypatch, tmp_path):
+    from asyncfl_bench.errors import BenchError
+    from asyncfl_bench.experiment import build
+
+    def refused(settings):
+        raise problem
+
+    monkeypatch.setattr(build, "build_run", refused)
+    with pytest.raises(BenchError, match=r"^there is not enough memory: "):
+        run(["scale=smoke", "progress=false"])
+
+
+def test_how_many_clients_would_fit_is_found_in_a_few_steps(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
+    needs = memory.Vectors.needs
+    monkeypatch.setattr(memory.Vectors, "needs", lambda self, *a: (asked.append(1), needs(self, *a))[1])
+    with pytest.raises(ConfigError, match="n_clients=74 would fit"):
+        run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
+    assert len(asked) < 20

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from omegaconf import OmegaConf
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.tracking import trackers_wandb
 from asyncfl_bench.tracking.rundir import RunDirectory
 from asyncfl_bench.tracking.trackers import RunFacts, Tracker, Trackers
 from asyncfl_bench.tracking.trackers_files import CsvTracker, TensorboardTracker
@@ -184,7 +186,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_the_run_directory_takes_its
     tracker.log(row(1))
     tracker.finish({}, 0)
     assert points(records(tmp_path / "run")) == [row(1)]
-    assert f"dir={tmp_path}/file/below: cannot be written to" in capfd.readouterr().err
+    assert f"dir={tmp_path}/file/below: Not a directory; " in capfd.readouterr().err
 
 
 def test_the_summary_has_the_best_values_the_objective_and_on_request_the_files(wandb, tmp_path, monkeypatch):
@@ -213,6 +215,34 @@ def test_an_agent_of_wandbs_names_the_run(wandb, tmp_path, monkeypatch):
     tracker.finish({}, 0)
     (about,) = records(tmp_path)["run"]
     assert about["run_id"] == "agents00"
+
+
+class Silent:
+    """A run of W&B's whose service does not answer."""
+
+    def __init__(self):
+        self.summary = self
+
+    def log(self, row):
+        threading.Event().wait()
+
+    update = log
+
+
+@pytest.mark.parametrize("when", ["a point", "the end"])
+def test_a_service_that_does_not_answer_holds_no_run(when, tmp_path, monkeypatch, capsys):
+    ended = []
+    monkeypatch.setattr(trackers_wandb, "_end_service", lambda: ended.append(1))
+    monkeypatch.setattr(trackers_wandb, "_MOMENT_SECONDS", 0.0)
+    tracker = WandbTracker(WandbTrackerConfig(mode="offline", timeout_seconds=0.02))
+    tracker._run, tracker._facts = Silent(), facts(tmp_path, "00000000")
+    if when == "a point":
+        tracker.log(row(0))
+        tracker.log(row(1))
+        assert len(ended) == 1
+    tracker.finish({"exit_status": "ok"}, 0)
+    said = capsys.readouterr().err
+    assert len(ended) == said.count("\n") == 1 and "has not answered for 0.02 s" in said
 
 
 @pytest.mark.process
@@ -262,7 +292,7 @@ def test_metrics_csv_is_metrics_jsonl_also_when_a_metric_comes_later_and_after_a
         return pd.read_csv(tmp_path / "metrics.csv")
 
     pd.testing.assert_frame_equal(tracked(rows), pd.DataFrame(rows))
-    run.truncate_metrics(1)  # what the checkpoint was written after
+    run.metrics.truncate(1)  # what the checkpoint was written after
     pd.testing.assert_frame_equal(tracked(rows[1:]), pd.DataFrame(rows))
 
 
@@ -270,7 +300,7 @@ def test_tensorboard_has_every_number_once_also_after_an_interruption(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = RunDirectory(tmp_path)
     for first, some in ((0, [0.25, 0.5]), (1, [0.5, 0.75])):
-        run.truncate_metrics(first)
+        run.metrics.truncate(first)
         tracker = TensorboardTracker(TensorboardTracker.Config())
         tracker.start(facts(tmp_path, "00000000"))
         for iteration, value in enumerate(some, start=first):
@@ -334,6 +364,17 @@ def test_a_directory_of_when_a_run_had_one_tracker_is_resumed(tmp_path):
     config["tracking"] = {"_target_": "asyncfl_bench.tracking.trackers.LocalTracker"}
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
     assert [part.target for part in compose([f"resume={directory}"]).trackers.values()] == [Tracker]
+
+
+def test_a_directory_given_to_resume_imports_no_tracker_that_is_not_trusted(tmp_path, afl_run):
+    directory = run(["scale=smoke", "model=softmax", "progress=false", "budget.server_iterations=2"]).directory
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    (tmp_path / "stranger.py").write_text("open('imported', 'w')")
+    for tracking in ({"_target_": "stranger.Tracker"}, {"mine": {"_target_": "stranger.Tracker"}}):
+        (directory / "config.yaml").write_text(yaml.safe_dump(config | {"tracking": tracking}))
+        answer = afl_run("--resume", str(directory))
+        assert answer.returncode == 2 and "stranger.Tracker" in answer.stderr
+        assert not (tmp_path / "imported").exists()
 
 
 @pytest.mark.parametrize(

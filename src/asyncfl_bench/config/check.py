@@ -81,7 +81,7 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
     settings = Settings(
         root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts=_parts(tree, choices),
-        trackers=_trackers(tree.get(TRACKING) or {}),
+        trackers=_trackers(tree.get(TRACKING)),
         choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
         **{name: _typed(cls, _section(tree, name), name) for name, cls in sections.items()},
     )
@@ -166,11 +166,18 @@ def _inside(module: str, error: Exception) -> str:
     return f"must name an importable class; importing {module} ends in {type(error).__name__}: {said}{where}"
 
 
+def tracker_sections(node: Any) -> dict[str, Any]:
+    """Dotted key -> section of every tracker of a config. One tracker's settings alone is how configs were written when
+    a run had one. Raises ConfigError."""
+    check(isinstance(node, dict | None), TRACKING, node, "chosen when a run begins, for example tracking=[wandb,csv]")
+    sections = node or {}
+    named = {"tracker": sections} if "_target_" in sections else sections
+    return {f"{TRACKING}.{name}": section for name, section in named.items()}
+
+
 def _trackers(node: Any) -> dict[str, Part]:
-    """A section a tracker; one tracker's settings alone is how configs were written when a run had one."""
-    check(isinstance(node, dict), TRACKING, node, "chosen when a run begins, for example tracking=[wandb,csv]")
-    sections = {"tracker": node} if "_target_" in node else node
-    trackers = {name: _part(section, f"{TRACKING}.{name}") for name, section in sections.items()}
+    sections = tracker_sections(node).items()
+    trackers = {key.removeprefix(f"{TRACKING}."): _part(section, key) for key, section in sections}
     for name, part in trackers.items():
         if part.target.needs is not None and importlib.util.find_spec(part.target.needs[0]) is None:
             raise ConfigError(TRACKING, name, f"needs pip install 'asyncfl_bench[{part.target.needs[1]}]'")

@@ -3,7 +3,8 @@
 Importing this loads neither torch nor data; ``execute`` does, once it has something to run.
 """
 
-from .execute import SCHEDULER_SIGNALS, execute
-from .result import RunResult, finished
+from .execute import execute
+from .result import RunResult, complete, finished
+from .stopping import SCHEDULER_SIGNALS
 
-__all__ = ["SCHEDULER_SIGNALS", "RunResult", "execute", "finished"]
+__all__ = ["SCHEDULER_SIGNALS", "RunResult", "complete", "execute", "finished"]

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -93,18 +94,62 @@ def peak_memory(device_name: str) -> int:
 
 
 def free_memory(device_name: str) -> int | None:
-    """Bytes that can be had on the device now; None where that is unknown."""
+    """Bytes that can be had on the device now; None where that is unknown.
+
+    Of the host's what the machine has, what the limits of control groups leave (containers, Slurm) and what a limit of
+    the address space leaves (``ulimit -v``).
+    """
     if device_name.startswith("cuda"):
         import torch
 
         return int(torch.cuda.mem_get_info(device_name)[0])
-    try:
+    left = [_available(), _left_in_address_space(), *_left_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))]
+    return min((free for free in left if free is not None), default=None)
+
+
+def _available() -> int | None:
+    with suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        pass
     return None
+
+
+def _left_in_address_space() -> int | None:
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    with suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        return max(0, limit - pages * resource.getpagesize())
+    return None
+
+
+def _left_in_groups(own: Path, root: Path) -> Iterator[int]:
+    """Of each limited memory group that this process is in, of both versions of control groups.
+
+    own   lists this process's groups;  root  where groups are folders
+    """
+    files = {"": ("memory.max", "memory.current", "inactive_file")}
+    files["memory"] = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    try:
+        groups = [line.split(":", 2)[1:] for line in own.read_text().splitlines()]
+    except OSError:
+        return
+    for kinds, path in groups:
+        kind = "memory" if "memory" in kinds.split(",") else kinds
+        if kind not in files:
+            continue
+        limit, used, cached = files[kind]
+        inside = root / kind / path.strip("/")
+        for folder in (inside, *inside.parents):
+            with suppress(OSError, ValueError):  # `max`: no limit; a container does not see what is above its own
+                most = int((folder / limit).read_text())
+                lines = (folder / "memory.stat").read_text().splitlines()
+                again = sum(int(line.split()[1]) for line in lines if line.startswith(f"{cached} "))
+                yield max(0, most - int((folder / used).read_text()) + again)
+            if folder == root:
+                break
 
 
 @cache

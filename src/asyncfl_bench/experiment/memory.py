@@ -8,6 +8,7 @@ Legend: n clients, d model parameters.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import shutil
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path) -> 
         assert vectors.cache is not None
         if not lacking(vectors.needs(n, dataclasses.replace(vectors.cache, **changes))):
             fitting.append(" with ".join(f"algorithm.cache.{key}={value}" for key, value in changes.items()))
-    if fewer := max((m for m in range(1, n) if not lacking(vectors.needs(m))), default=0):
+    if fewer := bisect.bisect_left(range(1, n), True, key=lambda m: bool(lacking(vectors.needs(m)))):
         fitting.append(f"n_clients={fewer}")
     advice = f"{' or '.join(fitting)} would fit" if fitting else "a smaller model is needed"
     raise ConfigError("n_clients", n, f"vectors of {vectors.d} floats need {' and '.join(missing)}; {advice}")

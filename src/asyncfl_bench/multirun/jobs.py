@@ -35,11 +35,16 @@ class Job:
     error: str | None = None
     drawn: tuple[str, ...] = ()
 
-    def ended(self, archive: Mapping[str, Path] | None = None) -> RunResult | None:
-        """The result of a run that need not be run again; in a search one that diverged is an answer too."""
-        from ..experiment import finished
+    def ended(self, archive: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
+        """The result of a run that need not be run again; in a search one that diverged is an answer too.
 
-        return None if self.settings is None else finished(self.settings, archive, or_diverged=bool(self.drawn))
+        again  also of one that was to be run again and has been
+        """
+        from ..experiment import complete, finished
+
+        if self.settings is None:
+            return None
+        return (complete if again else finished)(self.settings, archive, or_diverged=bool(self.drawn))
 
     def summary_stamp(self) -> int | None:
         """When the summary in its directory was written; None without one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from ..errors import BenchError
 from .jobs import Job
 
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -18,8 +20,9 @@ class Lines:
     """``[7/20] algorithm=ace seed=3: 93.1 % (best 94.0 %), 12.3 s; 0:02:36 left``. Runs report by their directories
     alone, so this process says it also of those in others.
 
-    jobs   of the whole multirun; pending: those that are to run now
-    clock  seconds, only differences matter
+    jobs     of the whole multirun; pending: those that are to run now
+    clock    seconds, only differences matter
+    problem  why a line could not be written, where that is no lost reader
     """
 
     def __init__(self, jobs: Sequence[Job], pending: Sequence[Job], clock: Callable[[], float] = time.monotonic):
@@ -28,6 +31,7 @@ class Lines:
         self._done_before = len(jobs) - len(pending)
         self._before = {id(job): job.summary_stamp() for job in pending}
         self._clock, self._started = clock, clock()
+        self.problem: BenchError | None = None
         self._lock = threading.Lock()
 
     def look(self, jobs: Sequence[Job] = ()) -> None:
@@ -66,8 +70,11 @@ class Lines:
         words = " ".join(text for text in job.overrides if text.partition("=")[0] in self._varied)
         name = words or (job.settings.name if job.settings else " ".join(job.overrides))
         rest = f"; {clock_text(left)} left" if self._left else f"; {clock_text(self._clock() - self._started)} in all"
-        with suppress(OSError):  # nobody reads any more, but the runs are wanted
+        try:
             print(f"[{done:{len(str(self._total))}}/{self._total}] {name}: {outcome}{rest}", flush=True)
+        except OSError as error:  # nobody reads any more, or a disk is full, but the runs are wanted
+            if error.errno != errno.EPIPE:
+                self.problem = BenchError(f"standard output: {error.strerror}")
 
 
 def varied(jobs: Sequence[Job]) -> set[str]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import EXIT_INTERRUPTED
+from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult, finished
-from ..files import is_held
+from ..files import is_held, read_json, say
 from .jobs import Job
 from .launchers import forget_workers
 from .lines import Lines
@@ -37,12 +36,14 @@ class SweepState:
     current  jobs under way; none in a process that only runs a job of the sweep
     stopped  no further job is to begin in this process
     result   the outcome of the sweep that ran last
+    problem  what went wrong besides its runs
     """
 
     planned: list[Job] = field(default_factory=list)
     current: list[Job] = field(default_factory=list)
     stopped: bool = False
     result: SweepResult | None = None
+    problem: BenchError | None = None
 
 
 state = SweepState()
@@ -59,13 +60,14 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     where = f", {packed} of these in archives" if packed else ""
     folders = dict.fromkeys(str(job.settings.directory.parent) for job in jobs if job.settings is not None)
     at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
-    print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}{at}", file=sys.stderr)
+    say(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}{at}")
     state.current = [job for job in pending if job.settings is not None]
     lines = Lines(jobs, pending)
     lines.look([job for job in pending if job.settings is None])
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
     trouble = _launch_all(batches, launch, lines)
+    state.problem = lines.problem
     failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     state.result = SweepResult(len(jobs), failed, interrupted)
@@ -104,7 +106,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: Lines) -> str |
             again = [[job] for job in begun] if len(batch) > 1 else []
             batches = ([waiting] if waiting else []) + batches + again
             if batches:
-                print(f"{trouble}; going on with {sum(map(len, batches))} runs", file=sys.stderr)
+                say(f"{trouble}; going on with {sum(map(len, batches))} runs")
         else:
             for job, one in zip(batch, returns, strict=True):
                 job.error = _raised(one) or (
@@ -162,12 +164,12 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
     """None when the run is finished, else what happened, in one line."""
     if job.settings is None:
         return f"failed: {job.error}"
-    if job.ended() is not None:
+    if job.ended(again=trouble is None) is not None:  # with trouble it may not have run again
         return None
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error
     try:
-        summary = json.loads((job.settings.directory / "summary.json").read_text())
+        summary = read_json(job.settings.directory / "summary.json")
         return f"{summary['exit_status']}: {summary['error']}"
     except (OSError, ValueError, KeyError, TypeError):
         return job.error or trouble or "no summary: not begun, or killed"
@@ -182,5 +184,5 @@ def report(result: SweepResult) -> str:
     )
     lines = [f"\n{said}:"]
     for job, outcome in result.failed:
-        lines.append(f"  afl-run {' '.join(job.overrides)}    # {outcome}")
+        lines.append(f"  afl-run {shlex.join(job.overrides)}    # {outcome}")
     return "\n".join(lines)

@@ -133,7 +133,7 @@ def best(jobs: Sequence[Job], archive: Mapping[str, Path]) -> str:
             last[rest] = max(job.settings, last.get(rest, job.settings), key=lambda settings: settings.root.seed)
             trials = values.setdefault(rest, {})
             of_trial = trials.setdefault(job.drawn, [])
-            result = job.ended(archive)
+            result = job.ended(archive, again=True)
             value = math.nan if result is None else result.value(job.settings.root.objective)
             if not math.isnan(value):
                 of_trial.append(value)

@@ -5,11 +5,12 @@ A tracker never stops a run and never asks anything: what goes wrong becomes one
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ..files import say
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,3 @@ LocalTracker = Tracker  # as configs name it that were written when a run had on
 
 def first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
-
-
-def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import check, check_choice
+from ..files import say
 from ..ranges import Checked, above
 from .metrics import COUNTERS
 from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
-from .trackers import RunFacts, Tracker, first_line, say
+from .trackers import RunFacts, Tracker, first_line
 
 MODES = ("online", "offline", "disabled")
 MODEL_NAME = "model_final.pt"
@@ -22,6 +24,7 @@ _BEST = {"accuracy": "max", "loss": "min"}
 _JUDGED = [f"{samples}/{measure}" for samples in ("test", "validation") for measure in _BEST]
 _LONGEST_TAG, _LONGEST_GROUP = 64, 128  # longer ones W&B refuses, and the run with them
 _SERVICE_SECONDS = 30.0  # to start W&B's own process
+_MOMENT_SECONDS = 10.0  # for what W&B says when it has itself given up sending
 
 
 @dataclass
@@ -93,8 +96,9 @@ class WandbTracker(Tracker):
 
     def finish(self, summary: dict[str, object], exit_code: int) -> None:
         if self._run is not None:
-            # W&B itself gives up after timeout_seconds of sending; it then needs a moment to say so
-            self._waited(self.config.timeout_seconds + 10, lambda: self._close(self._run, summary, exit_code))
+            self._waited(
+                self.config.timeout_seconds + _MOMENT_SECONDS, lambda: self._close(self._run, summary, exit_code)
+            )
         self._run = None
 
     # -- what may take long ------------------------------------------------------------------------------------------
@@ -197,12 +201,13 @@ class WandbTracker(Tracker):
         if self.config.dir is None:
             return str(directory)
         place = Path(self.config.dir).expanduser()
-        with suppress(OSError):
+        try:
             place.mkdir(parents=True, exist_ok=True)
-        if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-            return str(place)
-        say(f"tracking.wandb.dir={place}: cannot be written to; what W&B writes is in {directory}")
-        return str(directory)
+            with tempfile.TemporaryFile(dir=place):
+                return str(place)
+        except OSError as error:
+            say(f"tracking.wandb.dir={place}: {error.strerror}; what W&B writes is in {directory}")
+            return str(directory)
 
     def _warn(self, message: str) -> None:
         if not self._warned:  # one line: a dead connection fails at every point
