@@ -113,7 +113,8 @@ class WandbTracker(Tracker):
         if self._given_up:
             return
         try:
-            wandb.teardown()  # the failed start still holds the run's id in W&B's service process
+            with suppress(SystemExit):  # as W&B ends a program whose service did not end well
+                wandb.teardown()  # the failed start still holds the run's id in W&B's service process
             self._run = self._init(wandb, arguments, "offline")
         except Exception as second:
             say(f"W&B gets nothing of this run ({first_line(second)}); the run directory has everything")
@@ -236,7 +237,7 @@ def _end_service() -> None:
     def tear_down() -> None:
         import wandb
 
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             wandb.teardown()  # the next run of this process begins with another one
 
     thread = threading.Thread(target=tear_down, name="wandb-teardown", daemon=True)
