@@ -20,7 +20,11 @@ EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
 
 def needed(group, name):
     """Words without which a choice cannot work."""
-    words = {("dataset", "synthetic"): ["heterogeneity=natural"], ("heterogeneity", "natural"): ["dataset=synthetic"]}
+    words = {
+        ("dataset", "synthetic"): ["heterogeneity=natural"],
+        ("heterogeneity", "natural"): ["dataset=synthetic"],
+        ("client", "adamw"): ["algorithm=fedbuff"],
+    }
     return words.get((group, name), [])
 
 
@@ -100,7 +104,8 @@ config.compose([])
 for group, name in {composed}:
     if name in files:
         pathlib.Path(files[name]).touch()
-    config.compose([f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
+    words = ["algorithm=fedbuff"] if group == "client" else []
+    config.compose([*words, f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
 del sys.modules["filelock"]  # a sweep needs it
 import asyncfl_bench.cli, asyncfl_bench.config.manual, asyncfl_bench.simulation.engine, asyncfl_bench.reports.cli
 asyncfl_bench.config.manual.overview()
@@ -248,7 +253,7 @@ def test_work_is_handed_out_as_the_rule_needs_it():
 
 def test_a_rule_that_decides_a_setting_of_the_clients_sets_it():
     for words, expected in ((["fedprox", "mu=0.3"], 0.3), (["feddyn", "alpha=0.2"], 0.2), (["fedasync", "rho=2"], 2)):
-        settings = compose([f"algorithm={words[0]}", f"algorithm.{words[1]}"])
+        settings = compose([f"algorithm={words[0]}", f"algorithm.{words[1]}", "client.local_steps=2"])
         assert settings.parts["client"].config.proximal == settings.tree["client"]["proximal"] == expected
 
 

@@ -93,6 +93,9 @@ def test_the_best_of_the_trials_is_told_with_the_command_that_tests_it(tmp_path,
     assert [float(value) for value, _ in told] == [round(value, 4) for value in sorted(means, reverse=True)[:3]]
     assert means[float(told[0][1])] == means.max()
 
+    longer = afl_run(*[text.replace("trials=4", "trials=5") for text in words])
+    assert "10 runs, 8 of them finished already" in longer.stderr
+
     command = shlex.split(next(line for line in answer.stdout.splitlines() if line.startswith("  afl-run")))
     assert command[0] == "afl-run" and f"algorithm.c={told[0][1]}" in command
     tested = plan([one for one in command[2:] if not one.startswith("hydra.")])
@@ -103,8 +106,8 @@ def test_the_best_of_the_trials_is_told_with_the_command_that_tests_it(tmp_path,
 
 
 def test_a_search_goes_on_and_a_trial_that_diverged_is_an_answer(tmp_path, afl_run):
-    words = ["-m", *SMALL, "algorithm=fedbuff", "client.lr=tag(log,interval(0.1,1e60))"]
-    words += ["evaluation.validation_share=0.1", "trials=4"]
+    words = ["-m", *SMALL, "algorithm=fedbuff", "client.lr=tag(draw,choice(0.05,0.1,0.2,1e38))"]
+    words += ["evaluation.validation_share=0.1", "trials=32"]
     first = afl_run(*words)
     folders = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/summary.json")}
     states = {json.loads(path.read_text())["exit_status"] for path in folders}
@@ -113,8 +116,6 @@ def test_a_search_goes_on_and_a_trial_that_diverged_is_an_answer(tmp_path, afl_r
     assert again.returncode == 0 and "4 runs, 4 of them finished already" in again.stderr
     assert {path: path.stat().st_mtime_ns for path in folders} == folders
     assert again.stdout[again.stdout.index("trials have") :] == first.stdout[first.stdout.index("trials have") :]
-    longer = afl_run(*words[:-1], "trials=5")
-    assert "5 runs, 4 of them finished already" in longer.stderr
 
 
 def test_a_loss_is_searched_downwards(afl_run):

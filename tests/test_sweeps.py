@@ -350,4 +350,4 @@ def test_a_sweep_that_is_run_again_says_how_it_ended(afl_run):
     words = ["-m", "seed=0,1", "scale=smoke", "model=softmax", "progress=false", "algorithm=asgd"]
     assert afl_run(*words).returncode == 0
     again = afl_run(*words, "rerun=true")
-    assert again.returncode == 0 and again.stdout.count(": done") == 2 and "did not finish" not in again.stderr
+    assert again.returncode == 0 and again.stdout.count(" % (best ") == 2 and "did not finish" not in again.stderr

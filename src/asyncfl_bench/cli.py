@@ -183,6 +183,8 @@ def _single(overrides: list[str]) -> int:
             raise ConfigError(one.key, ",".join(one.values), how)
         if one.key in search.SHORT:
             raise ConfigError(one.key, one.text.partition("=")[2], "goes with a search: afl-run sweep=tune, or -m")
+        if one.key.startswith(("hydra/launcher", "hydra.launcher", "hydra.sweep")):
+            raise ConfigError(one.key, ",".join(one.values), "has no effect on a single run; goes with -m")
     settings = compose(overrides)
     from .experiment import execute  # torch comes in here, the settings are known to be valid
 
@@ -199,13 +201,15 @@ def closing_line(result) -> str:
         said = "done"
         if summary.get("already_complete"):
             source = summary.get("data_source")
-            said = f"already complete{f' with {source}' if source else ''} (rerun=true runs it again)"
+            where = f" on {summary['device'].split()[0]}" if summary.get("device") else ""
+            said = f"already complete{where}{f' with {source}' if source else ''} (rerun=true runs it again)"
         final, best = (100 * summary[which]["test/accuracy"] for which in ("final", "best"))
         return (
             f"{summary['name']}: {said}, test accuracy {final:.1f} % (best {best:.1f} %) "
             f"after {used['server_iterations']} server iterations, {used['uploads']} uploads, "
             f"virtual time {used['virtual_time']:g}, {summary['wall_seconds']:.1f} s; "
             f"stopped by {summary['stopped_by']}; in {result.directory}"
+            + (f"; {summary['warning']}" if summary.get("warning") else "")
         )
     if status == "interrupted":
         problem = f" ({summary['error']})" if summary["error"] else ""

@@ -11,6 +11,12 @@ class BenchError(Exception):
     exit_code = 1
 
 
+class InputError(BenchError):
+    """A file or a package that a run needs is missing or broken. Ends a command with exit code 2, like a setting."""
+
+    exit_code = 2
+
+
 class ConfigError(BenchError):
     """A setting that cannot work. Ends a command with exit code 2, before any work is done.
 

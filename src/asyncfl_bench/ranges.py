@@ -11,9 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from .errors import check, check_choice
+
+if TYPE_CHECKING:
+    from .types import Facts
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,12 @@ class Checked:
                 check_choice(name, value, limits.choices)
             else:
                 check(value is None or limits.holds(value), name, value, allowed(schema, name) or "")
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        """Settings that change no number, given the others and the rest of the run: by name under which circumstances,
+        and what acts instead. An empty name is the choice as a whole. Asked once all are resolved; a user who sets one
+        is told."""
+        return {}
 
 
 def allowed(schema: type, name: str) -> str | None:

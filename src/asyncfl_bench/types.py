@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-USUAL_ITERATIONS = (
-    500  # server iterations of a run without any limit: the length that the ACE paper's factors c are for
-)
+USUAL_ITERATIONS = 500  # of a run without any limit: the length that the ACE paper's factors c are for
 
 
 @dataclass(slots=True)
@@ -124,6 +122,11 @@ class Workload:
     batch_size: int | str = "all"
     epochs: bool = False
 
+    @property
+    def one_step(self) -> bool:
+        """Whether K, where the rule does not say, is a single mini-batch step."""
+        return self.k == 1 and not self.epochs
+
     def steps(self, held: int, k: int) -> int:
         """Mini-batch steps of a client that holds ``held`` samples."""
         return k * self._steps_per_pass(held) if self.epochs else k
@@ -152,9 +155,11 @@ class Facts:
     accepts           kinds of upload the rule can use, its own kind first
     upload            the kind that clients send; `auto` until the client is resolved
     proximal          name and value of the rule's setting that is the clients' proximal weight; None: it is theirs
+    first_k           name and value of the rule's setting that is the clients' first K; None: it is theirs
     workload          what K means, and K where the rule does not say
+    one_step          every piece of work is a single mini-batch step
     lr                local step of the clients' first piece of work
-    iterations        server iterations that the budget is enough for; None where that is not known before the run
+    iterations        server iterations that the budget is enough for, or 0; None where nobody knows before the run
     """
 
     algorithm: str
@@ -167,7 +172,9 @@ class Facts:
     accepts: tuple[str, ...]
     upload: str
     proximal: tuple[str, float] | None
+    first_k: tuple[str, int] | None
     workload: Workload
+    one_step: bool
     lr: float
     iterations: int | None
 

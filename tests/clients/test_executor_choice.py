@@ -68,7 +68,7 @@ def test_ragged_and_empty_clients_are_no_matter(tmp_path):
     x, y = rng.normal(size=(90, 5)).astype(np.float32), rng.integers(0, 3, 90)
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     words = ["dataset=arrays", f"dataset.path={tmp_path}/own.npz", "model=mlp", "n_clients=12"]
-    words += ["heterogeneity.alpha=0.05", "heterogeneity.min_samples=0", "heterogeneity.tries=1"]
+    words += ["heterogeneity.alpha=0.05", "heterogeneity.min_samples=0"]
     words += ["algorithm=fedbuff", "client.local_steps=3", "client.weight_decay=0.1"]
     trace, weights, _ = outcome("sequential", words)
     _, batched, _ = outcome("batched", words)

@@ -18,7 +18,7 @@ from asyncfl_bench.tracking.metrics import read_metrics
 N = 12
 WORDS = [
     *("dataset=arrays", "dataset.path=toy.npz", "model=softmax", f"n_clients={N}", "heterogeneity.min_samples=3"),
-    *("client.lr=0.5", "trace=true", "progress=false", "budget.server_iterations=40", "algorithm.eta=0.3"),
+    *("trace=true", "progress=false", "budget.server_iterations=40", "algorithm.eta=0.3"),
     *("delay=exponential", "evaluation.every=1"),
 ]
 ALGORITHMS = {
@@ -26,8 +26,8 @@ ALGORITHMS = {
     "aced": ["algorithm.tau_algo=3"],
     "asgd": [],
     "delay_adaptive_asgd": ["algorithm.tau_c=4"],
-    "fedbuff": ["algorithm.buffer_size=4", "algorithm.staleness_weight=polynomial"],
-    "ca2fl": ["algorithm.buffer_size=4"],
+    "fedbuff": ["client.lr=0.5", "algorithm.buffer_size=4", "algorithm.staleness_weight=polynomial"],
+    "ca2fl": ["client.lr=0.5", "algorithm.buffer_size=4"],
 }
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import wandb
 from filelock import FileLock
 
 from asyncfl_bench.tracking.trackers import RunFacts
@@ -68,6 +69,12 @@ class Handler(BaseHTTPRequestHandler):
             "model": {"id": "P", "name": "asyncfl_bench", "entity": entity, "bucket": bucket if lines else None},
             "createRunFiles": {"runID": name, "uploadHeaders": [], "files": []},
         }
+
+
+@pytest.fixture(autouse=True)
+def no_wandb_left():
+    yield
+    wandb.teardown()
 
 
 @pytest.fixture

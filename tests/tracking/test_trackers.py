@@ -33,13 +33,13 @@ CONF = Path(__file__).parents[2] / "conf" / "tracking"
 @pytest.fixture
 def wandb(monkeypatch, tmp_path):
     """A W&B session that knows nothing of the machine's settings, keys or earlier tests."""
+    import wandb
+
+    wandb.teardown()  # takes the address of an earlier one's process out of the environment
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    import wandb
-
-    wandb.teardown()
     yield wandb
     wandb.teardown()
 

@@ -40,6 +40,14 @@ class AsyncFedEdConfig(RuleConfig):
         ok = self.k_max is None or first <= self.k_max
         check(ok, "k_max", self.k_max, f"at least the first K, which is {first}, or null for no cap")
 
+    @property
+    def first_k(self) -> tuple[str, int] | None:
+        return None if self.k_initial is None else ("k_initial", self.k_initial)
+
+    def idle(self, facts) -> dict[str, str]:
+        why = "with algorithm.kappa=0, which keeps K"
+        return {} if self.kappa else dict.fromkeys(("gamma_bar", "k_max", "k_rule"), why)
+
 
 class AsyncFedEd(ServerRule):
     """AsyncFedED (Wang et al. 2022, arXiv:2205.13797, Algorithm 1).

@@ -40,6 +40,11 @@ class RuleConfig(Checked):
         return None
 
     @property
+    def first_k(self) -> tuple[str, int] | None:
+        """(name, value) of the setting that is the clients' first K; None: client.local_steps or local_epochs is."""
+        return None
+
+    @property
     def caching(self) -> CacheConfig | None:
         """How the last vector of every client is kept; None: it is not, or nobody can choose how."""
         return None
@@ -62,6 +67,11 @@ class RuleConfig(Checked):
         """The same settings for a model of one parameter whose cache is of no interest."""
         return self
 
+    def idle_proximal(self, facts: Facts) -> dict[str, str]:
+        """The setting that is the clients' proximal weight, where they are never away from the model they received."""
+        why = "in a single local step; client.local_steps or client.local_epochs has more"
+        return {self.proximal[0]: why} if self.proximal and facts.one_step else {}
+
 
 @dataclass
 class StepConfig(RuleConfig):
@@ -76,12 +86,20 @@ class StepConfig(RuleConfig):
     eta: Annotated[float | None, above(0, null="for c * sqrt(n / T)")] = None
     c: Annotated[float, above(0)] = 1.0
     total_steps: Annotated[int | None, at_least(1, null="for the budget's server iterations")] = None
+    _by_formula = False
 
     def resolve(self, facts: Facts) -> None:
         super().resolve(facts)
         total, self.total_steps = self.total_steps or facts.iterations, None  # runs of one eta are the same run
         if self.eta is None:
-            self.eta = self.c * (facts.n_clients / (total or USUAL_ITERATIONS)) ** 0.5
+            self.eta = self.c * (facts.n_clients / (USUAL_ITERATIONS if total is None else max(1, total))) ** 0.5
+            self._by_formula = True
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        if self._by_formula:
+            return super().idle(facts)
+        why = f"with algorithm.eta={self.eta:g}; algorithm.eta=null takes c * sqrt(n / T)"
+        return super().idle(facts) | {"c": why, "total_steps": why}
 
 
 @dataclass
@@ -99,6 +117,7 @@ class BufferConfig(StepConfig):
         fills = facts.dispatch != "after_update" or self.buffer_size <= facts.concurrency
         allowed = f"at most {facts.concurrency}, the clients in flight, with schedule.dispatch=after_update"
         check(fills, "buffer_size", self.buffer_size, f"{allowed}: it would never fill")
+        check(facts.iterations != 0, "buffer_size", self.buffer_size, "less: the budget ends before it is full once")
 
     @property
     def uploads_per_iteration(self) -> int:

@@ -26,6 +26,10 @@ class DelayAdaptiveAsgdConfig(StepConfig):
         super().resolve(facts)
         self.tau_c = self.tau_c or facts.concurrency
 
+    def idle(self, facts) -> dict[str, str]:
+        why = f"with algorithm.variant={self.variant}; koloskova has it"
+        return super().idle(facts) | ({} if self.variant == "koloskova" else {"smoothness": why})
+
 
 class DelayAdaptiveAsgd(ServerRule):
     """Delay-adaptive asynchronous SGD.

@@ -33,6 +33,16 @@ class FedAsyncConfig(RuleConfig):
     def proximal(self) -> tuple[str, float]:
         return "rho", self.rho
 
+    def idle(self, facts) -> dict[str, str]:
+        used = {"constant": (), "hinge": ("hinge_a", "hinge_b", "lag"), "polynomial": ("exponent", "lag")}
+        users = {"hinge_a": "hinge", "hinge_b": "hinge", "exponent": "polynomial", "lag": "hinge or polynomial"}
+        weight = self.staleness_weight
+        return self.idle_proximal(facts) | {
+            name: f"with algorithm.staleness_weight={weight}; {users[name]} has it"
+            for name in users
+            if name not in used[weight]
+        }
+
 
 class FedAsync(ServerRule):
     """FedAsync (Xie et al. 2019, arXiv:1903.03934, Algorithm 1; AsyncFedED paper, equations 40 and 41).

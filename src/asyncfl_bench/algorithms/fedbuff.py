@@ -24,6 +24,10 @@ class FedBuffConfig(BufferConfig):
     momentum: Annotated[float, within("[0, 1)")] = 0.0
     max_staleness: Annotated[int | None, at_least(0)] = None
 
+    def idle(self, facts) -> dict[str, str]:
+        why = "with algorithm.staleness_weight=constant; polynomial has it"
+        return super().idle(facts) | ({"staleness_exponent": why} if self.staleness_weight == "constant" else {})
+
     def linear_if(self) -> dict[str, tuple[object, object]]:
         return super().linear_if() | {"momentum": (self.momentum, 0)}
 

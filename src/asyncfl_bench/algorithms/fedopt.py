@@ -27,6 +27,10 @@ class FedOptConfig(StepConfig):
     tau: Annotated[float, above(0)] = 1e-3
     weights: Weights = "uniform"
 
+    def idle(self, facts) -> dict[str, str]:
+        why = "with algorithm.optimizer=adagrad; adam and yogi have it"
+        return super().idle(facts) | ({"beta2": why} if self.optimizer == "adagrad" else {})
+
 
 class FedOpt(RoundRule):
     """FedAdam, FedYogi and FedAdagrad (Reddi et al. 2021, arXiv:2003.00295, Algorithm 2).

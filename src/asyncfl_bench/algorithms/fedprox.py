@@ -22,6 +22,9 @@ class FedProxConfig(FedAvgConfig):
     def proximal(self) -> tuple[str, float]:
         return "mu", self.mu
 
+    def idle(self, facts) -> dict[str, str]:
+        return super().idle(facts) | self.idle_proximal(facts)
+
 
 class FedProx(FedAvg):
     """FedProx (Li et al. 2020, arXiv:1812.06127, Algorithm 2; AsyncFedED paper, equation 39).

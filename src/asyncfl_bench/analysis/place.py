@@ -16,7 +16,7 @@ import pandas as pd
 
 from ..config import NOT_IDENTITY, ORIGINS, PARTS, RESULTS_VERSION, Settings
 from ..config import options as options  # for whoever asks what there is
-from ..config.composition import Compositions
+from ..config.composition import Compositions, check_composed
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..multirun.grid import jobs_of
 from ..multirun.jobs import sweep_grids
@@ -361,7 +361,7 @@ def _composed(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         rest = tuple(text for text in job if not text.startswith("seed="))
         if rest not in by_words:
             try:
-                by_words[rest] = compositions.settings(list(job))
+                by_words[rest] = check_composed(*compositions.config(list(job)))
             except BenchError as error:
                 by_words[rest] = str(error)
         settings = by_words[rest]

@@ -69,6 +69,22 @@ class LocalConfig(Checked):
             check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
             check(self.local_steps == 1, "local_steps", self.local_steps, f"1 {why}")
 
+    def idle(self, facts: Facts) -> dict[str, str]:
+        found: dict[str, str] = {}
+        if facts.first_k is not None and not self.local_epochs and facts.first_k[1] != self.local_steps:
+            found["local_steps"] = f"with algorithm.{facts.first_k[0]}={facts.first_k[1]}, the clients' first K"
+        if self.upload == "gradient":
+            instead = "; client.upload=difference has local steps" if "difference" in facts.accepts else ""
+            why = f"on uploads that are gradients: the step is the server's, algorithm.eta or algorithm.c{instead}"
+            local = ("lr", "lr_decay", "momentum", "proximal", "optimizer")
+            return found | dict.fromkeys((*local, *(("weight_decay", "") if self.optimizer == "adamw" else ())), why)
+        if self.optimizer == "adamw":
+            found["momentum"] = "with client.optimizer=adamw, which has its own; sgd has it"
+        if facts.one_step:
+            why = "in a single local step; client.local_steps or client.local_epochs has more"
+            found = dict.fromkeys(("momentum", "proximal"), why) | found
+        return found
+
     @property
     def workload(self) -> Workload:
         """What K means, and K where the rule does not say."""
@@ -78,7 +94,7 @@ class LocalConfig(Checked):
     @property
     def one_step(self) -> bool:
         """Whether every piece of work is a single mini-batch step."""
-        return self.local_epochs is None and self.local_steps == 1
+        return self.workload.one_step
 
 
 class Stopped(Exception):

@@ -37,6 +37,7 @@ from .settings import (
     Settings,
 )
 
+LARGEST = 3.4028234e38  # number of single precision, in which models are
 # old name of a setting or a choice: the one it has now
 RENAMED = {
     "horizon": "length",
@@ -49,12 +50,22 @@ RENAMED = {
     **{f"tracking.{key}": f"tracking.wandb.{key}" for key in ("project", "entity", "mode", "group", "tags", "dir")},
 }
 
+# groups that are folded into others: where to look
+FOLDED = {
+    "tuning": "is no group any more: profile=fair has what is searched, in conf/paper/PAPER/fair.yaml",
+    "hyperparameters": "is no group any more: profile=published|fair has them, in conf/paper/PAPER/",
+    "sizes": "is no group any more: a scale has a paper's sizes, in conf/paper/PAPER/",
+    "partition": "is no group: heterogeneity splits the samples over the clients",
+}
+
 
 def renamed(key: str, value: object) -> ConfigError | None:
     """The answer to a name that a setting or a choice had earlier; None for any other."""
     if key in RENAMED:
         now = RENAMED[key]
         return ConfigError(key, value, f"is called {now} now: {now}={RENAMED.get(f'{now}={value}', value)}")
+    if key in FOLDED:
+        return ConfigError(key, value, FOLDED[key])
     if choice := RENAMED.get(f"{key}={value}"):
         return ConfigError(key, value, f"is called {choice} now: {key}={choice}")
     return None
@@ -217,11 +228,10 @@ def _checked(schema: type, values: dict, prefix: str):
         merged = OmegaConf.merge(OmegaConf.structured(schema), values)
         converted = cast(dict[str, Any], OmegaConf.to_container(merged))
     except OmegaConfBaseException as error:
-        key = str(error.full_key or error.key)
-        annotation = str(known[key.split("[")[0]].type) if key.split("[")[0] in known else "value of the right type"
-        raise ConfigError(
-            f"{dotted}{key}", values.get(key), f"must be {allowed(schema, key) or kind(annotation)}"
-        ) from None
+        key = str(error.full_key or error.key).partition("[")[0]
+        annotation = str(known[key].type) if key in known else "value of the right type"
+        must = allowed(schema, key) or kind(annotation)
+        raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {must}") from None
     for key, value in converted.items():
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
@@ -239,14 +249,16 @@ def kind(annotation: str) -> str:
     """A type in words."""
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "None": "null"}
     if annotation.startswith("list["):
-        return "a list, for example [1, 2]" if "str" not in annotation else "a list of words, for example [one, two]"
+        kind = {"list[int]": "whole numbers, for example [1, 2]", "list[str]": "words, for example [one, two]"}
+        return f"a list of {kind.get(annotation.partition(' | ')[0], 'numbers, for example [0.5, 2]')}"
     words = [word.strip() for word in annotation.split("|")]
     return " or ".join(names.get(word, word) for word in words)
 
 
 def _check_finite(key: str, value: Any) -> None:
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        raise ConfigError(key, value, "must be finite")
+    numbers = value if isinstance(value, list) else [value]
+    if any(isinstance(number, float) and not abs(number) <= LARGEST for number in numbers):
+        raise ConfigError(key, value, f"must be finite, at most {LARGEST:g} in single precision")
 
 
 def _check_paths(settings: Settings) -> None:

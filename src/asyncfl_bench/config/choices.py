@@ -66,6 +66,7 @@ def hydra_config(overrides: list[str]) -> Any:
 
     Raises ConfigError.
     """
+    overrides = [text for text in overrides if text != "sweep=null"]  # Hydra knows no null among choices
     folders = tuple(dict.fromkeys(folder for place in places() for folder in (place.conf, place.sweeps)))
     newest = max(path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*"))
     return _composed(tuple(overrides), folders, newest)

@@ -47,6 +47,8 @@ class Compositions:
         words = [word(text) for text in overrides]
         for one in words:
             self._check_choice(one)
+            if one.deletes and not one.key.startswith("hydra"):
+                raise ConfigError(one.text, "", "cannot be taken out; give it another value")
         specials = {w.key for w in words if w.special}
         values = [w for w in words if self._is_value(w) and w.key not in specials]
         base, hydra = self._base(tuple(w.text for w in words if w not in values))
@@ -60,7 +62,11 @@ class Compositions:
         """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
         config, hydra = self.config(overrides)
         settings = check_composed(config, hydra, own)
+        for one in map(word, overrides):
+            refuse_idle(one, settings)
         if any(word(text).key == "hydra.run.dir" for text in overrides):
+            if not hydra.run.dir:
+                raise ConfigError("hydra.run.dir", "", "must be a directory")
             settings.place = Path(hydra.run.dir).expanduser()
         return settings
 
@@ -119,6 +125,12 @@ def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
     elif given and not any(tree["budget"].values()):
         key = next(iter(given))
         raise ConfigError(f"budget.{key}", None, "must be a number, or another limit of budget must be")
+
+
+def refuse_idle(one: Word, settings: Settings) -> None:
+    """Raises ConfigError for a word without effect on these settings, unless it switches off what is off anyhow."""
+    if one.value and (why := settings.idle.get(one.key)) is not None:
+        raise ConfigError(one.key, one.value, f"has no effect {why}")
 
 
 def check_composed(

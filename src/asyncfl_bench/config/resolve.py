@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, check
+from ..ranges import Checked
 from ..types import Facts
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def resolve(settings: Settings) -> None:
             raise error.under(name) from None
     _check_that_time_passes(settings)
     settings.parts["diagnostics"].target.check_run(settings)
+    settings.idle = _idle(settings)
 
 
 def _check_length(settings: Settings) -> None:
@@ -75,10 +77,24 @@ def _facts(settings: Settings) -> Facts:
         accepts=target.accepts,
         upload=client.upload,
         proximal=rule.proximal,
+        first_k=rule.first_k,
         workload=workload,
+        one_step=workload.one_step and not target.sets_k,
         lr=client.lr,
         iterations=iterations,
     )
+
+
+def _idle(settings: Settings) -> dict[str, str]:
+    """Settings that change nothing in this run: by dotted key under which circumstances, and what acts instead."""
+    facts = _facts(settings)
+    sections = {name: part.config for name, part in settings.parts.items()} | {"evaluation": settings.evaluation}
+    return {
+        f"{section}.{name}".rstrip("."): why
+        for section, config in sections.items()
+        if isinstance(config, Checked)
+        for name, why in config.idle(facts).items()
+    }
 
 
 def _check_that_time_passes(settings: Settings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 
 from ..errors import check
 from ..ranges import Checked, above, at_least, one_of, within
+from ..types import Facts
 
 DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
 # Raised whenever the same settings begin to give other numbers: a run finished under another version is run again.
@@ -81,6 +83,12 @@ class EvaluationConfig(Checked):
         both = self.every_time is not None and self.every_uploads is not None
         check(not both, "every_uploads", self.every_uploads, "null when evaluation.every_time is set: choose one")
 
+    def idle(self, facts: Facts) -> dict[str, str]:
+        for name in ("every_time", "every_uploads"):
+            if (decides := self.__dict__[name]) is not None:
+                return {"every": f"with evaluation.{name}={decides:g}; evaluation.{name}=null counts iterations again"}
+        return {}
+
 
 @dataclass
 class CheckpointConfig(Checked):
@@ -118,8 +126,9 @@ class RootConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.device in ("auto", "cpu") or self.device.split(":")[0] == "cuda"
+        ok = re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device) is not None
         check(ok, "device", self.device, "auto, cpu, cuda or cuda:N")
+        check(bool(self.output_dir), "output_dir", self.output_dir, "a directory")
 
 
 @dataclass
@@ -155,6 +164,7 @@ class Settings:
     place: Path | None = None  # a run directory named by hand, instead of one under output_dir
     earlier: Earlier | None = None  # what is resumed, where that had another budget and so was another run
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
+    idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 
     trackers: dict[str, Part] = field(default_factory=dict)  # by the name of the choice
 

@@ -42,6 +42,10 @@ class Word:
     draw: Draw | None = None
 
     @property
+    def deletes(self) -> bool:
+        return self.text.startswith("~")
+
+    @property
     def first(self) -> str:
         """The same with its first value only."""
         return f"{self.text.partition('=')[0]}={self.values[0]}"
@@ -58,12 +62,15 @@ def quoted(key: str, text: str) -> str:
 def word(text: str) -> Word:
     """``text`` parsed. Raises ConfigError."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import Glob
     from hydra.errors import HydraException
 
     if not isinstance(text, str):
         raise ConfigError("overrides", text, "must be text, for example 'algorithm=ace'")
     try:
         parsed = OverridesParser.create().parse_override(text)
+        if isinstance(parsed.value(), Glob):
+            raise ConfigError(parsed.key_or_group, text.partition("=")[2], "must list its values, for example 1,2,3")
         several, draw = parsed.is_sweep_override(), _draw(parsed)
         if parsed.is_delete():
             values = []

@@ -20,8 +20,8 @@ class Arrivals(Observer):
         self.uploads_n = [0] * n
         self._version_n = [0] * n  # version of the model the client's latest upload was computed at
         self._staleness_sum, self._staleness_max = 0, 0
-        # (client, staleness) of the first upload in the last answer of ``metrics`` whose training loss was not finite
-        self.first_unfinite: tuple[int, int] | None = None
+        # in words, the first upload in the last answer of ``metrics`` whose training loss was not finite
+        self.first_unfinite: str | None = None
         self._trace, self._rule = trace, rule
         self._uploads = 0
         self._clear()
@@ -29,6 +29,7 @@ class Arrivals(Observer):
     def _clear(self) -> None:
         self._staleness: list[int] = []
         self._clients: list[int] = []
+        self._iterations: list[int] = []  # server iterations done when it arrived
         # tensors: reading them here would wait for the device at every upload
         self._losses: list = []
         self._losses_before: list[float] = []  # read already, before a checkpoint
@@ -41,6 +42,7 @@ class Arrivals(Observer):
         self._staleness_sum += upload.staleness
         self._staleness_max = max(self._staleness_max, upload.staleness)
         self._clients.append(upload.client)
+        self._iterations.append(upload.base_iteration + upload.staleness)
         self._losses.append(upload.loss)
         if self._trace is not None:
             self._trace.add(
@@ -72,7 +74,10 @@ class Arrivals(Observer):
             row["train/loss"] = float(losses.mean())
             if not np.isfinite(losses).all():
                 place = int(np.flatnonzero(~np.isfinite(losses))[0])
-                self.first_unfinite = (self._clients[place], self._staleness[place])
+                self.first_unfinite = (
+                    f"upload {self._uploads - len(losses) + place + 1}, of client {self._clients[place]} with "
+                    f"staleness {self._staleness[place]}, after {self._iterations[place]} server iterations"
+                )
             row["staleness/mean"] = float(staleness.mean())
             row["staleness/median"] = float(np.median(staleness))
             row["staleness/p95"] = float(np.percentile(staleness, 95))
@@ -113,6 +118,7 @@ class Arrivals(Observer):
             "staleness_so_far": [self._staleness_sum, self._staleness_max],
             "staleness": list(self._staleness),
             "clients": list(self._clients),
+            "iterations": list(self._iterations),
             "losses": self._read_losses().tolist(),
         }
 
@@ -121,6 +127,7 @@ class Arrivals(Observer):
         self._version_n = list(state["version_n"])
         self._staleness_sum, self._staleness_max = state["staleness_so_far"]
         self._staleness, self._clients = list(state["staleness"]), list(state["clients"])
+        self._iterations = list(state.get("iterations", [0] * len(self._clients)))  # older checkpoints do not say
         self._losses, self._losses_before = [], list(state["losses"])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -175,22 +175,28 @@ def _vectors(
     concurrency, n = settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
     cache: CacheConfig | None = algorithm.caching
-    versions, uploads = concurrency, 3 * computer.together
-    if memory.worth_a_dry_run(concurrency, flat.d):
-        versions, uploads = most_in_use(*dry_run(settings, task, computer, streams), n, concurrency)
     measuring = diagnostics.vectors(rule, n, concurrency)
     one_step = client.one_step and not rule.sets_k  # else K may grow
-    return memory.Vectors(
+    guess = memory.Vectors(
         d=flat.d,
         tensors=len(flat.lengths),
         rule=rule.vectors(n),
         cache=cache or (CacheConfig() if rule.clients_keep else None),  # the latter is the clients'
         on_clients=rule.clients_keep is not None,
         chosen=cache is not None,
-        versions=versions,
+        versions=concurrency,
+        uploads=3 * computer.together,
         # the model, as it is, as it was at first and as it was last logged
-        computing=uploads + computer.vectors(1 if one_step else 2) + 3 + measuring,
+        computing=computer.vectors(1 if one_step else 2) + 3 + measuring,
     )
+    if not memory.worth_a_dry_run(concurrency, flat.d):
+        return guess
+    # a run that is too large with one version of the model is not simulated first: that takes a minute where n is large
+    least = replace(guess, versions=1, uploads=1)
+    if memory.too_large(least.needs(n), str(task.device), settings.directory):
+        return guess
+    versions, uploads = most_in_use(*dry_run(settings, task, computer, streams), n, concurrency)
+    return replace(guess, versions=versions, uploads=uploads)
 
 
 def dry_run(

@@ -86,10 +86,18 @@ class Run:
                     self.checkpoints.save_if_due()
             stop.under_way = "the run's last evaluation and its results"
             evaluations.log_once(simulation.counters)
+            self._refuse_standstill()
             self._leave_final_state()
             return "ok", None
         finally:
             evaluations.close()
+
+    def _refuse_standstill(self) -> None:
+        """Raises BenchError when nothing was learned and more of the same would not change that."""
+        used = self.components.simulation.counters
+        if self.ended_by in ("stalled", "no_clients") and not used.iteration:
+            why = {"stalled": "the server never stepped", "no_clients": "nobody was left to report"}[self.ended_by]
+            raise BenchError(f"no server iteration in {used.uploads} uploads and {used.discarded} lost ones: {why}")
 
     def _leave_final_state(self) -> None:
         parts = self.components
@@ -125,6 +133,7 @@ class Run:
             "data_digest": parts.task.digest,
             "final": self.evaluations.last,
             "best": self.evaluations.best,
+            "warning": self.evaluations.warning() if status == "ok" else None,
             "diagnostics": settings.tree["diagnostics"],
             "diagnosed": parts.diagnostics.summary(),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .stopping import Stop
 
 
+EXPLODED = 10.0  # root mean square of the weights; of trained models it is below 1
+
+
 class Diverged(BenchError):
     """The model or its loss is no longer finite."""
 
@@ -172,14 +175,21 @@ class Evaluations(Observer):
         self._refuse_divergence(counters, measured["test/loss"])
 
     def _refuse_divergence(self, counters: Counters, loss: float) -> None:
-        culprit = self.arrivals.first_unfinite
-        if culprit is None and math.isfinite(loss):
+        first = self.arrivals.first_unfinite
+        if first is None and math.isfinite(loss):
             return
-        where = f", first in an upload of client {culprit[0]} with staleness {culprit[1]}" if culprit else ""
-        raise Diverged(
-            f"the loss is no longer finite after {counters.iteration} server iterations and {counters.uploads} "
-            f"uploads{where}; a smaller algorithm.eta or client.lr may help"
-        )
+        met = first or f"the evaluation after {counters.iteration} server iterations and {counters.uploads} uploads"
+        raise Diverged(f"the loss is no longer finite, first in {met}; a smaller algorithm.eta or client.lr may help")
+
+    def warning(self) -> str | None:
+        """What is wrong with the model although its numbers are finite, in one line."""
+        task, model_d = self._components.task, self._components.model_d
+        spread = float(model_d.norm()) / len(model_d) ** 0.5
+        better = self.last["test/accuracy"] > task.chance + 0.1 * (1 - task.chance)
+        if spread < EXPLODED or better:
+            return None
+        what = f"the model is at chance and has exploded (root mean square of its weights {spread:.2g})"
+        return f"{what}; a smaller algorithm.eta or client.lr may help"
 
     # -- state -------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..config import Settings, identity_in
 from ..errors import BenchError, ConfigError, lacks_memory
+from . import machine
 from .result import RunResult, finished
 from .stopping import noted
 
@@ -47,6 +48,8 @@ def execute(
 def _execute(
     settings: Settings, group: str | None, observers: Sequence[Observer], ends_process: bool, alone: bool
 ) -> RunResult:
+    if settings.root.device.startswith("cuda"):
+        machine.device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
     if (result := finished(settings)) is not None:
         return result
     from ..tracking.rundir import RunDirectory

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
 SMALL_MODEL = 1_000_000  # parameters; below, splitting one operation over threads costs more than it gives
 
 
@@ -52,10 +53,12 @@ def make_deterministic(device_name: str) -> None:
 
 
 def cores(threads: int | None) -> int:
-    """CPU threads to use: ``threads``, or all this process may run on."""
+    """CPU threads to use: ``threads``, or all this process may run on, but not more than the environment grants."""
     if threads is not None:
         return threads
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    granted = [os.environ.get(name, "").partition(",")[0].strip() for name in THREAD_VARIABLES]
+    return min([mine, *(int(number) for number in granted if number.isdecimal() and int(number) > 0)])
 
 
 def set_threads(number: int) -> None:

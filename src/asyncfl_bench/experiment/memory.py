@@ -46,7 +46,8 @@ class Vectors:
     rule        vectors of d floats that the rule keeps besides its cache
     cache       how the rule, or with ``on_clients`` its clients, keep a vector of each client; None: they do not
     versions    models kept for pending work at most
-    computing   vectors of d floats for uploads not yet used and for computing them, the model included
+    uploads     not yet used, at most
+    computing   vectors of d floats for computing them, the model included
     chosen      the cache is a setting, so another one may be advised
     """
 
@@ -56,12 +57,13 @@ class Vectors:
     cache: CacheConfig | None
     on_clients: bool
     versions: int
+    uploads: int
     computing: int
     chosen: bool = True
 
     def needs(self, n: int, cache: CacheConfig | None = None) -> Needs:
         """For n clients, with another cache if one is given."""
-        near = FLOAT * self.d * (self.rule + min(self.versions, n) + self.computing)
+        near = FLOAT * self.d * (self.rule + min(self.versions, n) + self.uploads + self.computing)
         cache = cache or self.cache
         if cache is None:
             return Needs(near)
@@ -80,32 +82,43 @@ class Vectors:
 
 def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path) -> None:
     """Raises ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs."""
-    free = {"device": machine.free_memory(device), "disk": _free_disk(folder)}
-    if device != "cpu":
-        free["host"] = machine.free_memory("cpu")
-
-    def lacking(needs: Needs) -> list[str]:
-        sizes = {"device": needs.device, "host": needs.host, "disk": needs.disk}
-        if device == "cpu":
-            sizes["device"] += sizes.pop("host")
-        names = {"device": device, "host": "the host's memory", "disk": str(folder)}
-        return [
-            f"{_gib(sizes[place])} in {names[place]}, where {_gib(available)} are free"
-            for place, available in free.items()
-            if available is not None and sizes[place] > available
-        ]
-
-    if not (missing := lacking(vectors.needs(n))):
+    free = _free(folder, device)
+    if not (missing := _lacking(vectors.needs(n), free)):
         return
     fitting = []
     for changes in _other_caches(vectors, device):
         assert vectors.cache is not None
-        if not lacking(vectors.needs(n, dataclasses.replace(vectors.cache, **changes))):
+        if not _lacking(vectors.needs(n, dataclasses.replace(vectors.cache, **changes)), free):
             fitting.append(" with ".join(f"algorithm.cache.{key}={value}" for key, value in changes.items()))
-    if fewer := bisect.bisect_left(range(1, n), True, key=lambda m: bool(lacking(vectors.needs(m)))):
+    # needs grow with n
+    if fewer := bisect.bisect_left(range(1, n), True, key=lambda m: bool(_lacking(vectors.needs(m), free))):
         fitting.append(f"n_clients={fewer}")
     advice = f"{' or '.join(fitting)} would fit" if fitting else "a smaller model is needed"
     raise ConfigError("n_clients", n, f"vectors of {vectors.d} floats need {' and '.join(missing)}; {advice}")
+
+
+def too_large(needs: Needs, device: str, folder: Path) -> bool:
+    """Whether there is less than that."""
+    return bool(_lacking(needs, _free(folder, device)))
+
+
+def _free(folder: Path, device: str) -> dict[str, tuple[str, int | None]]:
+    """By place its name and the bytes that can be had there, None where that is unknown."""
+    free = {"device": (device, machine.free_memory(device)), "disk": (str(folder), _free_disk(folder))}
+    if device != "cpu":
+        free["host"] = "the host's memory", machine.free_memory("cpu")
+    return free
+
+
+def _lacking(needs: Needs, free: dict[str, tuple[str, int | None]]) -> list[str]:
+    sizes = {"device": needs.device, "host": needs.host, "disk": needs.disk}
+    if "host" not in free:  # the device's memory is the host's
+        sizes["device"] += sizes.pop("host")
+    return [
+        f"{_gib(sizes[place])} in {name}, where {_gib(available)} are free"
+        for place, (name, available) in free.items()
+        if available is not None and sizes[place] > available
+    ]
 
 
 def _other_caches(vectors: Vectors, device: str) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.choices import groups, hydra_config, options, papers_with
-from ..config.composition import Compositions, check_composed, check_one_word
+from ..config.composition import Compositions, check_composed, check_one_word, refuse_idle
 from ..config.settings import ORIGINS, Settings
 from ..config.words import word
 from ..errors import BenchError, ConfigError
@@ -26,13 +26,15 @@ _FOLDERS = tuple(group for group in ORIGINS if group != "paper")  # what a sweep
 class Job:
     """One run of a multirun: its overrides, and its settings (None where these cannot be composed).
 
-    error  why they cannot be composed, or what the job raised instead of running
-    drawn  those of its overrides that a search has drawn
+    error     why they cannot be composed, or what the job raised instead of running
+    left_out  overrides of the command line that would have no effect on it
+    drawn     those of its overrides that a search has drawn
     """
 
     overrides: list[str]
     settings: Settings | None
     error: str | None = None
+    left_out: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()
 
     def ended(self, archive: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
@@ -58,13 +60,15 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     """Every job of a multirun with its settings.
 
     hydra_words  settings of Hydra's that hold for all jobs, for example ``hydra.sweep.dir=…``
-    Raises ConfigError for a value that no job can have; a job that only fails in a combination has its error.
+    A setting of the command line is left out of the jobs on which it has no effect.
+    Raises ConfigError for a value that no job can have, a setting without effect on any, and jobs that would be one
+    run; a job that only fails in a combination has its error.
     """
-    given, overrides = {word(text).key for text in overrides}, search.with_settings(overrides)
+    asked, overrides = {word(text).key for text in overrides}, search.with_settings(overrides)
     hydra_words = [*hydra_words, *(text for text in overrides if _of_hydra(text))]
     for text in overrides:
         one = word(text)
-        if text.startswith("~"):
+        if one.deletes:
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
         check_one_word(one)
         if one.key == "hydra/launcher":
@@ -73,29 +77,56 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has a folder of its own")
     ranges = sweep_grids(overrides)
     _check_one_search(overrides, ranges)
-    keys, points = search.searched(ranges), search.Search.of(chosen_config(overrides).hydra.sweeper)
-    for key in given & set(search.SHORT):
+    ranged, points = search.searched(ranges), search.Search.of(chosen_config(overrides).hydra.sweeper)
+    for key in [] if ranged else asked & set(search.SHORT):
         example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
-        if not keys:
-            raise ConfigError(key, getattr(points, key), example)
+        raise ConfigError(key, getattr(points, key), example)
     union = [grid for one in ranges for grid in search.drawn(one, points)]
     compositions = Compositions()
-    jobs, refused = [], {}
+
+    def settings_of(words: list[str]) -> Settings:
+        config, hydra = compositions.config([*hydra_words, *words])
+        return placed(check_composed(config, hydra), hydra)
+
+    given = {word(text).key for text in overrides}
+    jobs: dict[tuple[str, ...], Job] = {}
+    refused: dict[tuple[str, ...], BenchError] = {}
     for words in jobs_of(union):
-        drawn = tuple(text for text in words if word(text).key in keys)
         try:
-            config, hydra = compositions.config([*hydra_words, *words])
-            settings = placed(check_composed(config, hydra), hydra)
+            settings = settings_of(words)
+            idle = tuple(text for text in words if (key := word(text).key) in given and key in settings.idle)
+            kept = [text for text in words if text not in idle]
+            drawn = tuple(text for text in kept if word(text).key in ranged)
+            job = Job(kept, settings_of(kept) if idle else settings, left_out=idle, drawn=drawn)
             if drawn:
                 search.check_objective(settings)
-            jobs.append(Job(words, settings, drawn=drawn))
         except BenchError as error:
-            jobs.append(Job(words, None, str(error), drawn))
+            job = Job(words, None, str(error))
             refused[tuple(sorted(words))] = error
+        jobs.setdefault(tuple(sorted(job.overrides)), job)
     for probe in _probes(union):
         if (refusal := refused.get(tuple(sorted(probe)))) is not None:
             raise refusal
-    return jobs
+    _refuse_idle(list(jobs.values()))
+    return list(jobs.values())
+
+
+def _refuse_idle(jobs: list[Job]) -> None:
+    """Raises ConfigError for a setting of the command line without effect on any job, and for jobs that differ in
+    settings of the sweep's file alone that have none."""
+    planned = [(job, job.settings) for job in jobs if job.settings is not None]
+    acting = {word(text).key for job, _ in planned for text in job.overrides}
+    for job, settings in planned:
+        for one in map(word, job.left_out):
+            if one.key not in acting:
+                refuse_idle(one, settings)
+    first: dict[frozenset[str], Job] = {}
+    for job, settings in planned:
+        twin = first.setdefault(frozenset(text for text in job.overrides if word(text).key not in settings.idle), job)
+        for text, other in zip(job.overrides, twin.overrides, strict=False):
+            if text != other and (why := settings.idle.get(word(text).key)) is not None:
+                values = f"{word(other).values[0]},{word(text).values[0]}"
+                raise ConfigError(word(text).key, values, f"has no effect {why}; these would be one run")
 
 
 def _probes(union: list[Grid]) -> Iterable[list[str]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..config.words import word
 from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult, finished
 from ..files import is_held, read_json, say
@@ -61,6 +62,8 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     folders = dict.fromkeys(str(job.settings.directory.parent) for job in jobs if job.settings is not None)
     at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
     say(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}{at}")
+    if left_out := sorted({word(text).key for job in jobs for text in job.left_out}):
+        say(f"{', '.join(left_out)}: left out of the runs on which it has no effect")
     state.current = [job for job in pending if job.settings is not None]
     lines = Lines(jobs, pending)
     lines.look([job for job in pending if job.settings is None])

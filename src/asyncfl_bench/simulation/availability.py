@@ -60,11 +60,12 @@ class DropoutConfig(AlwaysConfig):
     def resolve(self, facts: Facts) -> None:
         if self.at_iteration is None:
             if facts.iterations is None:
-                why = (
-                    f"half the budget is not known in server iterations under algorithm={facts.algorithm}; set a number"
-                )
+                why = f"half the budget is unknown in server iterations of algorithm={facts.algorithm}; set a number"
                 raise ConfigError("at_iteration", None, why)
             self.at_iteration = max(1, facts.iterations // 2)
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        return {} if self.share else {"at_iteration": "with availability.share=0, where nobody stops"}
 
 
 class Dropout(Always):
@@ -96,6 +97,9 @@ class SuspensionConfig(AlwaysConfig):
 
     probability: Annotated[float, within("[0, 1)")] = 0.1
     hang: Annotated[float, at_least(0)] = 3.0
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        return {} if self.probability else {"hang": "with availability.probability=0, where nothing is lost"}
 
 
 class Suspension(Always):

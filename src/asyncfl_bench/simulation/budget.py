@@ -36,7 +36,7 @@ class BudgetConfig(Checked):
         return self.server_iterations is self.uploads is self.client_steps is None
 
     def iterations(self, uploads: int | None, steps: int | None, ticks: bool) -> int | None:
-        """Server iterations, >= 1, that the budget is enough for; None where no limit tells that before the run.
+        """Server iterations that the budget is enough for; None where no limit tells that before the run.
 
         uploads  that one server iteration takes; None where nobody knows
         steps    mini-batch steps behind one upload; None where clients differ
@@ -49,7 +49,7 @@ class BudgetConfig(Checked):
                 known.append(self.client_steps // (steps * uploads))
         if ticks and self.virtual_time is not None:
             known.append(int(self.virtual_time))
-        return max(1, min(limits)) if (limits := [limit for limit in known if limit is not None]) else None
+        return min((limit for limit in known if limit is not None), default=None)
 
     def used_up(self, used: Counters) -> str | None:
         """The first of the limits on what is counted that is reached, or None."""

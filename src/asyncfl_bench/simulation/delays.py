@@ -123,6 +123,10 @@ class ExponentialConfig(DelayConfig):
     clients: Annotated[str, one_of("equal", "exponential")] = "equal"
     redraw: bool = True
 
+    def idle(self, facts: Facts) -> dict[str, str]:
+        why = "with delay.beta=0: nothing is drawn"
+        return {} if self.beta else {"clients": why, "redraw": why}
+
     @property
     def takes_time(self) -> bool:
         return self.beta > 0 or self.compute > 0
@@ -158,6 +162,12 @@ class MixedExponentialConfig(DelayConfig):
     slow_mean: Annotated[float, at_least(0)] = 5.0
     fast_mean: Annotated[float, at_least(0)] = 0.5
     compute: Annotated[float, at_least(0)] = 0.0
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        if 0 < self.slow_share < 1:
+            return {}
+        unused = "fast_mean" if self.slow_share else "slow_mean"
+        return {unused: f"with delay.slow_share={self.slow_share:g}: no client has it"}
 
     @property
     def takes_time(self) -> bool:
@@ -264,6 +274,16 @@ class WorkAndLinkConfig(DelayConfig):
         factors, n = self.client_factors, facts.n_clients
         ok = factors is None or len(factors) == n
         check(ok, "client_factors", factors, f"a number for each of the {n} clients, or null")
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        found = {}
+        if self.bandwidth is None:
+            found["link_spread"] = "with delay.bandwidth=null: transmission takes no time"
+        if self.client_factors is not None:
+            found["clients_sigma"] = "with delay.client_factors, which are the clients' speeds"
+        if not self.seconds_per_sample:
+            found |= dict.fromkeys(("clients_sigma", "client_factors"), "with delay.seconds_per_sample=0")
+        return found
 
     @property
     def takes_time(self) -> bool:

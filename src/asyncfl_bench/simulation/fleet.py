@@ -9,7 +9,7 @@ import csv
 import math
 from pathlib import Path
 
-from ..errors import BenchError, ConfigError, check
+from ..errors import ConfigError, InputError, check
 
 SUFFIXES = (".csv", ".parquet")
 POSITIVE = ("duration", "offline")  # the other columns of numbers may be 0
@@ -28,7 +28,7 @@ class FleetFile:
     clients  the ids in it, in the order in which they become the clients 0, 1, ...: by value when all are whole
              numbers >= 0, else as text
     columns  name -> (r,) finite numbers, > 0 for durations and ends, else >= 0
-    Raises BenchError naming file, row and what is allowed.
+    Raises InputError naming file, row and what is allowed.
     """
 
     def __init__(self, path: str, layouts: tuple[tuple[str, ...], ...]):
@@ -37,9 +37,9 @@ class FleetFile:
         self._word, self._place_r, values = _csv(self.path) if self._is_csv else _parquet(self.path)
         if not any(set(values) == {"client", *layout} for layout in layouts):
             allowed = " or ".join(", ".join(("client", *layout)) for layout in layouts)
-            raise BenchError(f"{self.path}: must have the columns {allowed}, found {', '.join(values) or 'none'}")
+            raise InputError(f"{self.path}: must have the columns {allowed}, found {', '.join(values) or 'none'}")
         if not self._place_r:
-            raise BenchError(f"{self.path}: must have at least one row besides the names of its columns")
+            raise InputError(f"{self.path}: must have at least one row besides the names of its columns")
         self._client_r = [_text(value) for value in values.pop("client")]
         if "" in self._client_r:
             raise self.refusal(self._client_r.index(""), "client must be a whole number or text, found nothing")
@@ -62,8 +62,8 @@ class FleetFile:
     def where(self, row: int) -> str:
         return f"{self._word} {self._place_r[row]}"
 
-    def refusal(self, row: int, reason: str) -> BenchError:
-        return BenchError(f"{self.path}, {self.where(row)}: {reason}")
+    def refusal(self, row: int, reason: str) -> InputError:
+        return InputError(f"{self.path}, {self.where(row)}: {reason}")
 
     def _numbers(self, name: str, values: list) -> list[float]:
         least = math.ulp(0.0) if name in POSITIVE else 0.0
@@ -81,7 +81,7 @@ class FleetFile:
 
 
 def check_same_clients(delay, availability) -> None:
-    """Raises BenchError when both come from files and the run's client i is not the same one in both."""
+    """Raises InputError when both come from files and the run's client i is not the same one in both."""
     durations, sessions = delay.file, availability.file
     if durations is None or sessions is None:
         return
@@ -89,7 +89,7 @@ def check_same_clients(delay, availability) -> None:
     for client, (name, twin) in enumerate(zip(durations.clients[: delay.n], sessions.clients, strict=False)):
         if name != twin:
             difference = f"client {client} of the run is {name} in the one and {twin} in the other"
-            raise BenchError(f"{durations.path} and {sessions.path}: must name the same clients; {difference}")
+            raise InputError(f"{durations.path} and {sessions.path}: must name the same clients; {difference}")
 
 
 def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
@@ -103,13 +103,13 @@ def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
                     continue
                 if len(cells) != len(names):
                     problem = f"must have {len(names)} values, one per column, found {len(cells)}"
-                    raise BenchError(f"{path}, line {reader.line_num}: {problem}")
+                    raise InputError(f"{path}, line {reader.line_num}: {problem}")
                 lines.append(reader.line_num)
                 rows.append(cells)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BenchError(f"{path}: not a readable .csv file ({error})") from None
+        raise InputError(f"{path}: not a readable .csv file ({error})") from None
     if len(set(names)) < len(names):
-        raise BenchError(f"{path}: must have each column once, found {', '.join(names)}")
+        raise InputError(f"{path}: must have each column once, found {', '.join(names)}")
     return "line", lines, {name: [cells[place] for cells in rows] for place, name in enumerate(names)}
 
 
@@ -119,7 +119,7 @@ def _parquet(path: Path) -> tuple[str, list[int], dict[str, list]]:
     try:
         table = pd.read_parquet(path)
     except (OSError, ValueError) as error:
-        raise BenchError(f"{path}: not a readable .parquet file ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{path}: not a readable .parquet file ({str(error).splitlines()[0]})") from None
     return "row", list(range(len(table))), {str(name): table[name].astype(object).tolist() for name in table}
 
 

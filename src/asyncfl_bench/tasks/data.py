@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import BenchError, ConfigError
+from ..errors import ConfigError, InputError
 
 # ends what is said about data that cannot be had
 DATA_DIRECTORY = (
@@ -20,7 +20,7 @@ DATA_DIRECTORY = (
 )
 
 
-class DataError(BenchError):
+class DataError(InputError):
     """A data set that is missing, broken or not what its config says."""
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
 from ..ranges import Checked, at_least, one_of, within
+from ..types import Facts
 
 if TYPE_CHECKING:
     import torch
@@ -216,6 +217,10 @@ class ResNet18Config(ModelConfig):
     @property
     def batch_norm(self) -> bool:
         return self.norm == "batch"
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        unused, other = ("groups", "group") if self.batch_norm else ("statistics_rate", "batch")
+        return {unused: f"with model.norm={self.norm}; {other} has it"}
 
 
 class ResNet18(Model):

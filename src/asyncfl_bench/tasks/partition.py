@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..randomness import Streams
 from ..ranges import Checked, above, at_least
+from ..types import Facts
 
 
 @dataclass
@@ -27,6 +28,9 @@ class DirichletConfig(Checked):
     alpha: Annotated[float, above(0)] = 0.3
     min_samples: Annotated[int, at_least(0)] = 5
     tries: Annotated[int, at_least(1)] = 100
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        return {} if self.min_samples else {"tries": "with heterogeneity.min_samples=0: the first draw has it"}
 
 
 class Dirichlet:

@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import ConfigError, check
 from ..randomness import Streams
 from ..ranges import Checked, at_least, within
+from ..types import Facts
 from .data import Data, train_count
 
 FEATURES, CLASSES = 60, 10
@@ -48,6 +49,9 @@ class SyntheticConfig(Checked):
         super().__post_init__()
         said = f"null with data_seed={self.data_seed}, which draws the sizes too"
         check(self.data_seed is None or self.size_seed is None, "size_seed", self.size_seed, said)
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        return {"alpha": "on any sample: it raises all classes alike; dataset.beta spreads the clients' inputs"}
 
 
 class Synthetic:

@@ -122,6 +122,12 @@ class Task:
         hits, nats = torch.stack([torch.stack(correct).sum().double(), torch.stack(loss).sum()]).tolist()
         return {"accuracy": hits / total, "loss": nats / total}
 
+    @property
+    def chance(self) -> float:
+        """Test accuracy of the best constant answer, 0 to 1."""
+        _, y = self._judged["test"]
+        return int(y.bincount().max()) / len(y)
+
     def describe(self) -> dict:
         """Facts for the log and the summary."""
         return {

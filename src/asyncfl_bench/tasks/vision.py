@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from ..errors import BenchError
+from ..errors import InputError
 
 
 def torchvision(purpose: str) -> ModuleType:
-    """The module; BenchError saying what to install when it is missing or does not fit the installed torch."""
+    """The module; InputError saying what to install when it is missing or does not fit the installed torch."""
     try:
         import torchvision as module
     except (ImportError, RuntimeError) as error:  # RuntimeError: its operators were built for another torch
-        raise BenchError(
+        raise InputError(
             f"{purpose} needs torchvision, which cannot be imported ({str(error).splitlines()[0]}). Install torch and "
             "torchvision together from one index so that the two builds match (pip install torch torchvision); "
             "`dataset=digits model=mlp` runs without it."

@@ -1,0 +1,395 @@
+"""What a command answers before anything is computed: right and wrong words of every kind, as a table.
+
+Each row is a command and what comes of it: for a refusal (exit 2) a part of the one line it prints, for a run some of
+its settings, for a multirun how many runs are planned.
+"""
+
+import re
+import shlex
+from types import SimpleNamespace
+
+import pytest
+from asyncfl_bench.sweep import pending
+
+from asyncfl_bench import cli, experiment
+from asyncfl_bench.config import PARTS
+from asyncfl_bench.errors import shown
+
+GRADIENTS = "has no effect on uploads that are gradients: the step is the server's, algorithm.eta or algorithm.c"
+ONE_STEP = "has no effect in a single local step; client.local_steps or client.local_epochs has more"
+TRANSMISSION = "delay=work_and_link delay.bandwidth=1e6"
+HINGE = "algorithm=fedasync algorithm.staleness_weight=hinge"
+
+REFUSED = {
+    "unknown choices": [
+        ("algorithm=aec", "algorithm=aec: must be one of ace, .*did you mean 'ace'"),
+        ("algorithm=ACE", "algorithm=ACE: must be one of ace"),
+        ("algorithm=null", "algorithm=null: must be one of ace"),
+        ("algorithm=", "algorithm=: must be one of ace"),
+        ("algorithm=[ace]", r"algorithm=\[ace\]: must be one of ace"),
+        ("algorithm={a:1}", "algorithm={a:1}: must be one of ace"),
+        ("client=null", "client=null: must be one of adamw, sgd"),
+        ("client=adam", "client=adam: must be one of adamw, sgd"),
+        ("dataset=imagenet", "dataset=imagenet: must be one of arrays, cifar10"),
+        ("dataset=cifar", "did you mean 'cifar10'"),
+        ("model=resnet", "did you mean 'resnet18'"),
+        ("delay=exp_beta3", "did you mean 'exp_beta30'|did you mean 'exp_beta5'"),
+        ("availability=drop", "did you mean 'dropout'"),
+        ("schedule=random", "did you mean 'random_idle'"),
+        ("diagnostics=noise", "must be one of mse, none"),
+        ("tracking=tensorboard", "must be one of local, wandb"),
+        ("heterogeneity=dirichlett", "did you mean 'dirichlet'"),
+        ("paper=ACE", "paper=ACE: must be one of ace, asyncfeded/femnist"),
+        ("paper=asyncfeded", "did you mean 'asyncfeded/femnist'"),
+        ("paper=ace/fair", "must be one of ace"),
+        ("profile=fairly", "must be one of fair, published"),
+        ("scale=tiny", "must be one of full, medium, small, smoke"),
+        ("length=longer", "must be one of long, standard"),
+        ("sweep=figure2", "sweep=figure2: must be one of ace/figure2"),
+        ("sweep=ace/figure9", "did you mean 'ace/figure"),
+        ("hydra/launcher=slurmm", "hydra/launcher=slurmm: "),
+    ],
+    "misspelt keys": [
+        ("sed=3", "sed=3: no such setting .*did you mean 'seed'"),
+        ("delay.bta=3", "no such setting of delay .*did you mean 'beta'"),
+        ("client.learning_rate=1", "no such setting of client"),
+        ("client.lrr=1", "did you mean 'lr'"),
+        ("budget.wall_time=5", "no such setting of budget .*did you mean 'virtual_time'"),
+        ("evaluation.evry=5", "did you mean 'every'"),
+        ("a.b.c=3", "a.b.c=3: no such setting; known: "),
+        ("=ace", "=ace: no such setting"),
+        ("algorithm.eta.x=3", "no such setting of algorithm.eta"),
+        ("model.layers=3", "no such setting of model, except with model=lstm"),
+        ("algorithm.buffer_size=5", "except with algorithm=ca2fl|fedbuff"),
+        ("availability.share=0.5", "except with availability=dropout"),
+        ("dataset.path=x.npz", "except with dataset=arrays"),
+        ("delay.bandwidth=9", "except with delay=work_and_link"),
+        ("+algorithm.lrr=1", "algorithm.lrr=1: is not a setting"),
+        ("++delay.bta=3", "delay.bta=3: is not a setting"),
+        ("+new=3", "new=3: is not a setting"),
+        ("+seed=3", "seed=3: .*already at 'seed'"),
+    ],
+    "wrong types": [
+        ("seed=abc", "seed=abc: must be a whole number >= 0"),
+        ("seed=1.5", "must be a whole number >= 0"),
+        ("seed=1e3", "seed=1000.0: must be a whole number >= 0"),
+        ("seed=true", "must be a whole number >= 0"),
+        ("seed=null", "must be a whole number >= 0"),
+        ("seed=", "seed=: must be a whole number >= 0"),
+        ("seed=[1,2]", "must be a whole number >= 0"),
+        ("'seed={a: 1}'", "must be a whole number >= 0"),
+        ("n_clients=many", "must be a whole number >= 1"),
+        ("threads=auto", "must be a whole number >= 1, or null"),
+        ("trace=maybe", "must be true or false"),
+        ("device=null", "must be text"),
+        ("output_dir=null", "must be text"),
+        ("algorithm=fedbuff client.lr=[0.1]", "client.lr=.*: must be a number > 0"),
+        ("algorithm=fedbuff client.lr=0.1.2", "must be a number > 0"),
+        ("client.batch_size=1.5", "must be a whole number >= 1, or all"),
+        ("client.batch_size=true", "must be a whole number >= 1, or all"),
+        ("client.batch_size=null", "must be a whole number >= 1, or all"),
+        ("budget.server_iterations=many", "must be a whole number > 0, or null for no limit"),
+        ("budget=5", "budget=5: must be a section of settings"),
+        ("evaluation=null", "must be a section of settings"),
+        ("algorithm.cache=int8", "must be a section of settings"),
+        ("dataset=arrays dataset.path=[a]", "must be text or null"),
+        ("algorithm._target_=3", "must name an importable class with a Config"),
+        ("algorithm._target_=nowhere.X", "must name an importable class with a Config"),
+        ("algorithm._target_=os.path.join", "must name an importable class with a Config"),
+    ],
+    "lists": [
+        ("model.hidden=200", "must be a list of whole numbers, for example"),
+        ("model.hidden=null", "must be a list of whole numbers"),
+        ("model.hidden=[]", "must be a list of integers >= 1"),
+        ("model.hidden=[0]", "must be a list of integers >= 1"),
+        ("model.hidden=[200.5]", r"model.hidden=\[200.5\]: must be a list of whole numbers"),
+        ("model.hidden=[200,nan]", "must be finite"),
+        ("tracking=wandb tracking.tags=a", "must be a list of words"),
+        ("delay=fadas_mild delay.shares=[]", "must be a list of numbers > 0"),
+        ("delay=fadas_mild delay.ranges=[]", "must be 6 numbers >= 0: low, high of every class"),
+        ("delay=fadas_mild delay.ranges=[2,1,1,2,1,2]", "must be pairs with low <= high"),
+        ("delay=fadas_mild delay.ranges=[0,nan,1,2,3,4]", "delay.ranges=.*nan.*: must be finite"),
+        ("delay=fadas_mild delay.shares=[1,inf,2]", "delay.shares=.*inf.*: must be finite"),
+        ("delay=work_and_link delay.client_factors=[1,nan] n_clients=2", "client_factors=.*nan.*: must be finite"),
+        ("delay=work_and_link delay.client_factors=[1,a] n_clients=2", "must be a list of numbers"),
+        ("delay=work_and_link delay.client_factors=[1,0] n_clients=2", "must be a list of numbers > 0"),
+        ("delay=work_and_link delay.client_factors=[1,2] n_clients=3", "must be a number for each of the 3 clients"),
+        ("delay=work_and_link delay.client_factors=3", "must be a list of numbers"),
+    ],
+    "out of range": [
+        ("seed=-1", "must be a whole number >= 0"),
+        ("n_clients=0", "must be a whole number >= 1"),
+        ("concurrency=0", "must be a whole number >= 1, or null for all clients"),
+        ("concurrency=101", r"must be at most the number of clients \(n_clients=100\)"),
+        ("threads=0", "must be a whole number >= 1, or null"),
+        ("client.batch_size=0", "must be a whole number >= 1, or all"),
+        ("algorithm=fedbuff client.lr=-1", "must be a number > 0"),
+        ("algorithm=fedbuff client.lr=0", "must be a number > 0"),
+        ("algorithm=fedbuff client.local_steps=0", "must be a whole number >= 1"),
+        ("client.momentum=1", r"must be a number in \[0, 1\)"),
+        ("heterogeneity.alpha=0", "must be a number > 0"),
+        ("heterogeneity.min_samples=-1", "must be a whole number >= 0"),
+        ("delay.beta=-5", "must be a number >= 0"),
+        ("availability=dropout availability.share=1.1", r"must be a number in \[0, 1\]"),
+        ("budget.server_iterations=0", "must be a whole number > 0, or null for no limit"),
+        ("budget.uploads=-5", "must be a whole number > 0, or null for no limit"),
+        ("budget.uploads=2.5", "must be a whole number > 0, or null for no limit"),
+        ("evaluation.every=0", "must be a whole number >= 1"),
+        ("evaluation.validation_share=1", r"must be a number in \[0, 1\)"),
+        ("checkpoint.every_minutes=0", "must be a number > 0, or null"),
+        ("clock=tick", "must be one of auto, time, ticks .*did you mean 'ticks'"),
+        ("executor=batch", "did you mean 'batched'"),
+        ("device=gpu", "must be auto, cpu, cuda or cuda:N"),
+        ("device=cuda:x", "must be auto, cpu, cuda or cuda:N"),
+        ("device=", "must be auto, cpu, cuda or cuda:N"),
+        ("algorithm.cache.precision=int4", "must be one of fp32, bf16, int8"),
+        ("tracking=wandb tracking.mode=on", "must be one of online, offline, disabled"),
+    ],
+    "not finite": [
+        ("algorithm=fedbuff client.lr=nan", "client.lr=nan: must be finite"),
+        ("algorithm=fedbuff client.lr=inf", "client.lr=inf: must be finite"),
+        ("algorithm=fedbuff client.lr=1e300", "must be finite, at most 3.40282e\\+38 in single precision"),
+        ("algorithm.eta=1e300", "algorithm.eta=1e\\+300: must be finite"),
+        ("budget.virtual_time=inf", "must be finite"),
+        ("evaluation.every_time=nan", "must be finite"),
+    ],
+    "not written key=value": [
+        ("ace", "ace=: must be written key=value, for example algorithm=ace"),
+        ("algorithm:ace", "must be written key=value"),
+        ("algorithm ace", "must be written key=value"),
+        ("'algorithm = ace'", "must be written key=value; quote text"),
+        ("algorithm==ace", "must be written key=value; quote text"),
+        ("algorithm=ace=fedbuff", "must be written key=value; quote text"),
+        ("'algorithm=ace;'", "must be written key=value; quote text"),
+        ("algorithm=[ace", "must be written key=value; quote text"),
+        ("'algorithm=ace fedbuff'", "must be one of ace"),
+        ("--fast", "--fast=: no such option"),
+        ("~seed", "~seed=: cannot be taken out"),
+        ("~algorithm", "~algorithm=: cannot be taken out"),
+        ("'seed=${nope}'", "Interpolation key 'nope' not found"),
+    ],
+    "lists of values": [
+        ("seed=1,2", "seed=1,2: is a list of values: afl-run -m runs them all"),
+        ("algorithm=ace,fedbuff", "is a list of values: afl-run -m runs them all"),
+        ("'seed=range(3)'", "is a list of values"),
+        ("output_dir=a,b", "is a list of values"),
+        ("'client.lr=interval(0.01,0.1)'", "client.lr=.*: must list its values"),
+        ("-m algorithm=fedbuff 'client.lr=interval(0.01,0.1)'", "client.lr=.*: must list its values"),
+        ("-m 'algorithm=glob(a*)'", "algorithm=.*: must list its values"),
+        ("-m algorithm=ace,aec", "algorithm=aec: must be one of ace"),
+        ("-m seed=0,-1", "seed=-1: must be a whole number >= 0"),
+        ("-m seed=0,1 ~delay", "cannot be taken out of a sweep"),
+        ("-m seed=0,1 profile=published,fair", "must be one choice: each has a folder of its own"),
+        ("-m seed=0,1 hydra/launcher=slurmm", "hydra/launcher=slurmm: "),
+        ("--cfg job -m seed=0,1", "does not go with --cfg"),
+    ],
+    "earlier names": [
+        ("horizon=long", "is called length now: length=long"),
+        ("algorithm.horizon=5", "is called algorithm.total_steps now: algorithm.total_steps=5"),
+        ("profile=paper", "is called published now: profile=published"),
+        ("scale=paper", "is called full now: scale=full"),
+        ("schedule.hand_out=at_flush", "is called schedule.dispatch now: schedule.dispatch=after_update"),
+        ("schedule.dispatch=at_round", "is called per_round now: schedule.dispatch=per_round"),
+        ("tuning=fair", "is no group any more: profile=fair"),
+        ("hyperparameters=paper", r"is no group any more: profile=published\|fair"),
+        ("partition=iid", "heterogeneity splits the samples"),
+    ],
+    "resuming": [
+        ("--resume", "must name a run directory: afl-run --resume DIR"),
+        ("--resume nowhere", "resume=nowhere: must be a run directory"),
+        ("resume=nowhere", "resume=nowhere: must be a run directory"),
+        ("resume=", "must be a run directory"),
+        ("-m --resume nowhere", "goes with a single run"),
+    ],
+    "places": [
+        ("data_dir=nowhere", "data_dir=nowhere: must be an existing directory"),
+        ("dataset=arrays", "dataset.path=null: must be an existing .npz file"),
+        ("dataset=arrays dataset.path=nowhere.npz", "dataset.path=nowhere.npz: must be an existing .npz file"),
+        ("delay=trace", "delay.path=null: must be an existing .csv or .parquet file"),
+        ("availability=trace availability.path=x.txt", "must be an existing .csv or .parquet file"),
+        ("output_dir=", "output_dir=: must be a directory"),
+        ("hydra.run.dir=", "hydra.run.dir=: must be a directory"),
+    ],
+    "what does not go together": [
+        ("budget.server_iterations=null", "must be a number, or another limit of budget must be"),
+        ("paper=asyncfeded/synthetic budget.virtual_time=null", "must be a number, or another limit of budget must be"),
+        ("delay=none budget.virtual_time=9", "must be joined by another budget: under delay=none virtual time"),
+        ("length=long budget.virtual_time=9", "length=long: must be standard with budget.virtual_time"),
+        ("length=long profile=fair", "length=long: must be standard with profile=fair"),
+        ("profile=fair algorithm=fedasync", "profile=fair: must be published with algorithm=fedasync"),
+        ("profile=fair paper=asyncfeded/shakespeare", "profile=fair: must be published for"),
+        ("algorithm=ace budget.uploads=900 availability=dropout", "availability.at_iteration=null: half the budget"),
+        ("evaluation.every_time=1 evaluation.every_uploads=5", "every_uploads=5: must be null when"),
+        ("algorithm.step_on=tick clock=time", "algorithm.step_on=tick: must be arrival or auto"),
+        ("client.local_steps=3", "client.local_steps=3: must be 1 for uploads that are gradients"),
+        ("client.local_epochs=3", "client.local_epochs=3: must be null for uploads that are gradients"),
+        ("algorithm=fedavg client.local_epochs=2 client.local_steps=5", "must be 1 with local_epochs=2"),
+        ("algorithm=fedavg client=adamw client.lr_decay=0.9", "must be 1 with optimizer=adamw"),
+        ("algorithm=fedavg client.upload=gradient", "client.upload=gradient: must be one of difference"),
+        ("algorithm=fedavg schedule.dispatch=immediate", "must be auto or per_round for fedavg"),
+        ("algorithm=fedprox client.proximal=0.1", "set algorithm.mu, which decides it"),
+        ("algorithm=asyncfeded client.local_steps=9 algorithm.k_max=5", "must be at least the first K, which is 9"),
+        ("algorithm.cache.precision=int8 algorithm.rule=incremental", "must be fp32 with rule=incremental"),
+        ("diagnostics=mse algorithm=feddyn", "diagnostics"),
+        (
+            "algorithm=fedbuff algorithm.buffer_size=101 schedule.dispatch=after_update",
+            "buffer_size=101: must be at most 100, the clients in flight",
+        ),
+        (
+            "algorithm=fedbuff algorithm.buffer_size=15000 budget.uploads=9000",
+            "buffer_size=15000: must be less: the budget ends before it is full once",
+        ),
+        (
+            "algorithm=fedbuff algorithm.buffer_size=15 client.local_steps=5 budget.client_steps=70",
+            "buffer_size=15: must be less: the budget ends",
+        ),
+    ],
+    "without effect": [
+        ("client.lr=0.1", f"client.lr=0.1: {GRADIENTS}; client.upload=difference has local steps"),
+        ("algorithm=aced client.lr_decay=0.9", GRADIENTS),
+        ("client=adamw", f"client=adamw: {GRADIENTS}"),
+        ("client.optimizer=adamw", GRADIENTS),
+        ("client.momentum=0.9", GRADIENTS),
+        ("client.proximal=1", GRADIENTS),
+        ("client=adamw client.weight_decay=1", GRADIENTS),
+        ("algorithm=asgd paper=ace client.lr=3", GRADIENTS),
+        ("algorithm=fedbuff client.momentum=0.9", ONE_STEP),
+        ("algorithm=fedbuff client.proximal=0.9", ONE_STEP),
+        ("algorithm=fedprox algorithm.mu=1", f"algorithm.mu=1: {ONE_STEP}"),
+        ("algorithm=fedasync algorithm.rho=1", f"algorithm.rho=1: {ONE_STEP}"),
+        ("algorithm=fedbuff client=adamw client.momentum=0.5", "with client.optimizer=adamw, which has its own"),
+        ("algorithm.eta=0.1 algorithm.c=2", "algorithm.c=2: has no effect with algorithm.eta=0.1; algorithm.eta=null"),
+        ("algorithm.eta=0.1 algorithm.total_steps=9", "total_steps=9: has no effect with algorithm.eta=0.1"),
+        ("algorithm=fedbuff algorithm.c=2", "algorithm.c=2: has no effect with algorithm.eta=1; algorithm.eta=null"),
+        ("algorithm=fedbuff algorithm.staleness_exponent=2", "staleness_weight=constant; polynomial has it"),
+        ("algorithm=fedasync algorithm.hinge_a=2", "staleness_weight=constant; hinge has it"),
+        ("algorithm=fedasync algorithm.hinge_b=2", "staleness_weight=constant; hinge has it"),
+        ("algorithm=fedasync algorithm.lag=time", "staleness_weight=constant; hinge or polynomial has it"),
+        (f"{HINGE} algorithm.exponent=2", "staleness_weight=hinge; polynomial has it"),
+        (
+            "algorithm=fedopt algorithm.optimizer=adagrad algorithm.beta2=0.9",
+            "optimizer=adagrad; adam and yogi have it",
+        ),
+        ("algorithm=delay_adaptive_asgd algorithm.smoothness=2", "variant=mishchenko; koloskova has it"),
+        ("algorithm=asyncfeded algorithm.kappa=0 algorithm.gamma_bar=2", "algorithm.kappa=0, which keeps K"),
+        ("algorithm=asyncfeded algorithm.kappa=0 algorithm.k_max=2", "algorithm.kappa=0, which keeps K"),
+        ("algorithm=asyncfeded algorithm.k_initial=4 client.local_steps=2", "with algorithm.k_initial=4"),
+        ("delay.beta=0 delay.redraw=true", "delay.redraw=true: has no effect with delay.beta=0"),
+        ("delay=mixed_exponential delay.slow_share=0 delay.slow_mean=9", "slow_share=0: no client has it"),
+        ("delay=work_and_link delay.link_spread=0.5", "with delay.bandwidth=null: transmission takes no time"),
+        ("paper=asyncfeded/synthetic delay.clients_sigma=1", "with delay.client_factors"),
+        ("availability=suspension availability.probability=0 availability.hang=2", "where nothing is lost"),
+        ("availability=dropout availability.share=0 availability.at_iteration=2", "where nobody stops"),
+        ("heterogeneity.min_samples=0 heterogeneity.tries=2", "with heterogeneity.min_samples=0"),
+        ("dataset=synthetic dataset.alpha=0.5", "has no effect on any sample"),
+        ("model=resnet18 model.statistics_rate=0.5", "with model.norm=group; batch has it"),
+        ("model=resnet18 model.norm=batch model.groups=2", "with model.norm=batch; group has it"),
+        ("length=long evaluation.every=5", "with evaluation.every_uploads=250"),
+        ("paper=asyncfeded/synthetic evaluation.every=5", "with evaluation.every_time=2"),
+        ("hydra/launcher=cores", "has no effect on a single run; goes with -m"),
+        ("-m client.lr=0.001,0.1,10", f"client.lr=0.001: {GRADIENTS}"),
+        ("-m algorithm=ace,fedbuff client.momentum=0.9 client.lr=2", "client.momentum=0.9: has no effect"),
+        ("-m profile=fair algorithm=ace algorithm.eta=0.1", "algorithm.c=10,5: has no effect .*these would be one run"),
+    ],
+}
+
+RUNS = [
+    ("", "algorithm.c=0.2 clock=ticks seed=0 budget.server_iterations=500"),
+    ("algorithm=fedbuff", "algorithm.eta=1.0 client.upload=difference"),
+    ("algorithm='ace'", "algorithm.step_on=tick"),
+    ("seed=3", "seed=3"),
+    ("++seed=3", "seed=3"),
+    ("sweep=null", "seed=0"),
+    ("seed=7 seed=3", "seed=3"),
+    ("trace=yes progress=off rerun=1", "trace=true progress=false rerun=true"),
+    ("algorithm=fedbuff 'client.lr=\"0.1\"'", "client.lr=0.1"),
+    ("algorithm=fedbuff client.lr=1e-3", "client.lr=0.001"),
+    ("algorithm=fedbuff client=adamw client.lr=3", "client.lr=3.0 client.optimizer=adamw"),
+    ("algorithm=fedbuff client.momentum=0.9 client.local_steps=2", "client.momentum=0.9"),
+    ("algorithm=fedbuff algorithm.eta=null algorithm.c=2", "algorithm.eta=0.894427190999915"),
+    ("algorithm=fedprox algorithm.mu=0.3 client.local_epochs=2", "client.proximal=0.3"),
+    ("client.upload=difference client.lr=0.5 client.local_steps=3", "client.lr=0.5"),
+    ("paper=ace client.momentum=0", "client.momentum=0.0"),
+    (f"{HINGE} algorithm.hinge_a=2", "algorithm.hinge_a=2.0"),
+    (f"{TRANSMISSION} delay.link_spread=0.5", "delay.link_spread=0.5"),
+    ("algorithm=fedbuff algorithm.buffer_size=15000", "algorithm.buffer_size=15000"),
+    ("client.batch_size=all", "client.batch_size=all"),
+    ("model.hidden=[20,10]", "model.hidden=[20, 10]"),
+    ("budget.uploads=5000 algorithm=asgd", "budget.uploads=5000 budget.server_iterations=null"),
+    ("budget.uploads=5000 budget.virtual_time=9", "budget.uploads=5000 budget.virtual_time=9.0"),
+    ("scale=smoke", "n_clients=10 budget.server_iterations=20"),
+    ("device=cuda:1", "device=cuda:1"),
+    ("concurrency=10 algorithm=delay_adaptive_asgd", "algorithm.tau_c=10"),
+    ("'output_dir=${oc.env:HOME}/x'", "seed=0"),
+]
+
+MULTIRUNS = [
+    ("-m", 1),
+    ("-m seed=0,1,2", 3),
+    ("-m 'seed=range(3)' 'algorithm=choice(ace,asgd)'", 6),
+    ("-m algorithm=ace,ace", 1),
+    ("-m seed=0,1 hydra/launcher=basic", 2),
+    ("-m algorithm=asgd,fedbuff client.lr=0.1,1", 3),  # asgd once: the local step is none of its settings
+    ("-m budget.uploads=50,100", 2),
+    ("-m profile=fair algorithm=ace", 7),
+    ("sweep=quickstart/six_algorithms", 18),
+]
+
+
+@pytest.fixture
+def answer(monkeypatch, afl_run):
+    """The command, with what would be run or launched noted instead."""
+    noted = SimpleNamespace(settings=None, planned=[])
+
+    def run(settings, group=None):
+        noted.settings = settings
+        return SimpleNamespace(exit_code=0)
+
+    def launch(arguments):
+        noted.planned = list(pending.state.planned)
+        return 0
+
+    monkeypatch.setattr(experiment, "execute", run)
+    monkeypatch.setattr(cli, "closing_line", lambda result: "")
+    monkeypatch.setattr(cli, "_hydra", launch)
+
+    def call(command):
+        return afl_run(*shlex.split(command)), noted
+
+    return call
+
+
+@pytest.mark.parametrize(("command", "said"), [row for rows in REFUSED.values() for row in rows])
+def test_a_wrong_command_is_answered_in_one_line(command, said, answer, tmp_path):
+    result, noted = answer(command)
+    assert result.returncode == 2 and noted.settings is None and not noted.planned, result.stderr
+    assert re.match(r"afl-run: \S", result.stderr) and result.stderr.count("\n") == 1
+    assert re.search(said, result.stderr), result.stderr
+    assert not list(tmp_path.iterdir()), "nothing is left on disk"
+
+
+@pytest.mark.parametrize(("command", "given"), RUNS)
+def test_a_right_command_gives_the_run_these_settings(command, given, answer):
+    result, noted = answer(command)
+    assert result.returncode == 0, result.stderr
+    for text in re.findall(r"\S+=(?:\[.*?\]|\S+)", given):
+        key, _, value = text.partition("=")
+        node = noted.settings.tree
+        for part in key.split("."):
+            node = node[part]
+        assert shown(node).startswith(value) if "." in value else shown(node) == value, key
+
+
+@pytest.mark.parametrize(("command", "planned"), MULTIRUNS)
+def test_a_multirun_is_planned(command, planned, answer):
+    result, noted = answer(command)
+    assert result.returncode == 0 and len(noted.planned) == planned, result.stderr
+    assert {job.error for job in noted.planned} == {None}
+
+
+def test_what_is_without_effect_is_said_by_the_part_it_belongs_to():
+    from asyncfl_bench.config import compose
+
+    idle = compose(["algorithm=ace", "model=resnet18"]).idle
+    assert {"client.lr", "client.momentum", "model.statistics_rate"} <= set(idle)
+    assert {key.partition(".")[0] for key in idle} <= {*PARTS, "evaluation"}

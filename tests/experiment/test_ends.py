@@ -1,0 +1,108 @@
+"""How a run ends when something is wrong with it: said where it happened, with what was computed where."""
+
+import json
+
+import pytest
+from toy import Scripted, simulate
+
+from asyncfl_bench import run
+from asyncfl_bench.algorithms.fedbuff import FedBuff
+from asyncfl_bench.config import compose
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.experiment import build, machine, memory
+from asyncfl_bench.experiment.evaluate import Evaluations
+
+SMALL = ["scale=smoke", "model=softmax", "progress=false"]
+
+
+def test_a_model_that_has_exploded_with_a_finite_loss_is_no_quiet_success(tmp_path, afl_run):
+    answer = afl_run("scale=smoke", "progress=false", "algorithm=asgd", "algorithm.eta=1e6")
+    assert answer.returncode == 0 and "done" in answer.stdout
+    assert "the model is at chance and has exploded" in answer.stdout
+    summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())
+    assert summary["warning"].startswith("the model is at chance and has exploded")
+
+
+@pytest.mark.parametrize(("scale", "accuracy", "warns"), [(1e4, 0.1, True), (1e4, 0.9, False), (0.5, 0.1, False)])
+def test_the_warning_is_for_models_at_chance_with_huge_weights(scale, accuracy, warns):
+    built = build.build_run(compose([*SMALL, "algorithm=asgd"]))
+    built.model_d.fill_(scale)
+    evaluations = Evaluations.__new__(Evaluations)
+    evaluations._components, evaluations.last = built, {"test/accuracy": accuracy}
+    assert (evaluations.warning() is not None) == warns
+    built.executor.close()
+
+
+def test_a_run_whose_server_never_stepped_has_failed():
+    words = ["algorithm=fedbuff", "algorithm.max_staleness=0", "algorithm.buffer_size=400", "delay=lognormal"]
+    result = run([*SMALL, *words, "availability=suspension", "availability.probability=0.999", "clock=time"])
+    assert not result.ok and result.exit_code == 1
+    assert result.summary["stopped_by"] == "stalled"
+    assert "no server iteration in" in result.summary["error"] and "the server never stepped" in result.summary["error"]
+
+
+def test_a_buffer_larger_than_ten_thousand_uploads_fills():
+    rule = FedBuff(eta=1.0, buffer_size=10_100)
+    simulation, _, ended_by = simulate(rule, n=2, delay=Scripted([[1.0]] * 2), kind="difference", server_iterations=1)
+    assert (ended_by, simulation.counters.uploads) == ("server_iterations", 10_100)
+
+
+def test_divergence_is_named_by_the_upload_that_met_it():
+    words = ["algorithm=asgd", "algorithm.eta=1e38", "budget.server_iterations=200", "evaluation.every=200"]
+    result = run([*SMALL, *words, "trace=true"])
+    assert result.summary["exit_status"] == "diverged"
+    error = result.summary["error"]
+    assert "first in upload " in error
+    upload = int(error.partition("first in upload ")[2].split(",")[0])
+    assert 1 < upload < 100 and f"after {upload - 1} server iterations" in error  # one iteration an upload
+
+
+def test_threads_are_what_the_environment_grants(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
+    for name in machine.THREAD_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert (machine.cores(None), machine.cores(3)) == (8, 3)
+    for variables, expected in (
+        ({"OMP_NUM_THREADS": "4"}, 4),
+        ({"OMP_NUM_THREADS": "4,2"}, 4),
+        ({"SLURM_CPUS_PER_TASK": "1"}, 1),
+        ({"OMP_NUM_THREADS": "4", "SLURM_CPUS_PER_TASK": "2"}, 2),
+        ({"OMP_NUM_THREADS": "64"}, 8),
+        ({"OMP_NUM_THREADS": "all"}, 8),
+        ({"OMP_NUM_THREADS": "0"}, 8),
+    ):
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            assert machine.cores(None) == expected, variables
+
+
+def test_who_asks_for_a_gpu_is_not_answered_with_a_run_of_a_cpu(monkeypatch, afl_run):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert afl_run(*SMALL).returncode == 0
+    answer = afl_run(*SMALL, "device=cuda")
+    assert answer.returncode == 2 and "device=cuda: no usable GPU was found" in answer.stderr
+    assert "already complete on cpu" in afl_run(*SMALL).stdout
+
+
+def test_data_that_cannot_be_had_end_with_one_code(tmp_path, afl_run):
+    (tmp_path / "broken.npz").write_bytes(b"no archive")
+    (tmp_path / "fleet.csv").write_text("client,duration\n0,nothing\n")
+    for words in (["dataset=arrays", "dataset.path=broken.npz"], ["delay=trace", "delay.path=fleet.csv"]):
+        answer = afl_run(*SMALL, *words)
+        assert answer.returncode == 2 and words[1].partition("=")[2] in answer.stderr, answer.stderr
+
+
+def test_a_run_far_too_large_is_refused_without_simulating_it_first(monkeypatch):
+    monkeypatch.setattr(memory, "DRY_RUN_FROM", 1)
+    monkeypatch.setattr(machine, "free_memory", lambda device: 4 * 15_010 * 110)
+    monkeypatch.setattr(build, "most_in_use", lambda *args: pytest.fail("was simulated"))
+    with pytest.raises(ConfigError, match=r"n_clients=100: vectors of 15010 floats need .*n_clients=\d+ would fit"):
+        run(["algorithm=ace", "executor=sequential", "progress=false"])
+
+
+def test_the_number_of_clients_that_would_fit_is_the_largest(monkeypatch, tmp_path):
+    vectors = memory.Vectors(1000, 2, rule=5, cache=None, on_clients=False, versions=50, uploads=3, computing=4)
+    monkeypatch.setattr(machine, "free_memory", lambda device: vectors.needs(17).total)
+    with pytest.raises(ConfigError, match="n_clients=17 would fit"):
+        memory.refuse_if_too_large(vectors, 100, "cpu", tmp_path)
