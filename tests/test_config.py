@@ -12,6 +12,7 @@ from asyncfl_bench.config.choices import choice_file, groups
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.grid import jobs_of
 from asyncfl_bench.multirun.jobs import asks_for_multirun, plan, sweep_grids
+from asyncfl_bench.multirun.search import Search, drawn
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
@@ -45,7 +46,7 @@ def test_every_choice_composes(group, name, tmp_path):
 def test_the_first_job_of_every_grid_of_a_sweep_composes(name):
     assert asks_for_multirun([f"sweep={name}"])
     for grid in sweep_grids([f"sweep={name}"]):
-        assert compose(jobs_of([grid])[0]).choices["sweep"] == name
+        assert compose(jobs_of(drawn(grid, Search(trials=1)))[0]).choices["sweep"] == name
 
 
 @pytest.mark.slow
@@ -129,7 +130,15 @@ def test_auto_and_null_are_resolved_to_what_they_mean():
 
 def test_identity_ignores_where_and_how_and_notices_what():
     identity = compose([]).identity
-    same = ["output_dir=elsewhere", "device=cpu", "threads=2", "tracking=wandb", "trace=true", "checkpoint.every=3"]
+    same = [
+        "output_dir=elsewhere",
+        "device=cpu",
+        "threads=2",
+        "tracking=[wandb,csv]",
+        "objective=test/loss",
+        "trace=true",
+        "checkpoint.every=3",
+    ]
     for word in same:
         assert compose([word]).identity == identity, word
     assert compose(["client.local_steps=1"]).identity == identity  # its default

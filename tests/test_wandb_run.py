@@ -18,7 +18,7 @@ def test_several_runs_in_one_process_are_kept_offline_value_by_value(capfd):
     words = ["tracking=wandb", "scale=smoke", "progress=false", "model=softmax"]
     results = [run([*words, f"seed={seed}", "algorithm=aced"], group="a sweep") for seed in (0, 1)]
     said = capfd.readouterr().err
-    assert said.count("wandb sync") == 2 and "not logged in" in said
+    assert said.count("afl-run --sync") == 2 and "not logged in" in said
     for seed, result in enumerate(results):
         assert result.ok
         found = records(result.directory)
@@ -28,6 +28,7 @@ def test_several_runs_in_one_process_are_kept_offline_value_by_value(capfd):
         assert started["display_name"] == result.summary["name"]
         assert started["run_id"] == result.summary["identity"]
         assert started["run_group"] == "a sweep" and started["job_type"] == "aced"
+        assert {"algorithm=aced", "dataset=digits", "scale=smoke"} <= set(started["tags"])
         assert started["config"]["update"]["seed"] == seed
         assert started["config"]["update"]["algorithm"]["tau_algo"] == 10
     assert results[0].summary["identity"] != results[1].summary["identity"]
@@ -36,7 +37,7 @@ def test_several_runs_in_one_process_are_kept_offline_value_by_value(capfd):
 def test_tracking_changes_no_number():
     words = ["scale=smoke", "progress=false", "model=softmax", "evaluation.every=20"]
     plain = run([*words, "output_dir=plain"])
-    tracked = run([*words, "output_dir=tracked", "tracking=wandb", "tracking.mode=offline"])
+    tracked = run([*words, "output_dir=tracked", "tracking=wandb", "tracking.wandb.mode=offline"])
     assert plain.summary["identity"] == tracked.summary["identity"]
     assert plain.metrics.drop(columns="wall_time").equals(tracked.metrics.drop(columns="wall_time"))
 

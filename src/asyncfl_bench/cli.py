@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shlex
 import signal
 import sys
-import time
 from contextlib import suppress
 
 from . import __version__
 from .config import places
 from .config.choices import groups
-from .config.composition import Compositions, check_composed, compose, plain, replace_limits
+from .config.composition import Compositions, check_composed, check_one_word, compose, plain, replace_limits
 from .config.words import quoted, word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from .experiment.stopping import end_soon, stopping_signals
 from .files import say
-from .multirun import launchers, pending
+from .multirun import launchers, pending, search
 from .multirun.jobs import Job, asks_for_multirun, placed, plan, sweep_name
 
 _UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
@@ -86,6 +86,10 @@ def _main(arguments: list[str]) -> int:
             words = [a for a in arguments if not a.startswith("-")]
             print(manual.about(words) if words else manual.overview())
             return 0
+        if arguments[:1] == ["--sync"]:
+            from .tracking.trackers_sync import sync
+
+            return sync(arguments[1:] or ["runs"])
         if any(a in HYDRA_FLAGS for a in arguments):
             if {"-m", "--multirun"} & set(arguments) and {"--cfg", "-c", "--info", "-i"} & set(arguments):
                 raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
@@ -171,8 +175,14 @@ def _split(arguments: list[str]) -> tuple[bool, list[str]]:
 
 def _single(overrides: list[str]) -> int:
     for one in map(word, overrides):
+        check_one_word(one)
         if one.several:
-            raise ConfigError(one.key, ",".join(one.values), "is a list of values: afl-run -m runs them all")
+            how = "is a list of values: afl-run -m runs them all"
+            if one.draw is not None:
+                how = "is a range: afl-run -m ... trials=16 draws values from it"
+            raise ConfigError(one.key, ",".join(one.values), how)
+        if one.key in search.SHORT:
+            raise ConfigError(one.key, one.text.partition("=")[2], "goes with a search: afl-run sweep=tune, or -m")
         if one.key.startswith(("hydra/launcher", "hydra.launcher", "hydra.sweep")):
             raise ConfigError(one.key, ",".join(one.values), "has no effect on a single run; goes with -m")
     settings = compose(overrides)
@@ -221,30 +231,42 @@ def _show_plan(overrides: list[str]) -> int:
 def run_all(overrides: list[str]) -> int:
     """A multirun. Returns the exit code; what came of it is in ``pending.state``."""
     pending.state.current, pending.state.stopped, pending.state.result = [], False, None
-    pending.state.planned, name, folder = _planned(overrides)
-    group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
+    if any(one.key == "hydra/sweeper" and one.values != ("pending_runs",) for one in map(word, overrides)):
+        return _other_sweeper(overrides)
+    pending.state.planned, folder = _planned(overrides)
     # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by, and
     # where they leave their files
     known = {*groups(), "output_dir"}
     words = [one.first for one in map(word, overrides) if one.values and (one.key in known or _of_hydra(one.key))]
     try:
-        code = _hydra(["-m", *words, *folder, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
+        code = _hydra(["-m", *words, *folder])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
+    if any(job.drawn for job in pending.state.planned):
+        print(search.best(pending.state.planned, pending.archive_of(pending.state.planned)))
     if code == EXIT_INTERRUPTED:
         say("afl-run: stopped; the same command goes on where it was")
     return code
 
 
-def _planned(overrides: list[str]) -> tuple[list[Job], str | None, list[str]]:
-    """(jobs, the sweep's name, the words that say where its runs lie). Raises ConfigError."""
+def _other_sweeper(overrides: list[str]) -> int:
+    """A multirun under a sweeper of Hydra's (hydra/sweeper=optuna): it decides what is run, by what jobs return."""
+    pending.state.planned = []
+    try:
+        return _hydra(["-m", *overrides])
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _planned(overrides: list[str]) -> tuple[list[Job], list[str]]:
+    """(jobs, the words that say where its runs lie). Raises ConfigError."""
     if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
         raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
     name = sweep_name(overrides)
     folder = []
     if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
         folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
-    return plan(overrides, folder), name, folder
+    return plan(overrides, folder), folder
 
 
 def _of_hydra(key: str) -> bool:
@@ -256,11 +278,13 @@ def _hydra(arguments: list[str]) -> int:
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
-    def job(config) -> dict:
-        """One job of a multirun. Returns its outcome instead of raising, so that the others go on."""
+    def job(config) -> dict | float:
+        """One job of a multirun. Returns its outcome instead of raising, so that the others go on; to another sweeper
+        than ours the value of the setting ``objective``, NaN where the run failed."""
         if pending.state.stopped:  # jobs handed to a worker in advance
             raise KeyboardInterrupt
         place, result = HydraConfig.get(), None
+        ours = str(place.sweeper._target_).endswith(".PendingRuns")
         try:
             by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
             places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
@@ -271,10 +295,15 @@ def _hydra(arguments: list[str]) -> int:
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from .experiment import SCHEDULER_SIGNALS, execute
 
-            result = execute(settings, os.environ.get("ASYNCFL_BENCH_GROUP"), ends_process=True)
-            line, code = closing_line(result), result.exit_code
+            if not ours:
+                search.check_objective(settings)
+            result = execute(settings, ends_process=True, alone=False)
+            line, code, value = closing_line(result), result.exit_code, result.value(settings.root.objective)
         except BenchError as error:
-            line, code = f"failed: {error}", error.exit_code
+            line, code, value = f"failed: {error}", error.exit_code, math.nan
+        if not ours:  # ours says one itself, whatever process the run is in
+            with suppress(OSError):  # nobody reads any more, but the runs are wanted
+                print(line, flush=True)
         number = None if result is None else result.signal
         if number in SCHEDULER_SIGNALS:
             if code == EXIT_INTERRUPTED:
@@ -282,7 +311,7 @@ def _hydra(arguments: list[str]) -> int:
         elif number is not None:
             pending.state.stopped = True
             raise KeyboardInterrupt  # the person who stopped one job, even in its last moments, wants the rest stopped
-        return {"code": code, "line": line}
+        return {"code": code, "line": line} if ours else value
 
     before, sys.argv = sys.argv, ["afl-run", *arguments]
     try:

@@ -54,6 +54,19 @@ def _keep(path: Path, previous: Path) -> None:
     os.replace(link, previous)
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process holds this lock file, as one does that is at a run."""
+    from filelock import FileLock, Timeout
+
+    if not path.exists():
+        return False
+    try:
+        with FileLock(path).acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
+
+
 def read_json(path: Path) -> Any:
     """What a file holds that somebody else may have written. Raises OSError, and ValueError for what is no JSON or
     nested more deeply than anything this package writes."""

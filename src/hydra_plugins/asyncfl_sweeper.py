@@ -17,12 +17,14 @@ from omegaconf import DictConfig, OmegaConf
 
 @dataclass
 class PendingRunsConf:
-    """params: key -> comma-separated values, all combined.  grids: several such, each combined with params."""
+    """params: key -> comma-separated values, all combined.  grids: several such, each combined with params.
+    search: trials, shard and seed, where values are ranges."""
 
     _target_: str = "hydra_plugins.asyncfl_sweeper.PendingRuns"
     max_batch_size: int | None = None
     params: dict[str, str] = field(default_factory=dict)
     grids: list[Any] = field(default_factory=list)
+    search: dict[str, Any] = field(default_factory=lambda: {"trials": None, "shard": "1/1", "seed": 0})
 
 
 ConfigStore.instance().store(group="hydra/sweeper", name="pending_runs", node=PendingRunsConf, provider="asyncfl_bench")
@@ -31,7 +33,9 @@ ConfigStore.instance().store(group="hydra/sweeper", name="pending_runs", node=Pe
 class PendingRuns(BasicSweeper):
     """Launches the runs of a sweep that are pending, in one batch (or batches of ``max_batch_size``)."""
 
-    def __init__(self, max_batch_size: int | None, params: dict[str, str], grids: list[dict[str, str]]):
+    def __init__(
+        self, max_batch_size: int | None, params: dict[str, str], grids: list[dict[str, str]], search: dict[str, Any]
+    ):
         super().__init__(max_batch_size=max_batch_size, params=dict(params))
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -7,17 +8,24 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from offline_wandb import exit_codes, points, records
 from omegaconf import OmegaConf
 
+from asyncfl_bench import run
+from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.tracking import trackers
+from asyncfl_bench.tracking import trackers_wandb
 from asyncfl_bench.tracking.rundir import RunDirectory
-from asyncfl_bench.tracking.trackers import LocalTracker, WandbTracker, WandbTrackerConfig
+from asyncfl_bench.tracking.trackers import RunFacts, Tracker, Trackers
+from asyncfl_bench.tracking.trackers_files import CsvTracker, TensorboardTracker
+from asyncfl_bench.tracking.trackers_wandb import WandbTracker, WandbTrackerConfig
 
 CONF = Path(__file__).parents[2] / "conf" / "tracking"
 
@@ -25,13 +33,13 @@ CONF = Path(__file__).parents[2] / "conf" / "tracking"
 @pytest.fixture
 def wandb(monkeypatch, tmp_path):
     """A W&B session that knows nothing of the machine's settings, keys or earlier tests."""
+    import wandb
+
+    wandb.teardown()  # takes the address of an earlier one's process out of the environment
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    import wandb
-
-    wandb.teardown()
     yield wandb
     wandb.teardown()
 
@@ -41,11 +49,16 @@ def row(iteration: int, **metrics) -> dict:
     return counters | {"virtual_time": iteration / 3, "wall_time": iteration / 7} | metrics
 
 
+def facts(directory: Path, identity: str, config: dict | None = None, name: str = "n", group: str | None = None):
+    return RunFacts(config or {"choices": {"algorithm": "ace"}}, name, identity, "ace-digits", directory, group)
+
+
 def test_every_point_of_metrics_jsonl_reaches_wandb_unchanged(wandb, tmp_path):
     run = RunDirectory(tmp_path / "run")
     tracker = WandbTracker(WandbTrackerConfig(mode="offline", tags=["paper"]))
-    config = {"seed": 3, "algorithm": {"_target_": "asyncfl_bench.algorithms.ace.Ace", "eta": None, "steps": [1, 2]}}
-    tracker.start(config, "ace-digits", "figure2", "ace", "1a2b3c4d", run.path)
+    choices = {"algorithm": "ace", "paper": "none", "sweep": "x" * 99}
+    config = {"seed": 3, "algorithm": {"_target_": "a.b", "eta": None, "steps": [1, 2]}, "choices": choices}
+    tracker.start(facts(run.path, "1a2b3c4d", config, "ace-digits-seed3"))
     rows = [row(i, **{"test/accuracy": 1 / (i + 3), "staleness/mean": 0.1 * i}) for i in range(20)]
     rows += [row(5, **{"test/accuracy": 0.5})]  # a resumed run goes back: nothing may be dropped
     for one in rows:
@@ -59,18 +72,24 @@ def test_every_point_of_metrics_jsonl_reaches_wandb_unchanged(wandb, tmp_path):
     (about,) = found["run"]
     logged = {key: value for key, value in about["config"]["update"].items() if key != "_wandb"}
     assert logged == config
-    assert (about["run_id"], about["display_name"], about["run_group"]) == ("1a2b3c4d", "ace-digits", "figure2")
-    assert (about["job_type"], about["project"], about["tags"]) == ("ace", "asyncfl_bench", ["paper"])
+    assert (about["run_id"], about["display_name"], about["run_group"]) == (
+        "1a2b3c4d",
+        "ace-digits-seed3",
+        "ace-digits",
+    )
+    assert (about["job_type"], about["project"]) == ("ace", "asyncfl_bench")
+    assert about["tags"] == ["paper", "algorithm=ace", f"sweep={'x' * 58}"]
     assert exit_codes(found) == [0]
     assert any(record["update"].get("exit_status") == "ok" for record in found["summary"])
     axes = {record.get("name", record.get("glob_name")): record.get("step_metric") for record in found["metric"]}
     counters = dict.fromkeys(["iteration", "uploads", "client_steps", "virtual_time", "wall_time"])
-    assert axes == counters | {"*": "iteration"}
+    judged = [f"{samples}/{measure}" for samples in ("test", "validation") for measure in ("accuracy", "loss")]
+    assert axes == counters | dict.fromkeys(["*", *judged], "iteration")
 
 
 def test_a_loss_that_is_not_finite_is_kept_by_wandb(wandb, tmp_path):
     tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
-    tracker.start({}, "n", None, "ace", "aaaa0000", tmp_path)
+    tracker.start(facts(tmp_path, "aaaa0000"))
     for loss in (math.nan, math.inf, -math.inf):
         tracker.log(row(1, **{"test/loss": loss}))
     tracker.finish({}, 0)
@@ -80,7 +99,8 @@ def test_a_loss_that_is_not_finite_is_kept_by_wandb(wandb, tmp_path):
 def test_runs_of_one_process_stay_apart_also_after_one_that_was_never_finished(wandb, tmp_path):
     for i, group in enumerate(["first", None, "third"]):
         tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
-        tracker.start({"seed": i}, f"name{i}", group, f"rule{i}", f"0000000{i}", tmp_path / str(i))
+        config = {"seed": i, "choices": {"algorithm": f"rule{i}"}}
+        tracker.start(facts(tmp_path / str(i), f"0000000{i}", config, f"name{i}", group))
         tracker.log(row(i))
         if i != 0:  # the first run crashes: its tracker is dropped as it is
             tracker.finish({}, i)
@@ -89,21 +109,20 @@ def test_runs_of_one_process_stay_apart_also_after_one_that_was_never_finished(w
         (about,) = wrote["run"]
         assert about["run_id"] == f"0000000{i}" and about["config"]["update"]["seed"] == i
         assert (about["display_name"], about["job_type"]) == (f"name{i}", f"rule{i}")
-        assert about.get("run_group") == group
+        assert about["run_group"] == (group or "ace-digits")
         assert [record["item"]["uploads"] for record in wrote["history"]] == [3 * i]
     assert exit_codes(wrote) == [2]
 
 
 def test_without_a_key_the_run_is_kept_offline_and_one_line_says_how_to_send_it(wandb, tmp_path, capfd):
     tracker = WandbTracker(WandbTrackerConfig())
-    tracker.start({}, "n", None, "ace", "bbbb0000", tmp_path)
+    tracker.start(facts(tmp_path, "bbbb0000"))
     tracker.log(row(1))
     tracker.finish({}, 0)
     assert points(records(tmp_path)) == [row(1)]
-    (place,) = tmp_path.glob("wandb/offline-run-*")
     out, err = capfd.readouterr()
     assert out == ""
-    assert err == f"not logged in to W&B: this run is kept offline; to send it: wandb sync {place}\n"
+    assert err == f"not logged in to W&B: this run is kept offline; to send it: afl-run --sync {tmp_path}\n"
 
 
 @pytest.mark.parametrize("mode", [None, "online"])
@@ -112,19 +131,19 @@ def test_an_unreachable_server_makes_the_run_offline_with_one_warning(wandb, tmp
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     config = WandbTrackerConfig(init_timeout_seconds=1, mode=mode)
     tracker = WandbTracker(config)
-    tracker.start({"seed": 1}, "n", None, "ace", "cccc0000", tmp_path)
+    tracker.start(facts(tmp_path, "cccc0000"))
     tracker.log(row(1))
     tracker.finish({}, 0)
     assert points(records(tmp_path)) == [row(1)]
     lines = capfd.readouterr().err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("W&B did not start (") and "wandb sync" in lines[0]
+    assert len(lines) == 1 and lines[0].startswith("W&B did not start (") and "--sync" in lines[0]
 
 
 def test_wandb_mode_decides_when_no_mode_is_set_and_a_set_mode_beats_it(wandb, tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     for mode, runs in ((None, 0), ("offline", 1)):
         tracker = WandbTracker(WandbTrackerConfig(mode=mode))
-        tracker.start({}, "n", None, "ace", "dddd0000", tmp_path)
+        tracker.start(facts(tmp_path, "dddd0000"))
         tracker.log(row(1))
         tracker.finish({}, 0)
         assert len(list(tmp_path.glob("wandb/offline-run-*"))) == runs
@@ -133,7 +152,7 @@ def test_wandb_mode_decides_when_no_mode_is_set_and_a_set_mode_beats_it(wandb, t
 
 def test_a_point_that_wandb_refuses_does_not_stop_the_run_and_is_said_once(wandb, tmp_path, capfd):
     tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
-    tracker.start({}, "n", None, "ace", "eeee0000", tmp_path)
+    tracker.start(facts(tmp_path, "eeee0000"))
     tracker.log(row(1))
     wandb.run.finish()  # someone closed it under our feet: every further call raises
     tracker.log(row(2))
@@ -145,7 +164,7 @@ def test_a_point_that_wandb_refuses_does_not_stop_the_run_and_is_said_once(wandb
 
 def test_a_run_that_wandb_cannot_write_at_all_goes_on(wandb, tmp_path, capfd):
     tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
-    tracker.start({}, "n", None, "ace", "not/an/id", tmp_path)
+    tracker.start(facts(tmp_path, "not/an/id"))
     tracker.log(row(1))
     tracker.finish({}, 0)
     err = capfd.readouterr().err
@@ -154,18 +173,230 @@ def test_a_run_that_wandb_cannot_write_at_all_goes_on(wandb, tmp_path, capfd):
 
 def test_group_and_dir_of_the_config_beat_those_of_the_run(wandb, tmp_path):
     tracker = WandbTracker(WandbTrackerConfig(mode="offline", group="mine", dir=str(tmp_path / "own")))
-    (tmp_path / "own").mkdir()
-    tracker.start({}, "n", "sweep", "ace", "ffff0000", tmp_path / "run")
+    tracker.start(facts(tmp_path / "run", "ffff0000", group="sweep"))
     tracker.finish({}, 0)
     assert records(tmp_path / "own")["run"][0]["run_group"] == "mine"
 
 
-def test_the_local_tracker_leaves_no_file(tmp_path):
-    tracker = LocalTracker(LocalTracker.Config())
-    tracker.start({}, "n", None, "ace", "00000000", tmp_path)
+def test_a_folder_that_cannot_be_written_is_said_and_the_run_directory_takes_its_place(wandb, tmp_path, capfd):
+    (tmp_path / "file").touch()
+    (tmp_path / "run").mkdir()
+    tracker = WandbTracker(WandbTrackerConfig(mode="offline", dir=str(tmp_path / "file" / "below")))
+    tracker.start(facts(tmp_path / "run", "aaaa1111"))
     tracker.log(row(1))
     tracker.finish({}, 0)
-    assert list(tmp_path.iterdir()) == []
+    assert points(records(tmp_path / "run")) == [row(1)]
+    assert f"dir={tmp_path}/file/below: Not a directory; " in capfd.readouterr().err
+
+
+def test_the_summary_has_the_best_values_the_objective_and_on_request_the_files(wandb, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "config.yaml").write_text("seed: 0\n")
+    (tmp_path / "model_final.pt").write_bytes(b"weights")
+    tracker = WandbTracker(WandbTrackerConfig(mode="offline", artifact=True))
+    assert tracker.wants_model and not WandbTracker(WandbTrackerConfig()).wants_model
+    tracker.start(facts(tmp_path, "aaaa2222", {"objective": "test/loss", "choices": {}}))
+    for accuracy in (0.1, 0.9, 0.5):
+        tracker.log(row(1, **{"test/accuracy": accuracy}))
+    tracker.finish({"final": {"test/loss": 0.7}}, 0)
+    found = records(tmp_path)
+    (judged,) = [one for one in found["metric"] if one.get("name") == "test/accuracy"]
+    assert judged["summary"] == {"max": True, "last": True}
+    assert any(one["update"].get("objective") == 0.7 for one in found["summary"])
+    (artifact,) = found["artifact"]
+    assert {entry["path"] for entry in artifact["manifest"]["contents"]} == {"config.yaml", "model_final.pt"}
+
+
+def test_an_agent_of_wandbs_names_the_run(wandb, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_SWEEP_ID", "sweep001")
+    monkeypatch.setenv("WANDB_RUN_ID", "agents00")
+    tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
+    tracker.start(facts(tmp_path, "aaaa3333"))
+    tracker.finish({}, 0)
+    (about,) = records(tmp_path)["run"]
+    assert about["run_id"] == "agents00"
+
+
+class Silent:
+    """A run of W&B's whose service does not answer."""
+
+    def __init__(self):
+        self.summary = self
+
+    def log(self, row):
+        threading.Event().wait()
+
+    update = log
+
+
+@pytest.mark.parametrize("when", ["a point", "the end"])
+def test_a_service_that_does_not_answer_holds_no_run(when, tmp_path, monkeypatch, capsys):
+    ended = []
+    monkeypatch.setattr(trackers_wandb, "_end_service", lambda: ended.append(1))
+    monkeypatch.setattr(trackers_wandb, "_MOMENT_SECONDS", 0.0)
+    tracker = WandbTracker(WandbTrackerConfig(mode="offline", timeout_seconds=0.02))
+    tracker._run, tracker._facts = Silent(), facts(tmp_path, "00000000")
+    if when == "a point":
+        tracker.log(row(0))
+        tracker.log(row(1))
+        assert len(ended) == 1
+    tracker.finish({"exit_status": "ok"}, 0)
+    said = capsys.readouterr().err
+    assert len(ended) == said.count("\n") == 1 and "has not answered for 0.02 s" in said
+
+
+@pytest.mark.process
+def test_a_wandb_that_hangs_is_waited_for_no_longer_than_set_and_the_next_run_has_another(wandb, tmp_path, capfd):
+    config = WandbTrackerConfig(mode="offline", timeout_seconds=1)
+    for i, hangs in enumerate([True, False]):
+        (tmp_path / str(i)).mkdir()
+        tracker = WandbTracker(config)
+        tracker.start(facts(tmp_path / str(i), f"aaaa444{i}"))
+        tracker.log(row(1))
+        if hangs:
+            (service,) = services()
+            os.kill(service, signal.SIGSTOP)
+        before = time.monotonic()
+        tracker.finish({}, 0)
+        assert time.monotonic() - before < 30
+        said = capfd.readouterr().err
+        assert said.count("\n") == hangs and ("the run's own files are complete" in said) == hangs
+    assert points(records(tmp_path / "1")) == [row(1)]
+    wandb.teardown()  # as Python's end does: returns
+    assert services() == []
+
+
+def services() -> list[int]:
+    """Processes of wandb's that this one has started and that still live."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            pid, _, rest = place.read_text().partition(" (")
+            name, _, facts = rest.rpartition(") ")
+            if "wandb-core" in name and facts.split()[0] != "Z" and facts.split()[1] == str(os.getpid()):
+                found.append(int(pid))
+    return found
+
+
+def test_metrics_csv_is_metrics_jsonl_also_when_a_metric_comes_later_and_after_an_interruption(tmp_path):
+    run = RunDirectory(tmp_path)
+    rows = [row(1, a=0.5), row(2, a=math.nan), row(3, a=1.0, late=7), row(4, late=8)]
+
+    def tracked(some):
+        tracker = CsvTracker(CsvTracker.Config())
+        tracker.start(facts(tmp_path, "00000000"))
+        for one in some:
+            run.metrics.write(one)
+            tracker.log(one)
+        tracker.finish({}, 0)
+        return pd.read_csv(tmp_path / "metrics.csv")
+
+    pd.testing.assert_frame_equal(tracked(rows), pd.DataFrame(rows))
+    run.metrics.truncate(1)  # what the checkpoint was written after
+    pd.testing.assert_frame_equal(tracked(rows[1:]), pd.DataFrame(rows))
+
+
+def test_tensorboard_has_every_number_once_also_after_an_interruption(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = RunDirectory(tmp_path)
+    for first, some in ((0, [0.25, 0.5]), (1, [0.5, 0.75])):
+        run.metrics.truncate(first)
+        tracker = TensorboardTracker(TensorboardTracker.Config())
+        tracker.start(facts(tmp_path, "00000000"))
+        for iteration, value in enumerate(some, start=first):
+            run.metrics.write(one := row(iteration, **{"test/accuracy": value}))
+            tracker.log(one)
+        tracker.finish({"final": {"test/accuracy": some[-1]}}, 0)
+    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(one.step, one.value) for one in events.Scalars("test/accuracy")] == [(0, 0.25), (1, 0.5), (2, 0.75)]
+    assert [one.value for one in events.Scalars("final/test/accuracy")] == [0.75]
+
+
+def test_a_tracker_that_fails_is_named_once_and_the_others_go_on(tmp_path, capfd):
+    class Broken(Tracker):
+        def log(self, row):
+            raise OSError("disk full\nand more")
+
+    seen = []
+    other = Tracker(None)
+    other.log = seen.append
+    trackers = Trackers({"mine": Broken(None), "other": other})
+    trackers.start(facts(tmp_path, "00000000"))
+    for i in range(3):
+        trackers.log(row(i))
+    trackers.finish({}, 0)
+    said = capfd.readouterr().err
+    assert len(seen) == 3 and said.startswith("tracking=mine: disk full; ") and said.count("\n") == 1
+
+
+def test_a_run_has_as_many_trackers_as_are_listed_and_the_numbers_of_none(tmp_path):
+    words = ["scale=smoke", "model=softmax", "progress=false", "budget.server_iterations=2"]
+    plain = run([*words, "output_dir=plain"])
+    both = run([*words, "output_dir=both", "tracking=[csv,tensorboard]"])
+    assert plain.summary["identity"] == both.summary["identity"]
+    assert not any((plain.directory / name).exists() for name in ("metrics.csv", "tensorboard", "wandb"))
+    found = pd.read_csv(both.directory / "metrics.csv").drop(columns="wall_time")
+    pd.testing.assert_frame_equal(found, both.metrics.drop(columns="wall_time"), check_dtype=False)
+    assert found["test/accuracy"].equals(plain.metrics["test/accuracy"])
+    assert list((both.directory / "tensorboard").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "trackers"),
+    [
+        (["tracking=local"], {}),
+        (["tracking=[]"], {}),
+        (["tracking=csv"], {"csv": CsvTracker}),
+        (["tracking=[wandb,csv]", "tracking.wandb.project=mine"], {"wandb": WandbTracker, "csv": CsvTracker}),
+    ],
+)
+def test_what_is_chosen_are_sections_of_tracking(words, trackers):
+    settings = compose(words)
+    assert {name: part.target for name, part in settings.trackers.items()} == trackers
+    assert list(settings.tree["tracking"]) == list(trackers)
+    if "wandb" in trackers:
+        assert settings.trackers["wandb"].config.project == "mine"
+
+
+def test_a_directory_of_when_a_run_had_one_tracker_is_resumed(tmp_path):
+    directory = run(["scale=smoke", "model=softmax", "progress=false", "budget.server_iterations=2"]).directory
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    config["tracking"] = {"_target_": "asyncfl_bench.tracking.trackers.LocalTracker"}
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    assert [part.target for part in compose([f"resume={directory}"]).trackers.values()] == [Tracker]
+
+
+def test_a_directory_given_to_resume_imports_no_tracker_that_is_not_trusted(tmp_path, afl_run):
+    directory = run(["scale=smoke", "model=softmax", "progress=false", "budget.server_iterations=2"]).directory
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    (tmp_path / "stranger.py").write_text("open('imported', 'w')")
+    for tracking in ({"_target_": "stranger.Tracker"}, {"mine": {"_target_": "stranger.Tracker"}}):
+        (directory / "config.yaml").write_text(yaml.safe_dump(config | {"tracking": tracking}))
+        answer = afl_run("--resume", str(directory))
+        assert answer.returncode == 2 and "stranger.Tracker" in answer.stderr
+        assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("tracking=[wandb,cvs]", "tracking=cvs: must be one of csv, local, tensorboard, wandb (did you mean 'csv'?)"),
+        ("tracking=wandb,csv", "tracking=wandb,csv: several in one run are written [wandb,csv]"),
+        ("tracking.mode=offline", "tracking.mode=offline: is called tracking.wandb.mode now: tracking.wandb.mode=off"),
+        ("tracking.wandb.mode=offline", "no such setting of tracking, except with tracking=wandb"),
+    ],
+)
+def test_a_tracker_that_is_written_wrongly_is_answered(word, said, afl_run):
+    for arguments in ([word], ["-m", word]):
+        answer = afl_run(*arguments)
+        assert answer.returncode == 2 and said in answer.stderr
+
+
+def test_a_tracker_whose_package_is_missing_names_the_extra(monkeypatch, afl_run):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    answer = afl_run("tracking=tensorboard")
+    assert answer.returncode == 2
+    assert answer.stderr == "afl-run: tracking=tensorboard: needs pip install 'asyncfl_bench[tensorboard]'\n"
 
 
 @pytest.mark.parametrize(
@@ -182,10 +413,12 @@ def test_an_impossible_setting_is_refused(key, value, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(("name", "tracker"), [("local", LocalTracker), ("wandb", WandbTracker)])
+@pytest.mark.parametrize(
+    ("name", "tracker"), [("wandb", WandbTracker), ("csv", CsvTracker), ("tensorboard", TensorboardTracker)]
+)
 def test_each_yaml_states_exactly_the_defaults_of_its_class(name, tracker):
-    content = yaml.safe_load((CONF / f"{name}.yaml").read_text())
-    assert content.pop("_target_") == f"asyncfl_bench.tracking.trackers.{tracker.__name__}"
+    content = yaml.safe_load((CONF / f"{name}.yaml").read_text())[name]
+    assert content.pop("_target_") == f"{tracker.__module__}.{tracker.__name__}"
     schema = OmegaConf.structured(tracker.Config)
     assert content == OmegaConf.to_container(schema)
     assert OmegaConf.to_object(OmegaConf.merge(schema, content)) == tracker.Config()
@@ -194,63 +427,7 @@ def test_each_yaml_states_exactly_the_defaults_of_its_class(name, tracker):
 @pytest.mark.process
 def test_configs_are_known_without_wandb_torch_and_pandas():
     code = (
-        "import sys; import asyncfl_bench.tracking.trackers, asyncfl_bench.tracking.progress, "
-        "asyncfl_bench.tracking.rundir; print([m for m in ('wandb','torch','pandas','rich') if m in sys.modules])"
+        "import sys; from asyncfl_bench.tracking import progress, rundir, trackers, trackers_files, trackers_wandb; "
+        "print([m for m in ('wandb', 'torch', 'pandas', 'rich') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
-
-
-class Silent:
-    """A run of W&B whose service does not answer."""
-
-    offline = True
-
-    def __init__(self):
-        self.summary = self
-
-    def log(self, row):
-        threading.Event().wait()
-
-    update = log
-
-    def finish(self, exit_code):
-        threading.Event().wait()
-
-
-@pytest.mark.parametrize("when", ["a point", "the end"])
-def test_a_service_that_does_not_answer_holds_no_run(when, monkeypatch, capsys):
-    ended = []
-    monkeypatch.setattr(trackers, "_ANSWER_SECONDS", 0.02)
-    monkeypatch.setattr(trackers, "_end_service", lambda: ended.append(1))
-    tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
-    tracker._run = Silent()
-    if when == "a point":
-        tracker.log(row(0))
-        tracker.log(row(1))
-        assert len(ended) == 1
-    tracker.finish({"exit_status": "ok"}, 0)
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "has not answered for 0.02 s" in said
-
-
-@pytest.mark.process
-def test_a_stopped_service_ends_with_the_run_that_it_was_for(wandb, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(trackers, "_ANSWER_SECONDS", 1)
-    tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
-    tracker.start({}, "n", None, "ace", "1a2b3c4d", tmp_path)
-    process = wandb.setup()._connection._proc._process
-    process.send_signal(signal.SIGSTOP)
-    tracker.log(row(0))
-    tracker.finish({"exit_status": "ok"}, 0)
-    assert process.wait(timeout=10) == -signal.SIGKILL
-    assert "has not answered" in capsys.readouterr().err
-
-
-def test_a_folder_for_wandb_that_cannot_be_written_is_said_and_the_run_directory_used(tmp_path, monkeypatch, capsys):
-    (tmp_path / "file").write_text("")
-    tracker = WandbTracker(WandbTrackerConfig(mode="offline", dir=str(tmp_path / "file" / "below")))
-    given = {}
-    monkeypatch.setattr(tracker, "_init", lambda wandb, arguments, mode: given.update(arguments))
-    tracker.start({}, "n", None, "ace", "1a2b3c4d", tmp_path / "run")
-    assert given["dir"] == str(tmp_path / "run")
-    assert "Not a directory; W&B's files go to the run directory" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import hashlib
 import importlib
+import importlib.util
 import os
 import pkgutil
 import sys
@@ -28,6 +29,7 @@ from .settings import (
     NOT_IDENTITY,
     ORIGINS,
     PARTS,
+    TRACKING,
     CheckpointConfig,
     EvaluationConfig,
     Part,
@@ -45,6 +47,7 @@ RENAMED = {
     "schedule.dispatch=at_round": "per_round",
     "profile=paper": "published",
     "scale=paper": "full",
+    **{f"tracking.{key}": f"tracking.wandb.{key}" for key in ("project", "entity", "mode", "group", "tags", "dir")},
 }
 
 # groups that are folded into others: where to look
@@ -83,12 +86,13 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
     sections = {"budget": BudgetConfig, "evaluation": EvaluationConfig, "checkpoint": CheckpointConfig}
     root_names = [f.name for f in dataclasses.fields(RootConfig)]
     for key, value in tree.items():
-        if key not in root_names and key not in PARTS and key not in sections:
-            near = did_you_mean(key, (*root_names, *PARTS, *sections))
+        if key not in root_names and key not in (*PARTS, TRACKING) and key not in sections:
+            near = did_you_mean(key, (*root_names, *PARTS, TRACKING, *sections))
             raise ConfigError(key, value, f"is not a setting{near}")
     settings = Settings(
         root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts=_parts(tree, choices),
+        trackers=_trackers(tree.get(TRACKING)),
         choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
         **{name: _typed(cls, _section(tree, name), name) for name, cls in sections.items()},
     )
@@ -173,6 +177,24 @@ def _inside(module: str, error: Exception) -> str:
     return f"must name an importable class; importing {module} ends in {type(error).__name__}: {said}{where}"
 
 
+def tracker_sections(node: Any) -> dict[str, Any]:
+    """Dotted key -> section of every tracker of a config. One tracker's settings alone is how configs were written when
+    a run had one. Raises ConfigError."""
+    check(isinstance(node, dict | None), TRACKING, node, "chosen when a run begins, for example tracking=[wandb,csv]")
+    sections = node or {}
+    named = {"tracker": sections} if "_target_" in sections else sections
+    return {f"{TRACKING}.{name}": section for name, section in named.items()}
+
+
+def _trackers(node: Any) -> dict[str, Part]:
+    sections = tracker_sections(node).items()
+    trackers = {key.removeprefix(f"{TRACKING}."): _part(section, key) for key, section in sections}
+    for name, part in trackers.items():
+        if part.target.needs is not None and importlib.util.find_spec(part.target.needs[0]) is None:
+            raise ConfigError(TRACKING, name, f"needs pip install 'asyncfl_bench[{part.target.needs[1]}]'")
+    return trackers
+
+
 _TYPED: dict[tuple, Any] = {}  # jobs of a sweep share most of their sections
 
 
@@ -247,11 +269,14 @@ def _check_paths(settings: Settings) -> None:
             return
 
 
+def _named(part: Part) -> dict:
+    return {"_target_": f"{part.target.__module__}.{part.target.__qualname__}"} | dataclasses.asdict(part.config)
+
+
 def _resolved_tree(settings: Settings, sections: dict) -> dict:
     tree = dataclasses.asdict(settings.root)
-    for name, part in settings.parts.items():
-        target = f"{part.target.__module__}.{part.target.__qualname__}"
-        tree[name] = {"_target_": target} | dataclasses.asdict(part.config)
+    tree |= {name: _named(part) for name, part in settings.parts.items()}
+    tree[TRACKING] = {name: _named(part) for name, part in settings.trackers.items()}
     for name in sections:
         tree[name] = dataclasses.asdict(getattr(settings, name))
     tree["choices"] = dict(settings.choices)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ConfigError, did_you_mean
 from .places import places
-from .settings import PARTS
+from .settings import PARTS, TRACKING
 from .words import word
 
 
@@ -56,7 +56,8 @@ def papers_with(profile: str) -> list[str]:
 
 def choices_with(group: str, setting: str) -> list[str]:
     """The choices of a part's group whose yaml has this setting."""
-    files = [file for place in places() for file in place.folder(group).glob("*.yaml")] if group in PARTS else []
+    searched = places() if group in (*PARTS, TRACKING) else []
+    files = [file for place in searched for file in place.folder(group).glob("*.yaml")]
     return sorted(file.stem for file in files if f"\n{setting}:" in file.read_text())
 
 

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 from ..errors import ConfigError, did_you_mean
 from ..files import read_yaml
-from .check import check_settings, renamed
+from .check import check_settings, renamed, tracker_sections
 from .choices import choice_file, choices_with, groups, hydra_config, papers_with
 from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, targets
-from .settings import NOT_IDENTITY, PARTS, Earlier, Settings
+from .settings import NOT_IDENTITY, PARTS, TRACKING, Earlier, Settings
 from .words import Word, word
 
 OWN = "own"  # the choice of a group whose part is an object of the Python program
@@ -89,7 +89,15 @@ class Compositions:
             if (answer := renamed(one.key, value)) is not None:
                 raise answer
             if one.key in self._groups and not (value == "null" and one.key == "sweep"):
-                self._file(one.key, value)
+                listed = one.value if one.key == TRACKING and isinstance(one.value, list) else [value]
+                for choice in listed:
+                    self._file(one.key, choice)
+
+
+def check_one_word(one: Word) -> None:
+    """Refuses ``tracking=wandb,csv``, two runs of one identity, where one run with both is meant."""
+    if one.key == TRACKING and one.several:
+        raise ConfigError(TRACKING, ",".join(one.values), f"several in one run are written [{','.join(one.values)}]")
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -205,12 +213,11 @@ def _saved_config(path: Path) -> tuple[dict, dict]:
         raise ConfigError("resume", path, said) from None
     if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
         raise ConfigError("resume", path, "must be a run directory: its config.yaml is another kind of file")
-    for group in PARTS:
-        section = tree.get(group)
+    for key, section in ({group: tree.get(group) for group in PARTS} | tracker_sections(tree.get(TRACKING))).items():
         target = section.get("_target_") if isinstance(section, dict) else None
         if str(target).partition(".")[0] not in allowed_packages():
             raise ConfigError(
-                f"{group}._target_",
+                f"{key}._target_",
                 target,
                 f"is in {path}, which may import from {', '.join(sorted(allowed_packages()))} only; "
                 f"{ALLOW_VARIABLE} names further packages that you trust",

@@ -30,8 +30,9 @@ PARTS = (
     "schedule",
     "algorithm",
     "diagnostics",
-    "tracking",
 )
+# the group of which a run may have several choices, tracking=[wandb,csv], or none
+TRACKING = "tracking"
 # groups that only set other settings; a run remembers what was chosen
 ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # Settings that came later than RESULTS_VERSION 3, as key: value. At these values a run is the one it was without them,
@@ -42,7 +43,8 @@ LATER_GROUPS: dict[str, str] = {}
 # settings that say where and how to compute, not what: they leave a run's identity alone
 NOT_IDENTITY = (
     "diagnostics",
-    "tracking",
+    TRACKING,
+    "objective",
     "device",
     "threads",
     "executor",
@@ -55,6 +57,9 @@ NOT_IDENTITY = (
     "resume",
     "progress",
 )
+
+# what a search may go by, of the final model
+OBJECTIVES = ("validation/accuracy", "validation/loss", "test/accuracy", "test/loss")
 
 _NEVER = object()  # equals no value
 
@@ -113,6 +118,7 @@ class RootConfig(Checked):
     trace: bool = False
     progress: bool = True
     rerun: bool = False
+    objective: Annotated[str, one_of(*OBJECTIVES)] = "validation/accuracy"
     resume: str | None = None
     output_dir: str = "runs"
     data_dir: str | None = None
@@ -160,6 +166,8 @@ class Settings:
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 
+    trackers: dict[str, Part] = field(default_factory=dict)  # by the name of the choice
+
     @property
     def identity(self) -> str:
         """8 hex digits of a hash over everything that decides the run's numbers."""
@@ -175,6 +183,12 @@ class Settings:
         choice = self.choices.get
         words = [choice("algorithm"), choice("dataset"), choice("delay"), f"seed{self.root.seed}", self.identity]
         return "-".join(str(word) for word in words)
+
+    @property
+    def experiment_name(self) -> str:
+        """The same for all seeds."""
+        choice = self.choices.get
+        return "-".join(map(str, (choice("algorithm"), choice("dataset"), choice("delay"), self.experiment)))
 
     @property
     def directory(self) -> Path:

@@ -11,6 +11,17 @@ from ..errors import ConfigError
 
 
 @dataclass(frozen=True)
+class Draw:
+    """``interval(a,b)``, ``tag(log,…)`` of it, ``int(…)`` of it with both ends, ``tag(draw,choice(a,b))``."""
+
+    low: float = 0
+    high: float = 0
+    log: bool = False
+    whole: bool = False
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Word:
     """One override.
 
@@ -19,6 +30,7 @@ class Word:
     several  it lists values for a multirun
     special  it adds or deletes a key or names a package, which only Hydra's own composition can do
     value    the single value, as Hydra understands it
+    draw     the range that a search draws from; ``values`` then has its text
     """
 
     text: str
@@ -27,6 +39,7 @@ class Word:
     several: bool
     special: bool
     value: Any
+    draw: Draw | None = None
 
     @property
     def deletes(self) -> bool:
@@ -49,18 +62,20 @@ def quoted(key: str, text: str) -> str:
 def word(text: str) -> Word:
     """``text`` parsed. Raises ConfigError."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import Glob, IntervalSweep
+    from hydra.core.override_parser.types import Glob
     from hydra.errors import HydraException
 
     if not isinstance(text, str):
         raise ConfigError("overrides", text, "must be text, for example 'algorithm=ace'")
     try:
         parsed = OverridesParser.create().parse_override(text)
-        several = parsed.is_sweep_override()
-        if isinstance(parsed.value(), (Glob, IntervalSweep)):
+        if isinstance(parsed.value(), Glob):
             raise ConfigError(parsed.key_or_group, text.partition("=")[2], "must list its values, for example 1,2,3")
+        several, draw = parsed.is_sweep_override(), _draw(parsed)
         if parsed.is_delete():
             values = []
+        elif draw is not None:
+            values = [text.partition("=")[2]]
         elif several:
             values = [str(value) for value in parsed.sweep_string_iterator()]
         else:
@@ -70,4 +85,20 @@ def word(text: str) -> Word:
         raise ConfigError(key, value, "must be written key=value; quote text with spaces or special signs") from None
     special = parsed.is_add() or parsed.is_force_add() or parsed.is_delete() or parsed.package is not None
     single = None if several or parsed.is_delete() else parsed.value()
-    return Word(text, parsed.key_or_group, tuple(values), several, special, single)
+    return Word(text, parsed.key_or_group, tuple(values), several, special, single, draw)
+
+
+def _draw(parsed: Any) -> Draw | None:
+    """Raises ConfigError for a range in which there is nothing, or no logarithm."""
+    from hydra.core.override_parser.types import IntervalSweep, Sweep
+
+    sweep = parsed.value() if parsed.is_sweep_override() else None
+    if isinstance(sweep, Sweep) and "draw" in sweep.tags and not isinstance(sweep, IntervalSweep):
+        return Draw(choices=tuple(str(value) for value in parsed.sweep_string_iterator()))
+    if not isinstance(sweep, IntervalSweep):
+        return None
+    low, high, log = sweep.start, sweep.end, "log" in sweep.tags
+    if low is None or high is None or low >= high or (log and low <= 0):
+        text = parsed.input_line.partition("=")[2]
+        raise ConfigError(parsed.key_or_group, text, f"must have ends a < b{', both above 0' if log else ''}")
+    return Draw(low, high, log, isinstance(low, int) and isinstance(high, int))

@@ -9,13 +9,14 @@ from ..clients.local import Stopped
 from ..config import RESULTS_VERSION, Settings
 from ..errors import BenchError
 from ..files import say
+from ..tracking.trackers import RunFacts
 from . import machine
 from .checkpoint import Checkpoints
 from .evaluate import Evaluations, Stopwatch
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
-    from ..tracking.trackers import Tracker
+    from ..tracking.trackers import Trackers
     from .build import Components
 
 
@@ -31,7 +32,7 @@ class Run:
         settings: Settings,
         components: Components,
         directory: RunDirectory,
-        tracker: Tracker,
+        tracker: Trackers,
     ):
         self.settings, self.components, self.directory, self.tracker = settings, components, directory, tracker
         self.ended_by: str | None = None
@@ -40,8 +41,8 @@ class Run:
         self.evaluations = Evaluations(settings, components, directory, tracker, self.stopwatch)
         self.checkpoints = Checkpoints(settings, components, self.evaluations, directory, self.stopwatch)
 
-    def open(self, group: str | None) -> None:
-        """Goes on from a checkpoint if there is one, else writes the run's first files."""
+    def open(self, group: str | None, alone: bool) -> None:
+        """Goes on from a checkpoint if there is one, else writes the run's first files. alone: says what it is."""
         settings, directory, task = self.settings, self.directory, self.components.task
         resumed = self.checkpoints.load()
         self.begun = True
@@ -58,10 +59,11 @@ class Run:
             directory.clear()
             directory.begin_like(resumed, self.evaluations.lines)
             self.checkpoints.save()
-        algorithm = str(settings.choices.get("algorithm"))
-        self.tracker.start(settings.tree, settings.name, group, algorithm, settings.identity, directory.path)
+        names = (settings.name, settings.identity, settings.experiment_name)
+        with self.stopwatch.stopped():
+            self.tracker.start(RunFacts(settings.tree, *names, directory.path, group))
         if settings.root.progress:
-            if group is None:  # of several runs each has one line, when it has ended
+            if alone:  # of several runs each has one line, when it has ended
                 say(self.components.describe(settings))
             self.evaluations.show_progress(settings.name)
 
@@ -99,7 +101,7 @@ class Run:
 
     def _leave_final_state(self) -> None:
         parts = self.components
-        if self.settings.root.trace:
+        if self.settings.root.trace or self.tracker.wants_model:
             self.directory.write_model("model_final", parts.task.flat.named(parts.model_d))
         if parts.needs.total <= self.settings.checkpoint.at_end_mib * 2**20:
             try:

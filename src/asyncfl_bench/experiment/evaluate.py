@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from ..tracking.progress import Progress
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
-    from ..tracking.trackers import Tracker
+    from ..tracking.trackers import Trackers
     from ..types import Counters
     from .build import Components
     from .stopping import Stop
@@ -40,6 +42,13 @@ class Stopwatch:
     def seconds(self) -> float:
         return self.before + time.monotonic() - self._started
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """What is done in this block counts for nothing."""
+        began = time.monotonic()
+        yield
+        self._started += time.monotonic() - began
+
 
 class Evaluations(Observer):
     """Evaluates the model when that is due and writes each logged point to metrics.jsonl, the tracker and the screen.
@@ -55,7 +64,7 @@ class Evaluations(Observer):
         settings: Settings,
         components: Components,
         directory: RunDirectory,
-        tracker: Tracker,
+        tracker: Trackers,
         stopwatch: Stopwatch,
     ):
         self.config, self.budget = settings.evaluation, settings.budget

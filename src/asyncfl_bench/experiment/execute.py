@@ -19,18 +19,24 @@ if TYPE_CHECKING:
 
 
 def execute(
-    settings: Settings, group: str | None = None, observers: Sequence[Observer] = (), *, ends_process: bool = False
+    settings: Settings,
+    group: str | None = None,
+    observers: Sequence[Observer] = (),
+    *,
+    ends_process: bool = False,
+    alone: bool = True,
 ) -> RunResult:
     """Runs one experiment, or resumes it, or returns its result if it is already complete.
 
     group         name under which a tracker groups several runs
     observers     are told what happens, besides those of the run itself
     ends_process  a second Ctrl-C ends the process within two seconds, whatever it is doing
+    alone         it is not one of a multirun, which has a line for each when it has ended
     Raises ConfigError or BenchError for what goes wrong before the run has begun; afterwards a failure is written to
     summary.json and returned with exit status "failed" or "diverged".
     """
     try:
-        return _execute(settings, group, observers, ends_process)
+        return _execute(settings, group, observers, ends_process, alone)
     except OSError as problem:
         raise BenchError(_described(problem, settings.directory)) from problem
     except (ImportError, MemoryError, RuntimeError) as problem:
@@ -39,12 +45,15 @@ def execute(
         raise BenchError(_described(problem, settings.directory)) from problem
 
 
-def _execute(settings: Settings, group: str | None, observers: Sequence[Observer], ends_process: bool) -> RunResult:
+def _execute(
+    settings: Settings, group: str | None, observers: Sequence[Observer], ends_process: bool, alone: bool
+) -> RunResult:
     if settings.root.device.startswith("cuda"):
         machine.device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
     if (result := finished(settings)) is not None:
         return result
     from ..tracking.rundir import RunDirectory
+    from ..tracking.trackers import Trackers
     from .build import build_run
     from .drive import Run
     from .evaluate import Diverged
@@ -55,11 +64,11 @@ def _execute(settings: Settings, group: str | None, observers: Sequence[Observer
     directory, stop = RunDirectory(settings.directory), components.stop
     with directory.removed_if_empty(), _locked(directory.path), noted(stop, ends_process):
         directory.remove_leftovers()
-        tracker = settings.parts["tracking"].build()
+        tracker = Trackers({name: part.build() for name, part in settings.trackers.items()})
         run = Run(settings, components, directory, tracker)
         status, error = "failed", None
         try:
-            run.open(group)
+            run.open(group, alone)
             status, error = run.drive()
             if status == "ok" and directory.metrics.sound_lines() != run.evaluations.lines:
                 raise BenchError(f"{directory.metrics.path}: no longer has the points that were written to it")

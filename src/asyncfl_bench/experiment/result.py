@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,11 @@ class RunResult:
     def exit_code(self) -> int:
         return {"ok": 0, "interrupted": EXIT_INTERRUPTED}.get(self.summary["exit_status"], 1)
 
+    def value(self, metric: str) -> float:
+        """A metric of the final model; NaN where there is none, as in a run that diverged."""
+        found = self.summary.get("final", {}).get(metric) if self.ok else None
+        return math.nan if found is None else float(found)
+
     @property
     def metrics(self) -> pd.DataFrame:
         """One row per logged point, as in metrics.jsonl."""
@@ -88,18 +94,23 @@ class RunResult:
         return pd.DataFrame({name: values for name, values in points.items() if values is not None})
 
 
-def finished(settings: Settings, archive: Mapping[str, Path] | None = None) -> RunResult | None:
+def finished(
+    settings: Settings, archive: Mapping[str, Path] | None = None, or_diverged: bool = False
+) -> RunResult | None:
     """The result of an earlier complete run with the same settings, if it has all that is asked for.
 
-    archive  identity of a run: the archive it was packed into; looked at where the run's directory has no result
+    archive      identity of a run: the archive it was packed into; looked at where the run's directory has no result
+    or_diverged  a run that diverged counts too: in a search that is an answer
     """
-    return None if settings.root.rerun else complete(settings, archive)
+    return None if settings.root.rerun else complete(settings, archive, or_diverged)
 
 
-def complete(settings: Settings, archive: Mapping[str, Path] | None = None) -> RunResult | None:
+def complete(
+    settings: Settings, archive: Mapping[str, Path] | None = None, or_diverged: bool = False
+) -> RunResult | None:
     """The same, also where it is to be run again."""
     directory = settings.directory
-    if _is_complete(summary := _summary(directory), settings) and (
+    if _is_complete(summary := _summary(directory), settings, or_diverged) and (
         not settings.root.trace or _is_traced(directory, summary)
     ):
         return RunResult(directory, summary | {"already_complete": True})
@@ -139,13 +150,13 @@ def _is_traced(directory: Path, summary: dict) -> bool:
     return rows == summary["used"].get("uploads") and (directory / "model_final.pt").exists()
 
 
-def _is_complete(summary: dict, settings: Settings) -> bool:
+def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -> bool:
     return (
-        summary.get("exit_status") == "ok"
+        summary.get("exit_status") in ("ok", "diverged")[: 1 + or_diverged]
         and summary.get("identity") == settings.identity
         and summary.get("results_version") == RESULTS_VERSION
         and set(summary) >= REQUIRED
-        and _has_numbers(summary)
+        and (or_diverged or _has_numbers(summary))
         and covers(summary.get("diagnostics"), settings.tree["diagnostics"])
     )
 

@@ -16,7 +16,8 @@ def combine(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], argum
     params     key -> comma-separated values, part of every grid
     grids      the same for parts of the union that have keys of their own, for example one algorithm's threshold
     arguments  overrides of the command line. A key that only some grids have applies to those: its values choose among
-               theirs, and values no grid lists join the one that lists most of them. Any other key applies to all.
+               theirs, and values no grid lists join the one that lists most of them; a range or its place taken by a
+               value applies to all of them. Any other key applies to all.
     """
     union = [{key: list(word(f"{key}={v}").values) for key, v in {**params, **grid}.items()} for grid in grids or [{}]]
     for text in arguments:
@@ -27,6 +28,10 @@ def combine(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], argum
                 grid[key] = values
             continue
         listed = {value for grid in owners for value in grid[key]}
+        if any(word(f"{key}={value}").draw is not None for value in (*values, *listed)):
+            for grid in owners:
+                grid[key] = values
+            continue
         new = [value for value in values if value not in listed]
         widest = max(owners, key=lambda grid: len(grid[key]))
         for grid in owners:

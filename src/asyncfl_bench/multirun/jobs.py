@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config.choices import groups, hydra_config, options, papers_with
-from ..config.composition import Compositions, check_composed, refuse_idle
+from ..config.composition import Compositions, check_composed, check_one_word, refuse_idle
 from ..config.settings import ORIGINS, Settings
 from ..config.words import word
 from ..errors import BenchError, ConfigError
+from . import search
 from .grid import Grid, combine, jobs_of
 from .launchers import check_launcher, check_times
+
+if TYPE_CHECKING:
+    from ..experiment import RunResult
 
 _FOLDERS = tuple(group for group in ORIGINS if group != "paper")  # what a sweep's folder is named after
 
@@ -24,12 +28,25 @@ class Job:
 
     error     why they cannot be composed, or what the job raised instead of running
     left_out  overrides of the command line that would have no effect on it
+    drawn     those of its overrides that a search has drawn
     """
 
     overrides: list[str]
     settings: Settings | None
     error: str | None = None
     left_out: tuple[str, ...] = ()
+    drawn: tuple[str, ...] = ()
+
+    def ended(self, archive: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
+        """The result of a run that need not be run again; in a search one that diverged is an answer too.
+
+        again  also of one that was to be run again and has been
+        """
+        from ..experiment import complete, finished
+
+        if self.settings is None:
+            return None
+        return (complete if again else finished)(self.settings, archive, or_diverged=bool(self.drawn))
 
     def summary_stamp(self) -> int | None:
         """When the summary in its directory was written; None without one."""
@@ -47,18 +64,25 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     Raises ConfigError for a value that no job can have, a setting without effect on any, and jobs that would be one
     run; a job that only fails in a combination has its error.
     """
+    asked, overrides = {word(text).key for text in overrides}, search.with_settings(overrides)
     hydra_words = [*hydra_words, *(text for text in overrides if _of_hydra(text))]
     for text in overrides:
         one = word(text)
         if one.deletes:
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
+        check_one_word(one)
         if one.key == "hydra/launcher":
             check_launcher(one.values[0])
             check_times(hydra_config(hydra_words).hydra.launcher)
         if one.key in _FOLDERS and len(one.values) > 1:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has a folder of its own")
-    union = sweep_grids(overrides)
-    _check_one_search(overrides, union)
+    ranges = sweep_grids(overrides)
+    _check_one_search(overrides, ranges)
+    ranged, points = search.searched(ranges), search.Search.of(chosen_config(overrides).hydra.sweeper)
+    for key in [] if ranged else asked & set(search.SHORT):
+        example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
+        raise ConfigError(key, getattr(points, key), example)
+    union = [grid for one in ranges for grid in search.drawn(one, points)]
     compositions = Compositions()
 
     def settings_of(words: list[str]) -> Settings:
@@ -73,7 +97,10 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
             settings = settings_of(words)
             idle = tuple(text for text in words if (key := word(text).key) in given and key in settings.idle)
             kept = [text for text in words if text not in idle]
-            job = Job(kept, settings_of(kept) if idle else settings, left_out=idle)
+            drawn = tuple(text for text in kept if word(text).key in ranged)
+            job = Job(kept, settings_of(kept) if idle else settings, left_out=idle, drawn=drawn)
+            if drawn:
+                search.check_objective(settings)
         except BenchError as error:
             job = Job(words, None, str(error))
             refused[tuple(sorted(words))] = error

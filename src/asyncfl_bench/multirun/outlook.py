@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from ..experiment import RunResult, finished
+from ..experiment import RunResult
 from .jobs import Job
 from .lines import clock_text, varied
 
@@ -17,7 +17,7 @@ _GROUPS = ("algorithm", "dataset", "model")  # runs that have these in common ta
 def outlook(jobs: Sequence[Job], archive: Mapping[str, Path]) -> str:
     """How many runs there are and which are finished, and what the pending ones take. archive: identity -> file."""
     known = [(job, job.settings) for job in jobs if job.settings is not None]
-    found = [(settings, finished(settings, archive)) for _, settings in known]
+    found = [(settings, job.ended(archive)) for job, settings in known]
     done = [(settings, result) for settings, result in found if result is not None]
     pending = [settings for settings, result in found if result is None]
     packed = sum(result.directory.is_file() for _, result in done)

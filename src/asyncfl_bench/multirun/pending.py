@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from ..config.words import word
 from ..errors import EXIT_INTERRUPTED, BenchError
-from ..experiment import RunResult, complete, finished
-from ..files import read_json, say
+from ..experiment import RunResult, finished
+from ..files import is_held, read_json, say
 from .jobs import Job
 from .launchers import forget_workers
 from .lines import Lines
@@ -57,8 +55,8 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     this works alike in this process, in others and on other machines that share the disk."""
     jobs = state.planned
     archive = archive_of(jobs)
-    pending = [job for job in jobs if job.settings is None or finished(job.settings, archive) is None]
-    packed = sum(job.settings is not None and finished(job.settings) is None for job in jobs) - len(pending)
+    pending = [job for job in jobs if job.settings is None or job.ended(archive) is None]
+    packed = sum(job.settings is not None and job.ended() is None for job in jobs) - len(pending)
     packed += sum(job.settings is None for job in pending)
     where = f", {packed} of these in archives" if packed else ""
     folders = dict.fromkeys(str(job.settings.directory.parent) for job in jobs if job.settings is not None)
@@ -139,17 +137,7 @@ def _result(job: Job, archive: Mapping[str, Path]) -> RunResult:
 
 def under_way() -> bool:
     """True while some process is at a run of this sweep."""
-    return any(_is_held(_lock(job)) for job in state.current)
-
-
-def _is_held(path: Path) -> bool:
-    if not path.exists():
-        return False
-    try:
-        with FileLock(path).acquire(timeout=0):
-            return False
-    except Timeout:
-        return True
+    return any(is_held(_lock(job)) for job in state.current)
 
 
 def _lock(job: Job) -> Path:
@@ -179,7 +167,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
     """None when the run is finished, else what happened, in one line."""
     if job.settings is None:
         return f"failed: {job.error}"
-    if (finished if trouble else complete)(job.settings) is not None:  # with trouble it may not have run again
+    if job.ended(again=trouble is None) is not None:  # with trouble it may not have run again
         return None
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error

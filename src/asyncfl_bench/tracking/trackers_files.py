@@ -1,0 +1,81 @@
+"""Trackers that write metrics.jsonl in another form beside it, anew whenever the run goes on after an interruption."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+from typing import Any, cast
+
+from ..files import plain
+from .metrics import read_metrics
+from .rundir import METRICS_NAME
+from .trackers import RunFacts, Tracker
+
+CSV_NAME = "metrics.csv"
+EVENTS_NAME = "tensorboard"
+
+
+class CsvTracker(Tracker):
+    """``metrics.csv``: a line a point, a column a metric; an empty cell where a point has no such number."""
+
+    def start(self, run: RunFacts) -> None:
+        self._source, self._path = run.directory / METRICS_NAME, run.directory / CSV_NAME
+        self._columns: list[str] = []
+        self._write_all()
+
+    def log(self, row: dict[str, object]) -> None:
+        if not set(row) <= set(self._columns):  # the first point, or one with a new metric
+            self._write_all()
+            return
+        with self._path.open("a", newline="") as file:
+            csv.DictWriter(file, self._columns, restval="").writerow(cast("dict[str, Any]", plain(row)))
+
+    def _write_all(self) -> None:
+        rows = read_metrics(self._source)
+        self._columns = list(dict.fromkeys(name for row in rows for name in row))
+        with self._path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, self._columns, restval="")
+            if rows:
+                writer.writeheader()
+            writer.writerows(rows)
+
+
+class TensorboardTracker(Tracker):
+    """Scalars over server iterations, the config as text, and the settings beside the result for the HParams tab."""
+
+    needs = ("tensorboard", "tensorboard")
+
+    def start(self, run: RunFacts) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = run.directory / EVENTS_NAME
+        shutil.rmtree(folder, ignore_errors=True)
+        self._writer = SummaryWriter(str(folder))
+        self._config = run.config
+        self._writer.add_text("config", f"```json\n{json.dumps(run.config, indent=2, default=str)}\n```")
+        for row in read_metrics(run.directory / METRICS_NAME):
+            self.log(row)
+
+    def log(self, row: dict[str, object]) -> None:
+        for name, value in row.items():
+            if isinstance(value, (int, float)):
+                self._writer.add_scalar(name, value, row["iteration"])
+        self._writer.flush()
+
+    def finish(self, summary: dict[str, object], exit_code: int) -> None:
+        settings = {key: value for key, value in _flat(self._config) if isinstance(value, (bool, int, float, str))}
+        final = {f"final/{key}": value for key, value in _flat(summary.get("final") or {}) if _finite(value)}
+        self._writer.add_hparams(settings, final, run_name=".")  # not as a run of its own
+        self._writer.close()
+
+
+def _flat(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    if not isinstance(tree, dict):
+        return [(prefix, tree)]
+    return [pair for key, value in tree.items() for pair in _flat(value, f"{prefix}.{key}" if prefix else str(key))]
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,0 +1,56 @@
+"""``afl-run --sync``: what W&B kept offline is sent, once; the pieces of a run that was interrupted become one run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ..errors import BenchError, ConfigError
+from ..files import is_held
+
+_FILES = "wandb/offline-run-*/run-*.wandb"
+LOCK_NAME = ".lock"  # in a run directory while a process is at the run
+
+
+def sync(folders: list[str]) -> int:
+    """Sends the offline runs below ``folders`` by ``wandb sync`` and prints what was sent. Returns the exit code.
+
+    W&B marks what it has sent, so nothing is sent twice; it sends pieces with one id in the order of their start. A run
+    that is under way is left for later: its piece would be marked with half of it sent.
+    """
+    places = [Path(folder).expanduser() for folder in folders]
+    for place in places:
+        if not place.is_dir():
+            raise ConfigError("--sync", place, "must be a folder with runs, for example afl-run --sync runs")
+    found = sorted({file.resolve() for place in places for file in place.rglob(_FILES)})
+    under_way = [file for file in found if is_held(file.parents[2] / LOCK_NAME)]
+    pending = [file for file in found if file not in under_way and not _sent(file)]
+    print(f"{_runs(pending)} to send, {_runs([file for file in found if _sent(file)])} sent before", end="")
+    print(f", {_runs(under_way)} still under way" if under_way else "", flush=True)
+    if not pending:
+        return 0
+    command = [sys.executable, "-m", "wandb", "sync", *map(str, pending)]
+    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    left = [file for file in pending if not _sent(file)]
+    for name in sorted({_id(file) for file in pending} - {_id(file) for file in left}):
+        pieces = [file for file in pending if _id(file) == name]
+        parts = f" ({len(pieces)} pieces)" if len(pieces) > 1 else ""
+        print(f"sent {name}{parts} from {pieces[0].parents[2]}")
+    if left:
+        said = [line for line in (answer.stdout + answer.stderr).splitlines() if "rror" in line] or ["no reason given"]
+        raise BenchError(f"{_runs(left)} not sent ({said[-1].strip()}); the same command tries again")
+    return 0
+
+
+def _sent(file: Path) -> bool:
+    return file.with_name(f"{file.name}.synced").exists()
+
+
+def _id(file: Path) -> str:
+    return file.stem.removeprefix("run-")
+
+
+def _runs(files: list[Path]) -> str:
+    number = len({_id(file) for file in files})
+    return f"{number} run{'s' * (number != 1)}"

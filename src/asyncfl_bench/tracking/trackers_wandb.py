@@ -1,0 +1,245 @@
+"""Weights & Biases (wandb >= 0.31): a run there is a run here, online or offline, and nobody waits for it for ever."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from ..errors import check, check_choice
+from ..files import say
+from ..ranges import Checked, above
+from .metrics import COUNTERS
+from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
+from .trackers import RunFacts, Tracker, first_line
+
+MODES = ("online", "offline", "disabled")
+MODEL_NAME = "model_final.pt"
+_BEST = {"accuracy": "max", "loss": "min"}
+_JUDGED = [f"{samples}/{measure}" for samples in ("test", "validation") for measure in _BEST]
+_LONGEST_TAG, _LONGEST_GROUP = 64, 128  # longer ones W&B refuses, and the run with them
+_SERVICE_SECONDS = 30.0  # to start W&B's own process
+_MOMENT_SECONDS = 10.0  # for what W&B says when it has itself given up sending
+
+
+@dataclass
+class WandbTrackerConfig(Checked):
+    project: str = "asyncfl_bench"
+    entity: str | None = None
+    mode: str | None = None
+    group: str | None = None
+    tags: list[str] = field(default_factory=list)
+    artifact: bool = False
+    system_charts: bool = False
+    init_timeout_seconds: Annotated[float, above(0)] = 20.0
+    timeout_seconds: Annotated[float, above(0)] = 60.0
+    dir: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(bool(self.project), "project", self.project, "a project name")
+        if self.mode is not None:
+            check_choice("mode", self.mode, MODES)
+
+
+class WandbTracker(Tracker):
+    """Online when logged in, offline when not or when the server does not answer.
+
+    ``mode: null`` leaves the choice to WANDB_MODE and to the settings of ``wandb offline``; both lose to a set mode.
+    Every logged point is one ``log`` call with the counters in it; the x axis is ``iteration`` and the other counters
+    can be chosen in a chart. NaN and infinities reach W&B as they are.
+    """
+
+    Config = WandbTrackerConfig
+    config: WandbTrackerConfig
+
+    def __init__(self, config: WandbTrackerConfig):
+        super().__init__(config)
+        self.wants_model = config.artifact
+        self._run: Any = None  # W&B's run while there is one
+        self._given_up = self._warned = False
+
+    def start(self, run: RunFacts) -> None:
+        import wandb
+
+        self._facts, self._given_up, self._warned = run, False, False
+        arguments: dict[str, Any] = {
+            "project": self.config.project,
+            "entity": self.config.entity,
+            "dir": self._folder(run.directory),
+            "name": run.name,
+            "group": (self.config.group or run.group or run.experiment)[:_LONGEST_GROUP],
+            "job_type": run.config.get("choices", {}).get("algorithm"),
+            "tags": [*self.config.tags, *_tags(run.config)] or None,
+            "config": run.config,
+            "reinit": "finish_previous",  # else a run that nobody finished would be returned as this one
+        }
+        if "WANDB_SWEEP_ID" not in os.environ:  # an agent of W&B's has given the run an id, by which it finds it
+            arguments |= {"id": run.identity, "resume": "allow"}
+        seconds = _SERVICE_SECONDS + 2 * self.config.init_timeout_seconds
+        if self._waited(seconds, lambda: self._open(wandb, arguments)) and self._run is not None:
+            self._waited(self.config.timeout_seconds, self._define_metrics)
+
+    def log(self, row: dict[str, object]) -> None:
+        if self._run is None:
+            return
+        try:
+            # never step=: W&B drops rows whose step goes back, as a resumed run's do
+            self._waited(self.config.timeout_seconds, lambda: self._run.log(dict(row)))
+        except Exception as error:
+            self._warn(f"a point was not logged ({first_line(error)}); the run goes on, metrics.jsonl has all points")
+
+    def finish(self, summary: dict[str, object], exit_code: int) -> None:
+        if self._run is not None:
+            self._waited(
+                self.config.timeout_seconds + _MOMENT_SECONDS, lambda: self._close(self._run, summary, exit_code)
+            )
+        self._run = None
+
+    # -- what may take long ------------------------------------------------------------------------------------------
+
+    def _open(self, wandb: Any, arguments: dict[str, Any]) -> None:
+        try:
+            run = self._init(wandb, arguments, self.config.mode)
+            self._run = None if self._given_up else run
+            return
+        except Exception as error:  # no key, no network, a refused name: all the same to the run
+            first = error
+        if self._given_up:
+            return
+        try:
+            with suppress(SystemExit):  # as W&B ends a program whose service did not end well
+                wandb.teardown()  # the failed start still holds the run's id in W&B's service process
+            self._run = self._init(wandb, arguments, "offline")
+        except Exception as second:
+            say(f"W&B gets nothing of this run ({first_line(second)}); the run directory has everything")
+            return
+        no_key = "No API key" in str(first)
+        reason = "not logged in to W&B" if no_key else f"W&B did not start ({first_line(first)})"
+        say(f"{reason}: this run is kept offline; to send it: afl-run --sync {self._facts.directory}")
+
+    def _init(self, wandb: Any, arguments: dict[str, Any], mode: str | None) -> Any:
+        # A silent session has no prompt for a key: a missing one is an error, also on a terminal.
+        wandb.setup(wandb.Settings(silent=True))
+        # Fresh settings each time: a re-used object carries id, group and name into the next run.
+        settings = wandb.Settings(
+            console="off",
+            silent=True,
+            x_disable_stats=not self.config.system_charts,
+            init_timeout=self.config.init_timeout_seconds,
+            finish_timeout=self.config.timeout_seconds,  # what was not sent is on disk, for afl-run --sync
+        )
+        return wandb.init(**arguments, mode=mode, settings=settings)  # mode None: WANDB_MODE decides
+
+    def _define_metrics(self) -> None:
+        try:
+            for counter in COUNTERS:
+                self._run.define_metric(counter)
+            self._run.define_metric("*", step_metric="iteration")
+            for name in _JUDGED:
+                best = _BEST[name.rpartition("/")[2]]
+                self._run.define_metric(name, step_metric="iteration", summary=f"{best},last")
+        except Exception as error:
+            self._warn(f"the x axis was not set ({first_line(error)})")
+
+    def _close(self, run: Any, summary: dict[str, object], exit_code: int) -> None:
+        try:
+            final = summary.get("final") or {}
+            objective = self._facts.config.get("objective")
+            run.summary.update(dict(summary) | {"objective": final.get(objective)})  # type: ignore[attr-defined]
+            if self.config.artifact:
+                self._keep_files(run, exit_code)
+        except Exception as error:
+            self._warn(f"the summary was not logged ({first_line(error)})")
+        finally:
+            try:
+                run.finish(exit_code=exit_code)
+            except Exception as error:
+                self._warn(f"the run was not closed ({first_line(error)})")
+
+    def _keep_files(self, run: Any, exit_code: int) -> None:
+        import wandb
+
+        artifact = wandb.Artifact(f"run-{self._facts.identity}", type="run")
+        for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME, MODEL_NAME):
+            path = self._facts.directory / name
+            if path.exists() and (name != MODEL_NAME or exit_code == 0):
+                artifact.add_file(str(path), name)
+        run.log_artifact(artifact)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def _waited(self, seconds: float, call: Callable[[], object]) -> bool:
+        """True when ``call`` returned within ``seconds``; raises what it raised. Else W&B is given up for this run."""
+        outcome: list[Exception | None] = []
+
+        def work() -> None:
+            try:
+                call()
+                outcome.append(None)
+            except Exception as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=work, name="wandb-call", daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if not outcome:
+            self._run, self._given_up, self._warned = None, True, True
+            say(f"W&B has not answered for {seconds:g} s and gets nothing more; the run's own files are complete")
+            _end_service()
+            return False
+        if (error := outcome[0]) is not None:
+            raise error
+        return True
+
+    def _folder(self, directory: Path) -> str:
+        """Where W&B is to write; by itself it would turn to the system's temporary folder without a word."""
+        if self.config.dir is None:
+            return str(directory)
+        place = Path(self.config.dir).expanduser()
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=place):
+                return str(place)
+        except OSError as error:
+            say(f"tracking.wandb.dir={place}: {error.strerror}; what W&B writes is in {directory}")
+            return str(directory)
+
+    def _warn(self, message: str) -> None:
+        if not self._warned:  # one line: a dead connection fails at every point
+            say(f"W&B: {message}")
+            self._warned = True
+
+
+def _tags(config: dict[str, Any]) -> list[str]:
+    """What was chosen, as it is written on the command line."""
+    chosen = {group: choice for group, choice in config.get("choices", {}).items() if choice not in (None, "none")}
+    return [f"{group}={choice}"[:_LONGEST_TAG] for group, choice in chosen.items()]
+
+
+def _end_service() -> None:
+    """Ends the process of W&B's that does not answer: its library would wait for it once more at Python's end.
+
+    There is no public way to it. Where this fails, the end of the process waits as W&B's library has it.
+    """
+    from wandb.sdk import wandb_setup
+
+    with suppress(Exception):
+        connection = wandb_setup.singleton()._connection
+        if connection is not None and connection._proc is not None:  # else it is another process's
+            connection._proc._process.kill()
+
+    def tear_down() -> None:
+        import wandb
+
+        with suppress(Exception, SystemExit):
+            wandb.teardown()  # the next run of this process begins with another one
+
+    thread = threading.Thread(target=tear_down, name="wandb-teardown", daemon=True)
+    thread.start()
+    thread.join(10.0)

@@ -1,0 +1,138 @@
+"""``afl-run --sync`` against a server that answers as W&B's does, as far as W&B's own client asks it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections import defaultdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import wandb
+from filelock import FileLock
+
+from asyncfl_bench.tracking.trackers import RunFacts
+from asyncfl_bench.tracking.trackers_wandb import WandbTracker, WandbTrackerConfig
+
+
+class Server(ThreadingHTTPServer):
+    """history: name of a run -> its lines, each at the place the client gave it."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.history: dict[str, dict[int, dict]] = defaultdict(dict)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        answer: dict = {}
+        if self.path == "/graphql":
+            answer = {"data": self.asked(json.loads(body))}
+        elif self.path.endswith("/file_stream"):
+            name = self.path.split("/")[-2]
+            history = json.loads(body).get("files", {}).get("wandb-history.jsonl", {"offset": 0, "content": []})
+            for place, line in enumerate(history["content"], start=history["offset"]):
+                self.server.history[name][place] = json.loads(line)
+        content = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_PUT = do_POST
+
+    def asked(self, question: dict) -> dict:
+        name = (question.get("variables") or {}).get("name", "")
+        entity = {"id": "E", "name": "me"}
+        project = {"id": "P", "name": "asyncfl_bench", "entity": entity}
+        bucket: dict = {"id": name, "name": name, "displayName": name, "config": "{}", "tags": [], "project": project}
+        lines = self.server.history.get(name)
+        if lines:
+            tail = json.dumps([json.dumps(lines[max(lines)])])
+            bucket |= {"historyLineCount": len(lines), "historyTail": tail, "eventsLineCount": 0, "logLineCount": 0}
+            bucket |= {"eventsTail": "[]", "summaryMetrics": "{}", "wandbConfig": '{"t": 1}'}
+        return {
+            "viewer": {"id": "V", "entity": "me", "username": "me", "flags": "{}", "teams": {"edges": []}},
+            "serverInfo": {"cliVersionInfo": None, "latestLocalVersionInfo": None, "features": []},
+            "upsertBucket": {"bucket": bucket, "inserted": True},
+            "model": {"id": "P", "name": "asyncfl_bench", "entity": entity, "bucket": bucket if lines else None},
+            "createRunFiles": {"runID": name, "uploadHeaders": [], "files": []},
+        }
+
+
+@pytest.fixture(autouse=True)
+def no_wandb_left():
+    yield
+    wandb.teardown()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def piece(directory, identity, iterations):
+    """What a process leaves that works at a run for a while."""
+    directory.mkdir(parents=True, exist_ok=True)
+    tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
+    tracker.start(RunFacts({"choices": {}}, f"run-{identity}", identity, "experiment", directory))
+    for i in iterations:
+        counters = dict.fromkeys(("uploads", "client_steps", "virtual_time", "wall_time"), i)
+        tracker.log({"iteration": i, **counters, "test/accuracy": i / 10})
+    tracker.finish({}, 0)
+
+
+@pytest.mark.process
+def test_pieces_of_a_run_are_sent_as_one_run_and_once_and_a_run_under_way_is_left(tmp_path, server, afl_run):
+    piece(tmp_path / "runs/a", "aaaa0000", [0, 1, 2])
+    piece(tmp_path / "runs/sweep/b", "bbbb0000", [0, 1])
+    piece(tmp_path / "runs/a", "aaaa0000", [3, 4])
+    with FileLock(tmp_path / "runs/sweep/b/.lock"):
+        first = afl_run("--sync")
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.splitlines() == [
+        "1 run to send, 0 runs sent before, 1 run still under way",
+        f"sent aaaa0000 (2 pieces) from {tmp_path}/runs/a",
+    ]
+    assert set(server.history) == {"aaaa0000"}
+    lines = [server.history["aaaa0000"][place] for place in range(5)]
+    assert [line["iteration"] for line in lines] == [line["_step"] for line in lines] == [0, 1, 2, 3, 4]
+
+    piece(tmp_path / "runs/a", "aaaa0000", [5])  # a larger budget, after the first part was sent
+    second = afl_run("--sync", "runs")
+    assert second.stdout.splitlines()[0] == "2 runs to send, 1 run sent before"
+    assert [server.history["aaaa0000"][place]["iteration"] for place in range(6)] == [0, 1, 2, 3, 4, 5]
+    assert len(server.history["bbbb0000"]) == 2
+    assert afl_run("--sync").stdout == "0 runs to send, 2 runs sent before\n"
+
+
+@pytest.mark.process
+def test_what_cannot_be_sent_is_said_and_stays_to_be_sent(tmp_path, monkeypatch, afl_run):
+    piece(tmp_path / "runs/a", "aaaa0000", [0])
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    answer = afl_run("--sync")
+    assert answer.returncode == 1 and "1 run not sent (" in answer.stderr and "API key" in answer.stderr
+    assert afl_run("--sync").stdout.startswith("1 run to send, 0 runs sent before")
+
+
+def test_a_folder_that_is_not_there_is_refused(afl_run):
+    answer = afl_run("--sync", "nowhere")
+    assert answer.returncode == 2 and "--sync=nowhere: must be a folder with runs" in answer.stderr
