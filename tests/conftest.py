@@ -38,7 +38,7 @@ def afl_run(monkeypatch, capsys):
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["afl-run", *words])
         monkeypatch.setattr(pending, "state", pending.SweepState())
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         capsys.readouterr()
         try:
             cli.main()

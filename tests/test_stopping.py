@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+import torch
 from crashing import WORDS, assert_same
 
 from asyncfl_bench import run
@@ -24,7 +26,13 @@ CASES = {
     "stacked": [*LOCAL, "executor=batched"],
     "formulas for one model": ["algorithm=fedbuff", "client.local_steps=9", "executor=batched"],
     "within a tick": [*LOCAL, "clock=ticks", "delay=exp_beta5", "schedule=random_idle", "executor=batched"],
-    "a round with lost work": ["algorithm=feddyn", "client.local_steps=3", "availability=suspension", "delay=uniform"],
+    "a round with lost work": [
+        "algorithm=feddyn",
+        "executor=threads",
+        "client.local_steps=3",
+        "availability=suspension",
+        "delay=uniform",
+    ],
 }
 
 
@@ -48,6 +56,28 @@ def test_work_stops_between_two_mini_batches_and_goes_on_to_the_same_bits(case, 
         cut = run([*words, "output_dir=cut"])
     assert cut.summary["exit_status"] == "interrupted" and cut.signal == signal.SIGINT
     assert moment <= steps < moment + 10  # more than one where other threads had begun
+    assert_same(run([*words, "output_dir=cut"]).directory, whole.directory)
+
+
+@pytest.mark.parametrize(("case", "moment"), [("in threads", 20), ("stacked", 10), ("a round with lost work", 15)])
+def test_what_was_begun_in_the_background_and_given_up_is_begun_again_with_the_same_others(case, moment, monkeypatch):
+    words = [*SMALL, *CASES[case], "budget.server_iterations=20"]
+    whole = run([*words, "output_dir=whole"])
+    steps = 0
+
+    def stopped_in_the_background(self):
+        nonlocal steps
+        steps += 1
+        if steps >= moment and threading.current_thread() is not threading.main_thread():
+            self.stop.append(signal.SIGINT)
+        go_on(self)
+
+    go_on = LocalTraining._go_on
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalTraining, "_go_on", stopped_in_the_background)
+        cut = run([*words, "output_dir=cut"])
+    begun = torch.load(cut.directory / "checkpoint.pt", weights_only=True)["state"]["executor"]["begun"]
+    assert begun["sequences"] and begun["losses"] is None, "the stop came elsewhere: this test shows nothing"
     assert_same(run([*words, "output_dir=cut"]).directory, whole.directory)
 
 
