@@ -18,7 +18,9 @@ def leave(job, **summary):
     job.settings.directory.mkdir(parents=True, exist_ok=True)
     settings = job.settings
     known = {"identity": settings.identity, "results_version": 3, "name": settings.name, "stopped_by": "uploads"}
-    measured = {"final": {"test/accuracy": 0.5}, "best": {"test/accuracy": 0.75}, "used": {"server_iterations": 7}}
+    used = {"server_iterations": 7, "uploads": 70, "client_steps": 70, "virtual_time": 7.0}
+    judged = {"test/accuracy": 0.5, "test/loss": 1.0}
+    measured = {"final": judged, "best": {**judged, "test/accuracy": 0.75}, "used": used}
     content = known | measured | {"exit_status": "ok", "error": None, "wall_seconds": 2.0} | summary
     path = job.settings.directory / "summary.json"
     path.write_text(json.dumps(content))

@@ -15,7 +15,8 @@ def decisions(result):
     return pd.read_parquet(result.directory / "rule.parquet")
 
 
-def test_decisions_are_one_row_a_server_iteration_and_part_of_what_is_resumed():
+def test_decisions_are_one_row_a_server_iteration_and_part_of_what_is_resumed(monkeypatch):
+    monkeypatch.setenv("ASYNCFL_BENCH_ALLOW", "toy")
     whole = run([*FLIPS, "budget.server_iterations=80", "output_dir=whole"])
     short = run([*FLIPS, "budget.server_iterations=40", "output_dir=short"])
     resumed = run([f"resume={short.directory}", "budget.server_iterations=80"])

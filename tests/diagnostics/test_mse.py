@@ -233,7 +233,9 @@ def test_a_rule_that_makes_no_claim_to_be_linear_is_refused(tmp_path, monkeypatc
         "from asyncfl_bench.algorithms.asgd import Asgd\nclass Signs(Asgd):\n    linear = False\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match="diagnostics=mse: must be none: a step of algorithm=asgd is no weighted sum"):
+    with pytest.raises(
+        ConfigError, match="diagnostics=mse: must be none: a step of algorithm=signs is no weighted sum"
+    ):
         compose(["diagnostics=mse", "algorithm=asgd", "algorithm._target_=signs.Signs"])
 
 
