@@ -22,6 +22,8 @@ from asyncfl_bench.tasks.flat import FlatModel
 from asyncfl_bench.tasks.models import Cnn, CnnConfig, Lstm, LstmConfig, Mlp, MlpConfig
 from asyncfl_bench.tasks.task import Task
 
+pytestmark = pytest.mark.slow  # whole runs: seconds each
+
 RUN = [
     "scale=smoke",
     "n_clients=3",

@@ -15,6 +15,8 @@ from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.search import Search, drawn
 
+pytestmark = pytest.mark.slow  # whole runs: seconds each
+
 SMALL = ["scale=smoke", "model=softmax", "progress=false", "budget.server_iterations=5"]
 LOG = "tag(log,interval(0.001,1))"
 

@@ -18,6 +18,8 @@ from asyncfl_bench.clients.local import LocalTraining
 from asyncfl_bench.experiment import stopping
 from asyncfl_bench.experiment.stopping import Stop, noted
 
+pytestmark = pytest.mark.slow  # whole runs: seconds each
+
 LOCAL = ["algorithm=fedbuff", "client.local_steps=4", "algorithm.buffer_size=3", "model=softmax"]
 SMALL = [*WORDS, "budget.server_iterations=12", "threads=2"]
 CASES = {

@@ -130,6 +130,7 @@ def test_drift_and_age_are_those_of_the_trace(algorithm):
             assert row["mse/drift"] == pytest.approx(drift, rel=1e-3, abs=1e-10)
 
 
+@pytest.mark.slow
 def test_ace_has_no_bias_and_its_noise_is_that_of_n_uploads():
     result = measured("ace", "client.batch_size=2", "budget.server_iterations=800")
     metrics = result.metrics.iloc[50:]
@@ -146,6 +147,7 @@ def test_the_noise_of_one_upload_per_step_is_that_upload_s_and_a_buffer_averages
     assert metrics["mse/noise"].mean() / (metrics["mse/sigma2"].mean() / 4) == pytest.approx(1, abs=0.35)
 
 
+@pytest.mark.slow
 def test_ace_meets_its_noise_again_as_long_as_a_sample_stays_cached_and_asgd_never_does():
     words = ["client.batch_size=2", "budget.server_iterations=1500", "evaluation.every=1500", "diagnostics.every=2"]
     ace, asgd = (measured(name, *words).metrics.iloc[-1] for name in ("ace", "asgd"))
