@@ -21,7 +21,7 @@ import torch
 from asyncfl_bench import run
 from asyncfl_bench.config import options
 
-WORDS = ["trace=true", "progress=false", "n_clients=30", "evaluation.every=20", "checkpoint.every=15", "threads=2"]
+WORDS = ["trace=true", "progress=false", "n_clients=30", "checkpoint.every=15", "threads=2"]
 SUSPENSION = ["availability=suspension", "availability.probability=0.3"]
 CRASHES = {
     "ace": ["budget.server_iterations=250"],
@@ -100,7 +100,8 @@ def assert_same(one: Path, other: Path) -> None:
 
 def crash(case: str, kills_wanted: int, folder: Path) -> str:
     """Kills runs of one case until there were enough, compares each that ended; a row of the table."""
-    words = [*WORDS, f"algorithm={case.split()[0]}", *CRASHES[case]]
+    evaluated = [] if any("evaluation." in word for word in CRASHES[case]) else ["evaluation.every=20"]
+    words = [*WORDS, *evaluated, f"algorithm={case.split()[0]}", *CRASHES[case]]
     whole, seconds = timed(words, folder)
     moments, kills, ended = random.Random(case), 0, 0
     while kills < kills_wanted or not ended:
