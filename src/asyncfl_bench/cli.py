@@ -237,7 +237,7 @@ def run_all(overrides: list[str]) -> int:
     # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by, and
     # where they leave their files
     known = {*groups(), "output_dir"}
-    words = [one.first for one in map(word, overrides) if one.values and (one.key in known or _of_hydra(one.key))]
+    words = [one.first for one in map(word, overrides) if one.values and (one.key in known or one.of_hydra)]
     try:
         code = _hydra(["-m", *words, *folder])
     except KeyboardInterrupt:
@@ -267,10 +267,6 @@ def _planned(overrides: list[str]) -> tuple[list[Job], list[str]]:
     if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
         folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
     return plan(overrides, folder), folder
-
-
-def _of_hydra(key: str) -> bool:
-    return key.startswith(("hydra.", "hydra/"))
 
 
 def _hydra(arguments: list[str]) -> int:

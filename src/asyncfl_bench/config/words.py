@@ -46,6 +46,11 @@ class Word:
         return self.text.startswith("~")
 
     @property
+    def of_hydra(self) -> bool:
+        """Whether it sets something of Hydra's own: ``hydra.sweep.dir``, ``hydra/launcher``."""
+        return self.key.partition(".")[0].partition("/")[0] == "hydra"
+
+    @property
     def first(self) -> str:
         """The same with its first value only."""
         return f"{self.text.partition('=')[0]}={self.values[0]}"

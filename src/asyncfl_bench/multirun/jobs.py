@@ -65,7 +65,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     run; a job that only fails in a combination has its error.
     """
     asked, overrides = {word(text).key for text in overrides}, search.with_settings(overrides)
-    hydra_words = [*hydra_words, *(text for text in overrides if _of_hydra(text))]
+    hydra_words = [*hydra_words, *(text for text in overrides if word(text).of_hydra)]
     for text in overrides:
         one = word(text)
         if one.deletes:
@@ -160,7 +160,7 @@ def sweep_grids(overrides: list[str]) -> list[Grid]:
         params["paper"] = ",".join(paper for paper in listed if paper in papers_with(profile))
         if not params["paper"]:
             raise ConfigError("profile", profile, "must be published: this sweep's papers have no other")
-    return combine(params, hydra.sweeper.get("grids") or [], (text for text in overrides if not _of_hydra(text)))
+    return combine(params, hydra.sweeper.get("grids") or [], (text for text in overrides if not word(text).of_hydra))
 
 
 def _check_one_search(overrides: list[str], union: list[Grid]) -> None:
@@ -200,7 +200,3 @@ def sweep_name(overrides: list[str]) -> str | None:
         return None
     parts = [choices.profile, choices.scale] + ([choices.length] if choices.length != "standard" else [])
     return f"{choices.sweep}/{'-'.join(parts)}"
-
-
-def _of_hydra(text: str) -> bool:
-    return word(text).key.partition(".")[0].partition("/")[0] == "hydra"
