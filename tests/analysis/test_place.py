@@ -6,7 +6,8 @@ import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.analysis import place as place_module
-from asyncfl_bench.analysis.place import grid_of, place, place_freely
+from asyncfl_bench.analysis.grids import Grid, grid_of
+from asyncfl_bench.analysis.place import place, place_freely
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tracking.runs import load_runs
@@ -202,9 +203,9 @@ def test_further_values_of_the_tuned_setting_count_where_all_else_is_the_sweeps(
         composed.extend(words)
         return [{"experiment": grid_by_hand([asked[0] | {"algorithm__c": 1.0}], []).jobs["experiment"][0]}]
 
-    monkeypatch.setattr(place_module, "_composed", beyond)
+    monkeypatch.setattr(place_module, "identities", beyond)
     words = tuple((f"algorithm={job['algorithm']}", f"algorithm.c={job['algorithm__c']}") for job in asked)
-    grid = place_module.Grid(grid.sweep, "fair", grid.scale, grid.length, grid.jobs, words=words)
+    grid = Grid(grid.sweep, "fair", grid.scale, grid.length, grid.jobs, words=words)
     placed = place(grid, load_runs(tmp_path), cells=CELLS, tuned="algorithm.c")
     assert composed == [("algorithm=ace", "algorithm.c=1.0")]
     assert placed.series_names == ["ACE"] and placed.runs["tuned"].tolist() == [0.2, 0.2, 0.5, 0.5, 1.0]

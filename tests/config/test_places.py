@@ -27,7 +27,7 @@ hydra:
 """
 PAGES = """
 from asyncfl_bench.reports.blocks import Curves
-from asyncfl_bench.reports.page import PageSpec
+from asyncfl_bench.reports.spec import PageSpec
 PAGES = (PageSpec("own/table1", "Own", "shows", ("delay",), (Curves("iteration"),)),)
 """
 

@@ -8,7 +8,8 @@ from asyncfl_bench import run
 from asyncfl_bench.analysis.place import place_freely
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.mse import ErrorParts, drift_by_staleness, drift_ratios, error_table
-from asyncfl_bench.reports.page import Page, PageSpec
+from asyncfl_bench.reports.page import Page
+from asyncfl_bench.reports.spec import PageSpec
 from asyncfl_bench.reports.write import Picture
 from asyncfl_bench.tracking.archive import pack
 from asyncfl_bench.tracking.runs import load_points, load_runs

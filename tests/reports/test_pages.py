@@ -16,8 +16,9 @@ from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import pages
 from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports.board import read_pages
-from asyncfl_bench.reports.page import Measure, NoRuns, Page, build, number, with_spread
-from asyncfl_bench.reports.write import Picture, Table, write_parts
+from asyncfl_bench.reports.page import NoRuns, Page, build
+from asyncfl_bench.reports.spec import Measure
+from asyncfl_bench.reports.write import Picture, Table, number, with_spread, write_parts
 from asyncfl_bench.tracking.runs import load_runs
 
 SPECS = pages()

@@ -10,42 +10,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
-from ..config import NOT_IDENTITY, ORIGINS, PARTS, RESULTS_VERSION, Settings
-from ..config import options as options  # for whoever asks what there is
-from ..config.composition import Compositions, check_composed
+from ..config import RESULTS_VERSION
 from ..errors import BenchError, ConfigError, did_you_mean
-from ..multirun.grid import jobs_of
-from ..multirun.jobs import sweep_grids
-from ..tracking.runs import FIXED, shown
+from ..tracking.runs import shown
+from .differences import ETA, exact, in_full, rank, telling_apart, texts
+from .grids import Grid, identities
 from .names import cell_label, natural, series_label, series_order
 
 OWN = ("algorithm.", "client.")  # settings that make series of their own; others make cells
-STEP, ETA = "algorithm.c", "algorithm.eta"  # eta = c * sqrt(n / T): told by c
+STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
 _COPY = "copy"  # the reason of what an archive holds of a directory
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
-
-
-@dataclass(frozen=True)
-class Grid:
-    """What a sweep asks for.
-
-    jobs     a row a run: identity, experiment, seed, overrides (text), error (why it cannot be composed, else None),
-             and a column of text for every key that the sweep gives several values
-    command  the words after ``afl-run -m`` that start them
-    """
-
-    sweep: str
-    profile: str
-    scale: str
-    length: str
-    jobs: pd.DataFrame
-    command: tuple[str, ...] = ()
-    words: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
 
 
 @dataclass
@@ -76,26 +55,6 @@ class Placed:
     def cell_names(self) -> list[str]:
         """By the values of their keys."""
         return cells_in_order(self.runs, self.cells)
-
-
-def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, more: Sequence[str] = ()) -> Grid:
-    """The jobs of a sweep, composed. Raises ConfigError when there is no such sweep, profile or scale.
-
-    more  further overrides, as on the command line: ``["seed=0,1"]``
-    """
-    long = [f"length={length}"] if length not in (None, "standard") else []
-    command = (f"sweep={sweep}", f"profile={profile}", f"scale={scale}", *long, *more)
-    grids = sweep_grids(list(command))
-    words = tuple(tuple(job) for job in jobs_of(grids))
-    varied = [key for key in dict.fromkeys(itertools.chain(*grids)) if _varies(grids, key)]
-    rows = []
-    for job, row in zip(words, _composed(words), strict=True):
-        values = dict(text.split("=", 1) for text in job)
-        rows.append(row | {"overrides": " ".join(job)} | {key: values.get(key) for key in varied if key != "seed"})
-    jobs = pd.DataFrame(rows)
-    once = jobs["identity"].isna() | ~jobs["identity"].duplicated()  # two lists of words may come to the same run
-    kept = tuple(word for word, keep in zip(words, once, strict=True) if keep)
-    return Grid(sweep, profile, scale, length or "standard", jobs[once].reset_index(drop=True), command, kept)
 
 
 def place(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: str | None = None) -> Placed:
@@ -141,16 +100,16 @@ def place_freely(
         runs = runs[_having(runs[key], value)]
     reasons = _reasons(runs)
     used = runs[reasons == ""]
-    added = _telling_apart(used, [*compared, *panels])
+    added = telling_apart(used, [*compared, *panels])
     cells = [*panels, *(key for key in added if not _of_series(key))]
     own = [key for key in added if _of_series(key)]
     variants: list[str] | dict[str, list[str]] = [*compared, *own]
     if compared == ["algorithm"]:  # a name tells what varies for this algorithm, not for another
-        variants = {str(name): _telling_apart(group, cells) for name, group in used.groupby("algorithm", sort=False)}
+        variants = {str(name): telling_apart(group, cells) for name, group in used.groupby("algorithm", sort=False)}
     labels = _labelled(runs, cells, variants)
     labels["tuned"], labels["listed"] = None, True
     placed = _placed(runs, labels, reasons, cells, None)
-    placed.apart = _telling_apart(used, [*cells, *compared[compared == ["algorithm"] :], *own], besides="algorithm")
+    placed.apart = telling_apart(used, [*cells, *compared[compared == ["algorithm"] :], *own], besides="algorithm")
     return placed
 
 
@@ -159,17 +118,6 @@ def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
     columns = [runs[key] for key in cells]
     values = {cell: tuple(map(rank, own)) for cell, *own in zip(runs["cell"], *columns, strict=True)}
     return sorted(values, key=lambda cell: values[cell])
-
-
-def rank(value: object) -> tuple:
-    """A sort key of settings: numbers by their size, beyond the digits shown."""
-    return natural("-" if shown(value) == "-" else _python(value))
-
-
-def texts(values: pd.Series) -> list[str]:
-    """What values are called: six digits, or all where six do not tell them apart."""
-    found = [shown(value) for value in values]
-    return found if len(set(found)) == _exact(values).nunique() else [_exactly(value) for value in values]
 
 
 def _reasons(runs: pd.DataFrame) -> pd.Series:
@@ -229,7 +177,7 @@ def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Seri
         keys.append("n_clients")  # some data are drawn client by client
     if used.empty:
         return
-    for _, same in used.groupby([_exact(used[key]) for key in keys] or (lambda _: 0), sort=False):
+    for _, same in used.groupby([exact(used[key]) for key in keys] or (lambda _: 0), sort=False):
         shared = same.groupby("data_digest")["seed"].nunique().max() > 1
         for _, group in [(None, same)] if shared else same.groupby("seed", sort=False):
             counts = group["data_digest"].value_counts()
@@ -242,73 +190,13 @@ def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Seri
 
 
 def _check_alike(used: pd.DataFrame, tuned: str | None) -> None:
-    for (series, cell, _), group in used.groupby(["series", "cell", _exact(used["tuned"])], sort=False):
+    for (series, cell, _), group in used.groupby(["series", "cell", exact(used["tuned"])], sort=False):
         if group["experiment"].nunique(dropna=False) < 2:
             continue
-        keys = [key for key in _telling_apart(group, []) if key != tuned]
+        keys = [key for key in telling_apart(group, []) if key != tuned]
         values = {key: " and ".join(sorted(set(texts(group[key])))) for key in keys}
         differ = ", ".join(f"{key} ({text})" for key, text in values.items()) or "settings that this version lacks"
         raise BenchError(f"runs of {series} in {cell or 'one panel'} differ in {differ}; no mean may mix them")
-
-
-def _of_series(key: str) -> bool:
-    return key.startswith(OWN) or f"{key}." in OWN
-
-
-def _telling_apart(runs: pd.DataFrame, given: Sequence[str], besides: str | None = None) -> list[str]:
-    """Keys that, beside those ``given``, are needed to tell apart runs that differ in more than their seed.
-
-    Names of groups come first: where another delay was chosen, its settings need not be named one by one.
-    besides  a group that is not looked at
-    """
-    if runs.empty:
-        return []
-    settings = [key for key in runs.columns if is_setting(key)]
-    chosen = [key for key in PARTS if key in runs and key not in NOT_IDENTITY]
-    ordered = [*chosen, *sorted(settings, key=lambda key: key == ETA)]
-    ordered = [key for key in ordered if key.partition(".")[0] != besides]
-    codes = pd.Series(0, index=runs.index)
-    for key in given:
-        codes = _refined(codes, runs[key])
-    found = []
-    for key in ordered:
-        if key in chosen and not any(_splits(codes, runs[own]) for own in settings if own.startswith(f"{key}.")):
-            continue  # another name for the same settings
-        if _splits(codes, runs[key]):
-            codes = _refined(codes, runs[key])
-            found.append(key)
-    return found
-
-
-def is_setting(key: str) -> bool:
-    """Whether a column of ``load_runs`` is a setting that decides a run's numbers, its seed apart."""
-    first = key.partition(".")[0]
-    others = (*NOT_IDENTITY, *FIXED, *ORIGINS, *PARTS, "summary", "series", "cell", "tuned", "listed")
-    return first not in others or ("." in key and first in PARTS and first not in NOT_IDENTITY)
-
-
-def _refined(codes: pd.Series, values: pd.Series) -> pd.Series:
-    pairs = pd.Series(list(zip(codes, _exact(values), strict=True)), index=codes.index)
-    return pd.Series(pd.factorize(pairs)[0], index=codes.index)
-
-
-def _splits(codes: pd.Series, values: pd.Series) -> bool:
-    return _refined(codes, values).nunique() > codes.nunique()
-
-
-def _exactly(value: object) -> str:
-    """``shown``, with all digits."""
-    value = _python(value)
-    return repr(value) if isinstance(value, float) and value == value else shown(value)
-
-
-def _exact(values: pd.Series) -> pd.Series:
-    """Values as text that tells any two apart, beyond the digits shown; the same for every way to have none."""
-    return pd.Series(["-" if shown(value) == "-" else repr(_python(value)) for value in values], index=values.index)
-
-
-def _python(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
 
 
 def _labelled(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapping[str, list[str]]) -> pd.DataFrame:
@@ -346,47 +234,19 @@ def _variants(grid: Grid, cells: Sequence[str], tuned: str | None) -> dict[str, 
     return found
 
 
-def _varies(grids: list[dict[str, list[str]]], key: str) -> bool:
-    return len({tuple(grid[key]) if key in grid else None for grid in grids}) > 1 or any(
-        len(grid.get(key, [])) > 1 for grid in grids
-    )
-
-
-def _composed(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """identity, experiment, seed and error of every job. Jobs that differ in their seed only are composed once."""
-    compositions = Compositions()
-    by_words: dict[tuple[str, ...], Settings | str] = {}
-    rows: list[dict[str, Any]] = []
-    for job in words:
-        rest = tuple(text for text in job if not text.startswith("seed="))
-        if rest not in by_words:
-            try:
-                by_words[rest] = check_composed(*compositions.config(list(job)))
-            except BenchError as error:
-                by_words[rest] = str(error)
-        settings = by_words[rest]
-        if isinstance(settings, str):
-            rows.append({"identity": None, "experiment": None, "seed": None, "error": settings})
-            continue
-        seed = next((int(text[5:]) for text in job if text.startswith("seed=")), settings.root.seed)
-        settings.tree["seed"] = seed
-        rows.append({"identity": settings.identity, "experiment": settings.experiment, "seed": seed, "error": None})
-    return rows
-
-
 def _experiments_beyond(grid: Grid, runs: pd.DataFrame, known: set[str], tuned: str) -> set[str]:
     """Experiments of the sweep's cells with values of the tuned setting that only ``runs`` have."""
     if tuned not in runs:
         return set()
     unknown = runs[~runs["experiment"].isin(known) & (runs["status"] == "ok")]
-    values = sorted({shown_exactly for shown_exactly in _exact(unknown[tuned]) if shown_exactly != "-"})
+    values = sorted({shownin_full for shownin_full in exact(unknown[tuned]) if shownin_full != "-"})
     rests = dict.fromkeys(
         tuple(text for text in job if not text.startswith((f"{tuned}=", "seed=")))
         for job in grid.words
         if any(text.startswith(f"{tuned}=") for text in job)
     )
     jobs = [(*rest, f"{tuned}={value}") for rest in rests for value in values]
-    return {str(row["experiment"]) for row in _composed(jobs) if row["experiment"] is not None}
+    return {str(row["experiment"]) for row in identities(jobs) if row["experiment"] is not None}
 
 
 def _check_known(key: str, runs: pd.DataFrame) -> None:
@@ -403,9 +263,13 @@ def _having(column: pd.Series, value: object) -> list[bool]:
 
 
 def _same(own: object, value: object) -> bool:
-    if _exactly(own) == str(value):
+    if in_full(own) == str(value):
         return True
     try:
         return not isinstance(own, bool) and float(str(own)) == float(str(value))
     except ValueError:
         return False
+
+
+def _of_series(key: str) -> bool:
+    return key.startswith(OWN) or f"{key}." in OWN

@@ -15,7 +15,7 @@ from ..config.places import paper_folders
 from ..errors import BenchError
 
 if TYPE_CHECKING:
-    from ..reports.page import PageSpec
+    from ..reports.spec import PageSpec
 
 
 def pages() -> dict[str, PageSpec]:

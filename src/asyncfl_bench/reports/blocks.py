@@ -14,13 +14,14 @@ import pandas as pd
 
 from ..analysis import measures as measured
 from ..analysis import names
-from ..analysis.place import rank, texts
+from ..analysis.differences import rank, texts
 from ..analysis.published import matching, published
 from ..tracking.runs import shown
 from .comparisons import BEST, FINAL, TO_90, UPLOADS, other_keys
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
-from .page import Measure, Page, number, with_spread
-from .write import Part, Picture, Table
+from .page import Page
+from .spec import Measure
+from .write import Part, Picture, Table, number, with_spread
 
 _WIDE = 6  # more cells than this become rows
 _LONG, _TOP = 30, 10  # a search with more rows is shown in part: its first, the published choice, its last

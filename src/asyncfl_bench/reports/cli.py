@@ -14,7 +14,8 @@ from ..errors import BenchError, ConfigError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .page import Page, PageSpec
+    from .page import Page
+    from .spec import PageSpec
 
 FORMATS = ("png", "pdf", "svg", "tex")
 AXES = ("iteration", "uploads", "virtual_time")
@@ -193,7 +194,7 @@ def _pages(given: argparse.Namespace) -> int:
 
 
 def _write(page: Page, folder: Path, given: argparse.Namespace, archive: bool = True) -> Path:
-    from .page import is_foreign
+    from .provenance import is_foreign
     from .write import write_parts
 
     for note in page.notes:
@@ -231,7 +232,7 @@ def _specs(names: Sequence[str]) -> list[PageSpec]:
 
 
 def _check_choices(wanted: dict[str, str]) -> None:
-    from ..analysis.place import options
+    from ..config import options
     from ..config.check import renamed
 
     for key, value in wanted.items():

@@ -13,10 +13,11 @@ from typing import Any
 import pandas as pd
 
 from ..analysis import names, statistics
-from ..analysis.place import rank
+from ..analysis.differences import rank
 from ..analysis.published import published
-from .page import AXES, Measure, Page, number, with_spread
-from .write import Part, Table
+from .page import Page
+from .spec import AXES, Measure
+from .write import Part, Table, number, with_spread
 
 FINAL, BEST, UPLOADS = Measure("final"), Measure("best"), Measure("uploads")
 TO_90, TO_TARGET = Measure("time_to_90"), Measure("time_to_target")

@@ -24,9 +24,9 @@ from string import Template
 
 import pandas as pd
 
+from ..analysis.differences import is_setting
 from ..analysis.measures import final
 from ..analysis.names import metric_label
-from ..analysis.place import is_setting
 from ..errors import BenchError
 from ..tracking.runs import shown as as_text
 from .chart import AXES, Shown, numbers

@@ -13,7 +13,8 @@ from ..tracking.metrics import COUNTERS
 from ..tracking.runs import load_points
 from .blocks import Accuracies, Curves, Values
 from .comparisons import BEST, FINAL, Leaders, Neighbours, Overall, equal
-from .page import Block, Measure, Page, PageSpec, finish
+from .page import Page, finish
+from .spec import Block, Measure, PageSpec
 
 _SPENT = ("server_iterations", "uploads", "virtual_time")
 

@@ -4,110 +4,29 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from .. import __version__
 from ..analysis import claims, measures, names, statistics
 from ..analysis.contrasts import values_of
+from ..analysis.differences import texts
+from ..analysis.grids import Grid, grid_of
 from ..analysis.measures import test_step
-from ..analysis.place import Grid, Placed, grid_of, place, rank, texts
-from ..analysis.published import Published
+from ..analysis.place import Placed, place
 from ..errors import BenchError
 from ..tracking.archive import NAME as ARCHIVE_NAME
 from ..tracking.archive import pack
-from ..tracking.runs import load_points, shown
-from . import style
+from ..tracking.runs import load_points
+from . import provenance, style
+from .spec import Measure, PageSpec
 from .write import Part, Table
-
-AXES = tuple(names.AXES)
-_ORIGIN = "## Where this comes from"  # every page ends so
-_NAMED = 20  # runs that are missing or left out and named one by one
 
 
 class NoRuns(BenchError):
     """None of the runs there are is one of this page."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One number a run.
-
-    kind   ``equal``: the metric at the largest budget of ``axis`` that all runs of a cell have spent · ``final`` ·
-           ``best`` · ``time_to_90``: when it first has 90 % of its own best; ``time_to_target``: of the lowest
-           mean best of its cell · ``unsteadiness`` · ``uploads`` that arrived. The last five count within the page's
-           limit of time. · any other: a measure of claims, or a column of ``load_runs``
-    """
-
-    kind: str
-    axis: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.axis if self.kind == "equal" else self.kind
-
-    @property
-    def of_metric(self) -> bool:
-        return self.kind in ("equal", "final", "best", "unsteadiness")
-
-    def label(self, page: Page, short: bool = False) -> str:
-        """``test accuracy at equal uploads [%]``; short: as a word in a column, ``equal uploads``."""
-        name, _, unit = names.metric_label(page.metric).partition(" [")
-        clock = page.axis_label("virtual_time").removeprefix("virtual time")
-        if self.kind.endswith(".virtual_time"):
-            return page.axis_label("virtual_time")
-        known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
-        if self.kind == "equal":
-            known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[self.axis]}"
-            return known["equal"] + (f" [{unit}" if unit and not short else "")
-        own = f"{self.kind} {name}" + (f" [{unit}" if unit else "")
-        return known.get(self.kind, own if self.of_metric else self.kind.rpartition(".")[2].replace("_", " "))
-
-
-Block = Callable[["Page"], list[Part]]  # a field ``measures``: what it ranks by
-
-
-@dataclass(frozen=True)
-class PageSpec:
-    """One table or figure of a paper as a page.
-
-    sweep      its name on the command line: ``ace/figure2``
-    shows      what the paper's item shows, in one sentence
-    cells      settings that make the panels and columns
-    blocks     what is shown, in this order
-    relabel    names a series instead, from a run's settings; else it is the algorithm with its variant
-    problems   ``data set with model`` that are the paper's own: anything else is a stand-in, and so are data whose
-               source a run calls by a name of ``stand_ins``
-    tuned      the setting that the profile ``fair`` chooses on validation samples; fair: what that profile is
-    order      algorithms, worst first, as ``order_source`` has them
-    published  numbers and curves that belong beside ours
-    limit      of virtual time, within which the best and times count
-    shares_runs_with   other sweeps that list some of the same runs
-    """
-
-    sweep: str
-    title: str
-    shows: str
-    cells: tuple[str, ...]
-    blocks: tuple[Block, ...]
-    relabel: Callable[[pd.Series], str] | None = None
-    problems: tuple[str, ...] = ()
-    stand_ins: tuple[str, ...] = ()
-    tuned: str = "algorithm.c"
-    fair: str = ""
-    order: tuple[str, ...] = ()
-    order_source: str = ""
-    published: Published | None = None
-    limit: float = math.inf
-    shares_runs_with: tuple[str, ...] = ()
-
-    @property
-    def paper(self) -> str:
-        return self.sweep.partition("/")[0]
 
 
 @dataclass
@@ -260,7 +179,11 @@ class Page:
         runs = self.runs[self.runs["cell"] == cell]
         sources = set(runs.get("summary.data_source", ()))
         as_printed = (self.profile, self.scale) == ("published", "full")
-        return as_printed and _problems(runs) <= set(self.spec.problems) and not sources & set(self.spec.stand_ins)
+        return (
+            as_printed
+            and provenance.problems(runs) <= set(self.spec.problems)
+            and not sources & set(self.spec.stand_ins)
+        )
 
     def write_data(self, folder: Path) -> None:
         """``runs.parquet`` (every run of this page that came to an end, beside those that an earlier one holds) and
@@ -303,7 +226,7 @@ def build(
     page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit)
     words = f"--profile {profile} --scale {scale}" + (f" --length {length}" if length != "standard" else "")
     commands = [" ".join(["afl-run", "-m", *grid.command]), f"afl-report {spec.sweep} {words}"]
-    return finish(page, _header(page), commands)
+    return finish(page, provenance.header(page), commands)
 
 
 def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
@@ -316,30 +239,8 @@ def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
     if len(table):
         bold = table.assign(verdict=[f"**{verdict}**" for verdict in table["verdict"]])
         page.parts += ["## What the paper claims", Table("claims", bold, table, 5)]
-    page.parts += [*_chosen(page), *_coverage(page), *_origin(page, commands)]
+    page.parts += [*provenance.chosen(page), *provenance.coverage(page), *provenance.origin(page, commands)]
     return page
-
-
-def is_foreign(path: Path) -> bool:
-    """Whether there is a file that is no page."""
-    return path.exists() and _ORIGIN not in path.read_text(encoding="utf-8", errors="replace")
-
-
-def number(value: float, sign: str = "", decimals: int = 2) -> str:
-    """``-`` for NaN, never a negative zero; ``sign="+"`` writes the plus."""
-    return "-" if value != value else f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
-
-
-def with_spread(values: Iterable[float], decimals: int = 2) -> str:
-    """Mean ± sample standard deviation over seeds; the mean alone of one. With seeds that have no value (a target never
-    reached) the mean of the others and how many they are; ``never`` where none has one."""
-    series = pd.Series(list(values), dtype=float)
-    known = series.dropna()
-    if known.empty:
-        return "never" if len(series) else "-"
-    spread = f" ± {known.std(ddof=1):.{decimals}f}" if len(known) > 1 else ""
-    few = f" ({len(known)} of {len(series)})" if len(known) < len(series) else ""
-    return number(float(known.mean()), "", decimals) + spread + few
 
 
 def _of_interest(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
@@ -371,80 +272,3 @@ def _values(page: Page, measure: Measure) -> pd.DataFrame:
     else:
         table["value"] = pd.to_numeric(runs[kind]) if kind in runs else math.nan
     return table.rename_axis("run").reset_index()
-
-
-def _problems(runs: pd.DataFrame) -> set[str]:
-    return set(runs["dataset"].astype(str) + " with " + runs["model"].astype(str))
-
-
-def _header(page: Page) -> list[str]:
-    """What these runs are, beside the paper's own: at most four sentences."""
-    spec, problems = page.spec, _problems(page.runs)
-    what = ", ".join(sorted(problems))
-    if page.scale == "smoke":
-        first = f"**A smoke test** ({what}): its numbers mean nothing."
-    elif page.scale == "full" and problems <= set(spec.problems):
-        first = f"**The paper's data, models and scale** ({what})."
-    else:
-        first = f"**A stand-in, not the paper's experiment**: {what} at scale `{page.scale}`."
-    profiles = {"published": "hyper-parameters and budgets as the paper prints them.", "fair": spec.fair}
-    return [f"{first} Profile `{page.profile}`: {profiles.get(page.profile, '')}".removesuffix(": "), spec.shows]
-
-
-def _chosen(page: Page) -> list[Part]:
-    """The tuned values, and who was tuned with fewer values than others: a method that was not ranks too low."""
-    data = page.choices
-    if data.empty:
-        return []
-    none = data["tuned"].isna()
-    values = pd.Series(texts(data["tuned"]), index=data.index)
-    values = values.mask(data["at_edge"].astype(bool), values + " (edge)")
-    columns: dict[str, Any] = {"cell": data["cell"], "algorithm": data["series"]}
-    columns[page.spec.tuned] = values.mask(none, "left out")
-    columns["validation accuracy [%]"] = data["validation"].map(lambda value: number(float(value or math.nan)))
-    columns["values tried"] = [f"{tried} of {data['tried'].max()}" for tried in data["tried"]]
-    name = f"chosen_{page.spec.tuned.rpartition('.')[2]}"
-    return ["## Steps chosen on validation samples", Table(name, pd.DataFrame(columns), data, 2)]
-
-
-def _coverage(page: Page) -> list[Part]:
-    """How many runs there are, and by name every one that is not or does not count."""
-    placed, left = page.placed, page.placed.left_out
-    beyond = int((~placed.runs["listed"].astype(bool)).sum())
-    expected = f"{placed.expected} expected, {len(placed.missing)} missing, " if placed.expected else ""
-    lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} beyond the sweep's list)." if beyond else ".")]
-    for reason, group in left.groupby("reason", sort=True):
-        names = [f"`{row['name']}`" + (f" ({row['note']})" if row["note"] else "") for _, row in group.iterrows()]
-        lines.append(f"- {len(group)} {reason}: {_few(names)}")
-    if len(placed.missing):
-        lines.append(f"- {len(placed.missing)} missing: {_few([f'`{text}`' for text in placed.missing['overrides']])}")
-    return ["## Runs", "\n".join(lines)]
-
-
-def _few(texts: list[str]) -> str:
-    return ", ".join(texts[:_NAMED]) + (f" … and {len(texts) - _NAMED} more" if len(texts) > _NAMED else "")
-
-
-def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
-    """Commands, revisions, versions and devices; no dates, so that the same runs give the same page."""
-
-    def each(key: str) -> str:
-        values = {shown(value) for value in page.runs.get(key, ())} - {"-"}
-        return ", ".join(sorted(values, key=rank)) or "unknown"
-
-    hours = pd.to_numeric(page.runs.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
-    lines = ["```sh", *commands, "```", ""] if commands else []
-    lines.append(f"- seeds {each('seed')}; {each('summary.device')}; {hours:.2g} hours of computing")
-    versions = f"asyncfl_bench {each('summary.versions.asyncfl_bench')}, torch {each('summary.versions.torch')}"
-    lines.append(f"- runs by {versions}, revision {each('summary.git_revision')}; page by {__version__}")
-    moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
-    if moved.max() > 0:
-        repaired = f"in {(moved > 0).sum()} of {len(moved)} runs, {moved[moved > 0].min():g} to {moved.max():g}"
-        total = f"of {each('summary.task.train_samples')} training samples"
-        lines.append(f"- split: {repaired} {total} were moved so that every client has its minimum")
-    digests = page.runs["data_digest"].dropna().unique()
-    if len(digests) > 1:
-        lines.append(f"- samples: {len(digests)} sets, which follow from the seed or from settings of the data")
-    if each("summary.data_source") != "unknown":
-        lines.append(f"- data: {each('summary.data_source')}")
-    return [_ORIGIN, "\n".join(lines)]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from pandas import DataFrame
 
 _SUFFIXES = (".png", ".csv", ".pdf", ".svg", ".tex")
 _ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -30,8 +31,8 @@ class Table:
     """
 
     name: str
-    shown: DataFrame | None
-    data: DataFrame
+    shown: pd.DataFrame | None
+    data: pd.DataFrame
     words: int = 1
 
 
@@ -76,7 +77,7 @@ def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] 
     return target
 
 
-def write_csv(frame: DataFrame, path: Path) -> None:
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
     frame.to_csv(path, index=False, lineterminator="\n", float_format="%.10g")
 
 
@@ -99,7 +100,7 @@ def _write_figure(figure: Figure, path: Path, formats: Collection[str]) -> None:
             figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata=nothing)
 
 
-def markdown(shown: DataFrame, words: int = 1) -> str:
+def markdown(shown: pd.DataFrame, words: int = 1) -> str:
     """Columns padded so that it also reads well unrendered."""
     cells = [[str(text).replace("|", "\\|") for text in line] for line in [shown.columns, *shown.to_numpy()]]
     widths = [max(3, *(len(line[i]) for line in cells)) for i in range(shown.shape[1])]
@@ -112,7 +113,7 @@ def markdown(shown: DataFrame, words: int = 1) -> str:
     return "\n".join([line(cells[0]), f"| {' | '.join(rule)} |", *map(line, cells[1:])])
 
 
-def latex(shown: DataFrame, words: int = 1) -> str:
+def latex(shown: pd.DataFrame, words: int = 1) -> str:
     """A tabular environment (package booktabs)."""
     cells = [
         " & ".join("".join(_ESCAPES.get(c, c) for c in str(text)) for text in line) + r" \\"
@@ -121,3 +122,20 @@ def latex(shown: DataFrame, words: int = 1) -> str:
     columns = "l" * words + "r" * (shown.shape[1] - words)
     lines = [r"\begin{tabular}{" + columns + "}", r"\toprule", cells[0], r"\midrule", *cells[1:], r"\bottomrule"]
     return "\n".join([*lines, r"\end{tabular}"]) + "\n"
+
+
+def number(value: float, sign: str = "", decimals: int = 2) -> str:
+    """``-`` for NaN, never a negative zero; ``sign="+"`` writes the plus."""
+    return "-" if value != value else f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
+
+
+def with_spread(values: Iterable[float], decimals: int = 2) -> str:
+    """Mean ± sample standard deviation over seeds; the mean alone of one. With seeds that have no value (a target never
+    reached) the mean of the others and how many they are; ``never`` where none has one."""
+    series = pd.Series(list(values), dtype=float)
+    known = series.dropna()
+    if known.empty:
+        return "never" if len(series) else "-"
+    spread = f" ± {known.std(ddof=1):.{decimals}f}" if len(known) > 1 else ""
+    few = f" ({len(known)} of {len(series)})" if len(known) < len(series) else ""
+    return number(float(known.mean()), "", decimals) + spread + few

@@ -4,7 +4,7 @@ from ...analysis.published import Published
 from ...reports.blocks import Accuracies, Against, Counts, Curves, Maps
 from ...reports.comparisons import FINAL, Beside, Cost, Leaders, Neighbours, Overall, equal
 from ...reports.mse import ErrorParts
-from ...reports.page import AXES, Block, PageSpec
+from ...reports.spec import AXES, Block, PageSpec
 
 _SKEW_BY_DELAY = ("heterogeneity.alpha", "delay")
 _FAIR = (

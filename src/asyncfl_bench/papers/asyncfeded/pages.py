@@ -5,7 +5,7 @@ import pandas as pd
 from ...analysis.published import Published
 from ...reports.blocks import Against, Curves, Maps, Search, Values
 from ...reports.comparisons import BEST, TO_90, TO_TARGET, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference
-from ...reports.page import Block, Measure, PageSpec
+from ...reports.spec import Block, Measure, PageSpec
 
 _P = "availability.probability"
 _PROBLEMS = ("synthetic_1_1 with mlp", "femnist with cnn_one_pool", "shakespeare_sized with lstm")

@@ -1,0 +1,82 @@
+"""The runs that a sweep asks for, by their identities."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from ..config import Settings
+from ..config.composition import Compositions, check_composed
+from ..errors import BenchError
+from ..multirun.grid import jobs_of
+from ..multirun.jobs import sweep_grids
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a sweep asks for.
+
+    jobs     a row a run: identity, experiment, seed, overrides (text), error (why it cannot be composed, else None),
+             and a column of text for every key that the sweep gives several values
+    command  the words after ``afl-run -m`` that start them
+    """
+
+    sweep: str
+    profile: str
+    scale: str
+    length: str
+    jobs: pd.DataFrame
+    command: tuple[str, ...] = ()
+    words: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+
+
+def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, more: Sequence[str] = ()) -> Grid:
+    """The jobs of a sweep, composed. Raises ConfigError when there is no such sweep, profile or scale.
+
+    more  further overrides, as on the command line: ``["seed=0,1"]``
+    """
+    long = [f"length={length}"] if length not in (None, "standard") else []
+    command = (f"sweep={sweep}", f"profile={profile}", f"scale={scale}", *long, *more)
+    grids = sweep_grids(list(command))
+    words = tuple(tuple(job) for job in jobs_of(grids))
+    varied = [key for key in dict.fromkeys(itertools.chain(*grids)) if _varies(grids, key)]
+    rows = []
+    for job, row in zip(words, identities(words), strict=True):
+        values = dict(text.split("=", 1) for text in job)
+        rows.append(row | {"overrides": " ".join(job)} | {key: values.get(key) for key in varied if key != "seed"})
+    jobs = pd.DataFrame(rows)
+    once = jobs["identity"].isna() | ~jobs["identity"].duplicated()  # two lists of words may come to the same run
+    kept = tuple(word for word, keep in zip(words, once, strict=True) if keep)
+    return Grid(sweep, profile, scale, length or "standard", jobs[once].reset_index(drop=True), command, kept)
+
+
+def identities(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """identity, experiment, seed and error of every job. Jobs that differ in their seed only are composed once."""
+    compositions = Compositions()
+    by_words: dict[tuple[str, ...], Settings | str] = {}
+    rows: list[dict[str, Any]] = []
+    for job in words:
+        rest = tuple(text for text in job if not text.startswith("seed="))
+        if rest not in by_words:
+            try:
+                by_words[rest] = check_composed(*compositions.config(list(job)))
+            except BenchError as error:
+                by_words[rest] = str(error)
+        settings = by_words[rest]
+        if isinstance(settings, str):
+            rows.append({"identity": None, "experiment": None, "seed": None, "error": settings})
+            continue
+        seed = next((int(text[5:]) for text in job if text.startswith("seed=")), settings.root.seed)
+        settings.tree["seed"] = seed
+        rows.append({"identity": settings.identity, "experiment": settings.experiment, "seed": seed, "error": None})
+    return rows
+
+
+def _varies(grids: list[dict[str, list[str]]], key: str) -> bool:
+    return len({tuple(grid[key]) if key in grid else None for grid in grids}) > 1 or any(
+        len(grid.get(key, [])) > 1 for grid in grids
+    )

@@ -1,0 +1,104 @@
+"""What every page says of its runs: what they are, which steps were chosen, which are missing, where they come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from .. import __version__
+from ..analysis.differences import rank, texts
+from ..tracking.runs import shown
+from .write import Part, Table, number
+
+if TYPE_CHECKING:
+    from .page import Page
+
+ORIGIN = "## Where this comes from"  # every page ends so
+_NAMED = 20  # runs that are missing or left out and named one by one
+
+
+def header(page: Page) -> list[str]:
+    """What these runs are, beside the paper's own: at most four sentences."""
+    spec, used = page.spec, problems(page.runs)
+    what = ", ".join(sorted(used))
+    if page.scale == "smoke":
+        first = f"**A smoke test** ({what}): its numbers mean nothing."
+    elif page.scale == "full" and used <= set(spec.problems):
+        first = f"**The paper's data, models and scale** ({what})."
+    else:
+        first = f"**A stand-in, not the paper's experiment**: {what} at scale `{page.scale}`."
+    profiles = {"published": "hyper-parameters and budgets as the paper prints them.", "fair": spec.fair}
+    return [f"{first} Profile `{page.profile}`: {profiles.get(page.profile, '')}".removesuffix(": "), spec.shows]
+
+
+def chosen(page: Page) -> list[Part]:
+    """The tuned values, and who was tuned with fewer values than others: a method that was not ranks too low."""
+    data = page.choices
+    if data.empty:
+        return []
+    none = data["tuned"].isna()
+    values = pd.Series(texts(data["tuned"]), index=data.index)
+    values = values.mask(data["at_edge"].astype(bool), values + " (edge)")
+    columns: dict[str, Any] = {"cell": data["cell"], "algorithm": data["series"]}
+    columns[page.spec.tuned] = values.mask(none, "left out")
+    columns["validation accuracy [%]"] = data["validation"].map(lambda value: number(float(value or math.nan)))
+    columns["values tried"] = [f"{tried} of {data['tried'].max()}" for tried in data["tried"]]
+    name = f"chosen_{page.spec.tuned.rpartition('.')[2]}"
+    return ["## Steps chosen on validation samples", Table(name, pd.DataFrame(columns), data, 2)]
+
+
+def coverage(page: Page) -> list[Part]:
+    """How many runs there are, and by name every one that is not or does not count."""
+    placed, left = page.placed, page.placed.left_out
+    beyond = int((~placed.runs["listed"].astype(bool)).sum())
+    expected = f"{placed.expected} expected, {len(placed.missing)} missing, " if placed.expected else ""
+    lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} beyond the sweep's list)." if beyond else ".")]
+    for reason, group in left.groupby("reason", sort=True):
+        names = [f"`{row['name']}`" + (f" ({row['note']})" if row["note"] else "") for _, row in group.iterrows()]
+        lines.append(f"- {len(group)} {reason}: {_few(names)}")
+    if len(placed.missing):
+        lines.append(f"- {len(placed.missing)} missing: {_few([f'`{text}`' for text in placed.missing['overrides']])}")
+    return ["## Runs", "\n".join(lines)]
+
+
+def origin(page: Page, commands: Sequence[str]) -> list[Part]:
+    """Commands, revisions, versions and devices; no dates, so that the same runs give the same page."""
+
+    def each(key: str) -> str:
+        values = {shown(value) for value in page.runs.get(key, ())} - {"-"}
+        return ", ".join(sorted(values, key=rank)) or "unknown"
+
+    hours = pd.to_numeric(page.runs.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
+    lines = ["```sh", *commands, "```", ""] if commands else []
+    lines.append(f"- seeds {each('seed')}; {each('summary.device')}; {hours:.2g} hours of computing")
+    versions = f"asyncfl_bench {each('summary.versions.asyncfl_bench')}, torch {each('summary.versions.torch')}"
+    lines.append(f"- runs by {versions}, revision {each('summary.git_revision')}; page by {__version__}")
+    moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
+    if moved.max() > 0:
+        repaired = f"in {(moved > 0).sum()} of {len(moved)} runs, {moved[moved > 0].min():g} to {moved.max():g}"
+        total = f"of {each('summary.task.train_samples')} training samples"
+        lines.append(f"- split: {repaired} {total} were moved so that every client has its minimum")
+    digests = page.runs["data_digest"].dropna().unique()
+    if len(digests) > 1:
+        lines.append(f"- samples: {len(digests)} sets, which follow from the seed or from settings of the data")
+    if each("summary.data_source") != "unknown":
+        lines.append(f"- data: {each('summary.data_source')}")
+    return [ORIGIN, "\n".join(lines)]
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether there is a file that is no page."""
+    return path.exists() and ORIGIN not in path.read_text(encoding="utf-8", errors="replace")
+
+
+def problems(runs: pd.DataFrame) -> set[str]:
+    """``data set with model`` of every run."""
+    return set(runs["dataset"].astype(str) + " with " + runs["model"].astype(str))
+
+
+def _few(texts: list[str]) -> str:
+    return ", ".join(texts[:_NAMED]) + (f" … and {len(texts) - _NAMED} more" if len(texts) > _NAMED else "")
