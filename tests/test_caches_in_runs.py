@@ -60,6 +60,7 @@ def test_a_run_on_disk_ends_in_the_same_bits_and_leaves_no_file(words):
     assert names == kept | {"model_initial.pt", "model_final.pt"}
 
 
+@pytest.mark.slow
 def test_eight_bits_change_little_and_threads_nothing():
     plain, _ = weights("algorithm=ace", "executor=sequential")
     int8 = ["algorithm=ace", "algorithm.cache.precision=int8"]

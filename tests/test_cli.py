@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tiers import slow
 
 AFL_RUN = ("-m", "asyncfl_bench.cli")
 
@@ -101,6 +102,7 @@ def test_repeating_a_command_finds_the_finished_run_and_rerun_runs_it_again(afl_
     assert "done, test accuracy" in forced.stdout
 
 
+@pytest.mark.slow
 def test_a_grid_runs_every_combination_and_a_failing_run_stops_no_other(tmp_path, afl_run):
     answer = afl_run("-m", "algorithm=asgd,fedbuff", "client.lr=0.1,1e38", "seed=0,1", "scale=smoke", "model=softmax")
     summaries = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/summary.json")]
@@ -191,7 +193,7 @@ class Lost(io.TextIOBase):
         raise OSError(self.number, os.strerror(self.number))
 
 
-@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("number", [errno.EPIPE, *slow(errno.ENOSPC, errno.EIO)])
 def test_a_lost_standard_error_ends_no_run(number, tmp_path, monkeypatch, afl_run):
     from asyncfl_bench.tracking.progress import Progress
 

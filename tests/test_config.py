@@ -42,6 +42,7 @@ def test_every_choice_composes(group, name, tmp_path):
         assert settings.choices[group] == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", options("sweep"))
 def test_the_first_job_of_every_grid_of_a_sweep_composes(name):
     assert asks_for_multirun([f"sweep={name}"])

@@ -23,6 +23,7 @@ def rows(directory):
 # -- traces and final models ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_trace_of_a_shorter_run_is_not_taken_for_that_of_the_longer_one():
     words = [*TRACED, "algorithm.eta=0.1"]
     short = run([*words, "budget.server_iterations=20"])
@@ -215,6 +216,7 @@ def test_metrics_lost_in_the_middle_of_a_run_are_not_the_end_of_a_good_one(lost,
 # -- places that cannot be used ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_used_is_one_message(tmp_path, afl_run):
     (tmp_path / "runs").write_text("")
     name = "x" * 300

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from crashing import assert_same
+from tiers import slow
 
 from asyncfl_bench import run
 
@@ -28,6 +29,7 @@ def words(fleet, kind="csv"):
     return [*delay, *available, "n_clients=10", "model=softmax", "trace=true", "progress=false"]
 
 
+@pytest.mark.slow
 def test_the_pages_command_leaves_what_the_page_says(fleet, afl_run):
     (command,) = re.findall(r"```sh\nafl-run (.*?)\n```", PAGE, re.S)
     words = shlex.split(command)
@@ -46,10 +48,12 @@ def test_the_pages_command_leaves_what_the_page_says(fleet, afl_run):
 @pytest.mark.parametrize(
     "more",
     [
-        ["algorithm=ace", "clock=ticks", "algorithm.step_on=arrival"],
         ["algorithm=asgd", "availability.interrupted=paused", "schedule=random_idle", "concurrency=6"],
-        ["algorithm=asgd", "availability.repeat=false"],
-        ["algorithm=fedavg"],
+        *slow(
+            ["algorithm=ace", "clock=ticks", "algorithm.step_on=arrival"],
+            ["algorithm=asgd", "availability.repeat=false"],
+            ["algorithm=fedavg"],
+        ),
     ],
 )
 def test_a_run_that_goes_on_from_its_checkpoint_is_the_run_that_was_never_stopped(more, fleet):
@@ -62,6 +66,7 @@ def test_a_run_that_goes_on_from_its_checkpoint_is_the_run_that_was_never_stoppe
     assert_same(extended.directory, long.directory)
 
 
+@pytest.mark.slow
 def test_a_parquet_of_the_same_rows_gives_the_same_run(fleet):
     for name in ("durations", "online"):
         pd.read_csv(fleet / f"{name}.csv").to_parquet(fleet / f"{name}.parquet", index=False)

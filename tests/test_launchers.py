@@ -61,6 +61,7 @@ def test_jobs_that_share_a_machine_have_one_thread_each_unless_told_otherwise():
     assert "threads" not in sweep_grids(["algorithm=ace,asgd"])[0]
 
 
+@pytest.mark.slow
 def test_what_a_launcher_leaves_is_beside_the_runs(tmp_path, afl_run):
     done = afl_run(*SWEEP[:-1], "budget.server_iterations=1", "output_dir=elsewhere")
     assert done.returncode == 0, done.stderr

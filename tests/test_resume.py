@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from crashing import CRASHES, SUSPENSION, WORDS, assert_same, left_behind, run_until_killed, timed
+from tiers import slow
 
 from asyncfl_bench import run
 from asyncfl_bench.config import options
@@ -88,6 +89,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(damage, capfd,
     assert_same(directory, whole)
 
 
+@pytest.mark.slow
 def test_without_a_usable_checkpoint_the_command_starts_over_and_resume_refuses(capfd, interrupted):
     words, directory, whole = interrupted
     (directory / "checkpoint.pt").write_bytes(b"broken")
@@ -108,6 +110,7 @@ def test_a_resumed_run_keeps_its_settings(interrupted):
     assert run([f"resume={directory}", "threads=1"]).ok
 
 
+@pytest.mark.slow
 def test_a_run_killed_between_its_last_checkpoint_and_its_summary_does_not_run_on(tmp_path):
     for words in (["algorithm=asgd"], ["algorithm=ace"], ["algorithm=fedbuff", "budget.virtual_time=9"]):
         words = [*words, "scale=smoke", "model=softmax", "progress=false"]
@@ -138,6 +141,7 @@ def test_a_complete_run_goes_on_with_a_larger_budget_as_if_it_had_had_it_from_th
         assert run(words_again).summary["already_complete"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_given_a_smaller_budget(tmp_path):
     words = [*WORDS, "model=softmax", "budget.server_iterations=40"]
     directory = run(words).directory
@@ -148,7 +152,7 @@ def test_a_finished_run_is_not_given_a_smaller_budget(tmp_path):
     assert run(words).summary["already_complete"]
 
 
-@pytest.mark.parametrize("moment", ["no checkpoint yet", "within its first checkpoint"])
+@pytest.mark.parametrize("moment", ["no checkpoint yet", *slow("within its first checkpoint")])
 def test_an_extension_that_is_killed_at_once_loses_nothing(moment, monkeypatch):
     from asyncfl_bench.experiment import checkpoint, drive
 
@@ -258,6 +262,7 @@ def test_a_trace_that_was_not_kept_from_the_start_is_refused_and_nothing_is_lost
     assert (directory / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_with_other_samples(tmp_path):
     words = [
         "dataset=femnist",
@@ -321,7 +326,7 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
+@pytest.mark.parametrize("executor", ["batched", *slow("sequential", "threads")])
 @pytest.mark.parametrize("algorithm", HELD)
 def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algorithm, executor):
     words = [*ROUNDS, *SUSPENSION, f"algorithm={algorithm}", f"executor={executor}", "trace=true", "progress=false"]

@@ -7,6 +7,7 @@ import shutil
 import time
 
 import pytest
+from tiers import slow
 
 from asyncfl_bench.config import choices, compose, places
 from asyncfl_bench.errors import ConfigError
@@ -88,6 +89,7 @@ def test_asyncfededs_sweeps_have_the_runs_of_their_item(item, runs):
     assert len(jobs_of(sweep_grids([f"sweep=asyncfeded/{item}"]))) == runs
 
 
+@pytest.mark.slow
 def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_directory_of_its_own():
     words = ["sweep=asyncfeded/figure4", "scale=small", "seed=0", "paper=asyncfeded/synthetic,asyncfeded/femnist"]
     found = plan(words)
@@ -99,6 +101,7 @@ def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_direct
     assert {job.settings.parts["availability"].config.probability for job in found} == {0.1}
 
 
+@pytest.mark.slow
 def test_the_hundred_runs_of_figure_2_take_a_dozen_compositions_by_hydra():
     choices._composed.cache_clear()
     assert len(plan(["sweep=ace/figure2"])) == 100
@@ -112,6 +115,7 @@ def test_a_sweep_of_a_hundred_runs_is_planned_and_its_finished_runs_found_in_sec
     assert time.process_time() - started < 10  # generous: 2 to 3
 
 
+@pytest.mark.slow
 def test_the_runs_of_figure_2_are_those_of_figure_3_with_p_0_1():
     narrow = ["scale=small", "seed=0", "paper=asyncfeded/shakespeare"]
     figure2 = plan(["sweep=asyncfeded/figure2", *narrow])
@@ -120,6 +124,7 @@ def test_the_runs_of_figure_2_are_those_of_figure_3_with_p_0_1():
     assert [job.settings.name for job in figure2] == [job.settings.name for job in figure3] and len(figure2) == 5
 
 
+@pytest.mark.slow
 def test_the_fair_profile_of_asyncfeded_gives_all_methods_one_machine_and_the_same_search():
     words = ["sweep=asyncfeded/figure2", "paper=asyncfeded/synthetic", "profile=fair", "seed=0"]
     found = [job.settings for job in plan(words)]
@@ -137,6 +142,7 @@ def test_the_fair_profile_of_asyncfeded_gives_all_methods_one_machine_and_the_sa
         assert of == {value}
 
 
+@pytest.mark.slow
 def test_what_a_profile_searches_is_that_of_the_papers_also_when_several_are_named():
     both = ["paper=asyncfeded/synthetic,asyncfeded/femnist", "profile=fair", "algorithm=fedavg", "scale=smoke"]
     (one,) = sweep_grids(both)
@@ -165,6 +171,7 @@ def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
     assert compose([]).parts["client"].config.lr == 0.7
 
 
+@pytest.mark.slow
 def test_a_run_given_a_larger_budget_is_not_run_over_by_its_first_command(tmp_path, afl_run):
     words = ["scale=smoke", "model=softmax", "progress=false", "algorithm.eta=0.1"]
     assert afl_run(*words).returncode == 0
@@ -184,6 +191,7 @@ def test_a_run_given_a_larger_budget_is_not_run_over_by_its_first_command(tmp_pa
     assert (directory / "metrics.jsonl").read_text() == metrics
 
 
+@pytest.mark.slow
 def test_the_paper_profile_is_what_the_paper_prints():
     def of(algorithm, *words):
         return compose([f"algorithm={algorithm}", "paper=ace", "delay=exp_beta30", *words])
@@ -208,6 +216,7 @@ def test_the_longer_figure_keeps_the_step_of_500_iterations():
     assert settings.parts["algorithm"].config.eta == pytest.approx(0.2 * (100 / 500) ** 0.5)
 
 
+@pytest.mark.slow
 def test_the_fair_profile_gives_all_algorithms_the_same_uploads_clients_and_grid_of_steps():
     grid = sweep_grids(["sweep=ace/figure2", "profile=fair"])[0]
     assert grid["algorithm.c"] == ["10", "5", "2", "1", "0.5", "0.2", "0.1"]
@@ -237,6 +246,7 @@ def test_settings_of_the_jobs_are_those_each_job_would_compose_alone():
     assert len({job.settings.identity for job in found}) == 8
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_where_it_was_names_what_failed_and_how_to_run_it_again(tmp_path, afl_run):
     words = ["sweep=ace/figure2", "scale=smoke", "model=softmax", "delay=exp_beta5", "heterogeneity.alpha=0.3"]
     first = afl_run(*words, "algorithm=ace,fedbuff", "seed=0", "progress=false")
@@ -266,6 +276,7 @@ def test_a_sweep_goes_on_where_it_was_names_what_failed_and_how_to_run_it_again(
     assert afl_run(*command).returncode == 0 and (broken / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_of_another_code_contract_is_run_again(tmp_path, afl_run):
     words = ["scale=smoke", "model=softmax", "progress=false"]
     assert afl_run(*words).returncode == 0
@@ -301,20 +312,22 @@ def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(
         (["sweep=ace/figure2", "profile=published,fair"], "profile=published,fair: must be one choice"),
         (["sweep=ace/figure2", "scale=smoke,small"], "scale=smoke,small: must be one choice"),
         (["sweep=ace/figure2", "~seed"], "cannot be taken out of a sweep"),
-        (
-            ["sweep=ace/figure2", "profile=fair", "length=long", "algorithm=ace"],
-            "length=long: must be standard with profile=fair",
-        ),
         (["sweep=ace/figure3a", "length=long", "algorithm=ace"], "availability.at_iteration=null: "),
         (["algorithm=fedasync", "length=long"], "length=long: must be standard with algorithm=fedasync"),
         (["algorithm=fedasync", "profile=fair"], "profile=fair: must be published with algorithm=fedasync"),
-        (
-            ["sweep=asyncfeded/figure2", "profile=fair", "paper=asyncfeded/shakespeare"],
-            "profile=fair: must be published for",
-        ),
-        (
-            ["sweep=asyncfeded/figure3", "length=long", "algorithm=fedavg"],
-            "length=long: must be standard with budget.virtual_time=300",
+        *slow(
+            (
+                ["sweep=ace/figure2", "profile=fair", "length=long", "algorithm=ace"],
+                "length=long: must be standard with profile=fair",
+            ),
+            (
+                ["sweep=asyncfeded/figure2", "profile=fair", "paper=asyncfeded/shakespeare"],
+                "profile=fair: must be published for",
+            ),
+            (
+                ["sweep=asyncfeded/figure3", "length=long", "algorithm=fedavg"],
+                "length=long: must be standard with budget.virtual_time=300",
+            ),
         ),
     ],
 )
@@ -324,6 +337,7 @@ def test_what_would_mix_or_mislead_is_refused_before_anything_runs(words, said, 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_job_that_never_got_a_directory_is_named_with_its_error(afl_run):
     words = ["sweep=ace/figure2", "scale=smoke", "model=softmax", "algorithm=asgd", "delay=exp_beta5", "progress=false"]
     answer = afl_run(*words, "heterogeneity.alpha=0.1", "heterogeneity.min_samples=5,200")
@@ -346,6 +360,7 @@ def test_table_a2_has_the_settings_of_table_a6():
     assert len(jobs_of(grids)) == 6
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_run_again_says_how_it_ended(afl_run):
     words = ["-m", "seed=0,1", "scale=smoke", "model=softmax", "progress=false", "algorithm=asgd"]
     assert afl_run(*words).returncode == 0

@@ -14,6 +14,7 @@ def not_logged_in(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.slow
 def test_several_runs_in_one_process_are_kept_offline_value_by_value(capfd):
     words = ["tracking=wandb", "scale=smoke", "progress=false", "model=softmax"]
     results = [run([*words, f"seed={seed}", "algorithm=aced"], group="a sweep") for seed in (0, 1)]
@@ -42,6 +43,7 @@ def test_tracking_changes_no_number():
     assert plain.metrics.drop(columns="wall_time").equals(tracked.metrics.drop(columns="wall_time"))
 
 
+@pytest.mark.slow
 def test_a_failed_run_ends_its_wandb_run_and_the_next_one_starts_afresh():
     words = ["tracking=wandb", "scale=smoke", "progress=false", "model=softmax", "algorithm=fedbuff"]
     diverged = run([*words, "client.lr=1e38"])

@@ -32,6 +32,7 @@ def test_polynomial_weights_are_not_renormalised():
     assert model.item() == pytest.approx((1 / 2 + 1) / 2)
 
 
+@pytest.mark.slow
 def test_server_momentum_is_that_of_torchs_sgd():
     _, model, arrive = started(momentum=0.9, eta=0.3)
     weight = torch.zeros(1, dtype=torch.float64, requires_grad=True)

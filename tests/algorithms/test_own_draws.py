@@ -15,6 +15,7 @@ def decisions(result):
     return pd.read_parquet(result.directory / "rule.parquet")
 
 
+@pytest.mark.slow
 def test_decisions_are_one_row_a_server_iteration_and_part_of_what_is_resumed(monkeypatch):
     monkeypatch.setenv("ASYNCFL_BENCH_ALLOW", "toy")
     whole = run([*FLIPS, "budget.server_iterations=80", "output_dir=whole"])
@@ -30,6 +31,7 @@ def test_decisions_are_one_row_a_server_iteration_and_part_of_what_is_resumed(mo
     assert table["left_out"].iloc[-1] + 80 == whole.summary["used"]["uploads"]
 
 
+@pytest.mark.slow
 def test_a_diagnostics_copy_of_the_rule_makes_the_same_draws():
     plain = run([*FLIPS, "budget.server_iterations=20", "output_dir=plain"])
     measured = run([*FLIPS, "budget.server_iterations=20", "diagnostics=mse", "diagnostics.every=1", "output_dir=mse"])

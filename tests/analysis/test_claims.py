@@ -273,6 +273,7 @@ def test_measures_come_from_runs_and_their_evaluations():
     assert values("server_vectors") == pytest.approx([102, 0, 1])
 
 
+@pytest.mark.slow
 def test_a_page_judges_the_claims_of_its_sweep_and_other_readings_name_no_claim_without_runs():
     index = pd.Index([f"run {i}" for i in range(6)], name="run")
     table = pd.DataFrame({"algorithm": ["ace"] * 3 + ["ca2fl"] * 3, "seed": [0, 1, 2] * 2, "cell": ""}, index=index)

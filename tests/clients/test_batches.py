@@ -46,6 +46,7 @@ def test_an_empty_client_has_empty_batches():
     assert [len(b) for b in batches(client=2, steps=3)] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_every_sample_is_as_likely_to_be_drawn():
     counts = np.bincount(np.concatenate([batches(count=k)[0] for k in range(2000)]), minlength=10)
     assert counts.sum() == 8000

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tiers import slow
 
 from asyncfl_bench import run
 from asyncfl_bench.clients.choosing import executor_class
@@ -31,6 +32,9 @@ WORLDS = {
 }
 
 
+FAST = ("changes", "dropout", "gradients")
+
+
 def outcome(executor, words, output="runs"):
     result = run(
         [
@@ -44,7 +48,7 @@ def outcome(executor, words, output="runs"):
     return pd.read_parquet(result.directory / "trace.parquet"), weights, result
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", [*FAST, *slow(*(world for world in WORLDS if world not in FAST))])
 def test_threads_give_the_bits_of_one_after_another_and_batches_the_same_to_rounding(world):
     trace, weights, result = outcome("sequential", WORLDS[world])
     threads_trace, threads_weights, _ = outcome("threads", WORLDS[world])
@@ -63,6 +67,7 @@ def test_threads_give_the_bits_of_one_after_another_and_batches_the_same_to_roun
     np.testing.assert_allclose(batched.metrics["train/loss"][1:], result.metrics["train/loss"][1:], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_ragged_and_empty_clients_are_no_matter(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(90, 5)).astype(np.float32), rng.integers(0, 3, 90)
@@ -77,7 +82,7 @@ def test_ragged_and_empty_clients_are_no_matter(tmp_path):
         torch.testing.assert_close(value, batched[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
+@pytest.mark.parametrize("executor", ["batched", *slow("sequential", "threads")])
 def test_the_same_settings_give_the_same_bits_twice(executor):
     first, second = (outcome(executor, WORLDS["local steps"], output)[1] for output in ("one", "two"))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -116,6 +121,7 @@ def test_a_choice_that_cannot_work_is_refused():
             executor_class(wanted, device="cuda:0", **facts)
 
 
+@pytest.mark.slow
 def test_a_recurrent_network_runs_in_threads_with_the_bits_of_one_after_another(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 80, (90, 80), dtype=np.uint8)

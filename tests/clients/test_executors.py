@@ -130,6 +130,7 @@ def test_k_local_steps_are_counted_and_learn():
     assert result.summary["final"]["test/accuracy"] > 0.8
 
 
+@pytest.mark.slow
 def test_batch_norm_statistics_move_towards_those_of_delivered_clients(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 1, 16, 16)).astype(np.float32), rng.integers(0, 3, 60)

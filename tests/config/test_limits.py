@@ -42,6 +42,7 @@ def test_a_limit_in_a_yaml_of_ones_own_replaces_the_usual_one(tmp_path):
         assert limits("paper=mine") == {"uploads": 70}
 
 
+@pytest.mark.slow
 def test_so_do_the_limits_of_a_multiruns_jobs(tmp_path, afl_run):
     found = plan(["budget.uploads=30,60", "paper=ace", "scale=small"])
     assert [job.settings.budget.uploads for job in found] == [30, 60]

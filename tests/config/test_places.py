@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from tiers import slow
 
 from asyncfl_bench.config import compose, places
 from asyncfl_bench.config.choices import choice_file, options
@@ -74,7 +75,9 @@ def installed(tmp_path, monkeypatch):
     return site
 
 
-@pytest.mark.parametrize("words", [["--config-dir", "parts"], ["--config-dir=parts"], ["hydra.searchpath=[PARTS]"]])
+@pytest.mark.parametrize(
+    "words", [["--config-dir", "parts"], *slow(["--config-dir=parts"], ["hydra.searchpath=[PARTS]"])]
+)
 def test_a_rule_of_ones_own_runs_and_is_named_after_its_yaml(words, parts, afl_run):
     words = [word.replace("PARTS", f"file://{parts}") for word in words]
     answer = afl_run(*words, "algorithm=my_rule", "scale=smoke", "model=softmax", "progress=false")
@@ -90,6 +93,7 @@ def test_a_rule_of_ones_own_runs_and_is_named_after_its_yaml(words, parts, afl_r
     assert "| My rule" in (parts.parent / "runs" / "report" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_its_sweep_and_its_paper_are_found_too(parts, afl_run):
     words = ["--config-dir", "parts", "sweep=own/two", "scale=smoke", "model=softmax", "progress=false"]
     answer = afl_run(*words)
@@ -109,6 +113,7 @@ def test_help_shows_what_the_folder_has(parts, afl_run):
     assert "algorithm.c=0.3    a number > 0" in afl_run("--help", "algorithm=my_rule", "--config-dir", "parts").stdout
 
 
+@pytest.mark.slow
 def test_an_installed_package_offers_parts_and_is_not_imported_for_a_list(installed, afl_run):
     assert "labs" in options("algorithm") and "lab" not in sys.modules
     assert choice_file("sweep", "labs") == installed / "lab/conf/sweep/labs.yaml"

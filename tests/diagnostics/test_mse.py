@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from replay import Replay
+from tiers import slow
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -163,8 +164,8 @@ def test_gradients_of_clients_that_dropped_out_stay_frozen_in_ace():
     assert (frozen.loc[21:] > 0).all()
 
 
-@pytest.mark.parametrize("built", ["delay=exponential", "delay=exp_beta5"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("built", ["delay=exponential", *slow("delay=exp_beta5")])
+@pytest.mark.parametrize("algorithm", ["ace", *slow(*(name for name in ALGORITHMS if name != "ace"))])
 def test_measuring_changes_no_bit_of_the_run(algorithm, built):
     words = ["client.batch_size=4", built, "evaluation.every=4"]
     with_it = measured(algorithm, *words, "output_dir=with")
@@ -178,7 +179,7 @@ def test_measuring_changes_no_bit_of_the_run(algorithm, built):
         assert {**row, **other, "wall_time": 0} == {**row, "wall_time": 0}
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["asgd", *slow(*(name for name in ALGORITHMS if name != "asgd"))])
 def test_a_resumed_run_measures_what_an_uninterrupted_one_does(algorithm):
     words = ["client.batch_size=4", "delay=exp_beta5", "evaluation.every=4", "diagnostics.every=3"]
     words += ["checkpoint.every=15", "checkpoint.at_end_mib=0", "availability=dropout", "budget.server_iterations=70"]
@@ -198,6 +199,7 @@ def test_a_resumed_run_measures_what_an_uninterrupted_one_does(algorithm):
     pd.testing.assert_frame_equal(*tables, check_exact=True)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_not_measured_is_not_complete_for_one_that_is_to_be():
     without = plain("ace")
     assert "mse/noise" not in without.metrics
@@ -241,6 +243,7 @@ def test_a_rule_that_makes_no_claim_to_be_linear_is_refused(tmp_path, monkeypatc
         compose(["diagnostics=mse", "algorithm=asgd", "algorithm._target_=signs.Signs"])
 
 
+@pytest.mark.slow
 def test_no_more_vectors_are_held_than_was_said():
     built = build_run(compose(["algorithm=ca2fl", "n_clients=30", "delay=exponential", "diagnostics=mse", "threads=1"]))
     mse, d = built.diagnostics, built.task.flat.d

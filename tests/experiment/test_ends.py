@@ -33,6 +33,7 @@ def test_the_warning_is_for_models_at_chance_with_huge_weights(scale, accuracy, 
     built.executor.close()
 
 
+@pytest.mark.slow
 def test_a_run_whose_server_never_stepped_has_failed():
     words = ["algorithm=fedbuff", "algorithm.max_staleness=0", "algorithm.buffer_size=400", "delay=lognormal"]
     result = run([*SMALL, *words, "availability=suspension", "availability.probability=0.999", "clock=time"])
@@ -85,6 +86,7 @@ def test_who_asks_for_a_gpu_is_not_answered_with_a_run_of_a_cpu(monkeypatch, afl
     assert "already complete on cpu" in afl_run(*SMALL).stdout
 
 
+@pytest.mark.slow
 def test_data_that_cannot_be_had_end_with_one_code(tmp_path, afl_run):
     (tmp_path / "broken.npz").write_bytes(b"no archive")
     (tmp_path / "fleet.csv").write_text("client,duration\n0,nothing\n")

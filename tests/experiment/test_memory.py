@@ -61,6 +61,7 @@ def test_no_more_vectors_are_held_than_were_estimated():
     assert D * 4 * 40 < held <= built.needs.total
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_fit_refuses_with_the_numbers_and_what_would_fit(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
     with pytest.raises(ConfigError) as caught:

@@ -149,6 +149,7 @@ def test_table_knows_numbers_verdicts_and_what_is_missing(document):
     assert "<td class=number>-</td>" in text and "<td class=number>500</td>" in text
 
 
+@pytest.mark.slow
 def test_large_pages_leave_out_the_last_metrics_and_then_points(monkeypatch):
     wide = shown()
     for number in range(20):

@@ -32,6 +32,7 @@ def page(tmp_path_factory):
     return Page(PageSpec("", "", "", (ALPHA,), ()), placed, load_points(placed.runs))
 
 
+@pytest.mark.slow
 def test_the_table_averages_steps_and_seeds_and_predicts_the_noise(page):
     table = error_table(page.runs, page.points).set_index(["series", "cell"])
     row = table.loc[("ACE", "α = 0.1")]

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
+from tiers import slow
 
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import pages
@@ -183,9 +184,11 @@ def test_a_search_that_cannot_choose_leaves_its_series_out_and_names_it(paper_pa
     ("profile", "scale", "problem", "words"),
     [
         ("published", "small", ("digits", "mlp"), "**A stand-in, not the paper's experiment**: digits with mlp"),
-        ("published", "smoke", ("digits", "mlp"), "**A smoke test**"),
         ("published", "full", ("cifar10", "resnet18"), "**The paper's data, models and scale**"),
-        ("fair", "full", ("cifar10", "lenet5"), "**A stand-in, not the paper's experiment**: cifar10 with lenet5"),
+        *slow(
+            ("published", "smoke", ("digits", "mlp"), "**A smoke test**"),
+            ("fair", "full", ("cifar10", "lenet5"), "**A stand-in, not the paper's experiment**: cifar10 with lenet5"),
+        ),
     ],
 )
 def test_the_top_says_what_the_runs_are(paper_page, profile, scale, problem, words):
@@ -195,6 +198,7 @@ def test_the_top_says_what_the_runs_are(paper_page, profile, scale, problem, wor
     assert page.is_real(page.cells.index[0]) == (problem[1] == "resnet18" and profile == "published")
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes_and_what_is_no_longer_made_goes(paper_page, tmp_path):
     page = paper_page("ace/figure2", finals(ace=[0.9, 0.8], asgd=[0.5, 0.6]), keys=("algorithm",))
     out = tmp_path / "out"
@@ -217,6 +221,7 @@ def test_the_same_runs_give_the_same_bytes_and_what_is_no_longer_made_goes(paper
     assert len(load_runs(out)) == 4
 
 
+@pytest.mark.slow
 def test_every_algorithm_keeps_its_colour(paper_page, tmp_path):
     page = paper_page("ace/figure2", finals(asgd=[0.5], ace=[0.9], fedbuff=[0.6]), keys=("algorithm",))
     write_parts(page.parts, tmp_path / "out")
@@ -384,6 +389,7 @@ def test_runs_that_end_early_shorten_the_limit_of_their_whole_protocol(paper_pag
     }
 
 
+@pytest.mark.slow
 def test_published_raw_runs_get_differences_and_curves_beside_the_papers_own_experiment_only(paper_page):
     small = paper_page("asyncfeded/figure2", figure2_runs(), keys=PLACE[1:])
     assert "published_difference" not in small.tables
@@ -400,6 +406,7 @@ def test_published_raw_runs_get_differences_and_curves_beside_the_papers_own_exp
     assert legend == ["FedAvg", "AsyncFedED", "FedAvg, published", "AsyncFedED, published"]
 
 
+@pytest.mark.slow
 def test_the_users_own_edition_of_speeches_is_not_the_papers_data(paper_page):
     problem = {"choices__dataset": "shakespeare_sized", "choices__model": "lstm"}
     settings, points = suspended("fedavg", 0, (0.1, 0.5, 0.5, 0.5), paper="shakespeare", **problem)
@@ -408,6 +415,7 @@ def test_the_users_own_edition_of_speeches_is_not_the_papers_data(paper_page):
     assert not page.is_real(page.cells.index[0])
 
 
+@pytest.mark.slow
 def test_kendalls_tau_is_taken_with_the_published_order_of_that_data_set_and_p(paper_page):
     orders = {"fedavg": 0.4, "fedprox": 0.5, "asyncfeded": 0.6}
     runs = []
@@ -421,6 +429,7 @@ def test_kendalls_tau_is_taken_with_the_published_order_of_that_data_set_and_p(p
     assert taus == pytest.approx({"asyncfeded/synthetic": -0.2, "asyncfeded/femnist": -0.4})
 
 
+@pytest.mark.slow
 def test_what_suspension_costs_stands_beside_the_published_loss(paper_page):
     runs = []
     for seed in (0, 1, 2):
@@ -437,6 +446,7 @@ def test_what_suspension_costs_stands_beside_the_published_loss(paper_page):
     assert pictures == {"against_probability_best_time_to_90", "curves_probability0_0", "curves_probability0_9"}
 
 
+@pytest.mark.slow
 def test_figure_4_sets_adaptive_k_of_every_data_set_beside_each_constant_one(paper_page):
     runs = []
     for paper, kappa in (("synthetic", 1.0), ("femnist", 0.05)):
@@ -477,6 +487,7 @@ def test_a_search_is_ranked_with_ties_and_the_published_choice_marked(paper_page
     ]
 
 
+@pytest.mark.slow
 def test_a_long_search_is_shown_in_part_and_kept_as_a_whole_with_its_margins(paper_page):
     settings = [
         {"algorithm__lam_over_eps": a, "algorithm__lam": b, "algorithm__gamma_bar": c, "algorithm__kappa": d}
@@ -524,6 +535,7 @@ def test_every_sweep_of_a_paper_has_a_page_and_every_page_a_sweep():
     }
 
 
+@pytest.mark.slow
 def test_the_page_says_how_many_samples_the_split_moved(paper_page):
     task = {"train_samples": 1437}
     runs = [

@@ -61,6 +61,7 @@ def test_a_setting_that_differs_within_an_algorithm_is_never_averaged(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_panels_lines_and_runs_are_chosen_from_the_command_line(tmp_path):
     for alpha in (0.1, 0.3):
         for beta in (5, 30):
@@ -80,6 +81,7 @@ def test_panels_lines_and_runs_are_chosen_from_the_command_line(tmp_path):
     assert imread(out / "curves_uploads.png").std() > 0.05
 
 
+@pytest.mark.slow
 def test_one_page_shows_several_axes_with_their_units(tmp_path, capsys):
     write_run(tmp_path, points=curve(0.9))
     assert main([str(tmp_path), "--axis", "iteration", "virtual_time", "--format", "pdf", "svg"]) == 0
@@ -231,6 +233,7 @@ def papers_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(page_module, "grid_of", grid_of)
 
 
+@pytest.mark.slow
 def test_a_page_is_written_for_every_profile_and_scale_and_other_sweeps_lend_their_runs(papers_runs, capsys):
     other = {"choices__profile": "fair", "choices__scale": "smoke", "choices__sweep": "ace/figure2"}
     write_run(Path("runs/x"), alpha=0.5, points=curve(0.8), **other)
@@ -248,6 +251,7 @@ def test_a_page_is_written_for_every_profile_and_scale_and_other_sweeps_lend_the
     ]
 
 
+@pytest.mark.slow
 def test_pages_are_made_from_their_archives_alone(papers_runs, capsys):
     assert main(["ace/figure2"]) == 0
     first = Path("results/ace/figure2/published-small/README.md").read_bytes()
@@ -256,6 +260,7 @@ def test_pages_are_made_from_their_archives_alone(papers_runs, capsys):
     assert Path("results/ace/figure2/published-small/README.md").read_bytes() == first
 
 
+@pytest.mark.slow
 def test_an_archive_that_cannot_be_read_is_named(papers_runs, capsys):
     assert main(["ace/figure2"]) == 0 and capsys.readouterr().err == ""
     archive = Path("results/ace/figure2/published-small/runs.parquet")

@@ -26,6 +26,7 @@ def test_the_seed_decides_who_drops():
     assert dropped(0.3) != dropped(0.3, seed=1)
 
 
+@pytest.mark.slow
 def test_everybody_is_as_likely_to_drop():
     counts = np.sum([[c in dropped(0.2, seed) for c in range(50)] for seed in range(200)], axis=0)
     assert counts.min() > 15 and counts.max() < 70

@@ -188,6 +188,7 @@ def fleets(draw):
     return sessions, period
 
 
+@pytest.mark.slow
 @given(fleets(), st.integers(0, 200), st.integers(0, 60), st.booleans(), st.sampled_from(["lost", "paused"]))
 @settings(max_examples=250, deadline=None)
 def test_every_outcome_is_that_of_living_through_the_trace_unit_by_unit(fleet, start, duration, repeat, interrupted):

@@ -159,6 +159,7 @@ def dispatches(algorithm, probability, cycles=6):
     return seen.work
 
 
+@pytest.mark.slow
 def test_every_algorithm_meets_the_same_losses_and_the_same_hangs_under_one_seed():
     expected = dispatches("fedavg", 0.3)
     assert sum(lost for lost, _ in expected.values()) > 10

@@ -131,6 +131,7 @@ def test_a_corrupt_archive_is_refused_by_file(tmp_path, damage):
         load_images(tmp_path, "mnist")
 
 
+@pytest.mark.slow
 def test_without_network_one_message_names_paths_and_ways_out(tmp_path, monkeypatch):
     import torchvision
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from offline_wandb import exit_codes, points, records
 from omegaconf import OmegaConf
+from tiers import slow
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -87,6 +88,7 @@ def test_every_point_of_metrics_jsonl_reaches_wandb_unchanged(wandb, tmp_path):
     assert axes == counters | dict.fromkeys(["*", *judged], "iteration")
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_is_kept_by_wandb(wandb, tmp_path):
     tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
     tracker.start(facts(tmp_path, "aaaa0000"))
@@ -96,6 +98,7 @@ def test_a_loss_that_is_not_finite_is_kept_by_wandb(wandb, tmp_path):
     assert [point["test/loss"] for point in points(records(tmp_path))] == ["NaN", "Infinity", "-Infinity"]
 
 
+@pytest.mark.slow
 def test_runs_of_one_process_stay_apart_also_after_one_that_was_never_finished(wandb, tmp_path):
     for i, group in enumerate(["first", None, "third"]):
         tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
@@ -114,6 +117,7 @@ def test_runs_of_one_process_stay_apart_also_after_one_that_was_never_finished(w
     assert exit_codes(wrote) == [2]
 
 
+@pytest.mark.slow
 def test_without_a_key_the_run_is_kept_offline_and_one_line_says_how_to_send_it(wandb, tmp_path, capfd):
     tracker = WandbTracker(WandbTrackerConfig())
     tracker.start(facts(tmp_path, "bbbb0000"))
@@ -125,7 +129,7 @@ def test_without_a_key_the_run_is_kept_offline_and_one_line_says_how_to_send_it(
     assert err == f"not logged in to W&B: this run is kept offline; to send it: afl-run --sync {tmp_path}\n"
 
 
-@pytest.mark.parametrize("mode", [None, "online"])
+@pytest.mark.parametrize("mode", [None, *slow("online")])
 def test_an_unreachable_server_makes_the_run_offline_with_one_warning(wandb, tmp_path, capfd, monkeypatch, mode):
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # the discard port: nobody listens
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
@@ -150,6 +154,7 @@ def test_wandb_mode_decides_when_no_mode_is_set_and_a_set_mode_beats_it(wandb, t
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_point_that_wandb_refuses_does_not_stop_the_run_and_is_said_once(wandb, tmp_path, capfd):
     tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
     tracker.start(facts(tmp_path, "eeee0000"))
@@ -171,6 +176,7 @@ def test_a_run_that_wandb_cannot_write_at_all_goes_on(wandb, tmp_path, capfd):
     assert err.startswith("W&B gets nothing of this run (") and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_group_and_dir_of_the_config_beat_those_of_the_run(wandb, tmp_path):
     tracker = WandbTracker(WandbTrackerConfig(mode="offline", group="mine", dir=str(tmp_path / "own")))
     tracker.start(facts(tmp_path / "run", "ffff0000", group="sweep"))
@@ -178,6 +184,7 @@ def test_group_and_dir_of_the_config_beat_those_of_the_run(wandb, tmp_path):
     assert records(tmp_path / "own")["run"][0]["run_group"] == "mine"
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_said_and_the_run_directory_takes_its_place(wandb, tmp_path, capfd):
     (tmp_path / "file").touch()
     (tmp_path / "run").mkdir()
@@ -189,6 +196,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_the_run_directory_takes_its
     assert f"dir={tmp_path}/file/below: Not a directory; " in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_summary_has_the_best_values_the_objective_and_on_request_the_files(wandb, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "config.yaml").write_text("seed: 0\n")
@@ -207,6 +215,7 @@ def test_the_summary_has_the_best_values_the_objective_and_on_request_the_files(
     assert {entry["path"] for entry in artifact["manifest"]["contents"]} == {"config.yaml", "model_final.pt"}
 
 
+@pytest.mark.slow
 def test_an_agent_of_wandbs_names_the_run(wandb, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_SWEEP_ID", "sweep001")
     monkeypatch.setenv("WANDB_RUN_ID", "agents00")
@@ -358,6 +367,7 @@ def test_what_is_chosen_are_sections_of_tracking(words, trackers):
         assert settings.trackers["wandb"].config.project == "mine"
 
 
+@pytest.mark.slow
 def test_a_directory_of_when_a_run_had_one_tracker_is_resumed(tmp_path):
     directory = run(["scale=smoke", "model=softmax", "progress=false", "budget.server_iterations=2"]).directory
     config = yaml.safe_load((directory / "config.yaml").read_text())
