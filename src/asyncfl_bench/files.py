@@ -38,6 +38,11 @@ def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]
         raise
 
 
+def cache_folder() -> Path:
+    """Where the user keeps what can be made again: ``asyncfl_bench`` in $XDG_CACHE_HOME, else in ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asyncfl_bench"
+
+
 def remove_leftovers(path: Path) -> None:
     """Removes what killed processes left of ``path``. Only for a file that no other process is writing."""
     for temporary in path.parent.glob(f".{path.name}.*.tmp"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -43,7 +44,36 @@ def load_arrays(path, **arrays):
     return Arrays(ArraysConfig(str(path))).load(path.parent, Streams(0), 2)
 
 
+def test_the_runs_of_a_process_read_a_file_once_and_again_when_it_has_changed(tmp_path):
+    np.savez(tmp_path / "cifar10.npz", **images((32, 32, 3)))
+    first = load_images(tmp_path)
+    assert load_images(tmp_path) is first and load_images(tmp_path, train_samples=11) is not first
+    np.savez(tmp_path / "cifar10.npz", **images((32, 32, 3), train=13))
+    assert len(load_images(tmp_path).y_train) == 13
+
+
 # --- digits
+
+
+def test_digits_come_from_the_users_cache_with_the_same_bits_and_a_damaged_one_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    digits = Digits(DigitsConfig(split_seed=5))
+    made = digits._read()
+    (path,) = tmp_path.glob("asyncfl_bench/digits-*-5.npz")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "sklearn.datasets", None)
+        found = digits._read()
+    for name in ("x_train", "y_train", "x_test", "y_test"):
+        ours, theirs = getattr(found, name), getattr(made, name)
+        assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
+    path.write_bytes(path.read_bytes()[:5000])
+    assert np.array_equal(digits._read().x_test, made.x_test) and path.stat().st_size > 100_000
+
+
+def test_digits_need_no_folder_that_can_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert len(Digits(DigitsConfig())._read().y_test) == 360
 
 
 def test_digits_are_split_alike_for_every_run_seed_and_hold_every_sample_once():
@@ -275,11 +305,11 @@ def test_a_digest_tells_other_labels_and_pixels_but_not_the_last_bits_of_floats(
         return Data(np.array(x), np.array([0, 1]), np.array(x), np.array(y_test), 2)
 
     pixels = np.zeros((2, 1, 2, 2), dtype=np.uint8)
-    digest = data(pixels).digest()
-    assert len(digest) == 16 and data(pixels.copy()).digest() == digest
-    assert digest not in {data(pixels + 1).digest(), data(pixels, (1, 1)).digest(), data(pixels[:, :, :1]).digest()}
+    digest = data(pixels).digest
+    assert len(digest) == 16 and data(pixels.copy()).digest == digest
+    assert digest not in {data(pixels + 1).digest, data(pixels, (1, 1)).digest, data(pixels[:, :, :1]).digest}
     floats = np.ones((2, 3), dtype=np.float32)
-    assert data(floats).digest() == data(np.nextafter(floats, 2)).digest() != data(floats, (1, 1)).digest()
+    assert data(floats).digest == data(np.nextafter(floats, 2)).digest != data(floats, (1, 1)).digest
 
 
 def test_synthetic_beta_spreads_the_inputs():

@@ -1,4 +1,4 @@
-"""Reading and writing .npz files: a broken one is named, and of several jobs one writes a missing one."""
+""".npz files: a broken one is named, of several jobs one writes a missing one, the runs of a sweep read one once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,25 @@ from ..files import atomic_write
 from .data import DataError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+T = TypeVar("T")
+_kept: list[tuple[object, Any]] = []  # the last key and what it gave
+
+
+def kept(key: object, make: Callable[[], T]) -> T:
+    """What ``make`` gave if the last call in this process had the same ``key``, else what it gives now.
+
+    The runs of a sweep so read, check and digest their data once. Nobody may write into them.
+    """
+    if not (_kept and _kept[0][0] == key):
+        _kept.clear()  # two data sets may not fit into memory
+        _kept.append((key, make()))
+    return _kept[0][1]
+
+
+def version(path: Path) -> tuple[str, int, int]:
+    """What tells a file from what it was before."""
+    facts = path.stat()
+    return str(path.resolve()), facts.st_mtime_ns, facts.st_size
 
 
 def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ Legend: N samples, C channels, H height, W width, F features, L tokens, n client
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -64,6 +65,7 @@ class Data:
         """Of one sample: (C, H, W), (F,) or (L,)."""
         return self.x_train.shape[1:]
 
+    @functools.cached_property
     def digest(self) -> str:
         """16 hex digits by which other samples can be told from these. Floats count by their shape alone: data that are
         made on the spot differ in the last bit from machine to machine."""

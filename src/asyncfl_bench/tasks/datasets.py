@@ -5,16 +5,19 @@ A class takes its config; ``load(data_dir, streams, n_clients)`` gives a ``Data`
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from ..errors import ConfigError, check
+from ..files import atomic_write, cache_folder
 from ..randomness import Streams
 from ..ranges import Checked, at_least, one_of, within
-from .archive import ARRAYS, read_npz
+from .archive import ARRAYS, kept, read_npz, version
 from .data import Data, DataError, Scale, by_client, channels_first, checked_labels
 
 
@@ -38,14 +41,30 @@ class Digits:
         self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        return kept(("digits", self.config.split_seed), self._read)
+
+    def _read(self) -> Data:
+        """From the user's cache: importing scikit-learn takes as long as all else that a short run does."""
+        path = cache_folder() / f"digits-{metadata.version('scikit-learn')}-{self.config.split_seed}.npz"
+        arrays: dict[str, Any]  # NumPy's hints take any keyword for its flag allow_pickle
+        try:
+            arrays = read_npz(path)
+        except DataError:
+            arrays = self._split()
+            with suppress(OSError):  # then the next process takes as long as this one
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(path) as file:
+                    np.savez(file, **arrays)
+        return Data(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], classes=10)
+
+    def _split(self) -> dict[str, Any]:
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
 
         x, y = load_digits(return_X_y=True)
         x = (x / 16).astype(np.float32).reshape(-1, 1, 8, 8)
         split = train_test_split(x, y.astype(np.int64), test_size=0.2, stratify=y, random_state=self.config.split_seed)
-        x_train, x_test, y_train, y_test = split
-        return Data(x_train, y_train, x_test, y_test, classes=10)
+        return dict(zip(("x_train", "x_test", "y_train", "y_test"), split, strict=True))
 
 
 @dataclass(frozen=True)
@@ -103,6 +122,9 @@ class TorchvisionImages:
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         known = KNOWN[self.config.name]
         path = self._file(Path(data_dir), known)
+        return kept((version(path), self.config), lambda: self._read(path, known))
+
+    def _read(self, path: Path, known: _Known) -> Data:
         arrays = read_npz(path)
         x, y = {}, {}
         for split, count in (("train", self.config.train_samples), ("test", self.config.test_samples)):
@@ -159,7 +181,7 @@ class Arrays:
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         assert self.config.path is not None
         path = Path(self.config.path).expanduser()
-        return data_of(path, read_npz(path, optional=("client_train",)))
+        return kept(version(path), lambda: data_of(path, read_npz(path, optional=("client_train",))))
 
 
 def data_of(place: object, arrays: dict[str, np.ndarray], source: str | None = None) -> Data:

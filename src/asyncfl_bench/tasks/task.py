@@ -53,7 +53,7 @@ class Task:
             np.stack([np.bincount(data.y_train[samples], minlength=data.classes) for samples in partition]),
         )
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
-        self.digest = data.digest()
+        self.digest = data.digest
         self.device = torch.device(device)
         self._x_train, self._y_train = self._on_device(data.x_train), self._on_device(data.y_train)
         self._judged = {"test": (self._on_device(data.x_test), self._on_device(data.y_test))}
