@@ -108,7 +108,8 @@ for group, name in {composed}:
     words = ["algorithm=fedbuff"] if group == "client" else []
     config.compose([*words, f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
 del sys.modules["filelock"]  # a sweep needs it
-import asyncfl_bench.cli, asyncfl_bench.config.manual, asyncfl_bench.simulation.engine, asyncfl_bench.reports.cli
+import asyncfl_bench.cli.command, asyncfl_bench.config.manual, asyncfl_bench.simulation.engine
+import asyncfl_bench.reports.cli
 asyncfl_bench.config.manual.overview()
 print("fine")
 """

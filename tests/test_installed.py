@@ -52,7 +52,7 @@ import sys
 sys.path.insert(0, {str(unpacked)!r})
 import asyncfl_bench
 assert asyncfl_bench.__file__.startswith({str(unpacked)!r})
-from asyncfl_bench.cli import _main
+from asyncfl_bench.cli.command import _main
 small = ["scale=smoke", "model=softmax"]
 code = _main(["--help"]) or _main(small) or _main(["sweep=quickstart/six_algorithms", "seed=0", *small])
 from asyncfl_bench.reports.cli import main

@@ -180,6 +180,43 @@ def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_
         assert (run.parent / "checkpoint.pt").exists()
 
 
+SLOW_WORKER = """
+import os, sys, time
+if any("popen_loky" in word for word in sys.orig_argv):
+    try:
+        os.mkdir("first")
+    except FileExistsError:
+        open("second", "w").close()
+        time.sleep(100)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_stopped_while_it_loads_does_not_take_the_run_of_another_one(number, tmp_path, start, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(SLOW_WORKER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    sweep = start(*LONG, "seed=0,1,2,3", "hydra/launcher=cores", "hydra.launcher.n_jobs=2")
+    metrics_of_the_run(tmp_path, lines=2)
+    wait_for((tmp_path / "second").exists)
+    os.killpg(sweep.pid, number)  # a terminal's Ctrl-C is for all processes of the command
+    _, err = sweep.communicate(timeout=100)
+    assert sweep.returncode == 75 and "Traceback" not in err
+    assert [one["exit_status"] for one in summaries(tmp_path)] == ["interrupted"]
+    assert len([*tmp_path.glob("runs/*/checkpoint.pt")]) == 1
+
+
+@pytest.mark.process
+def test_local_jobs_hear_of_a_ctrl_c_once_from_the_command(tmp_path, start):
+    sweep = start(*LONG, "hydra/launcher=slurm_local")
+    metrics_of_the_run(tmp_path, lines=2)
+    os.killpg(sweep.pid, signal.SIGINT)
+    _, err = sweep.communicate(timeout=100)
+    assert sweep.returncode == 75 and "Traceback" not in err
+    assert [one["exit_status"] for one in summaries(tmp_path)] == ["interrupted"]
+    assert "stopping: waiting" in log(tmp_path) and "INT" not in log(tmp_path)
+
+
 @pytest.mark.process
 def test_a_stopped_sweep_under_ray_saves_what_is_under_way(tmp_path, start):
     pytest.importorskip("hydra_plugins.hydra_ray_launcher")

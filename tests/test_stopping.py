@@ -168,6 +168,24 @@ def test_the_second_signal_ends_the_process_within_two_seconds_whatever_runs(tmp
     assert process.returncode == 75 and time.monotonic() - started < 2
 
 
+@pytest.mark.process
+@pytest.mark.parametrize(("command", "module"), [("cli", "omegaconf"), ("reports.cli", "pandas")])
+def test_a_ctrl_c_while_modules_load_ends_in_one_line(command, module, tmp_path):
+    """A module may make another error of it, as NumPy does."""
+    loading = (
+        "import time\nprint('loading', flush=True)\ntry:\n    time.sleep(100)\n"
+        "except KeyboardInterrupt:\n    raise ImportError('a bad install')\n"
+    )
+    (tmp_path / f"{module}.py").write_text(loading)
+    words = [sys.executable, "-m", f"asyncfl_bench.{command}", *(["."] if command == "reports.cli" else [])]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(words, cwd=tmp_path, **pipes)
+    assert process.stdout.readline() == "loading\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 75 and len(err.splitlines()) == 1 and "stopped" in err
+
+
 def test_a_checkpoint_that_cannot_be_written_is_said_once_and_the_run_goes_on(monkeypatch, capfd):
     from asyncfl_bench.experiment import checkpoint
 

@@ -22,6 +22,8 @@ with suppress(ImportError):
         def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
             import submitit
 
+            from asyncfl_bench.multirun.launchers import deaf
+
             settings = {key: value for key, value in self.params.items() if value is not None}
             folder = settings.pop("submitit_folder")
             times = {f"{self._EXECUTOR}_max_num_timeout": settings.pop("max_num_timeout")}
@@ -34,7 +36,8 @@ with suppress(ImportError):
                 (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
                 for number, overrides in enumerate(job_overrides, start=initial_job_idx)
             ]
-            jobs = executor.map_array(self, *zip(*arguments, strict=True))
+            with deaf():
+                jobs = executor.map_array(self, *zip(*arguments, strict=True))
             try:
                 return [_outcome(job) for job in jobs]
             except KeyboardInterrupt:

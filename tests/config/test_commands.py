@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from asyncfl_bench import cli, experiment
+from asyncfl_bench import experiment
+from asyncfl_bench.cli import command
 from asyncfl_bench.config import PARTS
 from asyncfl_bench.errors import shown
 from asyncfl_bench.multirun import pending
@@ -350,8 +351,8 @@ def answer(monkeypatch, afl_run):
         return 0
 
     monkeypatch.setattr(experiment, "execute", run)
-    monkeypatch.setattr(cli, "closing_line", lambda result: "")
-    monkeypatch.setattr(cli, "_hydra", launch)
+    monkeypatch.setattr(command, "closing_line", lambda result: "")
+    monkeypatch.setattr(command, "_hydra", launch)
 
     def call(command):
         return afl_run(*shlex.split(command)), noted

@@ -75,7 +75,7 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
         allowed = "must be a name in a sweep, whose runs may be in other processes; run(...) takes objects, one by one"
         raise ConfigError(next(iter(objects.nodes)), "object", allowed)
     with _places(config_dir):
-        from ..cli import run_all
+        from ..cli.command import run_all
         from ..multirun.pending import results
 
         if run_all(words_of(overrides, settings, axes=True)) == EXIT_INTERRUPTED:

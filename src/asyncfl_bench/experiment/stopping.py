@@ -82,10 +82,13 @@ def noted(stop: Stop, ends_process: bool = False) -> Iterator[None]:
 
     with _watched(note):
         before = {number: signal.signal(number, handle) for number in heard}
+        # a launcher may have begun this process deaf to all of them (launchers.deaf), and asks it by SIGTERM
+        blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         try:
             yield
         finally:
             done.set()
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             for number, handler in before.items():
                 signal.signal(number, handler)
 

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ..errors import ConfigError, check, did_you_mean
@@ -57,6 +58,17 @@ def check_times(launcher: Mapping[str, Any]) -> None:
         f"{60 * minutes} s a job may have {max(0, left)} s, loading included"
     )
     check(left >= LEAST_WORK, "hydra.launcher.timeout_min", minutes, allowed)
+
+
+@contextmanager
+def deaf(*more: signal.Signals) -> Iterator[None]:
+    """Processes begun meanwhile do not hear a terminal's Ctrl-C or its end, nor ``more``: who began them passes it on
+    when it is ready, and a second word would mean that they are not to wait for what they are saving."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP, *more])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def workers_of_joblib() -> list[int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import BenchError, ConfigError, did_you_mean
+from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,12 +69,25 @@ def main(argv: list[str] | None = None) -> int:
 
 def entry() -> None:
     """The installed command."""
+    stopped = False
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal stopped
+        stopped = True
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
     try:
         code = main()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except BaseException:
+        if not stopped:  # a module that was loading may have made another error of it
+            raise
+        print("afl-report: stopped; the same command writes its pages anew", file=sys.stderr)
+        code = EXIT_INTERRUPTED
     raise SystemExit(code)
 
 

@@ -10,16 +10,16 @@ import signal
 import sys
 from contextlib import suppress
 
-from . import __version__
-from .config import places
-from .config.choices import groups
-from .config.composition import Compositions, check_composed, check_one_word, compose, plain, replace_limits
-from .config.words import quoted, word
-from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
-from .experiment.stopping import end_soon, stopping_signals
-from .files import say
-from .multirun import launchers, pending, search
-from .multirun.jobs import Job, asks_for_multirun, placed, plan, sweep_name
+from .. import __version__
+from ..config import places
+from ..config.choices import groups
+from ..config.composition import Compositions, check_composed, check_one_word, compose, plain, replace_limits
+from ..config.words import quoted, word
+from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError
+from ..experiment.stopping import end_soon, stopping_signals
+from ..files import say
+from ..multirun import launchers, pending, search
+from ..multirun.jobs import Job, asks_for_multirun, placed, plan, sweep_name
 
 _UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
 HYDRA_FLAGS = (
@@ -37,7 +37,7 @@ HYDRA_FLAGS = (
 
 
 def main() -> None:
-    """Entry point of ``afl-run``. Exit codes: 0 done, 1 a run failed, 2 usage, 75 interrupted (can be resumed)."""
+    """The command, its modules loaded."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads sleep instead of spinning
     for number in stopping_signals():
         signal.signal(number, _stopped)
@@ -81,13 +81,13 @@ def _main(arguments: list[str]) -> int:
         _check_folder()
         arguments = _with_places(arguments)
         if any(a in ("-h", "--help") for a in arguments):
-            from .config import manual
+            from ..config import manual
 
             words = [a for a in arguments if not a.startswith("-")]
             print(manual.about(words) if words else manual.overview())
             return 0
         if arguments[:1] == ["--sync"]:
-            from .tracking.trackers_sync import sync
+            from ..tracking.trackers_sync import sync
 
             return sync(arguments[1:] or ["runs"])
         if any(a in HYDRA_FLAGS for a in arguments):
@@ -186,7 +186,7 @@ def _single(overrides: list[str]) -> int:
         if one.key.startswith(("hydra/launcher", "hydra.launcher", "hydra.sweep")):
             raise ConfigError(one.key, ",".join(one.values), "has no effect on a single run; goes with -m")
     settings = compose(overrides)
-    from .experiment import execute  # torch comes in here, the settings are known to be valid
+    from ..experiment import execute  # torch comes in here, the settings are known to be valid
 
     result = execute(settings, ends_process=True)
     print(closing_line(result))
@@ -221,7 +221,7 @@ def closing_line(result) -> str:
 
 
 def _show_plan(overrides: list[str]) -> int:
-    from .multirun.outlook import outlook
+    from ..multirun.outlook import outlook
 
     jobs = _planned(overrides)[0]
     print(outlook(jobs, pending.archive_of(jobs)))
@@ -289,7 +289,7 @@ def _hydra(arguments: list[str]) -> int:
             settings = placed(check_composed(tree, place), place)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
-            from .experiment import SCHEDULER_SIGNALS, execute
+            from ..experiment import SCHEDULER_SIGNALS, execute
 
             if not ours:
                 search.check_objective(settings)
@@ -326,7 +326,3 @@ def _hydra(arguments: list[str]) -> int:
     if problem is not None:
         raise problem
     return 1 if result.failed else 0
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,35 @@
+"""joblib's launcher, whose workers hear of the end of a sweep from it alone.
+
+A worker that a signal ends while it loads its modules makes joblib kill the others, one that is saving a run included.
+It lies in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
+"""
+
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import resource_tracker
+from typing import Any
+
+with suppress(ImportError):
+    from hydra.core.utils import JobReturn
+    from hydra_plugins.hydra_joblib_launcher.joblib_launcher import JoblibLauncher
+
+    class Cores(JoblibLauncher):
+        """One job per core."""
+
+        def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+            from joblib import register_parallel_backend
+            from joblib._parallel_backends import LokyBackend
+
+            from asyncfl_bench.multirun.launchers import deaf
+
+            class Deaf(LokyBackend):
+                """Begins its workers here, or begins the thread that does."""
+
+                def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Any:
+                    with deaf(signal.SIGTERM):
+                        return super().submit(func, callback)
+
+            resource_tracker.ensure_running()  # else begun with the first worker, whose signals it unblocks
+            register_parallel_backend("loky", Deaf)
+            return super().launch(job_overrides, initial_job_idx)
