@@ -33,7 +33,7 @@ def afl_run(monkeypatch, capsys):
     from hydra.core.global_hydra import GlobalHydra
 
     from asyncfl_bench import cli
-    from asyncfl_bench.sweep import pending
+    from asyncfl_bench.multirun import pending
 
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["afl-run", *words])

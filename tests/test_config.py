@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from asyncfl_bench.config import PARTS, compose, identity_of_tree, options, settings
-from asyncfl_bench.config.choices import group_directory, groups
+from asyncfl_bench.config.choices import choice_file, groups
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.sweep.grid import jobs_of
-from asyncfl_bench.sweep.jobs import asks_for_multirun, plan, sweep_grids
+from asyncfl_bench.multirun.grid import jobs_of
+from asyncfl_bench.multirun.jobs import asks_for_multirun, plan, sweep_grids
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
@@ -53,7 +53,7 @@ def test_every_sweep_can_be_planned(name):
 
 @pytest.mark.parametrize(("group", "name"), EVERY_CHOICE)
 def test_every_yaml_has_a_description_and_a_comment_for_every_key(group, name):
-    text = (group_directory(group) / f"{name}.yaml").read_text().removeprefix("# @package _global_\n")
+    text = choice_file(group, name).read_text().removeprefix("# @package _global_\n")
     lines = text.splitlines()
     assert lines[0].startswith("# "), "the first line says what this is"
     for line in lines[1:]:
@@ -71,7 +71,7 @@ def test_every_yaml_has_a_description_and_a_comment_for_every_key(group, name):
 def test_every_yaml_lists_exactly_the_settings_of_its_class(group, name):
     import importlib
 
-    content = yaml.safe_load((group_directory(group) / f"{name}.yaml").read_text())
+    content = yaml.safe_load(choice_file(group, name).read_text())
     content = content.get(group, content)  # a yaml that also changes another group nests its own settings
     module, _, cls = content["_target_"].rpartition(".")
     schema = getattr(importlib.import_module(module), cls).Config
@@ -88,10 +88,10 @@ for name in ("torch", "torchvision", "sklearn", "pandas", "wandb", "matplotlib",
     sys.modules[name] = None  # importing it now fails
 import yaml
 from asyncfl_bench import config
-from asyncfl_bench.config.choices import group_directory
+from asyncfl_bench.config.choices import choice_file
 EVERY_CHOICE = [(group, name) for group in config.PARTS for name in config.options(group)]
 for group, name in EVERY_CHOICE:
-    content = yaml.safe_load((group_directory(group) / f"{{name}}.yaml").read_text())
+    content = yaml.safe_load(choice_file(group, name).read_text())
     module, _, target = content.get(group, content)["_target_"].rpartition(".")
     getattr(importlib.import_module(module), target).Config
 files = {FILES!r}
@@ -101,8 +101,8 @@ for group, name in {composed}:
         pathlib.Path(files[name]).touch()
     config.compose([f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
 del sys.modules["filelock"]  # a sweep needs it
-import asyncfl_bench.cli, asyncfl_bench.simulation.engine, asyncfl_bench.reports.cli
-asyncfl_bench.cli.help_text()
+import asyncfl_bench.cli, asyncfl_bench.config.manual, asyncfl_bench.simulation.engine, asyncfl_bench.reports.cli
+asyncfl_bench.config.manual.overview()
 print("fine")
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -42,6 +42,7 @@ def test_the_wheel_holds_every_file_of_the_package(unpacked):
     own = files(ROOT / "src" / "asyncfl_bench")
     assert files(unpacked / "asyncfl_bench") == own
     assert {".py", ".csv", ".yaml", ".js"} <= {path.suffix for path in own}  # numbers, claims, a page
+    assert (unpacked / "asyncfl_bench" / "py.typed").exists()
 
 
 def test_a_run_works_from_the_wheel_in_another_folder(unpacked, tmp_path):

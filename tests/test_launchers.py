@@ -15,8 +15,8 @@ import yaml
 
 from asyncfl_bench.config import config_directory
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.sweep.jobs import plan, sweep_grids
-from asyncfl_bench.sweep.launchers import PRESETS
+from asyncfl_bench.multirun.jobs import plan, sweep_grids
+from asyncfl_bench.multirun.launchers import PRESETS
 
 SWEEP = ["-m", "algorithm=asgd", "scale=smoke", "model=softmax", "progress=false", "output_dir=runs"]
 LONG = [*SWEEP, "budget.server_iterations=1000000", "evaluation.every=500", "seed=0"]

@@ -64,7 +64,7 @@ def test_few_modules_are_in_the_root_of_the_package():
 
 
 def test_a_run_knows_nothing_of_how_it_was_composed_or_of_the_sweep_it_is_in():
-    planning = {"cli", "reports", "sweep"}
+    planning = {"cli", "reports", "multirun"}
     for path in (PACKAGE / "experiment").glob("*.py"):
         assert not imports_of(path) & planning, path.name
 

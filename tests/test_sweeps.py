@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from asyncfl_bench.config import choices, compose
+from asyncfl_bench.config import choices, compose, places
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import finished
-from asyncfl_bench.sweep.grid import combine, jobs_of
-from asyncfl_bench.sweep.jobs import Job, plan, sweep_grids, sweep_name
+from asyncfl_bench.multirun.grid import combine, jobs_of
+from asyncfl_bench.multirun.jobs import Job, plan, sweep_grids, sweep_name
 
 
 def test_a_union_of_grids_gives_each_part_its_own_keys():
@@ -43,7 +43,7 @@ def test_the_command_line_narrows_a_union_where_it_applies(words, expected):
 
 
 def test_a_refused_job_is_told_as_such_whatever_summary_an_earlier_run_left(tmp_path):
-    from asyncfl_bench.sweep.pending import _outcome
+    from asyncfl_bench.multirun.pending import _outcome
 
     settings = compose(["algorithm=asgd", f"hydra.run.dir={tmp_path}"])
     settings.place = tmp_path
@@ -157,8 +157,8 @@ def test_one_value_of_a_setting_that_only_the_swept_algorithm_has_narrows_a_swee
 
 
 def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
-    shutil.copytree(choices.config_directory(), tmp_path / "conf")
-    monkeypatch.setattr(choices, "config_directory", lambda: tmp_path / "conf")
+    shutil.copytree(places.config_directory(), tmp_path / "conf")
+    monkeypatch.setattr(places, "config_directory", lambda: tmp_path / "conf")
     assert compose([]).parts["client"].config.lr == 0.1
     path = tmp_path / "conf/client/sgd.yaml"
     path.write_text(path.read_text().replace("lr: 0.1", "lr: 0.7"))

@@ -15,6 +15,17 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial_algorithm.md").read_text()
 
 
+def blocks(kind):
+    """Name of a file -> its content, of the blocks that are marked so."""
+    return dict(re.findall(rf"```\w+ {kind}=(\S+)\n(.*?)```", PAGE, re.S))
+
+
+def commands(kind):
+    """The words after afl-run of every line of a block of commands."""
+    (lines,) = re.findall(rf"```sh{kind}\n(.*?)```", PAGE, re.S)
+    return [line.split()[1:] for line in lines.splitlines()]
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A copy of the project with the tutorial's files, its row and new golden trajectories in it."""
@@ -22,9 +33,9 @@ def project(tmp_path_factory):
     for folder in ("src", "conf", "tests", "sweeps", "docs"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
     shutil.copy(ROOT / "pyproject.toml", copy)
-    files = re.findall(r"```\w+ file=(\S+)\n(.*?)```", PAGE, re.S)
+    files = blocks("file")
     assert len(files) == 3
-    for name, content in files:
+    for name, content in files.items():
         (copy / name).write_text(content)
     (row,) = re.findall(r"```markdown\n(.*?)```", PAGE, re.S)
     readme = (ROOT / "README.md").read_text()
@@ -43,8 +54,7 @@ def call(project, *words):
 
 
 def test_the_tutorials_commands_answer_as_it_says(project):
-    (commands,) = re.findall(r"```sh\n(.*?)```", PAGE, re.S)
-    first, second = (line.split()[1:] for line in commands.splitlines())
+    first, second = commands("")
     answer = call(project, "-m", "asyncfl_bench.cli", *first)
     assert answer.returncode == 0 and "ringmaster-digits-exponential-seed0" in answer.stdout, answer.stderr
     answer = call(project, "-m", "asyncfl_bench.cli", *second)
@@ -75,3 +85,52 @@ def test_nothing_else_has_to_know_the_new_algorithm(project):
     words = [f"tests/{file}" for file in files]
     answer = call(project, "-m", "pytest", *words, "-k", "not a_trajectory")
     assert answer.returncode == 0, answer.stdout
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The package of one's own of the second half."""
+    folder = tmp_path_factory.mktemp("mylab")
+    (name, change), rule = *blocks("change").items(), blocks("file")["src/asyncfl_bench/algorithms/ringmaster.py"]
+    *imports, label = (line for line in change.splitlines() if line)
+    for line in imports:
+        module, _, names = line.removeprefix("from asyncfl_bench.").partition(" import ")
+        (old,) = (one for one in rule.splitlines() if one.startswith("from .") and one.endswith(f" import {names}"))
+        assert old.split()[1].lstrip(".") == module.removeprefix("algorithms.")
+        rule = rule.replace(old, line)
+    (first,) = (line for line in rule.splitlines() if line.startswith("    Config = "))
+    files = {name: rule.replace(first, f"{label}\n{first}"), "src/mylab/__init__.py": ""} | blocks("own")
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def elsewhere(words, folder, *paths):
+    """A command in a folder outside the project, which is found as an installed package is."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [ROOT / "src", *paths]))}
+    command = [sys.executable, "-P", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_a_package_of_ones_own_runs_from_its_folder(lab):
+    (words,) = commands(" own")
+    answer = elsewhere(["-m", "asyncfl_bench.cli", *words], lab / "src")
+    assert answer.returncode == 0 and "ringmaster-digits-exponential-seed0" in answer.stdout, answer.stderr
+
+
+def test_an_installed_package_of_ones_own_is_a_choice_like_any_other(lab, tmp_path):
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
+    subprocess.run([*pip, tmp_path / "site", lab], check=True)
+    run, grid, help_ = commands(" installed")
+    answer = elsewhere(["-m", "asyncfl_bench.cli", *run], tmp_path, tmp_path / "site")
+    assert answer.returncode == 0, answer.stderr
+    answer = elsewhere(["-m", "asyncfl_bench.cli", *grid], tmp_path, tmp_path / "site")
+    assert answer.returncode == 0 and "2 runs, 1 of them finished already" in answer.stderr, answer.stderr
+    assert (
+        "algorithm.threshold=50" in elsewhere(["-m", "asyncfl_bench.cli", *help_], tmp_path, tmp_path / "site").stdout
+    )
+    assert elsewhere(["-m", "asyncfl_bench.reports.cli", "runs"], tmp_path).returncode == 0  # the package is not needed
+    assert "| Ringmaster ASGD" in (tmp_path / "runs" / "report" / "README.md").read_text()
+    answer = elsewhere(["-m", "pytest", "-q", str(lab / "tests")], lab, tmp_path / "site")
+    assert answer.returncode == 0 and "1 passed" in answer.stdout, answer.stdout

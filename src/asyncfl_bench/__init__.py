@@ -1,10 +1,11 @@
 """asyncfl_bench: asynchronous federated learning, simulated exactly and compared honestly.
 
 from asyncfl_bench import run
-result = run(["algorithm=ace", "delay=exp_beta30"])
+result = run(algorithm="ace", delay="exp_beta30", seed=3)
 result.summary["final"]["test/accuracy"], result.metrics, result.directory
 
-from asyncfl_bench import load_points, load_runs
+from asyncfl_bench import load_points, load_runs, sweep
+results = sweep(algorithm=["ace", "fedbuff"], seed=range(3), scale="smoke")
 runs = load_runs("runs")
 points = load_points(runs)
 """
@@ -16,35 +17,37 @@ from typing import TYPE_CHECKING
 from .errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
+    from .api import run, sweep
     from .experiment import RunResult
+    from .simulation.observer import Observer
     from .tracking.runs import load_points, load_runs
 
 __version__ = "0.1.0"
-__all__ = ["BenchError", "ConfigError", "__version__", "load_points", "load_runs", "run"]
+_FROM = {
+    "Observer": "simulation.observer",
+    "RunResult": "experiment",
+    "load_points": "tracking.runs",
+    "load_runs": "tracking.runs",
+    "run": "api",
+    "sweep": "api",
+}
+__all__ = [
+    "BenchError",
+    "ConfigError",
+    "Observer",
+    "RunResult",
+    "__version__",
+    "load_points",
+    "load_runs",
+    "run",
+    "sweep",
+]
 
 
 def __getattr__(name: str) -> object:
-    """Frames of runs need pandas, which a run does not wait for."""
-    if name in ("load_points", "load_runs"):
-        from .tracking import runs
+    """Imported when asked for: frames need pandas, which a run does not wait for."""
+    if name in _FROM:
+        from importlib import import_module
 
-        return getattr(runs, name)
+        return getattr(import_module(f".{_FROM[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def run(overrides: list[str] | tuple[str, ...] = (), *, group: str | None = None) -> RunResult:
-    """One run from the same words the command line takes.
-
-    overrides  ``["algorithm=ace", "seed=3"]``; ``progress=false`` keeps it quiet
-    group      name under which a tracker groups several runs
-    Raises ConfigError for settings that cannot work and BenchError for data that cannot be had; a run that fails
-    later returns with ``result.ok`` False and the reason in ``result.summary["error"]``.
-    """
-    from .config import compose
-
-    if isinstance(overrides, str):
-        raise ConfigError("overrides", overrides, "must be a list of texts, for example ['algorithm=ace']")
-    settings = compose(list(overrides or ()))
-    from .experiment import execute
-
-    return execute(settings, group)

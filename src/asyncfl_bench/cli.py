@@ -10,12 +10,13 @@ import time
 from contextlib import suppress
 
 from . import __version__
-from .config.choices import config_directory, groups, options, root_settings
-from .config.composition import Compositions, check_composed, compose, plain
+from .config import places
+from .config.choices import groups
+from .config.composition import Compositions, check_composed, compose, plain, replace_limits
 from .config.words import word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
-from .sweep import launchers, pending
-from .sweep.jobs import asks_for_multirun, placed, plan, sweep_name
+from .multirun import launchers, pending
+from .multirun.jobs import asks_for_multirun, placed, plan, sweep_name
 
 HYDRA_FLAGS = (
     "--cfg",
@@ -57,22 +58,28 @@ def _stopped(number, frame):
 
 
 def _main(arguments: list[str]) -> int:
-    if any(a in ("-h", "--help") for a in arguments):
-        print(help_text())
-        return 0
     if "--version" in arguments:
         print(f"afl-run {__version__}")
         return 0
     try:
+        arguments = _with_places(arguments)
+        if any(a in ("-h", "--help") for a in arguments):
+            from .config import manual
+
+            words = [a for a in arguments if not a.startswith("-")]
+            print(manual.about(words) if words else manual.overview())
+            return 0
         if any(a in HYDRA_FLAGS for a in arguments):
             if {"-m", "--multirun"} & set(arguments) and {"--cfg", "-c", "--info", "-i"} & set(arguments):
                 raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
+            if {"-sc", "--shell-completion"} & set(arguments):
+                _complete_places()
             if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
                 Compositions().settings([a for a in arguments if "=" in a and not a.startswith("-")])
             return _hydra(arguments)
         multirun, overrides = _split(arguments)
         if multirun or asks_for_multirun(overrides):
-            return _multirun(overrides)
+            return run_all(overrides)
         return _single(overrides)
     except BenchError as error:
         print(f"afl-run: {error}", file=sys.stderr)
@@ -80,6 +87,32 @@ def _main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("afl-run: stopped; the same command begins anew, or goes on from its last checkpoint", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _with_places(arguments: list[str]) -> list[str]:
+    """Notes the folders of parts that are named (``--config-dir DIR``, ``hydra.searchpath=[…]``); returns the rest."""
+    folders, rest, left = [], [], list(arguments)
+    while left:
+        one = left.pop(0)
+        flag, given, folder = one.partition("=")
+        if flag in (places.BY_HAND, "-cd"):
+            if not given and (not left or left[0].startswith("-")):
+                raise ConfigError(places.BY_HAND, None, "must name a folder: afl-run --config-dir DIR algorithm=mine")
+            folders.append(folder if given else left.pop(0))
+        elif flag == "hydra.searchpath":
+            folders += places.searched(word(one).value)
+        else:
+            rest.append(one)
+    places.use(folders)
+    return rest
+
+
+def _complete_places() -> None:
+    """The line to be completed as Hydra knows it: without our own options, whose folders are noted."""
+    command, *words = os.environ.get("COMP_LINE", "").split(" ")
+    with suppress(ConfigError):  # an option half written
+        words = [text for text in _with_places(words) if text not in ("--plan", "--resume")]
+    os.environ["COMP_LINE"] = " ".join([command, *words])
 
 
 def _split(arguments: list[str]) -> tuple[bool, list[str]]:
@@ -135,25 +168,28 @@ def closing_line(result) -> str:
     if status == "interrupted":
         return (
             f"{summary['name']}: interrupted after {used['server_iterations']} server iterations; "
-            f"go on with: afl-run --resume {result.directory}"
+            f"go on with: afl-run {' '.join([*places.words(), '--resume', str(result.directory)])}"
         )
     return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
 
 
-def _multirun(overrides: list[str]) -> int:
+def run_all(overrides: list[str]) -> int:
+    """A multirun. Returns the exit code; what came of it is in ``pending.state``."""
+    pending.state.planned, pending.state.current = [], []
+    pending.state.stopped, pending.state.result = False, None
     if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
         raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
     name = sweep_name(overrides)
-    places = []
+    folder = []
     if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
-        places = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
-    pending.state.planned = plan(overrides, places)
+        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
+    pending.state.planned = plan(overrides, folder)
     group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
     # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by
     known = {*groups()}
     words = [one.first for one in map(word, overrides) if one.values and (one.key in known or _of_hydra(one.key))]
     try:
-        code = _hydra(["-m", *words, *places, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
+        code = _hydra(["-m", *words, *folder, f"+hydra.job.env_set.ASYNCFL_BENCH_GROUP='{group}'"])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if code == EXIT_INTERRUPTED:
@@ -176,7 +212,11 @@ def _hydra(arguments: list[str]) -> int:
             raise KeyboardInterrupt
         place, result = HydraConfig.get(), None
         try:
-            settings = placed(check_composed(plain(config), place), place)
+            by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
+            places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
+            tree = plain(config)
+            replace_limits(tree, place.overrides.task)
+            settings = placed(check_composed(tree, place), place)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from .experiment import SCHEDULER_SIGNALS, execute
@@ -195,8 +235,11 @@ def _hydra(arguments: list[str]) -> int:
             raise KeyboardInterrupt  # the person who stopped one job wants the rest stopped too
         return {"code": code, "line": line}
 
-    sys.argv = ["afl-run", *arguments]
-    hydra.main(version_base="1.3", config_path=str(config_directory()), config_name="config")(job)()
+    before, sys.argv = sys.argv, ["afl-run", *arguments]
+    try:
+        hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(job)()
+    finally:
+        sys.argv = before
     result = pending.state.result
     if result is None:  # one of Hydra's own flags, or another sweeper
         return 0
@@ -205,33 +248,6 @@ def _hydra(arguments: list[str]) -> int:
     if said := pending.report(result):
         print(said, file=sys.stderr)
     return 1 if result.failed else 0
-
-
-def help_text() -> str:
-    """The groups with one line each; read from the yaml files, so it is never out of date."""
-    lines = [
-        "afl-run: simulate asynchronous federated learning.",
-        "",
-        "  afl-run algorithm=ace delay=exp_beta30             one run",
-        "  afl-run -m algorithm=ace,fedbuff seed=0,1,2        a grid of runs",
-        "  afl-run --resume DIR                               go on with an interrupted run",
-        "  afl-run algorithm=ace --cfg job                    show the composed settings, run nothing",
-        "",
-        "Groups (group=choice), then any setting in them (delay.beta=10):",
-    ]
-    shown = groups()
-    width = max(len(name) for name in shown)
-    for name, description in shown.items():
-        choices = " ".join(options(name)) or "(none)"
-        lines.append(f"  {name:<{width}}  {description}: {choices}")
-    lines += ["", "Settings outside the groups:"]
-    lines += [f"  {line}" for line in root_settings()]
-    lines += [
-        "",
-        "afl-report DIR makes tables and curves of run directories. Hydra's own options: afl-run --hydra-help.",
-        f"The yaml files are in {config_directory()}.",
-    ]
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

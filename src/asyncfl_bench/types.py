@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+USUAL_ITERATIONS = (
+    500  # server iterations of a run without any limit: the length that the ACE paper's factors c are for
+)
+
 
 @dataclass(slots=True)
 class Work:
@@ -150,8 +154,7 @@ class Facts:
     proximal          name and value of the rule's setting that is the clients' proximal weight; None: it is theirs
     workload          what K means, and K where the rule does not say
     lr                local step of the clients' first piece of work
-    budget_iterations server iterations at which the run ends; None: no such limit
-    iterations        the same, or as many as the budget of uploads is enough for at one arrival after another; or None
+    iterations        server iterations that the budget is enough for; None where that is not known before the run
     """
 
     algorithm: str
@@ -166,7 +169,6 @@ class Facts:
     proximal: tuple[str, float] | None
     workload: Workload
     lr: float
-    budget_iterations: int | None
     iterations: int | None
 
 

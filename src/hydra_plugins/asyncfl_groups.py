@@ -1,4 +1,4 @@
-"""Groups whose yaml files are in another folder than their name says, for Hydra to find them.
+"""Yaml files in other folders than Hydra would look in: other places, and groups whose folder has another name.
 
 ``sweep=ace/figure2`` is ``sweeps/ace/figure2.yaml``. What a paper has for a profile, an algorithm or a scale is below
 ``conf/paper/PAPER/``; each of the three is a group of its own, since config.yaml names a group once only.
@@ -8,21 +8,23 @@ Plugins are in this package because Hydra accepts them from nowhere else.
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-# group: folder, seen from conf/
-FOLDERS = {"sweep": "../sweeps", "paper_profile": "paper", "paper_algorithm": "paper", "paper_scale": "paper"}
+NESTED = ("sweep", "paper")  # groups whose choices may lie in subfolders: ace/figure2
+IN_PAPER = ("paper_profile", "paper_algorithm", "paper_scale")
 
 
 class GroupFolders(FileConfigSource):
-    """The yaml files of FOLDERS under their groups' names."""
+    """Those groups of one place (asyncfl_bench.config.places), ``asyncfl://CONF``."""
 
     def __init__(self, provider: str, path: str):
-        from asyncfl_bench.config.choices import config_directory
+        from asyncfl_bench.config.places import places
 
         ConfigSource.__init__(self, provider=provider, path=path)
-        self.path = str(config_directory())
+        self._place = next(place for place in places() if str(place.conf) == self.path)
+        self._folders = dict.fromkeys(IN_PAPER, "paper") | {"sweep": str(self._place.sweeps)}
 
     @staticmethod
     def scheme() -> str:
@@ -32,25 +34,34 @@ class GroupFolders(FileConfigSource):
         return True
 
     def load_config(self, config_path: str) -> ConfigResult:
-        return super().load_config(_placed(config_path))
+        return super().load_config(self._placed(config_path))
 
     def is_group(self, config_path: str) -> bool:
-        return super().is_group(_placed(config_path))
+        return config_path in ("", *NESTED) or super().is_group(self._placed(config_path))
 
     def is_config(self, config_path: str) -> bool:
-        return super().is_config(_placed(config_path))
+        return super().is_config(self._placed(config_path))
 
     def list(self, config_path, results_filter):
-        return super().list(_placed(config_path), results_filter)
+        if config_path == "":
+            return ["sweep"]
+        if config_path in NESTED:  # for shell completion, which looks for choices in a group's own folder only
+            return sorted(self._place.choices(config_path)) if results_filter != ObjectType.GROUP else []
+        return super().list(self._placed(config_path), results_filter)
 
-
-def _placed(config_path: str) -> str:
-    group, slash, rest = config_path.partition("/")
-    return f"{FOLDERS[group]}{slash}{rest}" if group in FOLDERS else "no such folder"
+    def _placed(self, config_path: str) -> str:
+        group, slash, rest = config_path.partition("/")
+        return f"{self._folders[group]}{slash}{rest}" if group in self._folders else "no such folder"
 
 
 class AsyncflSearchPath(SearchPathPlugin):
     """Makes Hydra look there."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        search_path.append("asyncfl_bench", "asyncfl://groups")
+        from asyncfl_bench.config.places import BY_HAND, given, places
+
+        for number, place in enumerate(places()):
+            provider = BY_HAND if place.conf in given() else place.source
+            if number:  # the first is Hydra's own primary folder
+                search_path.append(provider, f"file://{place.conf}")
+            search_path.append(provider, f"asyncfl://{place.conf}")

@@ -49,7 +49,7 @@ with suppress(ImportError):
         _EXECUTOR = "local"
 
         def stop(self, jobs: Sequence[Any]) -> None:
-            from asyncfl_bench.sweep import launchers, pending
+            from asyncfl_bench.multirun import launchers, pending
 
             launchers.let_workers_save([int(job.job_id) for job in jobs if not job.done()], pending.under_way)
             for job in jobs:

@@ -38,7 +38,7 @@ class PendingRuns(BasicSweeper):
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> Any:
-        from asyncfl_bench.sweep.pending import run_pending
+        from asyncfl_bench.multirun.pending import run_pending
 
         assert self.config is not None
         folder = Path(self.config.hydra.sweep.dir)

@@ -30,7 +30,7 @@ def runs(**by_algorithm) -> pd.DataFrame:
 def ask(frame: pd.DataFrame, cells=(), where=None, series=None, **decide) -> Verdict:
     decide = {"measure": "accuracy", **decide}
     claim = Claim("ace", "x", "item", "place", "sentence", ("ace/figure2",), decide, where or {}, series=series or {})
-    return judge(claim, lambda name, axis, at: frame, list(cells))
+    return judge(claim, lambda name, axis, at, across: frame, list(cells))
 
 
 # ACE and vanilla ASGD of five seeds at α = 0.1, β = 5 on digits
@@ -151,7 +151,7 @@ def test_a_loss_is_start_minus_end_in_every_cell():
 def judge_loss(frame: pd.DataFrame, where=None, series=("fedbuff",), **more) -> Verdict:
     decide = {"measure": "accuracy", **LOSES, "series": list(series), **more}
     claim = Claim("ace", "x", "item", "place", "sentence", ("ace/figure2",), decide, where or {})
-    return judge(claim, lambda name, axis, at: frame, [ALPHA, "delay"])
+    return judge(claim, lambda name, axis, at, across: frame, [ALPHA, "delay"])
 
 
 def test_an_interaction_is_the_difference_of_losses_seed_by_seed():
@@ -188,7 +188,7 @@ def test_equal_within_a_margin_needs_the_whole_interval_inside():
 
 
 def test_plateaus_compare_two_budgets_of_the_same_runs():
-    def at(name: str, axis: str, budget: float | None) -> pd.DataFrame:
+    def at(name: str, axis: str, budget: float | None, across: tuple[str, ...]) -> pd.DataFrame:
         return runs(ace=[90.0, 91, 92] if budget == 500 else [93.0, 94.1, 95])
 
     decide = {
@@ -262,13 +262,13 @@ def test_measures_come_from_runs_and_their_evaluations():
     measure = values_of(placed, points)
 
     def values(name: str, at: float | None = None) -> list[float]:
-        return measure(name, "iteration", at)["value"].tolist()
+        return measure(name, "iteration", at, ())["value"].tolist()
 
     assert values("accuracy") == pytest.approx([90, 40, 80]) and values("accuracy", 10) == pytest.approx([50, 60, 30])
     assert values("best") == pytest.approx([90, 60, 80])
     assert values("time_to_90") == [20, 10, 20]
     assert values("time_to_target") == [20, 10, 20]  # 90 % of 60 = 54: a has 50 at 10
-    assert values_of(placed, points, limit=10)("best", "", None)["value"].tolist() == pytest.approx([50, 60, 30])
+    assert values_of(placed, points, limit=10)("best", "", None, ())["value"].tolist() == pytest.approx([50, 60, 30])
     assert values("uploads_per_iteration") == [1.0, 1.0, 10.0]  # ACE's first round of 100 left out
     assert values("server_vectors") == pytest.approx([102, 0, 1])
 
@@ -304,10 +304,10 @@ def test_parts_of_the_error_are_taken_run_by_run():
     points = pd.DataFrame({"run": [index[0], index[0], index[1]], "iteration": [5, 10, 5], "mse/noise": [1.0, 3.0, 5.0],
                            "mse/sigma2": 50.0, "mse/sigma2_cached": 20.0, "mse/bias": 0.0})  # fmt: skip
     measure = values_of(Placed(table, pd.DataFrame(), pd.DataFrame(), 2), points)
-    assert measure("mse/a2", "", None)["value"].tolist() == [2, 5]
-    assert measure("mse/a2_ratio", "", None)["value"].tolist() == [1, 2.5]  # sigma^2 / n = 2
+    assert measure("mse/a2", "", None, ())["value"].tolist() == [2, 5]
+    assert measure("mse/a2_ratio", "", None, ())["value"].tolist() == [1, 2.5]  # sigma^2 / n = 2
     nothing = values_of(Placed(table, pd.DataFrame(), pd.DataFrame(), 2), points[["run", "iteration"]])
-    assert nothing("mse/a2", "", None)["value"].isna().all()
+    assert nothing("mse/a2", "", None, ())["value"].isna().all()
 
 
 @pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
@@ -322,7 +322,7 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     assert {claim.decide["measure"] for claim in found if claim.readings} <= known
     for claim in found:
         if isinstance(file := claim.decide.get("expected", {}).get("file"), str):
-            assert (claims.PAPERS / paper / "published" / file).exists()
+            assert (claims.paper_folders()[paper] / "published" / file).exists()
 
 
 @pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
@@ -361,7 +361,7 @@ def test_an_ill_formed_file_is_refused_with_the_claim(tmp_path, monkeypatch):
         with pytest.raises(BenchError, match=match):
             claims_of.__wrapped__("ace")
 
-    monkeypatch.setattr(claims, "PAPERS", tmp_path)
+    monkeypatch.setattr(claims, "paper_folders", lambda: {"ace": tmp_path / "ace"})
     try:
         refuses("readings: [ace/figure2], decide: {kind: leads, measure: best}", "x: kind leads: one of order")
         refuses("readings: [ace/figure2], decide: {kind: order, measure: speed, groups: []}", "measure speed")

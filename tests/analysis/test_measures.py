@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,18 @@ def test_at_equal_budget_every_run_counts_up_to_the_earliest_end_of_its_cell():
     assert table["value"].to_dict() == pytest.approx({"a": 50, "b": 40, "c": 80})
     assert table["end"].tolist() == [200, 100, 200] and not table["interpolated"].any()
     assert table["evaluations"].tolist() == [1, 1, 2]
+
+
+def test_cells_that_are_compared_share_one_budget():
+    """Longer delays leave fewer iterations: what they cost is asked at the iterations that both cells have."""
+    points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4], c=[0.1, 0.3, 0.5, 0.7])
+    rows = [("a", "ACE", "x, 5", 0), ("b", "ACE", "x, 30", 0), ("c", "ACE", "y, 5", 0)]
+    placed = placed_of(rows, alpha=["x", "x", "y"], delay=[5, 30, 5])
+    placed = replace(placed, cells=pd.DataFrame({"alpha": ["x", "x", "y"], "delay": [5, 30, 5]}))
+    budgets = [at_equal_budget(placed, points, "iteration", across=keys)["budget"].tolist()
+               for keys in ((), ("delay",), ("alpha", "delay"), ("seed",))]  # fmt: skip
+    assert budgets == [[20, 10, 30], [10, 10, 30], [10, 10, 10], [20, 10, 30]]
+    assert at_equal_budget(placed, points, "iteration", across=["delay"])["value"].tolist() == [50, 40, 70]
 
 
 def test_between_evaluations_a_run_is_a_straight_line_and_says_so():

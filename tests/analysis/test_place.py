@@ -151,6 +151,17 @@ def test_values_equal_to_six_digits_are_two_settings(tmp_path):
     assert placed.series_names == ["ACE, lr = 0.1", "ACE, lr = 0.1000000001"]
 
 
+def test_values_equal_to_six_digits_are_ordered_by_size_and_chosen_apart(tmp_path):
+    for alpha in (1e-7, 0.1000002, 0.1000001, 0.10000011, 9e-8):
+        write_run(tmp_path, "ace", alpha=alpha)
+    runs = load_runs(tmp_path)
+    placed = place_freely(runs, panels=["heterogeneity.alpha"])
+    assert placed.cell_names == [f"α = {text}" for text in ("9e-08", "1e-07", "0.1000001", "0.10000011", "0.1000002")]
+    assert placed.runs["cell"].tolist() == placed.cell_names
+    for value, count in (("0.1000002", 1), ("1e-7", 1), ("0.1", 3)):  # 0.1: what pages call all three
+        assert len(place_freely(runs, where={"heterogeneity.alpha": value}).runs) == count
+
+
 def test_anything_can_be_compared_shown_in_panels_and_chosen(tmp_path):
     for alpha in (0.1, 0.3, 1.0):
         write_run(tmp_path, "ace", alpha=alpha)

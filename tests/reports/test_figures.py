@@ -73,6 +73,12 @@ def test_heat_maps_share_one_scale_and_leave_empty_ones_out():
     assert [text.get_text() for text in images[0].texts] == ["10.0\n±1.0", "20.0\n±2.0"]
 
 
+def test_no_scale_of_a_heat_map_goes_beyond_100_percent():
+    known = np.array([[99.0, 99.5]])
+    figure = heat_maps([HeatMap("", known, known)], ["r"], ["1", "2"], "α", "β", "accuracy [%]", top=100.0)
+    assert figure.axes[0].images[0].get_clim() == (95.0, 100.0)
+
+
 def test_an_algorithm_keeps_its_style_and_an_unknown_one_gets_one_by_its_name():
     alone, together = style.styles(["ACE", "mine"]), style.styles(["ACE", "FedBuff", "mine", "yours"])
     assert alone["ACE"] == together["ACE"] and alone["mine"] == together["mine"]
@@ -98,7 +104,7 @@ def test_series_and_settings_are_ordered_by_number_and_called_as_papers_call_the
     )
     assert cell == "α = 0.1, β = 5, FEMNIST protocol"
     assert names.axis_label("virtual_time", ["seconds", "seconds"]) == "virtual time [s]"
-    assert names.axis_label("virtual_time", ["seconds", "ticks"]) == "virtual time"
+    assert names.axis_label("virtual_time", ["seconds", "ticks"]) == "virtual time [s or ticks]"
 
 
 def test_a_table_whose_headers_repeat_keeps_every_column_and_symbols_survive_in_latex(tmp_path):
@@ -110,8 +116,9 @@ def test_a_table_whose_headers_repeat_keeps_every_column_and_symbols_survive_in_
 
 
 def test_only_what_a_page_wrote_is_replaced(tmp_path):
-    (tmp_path / "notes.md").write_text("mine")
+    for name in ("notes.md", "photo.png", "table.csv"):
+        (tmp_path / name).write_text("mine")
     figure = line_panels([Panel("", [line("a", [1, 2])])], "x", "y")
     write_parts([Picture("a", figure, "a")], tmp_path, ["svg"])
     write_parts(["# Nothing"], tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "notes.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "notes.md", "photo.png", "table.csv"]

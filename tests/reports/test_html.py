@@ -197,9 +197,9 @@ def test_page_of_a_paper_becomes_what_is_shown():
     frame = points().dropna(subset=["run"])
     runs = frame.drop_duplicates("run").set_index("run")[["panel", "series", "seed"]].rename(columns={"panel": "cell"})
     runs = runs.assign(**{"delay.beta": [float(cell[4:]) for cell in runs["cell"]], "client.lr": 0.1, "clock": "ticks"})
-    runs["delay.unit"] = "seconds"
     page = SimpleNamespace(
         runs=runs,
+        units=["ticks"] * len(runs),
         points=frame.drop(columns=["panel", "series", "seed"]),
         cells=pd.DataFrame({"delay.beta": [5.0, 30.0]}, index=pd.Index(PANELS, name="cell")),
         series=list(SERIES),

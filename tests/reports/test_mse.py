@@ -10,6 +10,7 @@ from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.mse import ErrorParts, drift_by_staleness, drift_ratios, error_table
 from asyncfl_bench.reports.page import Page, PageSpec
 from asyncfl_bench.reports.write import Picture
+from asyncfl_bench.tracking.archive import pack
 from asyncfl_bench.tracking.runs import load_points, load_runs
 
 ALPHA = "heterogeneity.alpha"
@@ -55,9 +56,30 @@ def test_the_slope_of_the_drift_is_that_of_a_least_squares_line(page):
     slope, _ = np.polyfit(arrivals["staleness"], arrivals["drift"], 1)
     alone = error_table(page.runs.loc[[mine]], page.points[page.points["run"] == mine])
     assert alone["drift_slope"].item() == pytest.approx(slope)
-    bins = drift_by_staleness([mine])
+    assert alone["staleness"].item() == pytest.approx(arrivals["staleness"].mean())
+    bins = drift_by_staleness(page.runs.loc[[mine]])
     first = arrivals[arrivals["staleness"] == 1]
     assert bins["drift"].iloc[0] == pytest.approx(first["drift"].mean()) and bins["uploads"].iloc[0] == len(first)
+
+
+def test_bins_of_several_runs_are_those_of_their_uploads_together(page):
+    mine = page.runs[(page.runs["algorithm"] == "fedbuff") & (page.runs[ALPHA] == 0.1)]
+    parts = [pd.read_parquet(f"{run}/mse_arrivals.parquet") for run in mine.index]
+    late = pd.concat([part[part["iteration"] >= part["iteration"].max() / 2] for part in parts])
+    some = late[late["staleness"].between(2, 3)]
+    row = drift_by_staleness(mine).loc[1]
+    assert len(parts) == 2 and row["uploads"] == len(some) >= 10
+    assert row[["staleness", "drift"]].tolist() == pytest.approx(some[["staleness", "drift"]].mean().tolist())
+
+
+def test_an_archive_holds_all_that_the_tables_need(page, tmp_path):
+    pack(page.runs.index, tmp_path / "runs.parquet")
+    placed = place_freely(load_runs(tmp_path / "runs.parquet"), panels=[ALPHA])
+    tables = [error_table(of.runs, load_points(of.runs)) for of in (page.placed, placed)]
+    tables = [table.sort_values(["series", "cell"], ignore_index=True) for table in tables]
+    pd.testing.assert_frame_equal(*tables)
+    pd.testing.assert_frame_equal(drift_by_staleness(placed.runs), drift_by_staleness(page.runs))
+    assert len(drift_by_staleness(placed.runs)) > 1
 
 
 def test_the_drift_under_two_skews_is_compared_at_the_least_staleness_of_both(page):

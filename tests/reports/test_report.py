@@ -14,8 +14,10 @@ from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.reports import page as page_module
+from asyncfl_bench.reports.blocks import Maps
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.own import own_page
+from asyncfl_bench.reports.write import Picture
 from asyncfl_bench.tracking.runs import load_runs
 
 ACCURACIES = [0.90, 0.92, 0.97]
@@ -78,6 +80,34 @@ def test_panels_lines_and_runs_are_chosen_from_the_command_line(tmp_path):
     assert imread(out / "curves_uploads.png").std() > 0.05
 
 
+def test_one_page_shows_several_axes_with_their_units(tmp_path, capsys):
+    write_run(tmp_path, points=curve(0.9))
+    assert main([str(tmp_path), "--axis", "iteration", "virtual_time", "--format", "pdf", "svg"]) == 0
+    kinds = {path.name for path in (tmp_path / "report").glob("curves_*")}
+    assert kinds == {
+        f"curves_{axis}.{kind}" for axis in ("iteration", "virtual_time") for kind in ("png", "pdf", "svg")
+    }
+    assert "| virtual time [ticks] |" in capsys.readouterr().out
+    assert "(log scale)" not in (tmp_path / "report" / "curves_iteration.svg").read_text()
+    page = own_page(load_runs(tmp_path), "runs", axes=["uploads"])
+    (figure,) = (part.figure for part in page.parts if isinstance(part, Picture))
+    assert figure.axes[0].get_xscale() == "log"
+    assert "virtual time [ticks]" in (tmp_path / "report" / "curves_virtual_time.svg").read_text()
+
+
+def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
+    write_run(tmp_path / "runs")
+    for name in ("README.md", "picture.png"):
+        (tmp_path / name).write_text("mine")
+    pd.DataFrame({"upload": [1]}).to_parquet(tmp_path / "trace.parquet")
+    before = (tmp_path / "trace.parquet").read_bytes()
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path)]) == 1
+    assert "is no page of afl-report" in capsys.readouterr().err
+    assert main([str(tmp_path / "runs"), "--pack", str(tmp_path / "trace.parquet")]) == 1
+    assert "no archive of runs" in capsys.readouterr().err
+    assert (tmp_path / "README.md").read_text() == "mine" and (tmp_path / "trace.parquet").read_bytes() == before
+
+
 def test_settings_that_differ_only_between_algorithms_are_named(tmp_path):
     write_run(tmp_path, "ace")
     write_run(tmp_path, "asgd", client__lr=0.3)
@@ -96,6 +126,30 @@ def test_runs_that_did_not_end_well_are_named_and_not_averaged(tmp_path, capsys)
     assert table.loc["vanilla ASGD", "diverged"] == 1 and pd.isna(table.loc["vanilla ASGD", "final"])
     text = (tmp_path / "report" / "README.md").read_text()
     assert "- 2 diverged: `ac" in text and "- 1 incomplete: `ace" in text and "(diverged at iteration 7)" in text
+
+
+def test_runs_that_no_mean_may_mix_are_left_out_in_one_line(tmp_path, capsys):
+    for seed in range(3):
+        write_run(tmp_path / "runs", seed=seed, points=curve(0.9))
+    write_run(tmp_path / "runs", seed=3, points=curve(0.1), summary={"results_version": 2})
+    write_run(tmp_path / "runs", seed=4, points=curve(0.1), summary={"data_digest": "d2"})
+    write_run(tmp_path / "runs", seed=5, points=curve(0.1), summary={"identity": "00000000"})
+    assert main([str(tmp_path / "runs")]) == 0
+    (row,) = measured(tmp_path / "runs").to_dict("records")
+    assert (row["final"], row["seeds"]) == (90, 3)
+    line = "afl-report: left out: 1 another results version, 1 inconsistent, 1 other data (named in "
+    assert capsys.readouterr().err.startswith(line)
+
+
+def test_maps_do_not_average_values_equal_to_six_digits(tmp_path):
+    for alpha in (0.1000001, 0.1000002):
+        for beta in (5, 30):
+            write_run(tmp_path, alpha=alpha, beta=beta, points=curve(alpha))
+    page = own_page(load_runs(tmp_path), "runs", ["heterogeneity.alpha", "delay"])
+    (picture,) = Maps("heterogeneity.alpha", "delay")(page)
+    axes = picture.figure.axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["0.1000001", "0.1000002"]
+    assert axes.images[0].get_array().shape == (2, 2)
 
 
 def test_an_archive_gives_the_page_of_its_directories(tmp_path, capsys):
@@ -200,6 +254,18 @@ def test_pages_are_made_from_their_archives_alone(papers_runs, capsys):
     Path("runs").rename("gone")
     assert main(["ace/figure2"]) == 0
     assert Path("results/ace/figure2/published-small/README.md").read_bytes() == first
+
+
+def test_an_archive_that_cannot_be_read_is_named(papers_runs, capsys):
+    assert main(["ace/figure2"]) == 0 and capsys.readouterr().err == ""
+    archive = Path("results/ace/figure2/published-small/runs.parquet")
+    archive.write_bytes(archive.read_bytes()[:100])
+    assert main(["ace/figure2"]) == 1  # the page's own archive: it would be written over
+    assert f"left out, {archive}: " in capsys.readouterr().err
+    Path("runs").rename("gone")
+    assert main(["ace/figure2"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and f"left out, {archive}: " in err and "no runs of ace/figure2" in err
 
 
 def test_a_page_whose_runs_all_failed_is_reported_and_the_others_are_written(papers_runs, capsys):

@@ -15,6 +15,7 @@ from reports.runs_by_hand import config_of, write_run
 import asyncfl_bench
 from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.errors import BenchError
+from asyncfl_bench.reports.own import own_page
 from asyncfl_bench.tracking.records import identity_of
 from asyncfl_bench.tracking.runs import flatten, load_points, load_runs, shown
 
@@ -82,6 +83,37 @@ def test_a_broken_file_makes_its_run_unreadable_and_leaves_the_others_alone(tmp_
     assert len(load_points(runs)) == 2
 
 
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"seed": [1, 2]}, "config.yaml: seed [1, 2] is no whole number"),
+        ({"seed": True}, "config.yaml: seed True is no whole number"),
+        ({"choices__algorithm": ["ace"]}, "config.yaml: choice of algorithm ['ace'] is no text"),
+        ({"summary": {"experiment": ["a"]}}, "summary.json: experiment ['a'] is no text"),
+        ({"summary": {"used": {"uploads": "x"}}}, "summary.json: used uploads 'x' is no number"),
+        ({"summary": {"wall_seconds": [1]}}, "summary.json: wall_seconds [1] is no number"),
+        ({"columns": {"test/accuracy": [0.1, "high"]}}, "metrics.jsonl: ValueError line 2: test/accuracy 'high' is no"),
+        ({"columns": {"iteration": [0, [1]]}}, "metrics.jsonl: ValueError line 2: iteration [1] is no number"),
+    ],
+)
+def test_what_is_of_another_kind_than_pages_read_makes_its_run_unreadable(tmp_path, changes, note):
+    write_run(tmp_path)
+    broken = write_run(tmp_path / "broken", **({"seed": 1} | changes))
+    runs = load_runs(tmp_path)
+    assert runs.loc[str(broken), "status"] == "unreadable" and runs.loc[str(broken), "note"].startswith(note)
+    page = own_page(runs, "runs")
+    assert len(page.runs) == 1 and page.left_out == "1 unreadable"
+
+
+def test_links_to_runs_are_followed_and_a_circle_ends(tmp_path):
+    elsewhere = write_run(tmp_path / "scratch" / "many", seed=1)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "one").symlink_to(elsewhere)
+    (tmp_path / "runs" / "again").symlink_to(elsewhere.parent)
+    (tmp_path / "runs" / "loop").symlink_to(tmp_path / "runs")
+    assert list(load_runs(tmp_path / "runs")["seed"]) == [1]
+
+
 def test_half_a_line_at_the_end_is_no_point(tmp_path):
     path = write_run(tmp_path)
     with (path / "metrics.jsonl").open("a") as file:
@@ -96,6 +128,7 @@ def test_files_that_contradict_each_other_make_a_run_inconsistent(tmp_path):
     (changed / "config.yaml").write_text(yaml.safe_dump(config))
     cut = write_run(tmp_path, seed=1)
     (cut / "metrics.jsonl").write_text((cut / "metrics.jsonl").read_text().splitlines(keepends=True)[0])
+    moved = write_run(tmp_path, seed=5, summary={"experiment": "00000000"})
     empty = write_run(tmp_path, seed=2)
     (empty / "metrics.jsonl").unlink()
     write_run(tmp_path, seed=3, points=[(0, 0, 0.0, 0.1), (10, 100, 10.0, 1.5)])
@@ -105,6 +138,7 @@ def test_files_that_contradict_each_other_make_a_run_inconsistent(tmp_path):
     notes = runs.set_index("seed")["note"]
     assert notes[3].endswith("no share between 0 and 1") and notes[4].endswith("not in order")
     assert runs.loc[str(changed), "note"].startswith("summary.json says identity")
+    assert runs.loc[str(moved), "note"].startswith("summary.json says experiment 00000000, config.yaml gives")
     assert "says test/accuracy 0.5, the last of metrics.jsonl is 0.1" in runs.loc[str(cut), "note"]
     assert "no points" in runs.loc[str(empty), "note"]
 

@@ -28,9 +28,8 @@ class AceConfig(StepConfig, CachingConfig):
         ok = self.rule == "direct" or self.cache.precision == "fp32"
         check(ok, "cache.precision", self.cache.precision, "fp32 with rule=incremental: the memories are the clients'")
 
-    def resolve(self, facts) -> None:
-        super().resolve(facts)
-        self.step_on = resolved_step_on(self.step_on, facts.clock)
+    def on_clock(self, clock: str) -> None:
+        self.step_on = resolved_step_on(self.step_on, clock)
 
     @property
     def steps_on_ticks(self) -> bool:

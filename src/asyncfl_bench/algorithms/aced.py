@@ -23,9 +23,8 @@ class AcedConfig(StepConfig, CachingConfig):
     tstart: Annotated[str, one_of("dispatch", "gradient")] = "dispatch"
     step_on: StepOn = "auto"
 
-    def resolve(self, facts) -> None:
-        super().resolve(facts)
-        self.step_on = resolved_step_on(self.step_on, facts.clock)
+    def on_clock(self, clock: str) -> None:
+        self.step_on = resolved_step_on(self.step_on, clock)
 
     @property
     def steps_on_ticks(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import ConfigError, check
 from ..ranges import Checked, above, at_least, one_of
 from ..storage import Storage
+from ..types import USUAL_ITERATIONS
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +26,10 @@ StepOn = Annotated[str, one_of("auto", "arrival", "tick")]
 @dataclass
 class RuleConfig(Checked):
     """Settings of a rule; the base of all, with an answer to everything the rest of the package asks."""
+
+    def on_clock(self, clock: str) -> None:
+        """Puts what suits the clock, ticks or time, in the place of an `auto` on which ``steps_on_ticks`` depends;
+        before all ``resolve``. ConfigError for what does not suit it."""
 
     def resolve(self, facts: Facts) -> None:
         """Puts values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
@@ -64,7 +69,8 @@ class StepConfig(RuleConfig):
 
     eta          server step; null means c * sqrt(n / T)
     c            the factor in that formula
-    total_steps  T in that formula, server iterations; null: the budget's, or its uploads / uploads per iteration
+    total_steps  T in that formula; null: the server iterations that the budget is enough for, or USUAL_ITERATIONS where
+                 that is not known before the run
     """
 
     eta: Annotated[float | None, above(0, null="for c * sqrt(n / T)")] = None
@@ -75,9 +81,7 @@ class StepConfig(RuleConfig):
         super().resolve(facts)
         total, self.total_steps = self.total_steps or facts.iterations, None  # runs of one eta are the same run
         if self.eta is None:
-            if total is None:
-                raise ConfigError("eta", None, "c * sqrt(n / T) needs T, algorithm.total_steps; or set a number")
-            self.eta = self.c * (facts.n_clients / total) ** 0.5
+            self.eta = self.c * (facts.n_clients / (total or USUAL_ITERATIONS)) ** 0.5
 
 
 @dataclass
@@ -113,6 +117,7 @@ def resolved_step_on(step_on: str, clock: str) -> str:
 class ServerRule:
     """Turns uploads into changes of the global model. Knows neither clock, data, model layers nor tracker.
 
+    label            what reports call it; empty: as it was chosen, by the name of its yaml
     accepts          kinds of upload it can use, its own kind first
     first_round      asks for one upload of every client at w0 before anything else
     clients_keep     a vector of d floats each client keeps from one upload to the next: `previous`, its last upload, of
@@ -132,6 +137,7 @@ class ServerRule:
     """
 
     Config = RuleConfig
+    label = ""
     accepts: tuple[str, ...] = ("difference", "gradient")
     first_round = False
     clients_keep: str | None = None

@@ -23,12 +23,12 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from ..config.places import paper_folders
 from ..errors import BenchError
 from .contrasts import MEASURES, Measure, Question, values_of
 from .place import Placed
 from .statistics import MIN_SEEDS, holm
 
-PAPERS = Path(__file__).parents[1] / "papers"
 FORMAT = 1
 NAME = "claims.json"
 VERDICTS = ("holds", "fails", "undecided", "not run", "blocked")
@@ -122,7 +122,7 @@ class PageVerdicts:
 @cache
 def claims_of(paper: str) -> tuple[Claim, ...]:
     """The claims of ``papers/PAPER/claims.yaml`` in the file's order. Raises BenchError naming what is wrong in it."""
-    path, content = PAPERS / paper / "claims.yaml", _content(paper)
+    path, content = paper_folders()[paper] / "claims.yaml", _content(paper)
     claims = [claim for entry in content["claims"] for claim in _claims(paper, content, dict(entry), path)]
     twice = {claim.id for claim in claims if sum(one.id == claim.id for one in claims) > 1}
     if twice:
@@ -132,7 +132,7 @@ def claims_of(paper: str) -> tuple[Claim, ...]:
 
 def papers() -> list[str]:
     """The papers with claims, by name of their folder."""
-    return sorted(path.parent.name for path in PAPERS.glob("*/claims.yaml"))
+    return [paper for paper, folder in paper_folders().items() if (folder / "claims.yaml").exists()]
 
 
 def title_of(paper: str) -> str:
@@ -146,7 +146,7 @@ def reading_of(sweep: str) -> str:
 
 @cache
 def _content(paper: str) -> dict[str, Any]:
-    return dict(yaml.safe_load((PAPERS / paper / "claims.yaml").read_text(encoding="utf-8")))
+    return dict(yaml.safe_load((paper_folders()[paper] / "claims.yaml").read_text(encoding="utf-8")))
 
 
 def _claims(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
@@ -200,7 +200,7 @@ def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
     """What runs say about ``claim``. measure: of a page's runs; cells: the keys that make the page's cells."""
     if not claim.readings:
         return Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
-    published = PAPERS / claim.paper / "published"
+    published = paper_folders()[claim.paper] / "published"
     question = Question(claim.decide, claim.where, claim.series, measure, cells, published)
     contrasts = question.contrasts()
     present = [contrast for contrast in contrasts if len(contrast.by_seed)]

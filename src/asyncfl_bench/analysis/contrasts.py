@@ -22,7 +22,7 @@ from .statistics import Interval, paired, sampling_error
 
 # measure: unit, whether small values are good ones; others: ``mse/COLUMN`` of ``error_table``, small is good
 MEASURES = {
-    "accuracy": ("points", False),  # test accuracy [%] at the largest budget of the axis that all runs of a cell spent
+    "accuracy": ("points", False),  # test accuracy [%] at the largest budget of the axis that all runs compared spent
     "best": ("points", False),  # highest test accuracy [%]
     "time_to_90": ("", True),  # along the axis, to 90 % of the run's own best
     "time_to_target": ("", True),  # along the axis, to 90 % of the lowest mean best of the cell
@@ -32,8 +32,9 @@ MEASURES = {
     "client_vectors": ("vectors", True),  # the same, of all clients together
 }
 _NO_CELLS = "page"
-# (measure, axis, budget or None for all) -> a row a run: seed, value, series (its label), settings and choices
-Measure = Callable[[str, str, float | None], pd.DataFrame]
+# (measure, axis, budget or None for all, keys of cells that share a budget) -> a row a run: seed, value, series (its
+# label), settings and choices
+Measure = Callable[[str, str, float | None, tuple[str, ...]], pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,9 @@ def values_of(placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> 
     parts = cache(partial(_error_parts, placed, points))
 
     @cache
-    def measure(name: str, axis: str, at: float | None) -> pd.DataFrame:
+    def measure(name: str, axis: str, at: float | None, across: tuple[str, ...]) -> pd.DataFrame:
         if name == "accuracy" and at is None:
-            values = measures.at_equal_budget(placed, points, axis)["value"]
+            values = measures.at_equal_budget(placed, points, axis, across=across)["value"]
         elif name == "accuracy":
             values = measures.held_at(points, measures.ACCURACY, float(at or 0), axis)
         elif name == "best":
@@ -263,7 +264,8 @@ class Question:
                 yield Contrast(name, label, by_seed.dropna(), margin, counted, error, step)
 
     def _frame(self, at: float | None) -> pd.DataFrame:
-        return self.measure(self.decide["measure"], self.decide.get("axis", "iteration"), at)
+        across = [self.decide["along"], *self.decide.get("than", ())] if "along" in self.decide else []
+        return self.measure(self.decide["measure"], self.decide.get("axis", "iteration"), at, tuple(across))
 
     def _settings(self, name: Series) -> dict[str, Any]:
         found = name if isinstance(name, Mapping) else self.series.get(name, {"algorithm": name})

@@ -7,6 +7,7 @@ is measured of each run comes back in their order of runs, with its index ``run`
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,10 +43,13 @@ def test_step(runs: pd.DataFrame) -> float:
     return 100 / samples if samples > 0 else 0.0
 
 
-def at_equal_budget(placed: Placed, points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFrame:
+def at_equal_budget(
+    placed: Placed, points: pd.DataFrame, axis: str, metric: str = ACCURACY, across: Sequence[str] = ()
+) -> pd.DataFrame:
     """What every run had at the largest budget that all runs of its cell spent: a row a run, indexed by ``run``.
 
-    axis   iteration, uploads or virtual_time
+    axis     iteration, uploads or virtual_time
+    across   keys of the cells: cells that differ in nothing else are compared too, so they share one budget
     Columns series, cell, the keys of the cell, seed, budget, value (straight lines between evaluations; NaN before the
     first), interpolated (no evaluation just there), evaluations (how many lie within the budget, that at 0 left out:
     with fewer than two the value is mostly interpolation) and end (where the run itself ended).
@@ -55,7 +59,8 @@ def at_equal_budget(placed: Placed, points: pd.DataFrame, axis: str, metric: str
     table = placed.runs[["series", "cell", *placed.cells, "seed"]].copy()
     table = table[table.index.isin(ends.index)]
     table["end"] = ends.reindex(table.index)
-    table["budget"] = table.groupby("cell")["end"].transform("min")
+    apart = [key for key in placed.cells if key not in across] if {*across} & {*placed.cells} else ["cell"]
+    table["budget"] = table.groupby(apart)["end"].transform("min") if apart else table["end"].min()
     by_run = {run: (of["x"].to_numpy(), of["y"].to_numpy()) for run, of in curves.groupby("run", sort=False)}
     values, between, counts = [], [], []
     for run, budget in zip(table.index, table["budget"], strict=True):

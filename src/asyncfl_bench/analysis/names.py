@@ -58,9 +58,9 @@ _PROTOCOLS = {"synthetic": "Synthetic", "femnist": "FEMNIST", "shakespeare": "Sh
 _BETA = "exp_beta"
 
 
-def name(algorithm: str, weight: str | None = None) -> str:
-    """``ACE``; ``FedAsync+Hinge`` for fedasync with the weight hinge; an unknown algorithm keeps its own name."""
-    return NAMES.get(algorithm, algorithm) + (f"+{weight.capitalize()}" if weight else "")
+def name(algorithm: str, weight: str | None = None, own: str | None = None) -> str:
+    """``ACE``; ``FedAsync+Hinge`` for fedasync with the weight hinge. own: what a rule of a user's own calls itself."""
+    return (own or NAMES.get(algorithm, algorithm)) + (f"+{weight.capitalize()}" if weight else "")
 
 
 def setting(key: str, value: object) -> str:
@@ -75,11 +75,11 @@ def setting(key: str, value: object) -> str:
     return f"{_KEYS.get(key, key.rpartition('.')[2])} = {text}"
 
 
-def series_label(algorithm: str, variant: Mapping[str, object]) -> str:
-    """What a line or row is called: ``ACED, τ_algo = 10``, ``FedAsync+Hinge``. variant: key -> value."""
+def series_label(algorithm: str, variant: Mapping[str, object], own: str | None = None) -> str:
+    """What a line or row is called: ``ACED, τ_algo = 10``, ``FedAsync+Hinge``. variant: key -> value; own: see name."""
     weight = variant.get(WEIGHT)
     others = [setting(key, value) for key, value in variant.items() if key != WEIGHT]
-    return ", ".join([name(algorithm, str(weight) if weight not in (None, "-") else None), *others])
+    return ", ".join([name(algorithm, str(weight) if weight not in (None, "-") else None, own), *others])
 
 
 def cell_label(keys: Sequence[str], cell: Sequence[object]) -> str:
@@ -101,11 +101,10 @@ def short(key: str, value: object) -> str:
 
 
 def axis_label(axis: str, units: Iterable[object] = ()) -> str:
-    """``server iterations``; ``virtual time [ticks]`` where all runs have that unit."""
-    known = {str(unit) for unit in units if unit is not None and unit == unit and unit != ""}
-    unit = {"seconds": "s"}.get(found := known.pop(), found) if len(known) == 1 else ""
-    text = AXES.get(axis, axis.replace("_", " "))
-    return f"{text} [{unit}]" if axis in ("virtual_time", "wall_time") and unit else text
+    """``server iterations``; ``virtual time [ticks]``, ``virtual time [s or ticks]`` where runs differ in it."""
+    known = {"s" if unit == "seconds" else str(unit) for unit in units if unit is not None and unit == unit}
+    text, unit = AXES.get(axis, axis.replace("_", " ")), " or ".join(sorted(known - {""}))
+    return f"{text} [{unit}]" if axis == "virtual_time" and unit else text
 
 
 def metric_label(metric: str) -> str:

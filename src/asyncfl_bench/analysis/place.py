@@ -18,13 +18,14 @@ from ..config import NOT_IDENTITY, ORIGINS, PARTS, RESULTS_VERSION, Settings
 from ..config import options as options  # for whoever asks what there is
 from ..config.composition import Compositions
 from ..errors import BenchError, ConfigError, did_you_mean
-from ..sweep.grid import jobs_of
-from ..sweep.jobs import sweep_grids
+from ..multirun.grid import jobs_of
+from ..multirun.jobs import sweep_grids
 from ..tracking.runs import FIXED, shown
 from .names import cell_label, natural, series_label, series_order
 
 OWN = ("algorithm.", "client.")  # settings that make series of their own; others make cells
 STEP, ETA = "algorithm.c", "algorithm.eta"  # eta = c * sqrt(n / T): told by c
+LABEL = "summary.label"  # what a rule of a user's own calls itself
 _COPY = "copy"  # the reason of what an archive holds of a directory
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
@@ -137,7 +138,7 @@ def place_freely(
     for key in (*compared, *panels, *(where or {})):
         _check_known(key, runs)
     for key, value in (where or {}).items():
-        runs = runs[[_same(own, value) for own in runs[key]]]
+        runs = runs[_having(runs[key], value)]
     reasons = _reasons(runs)
     used = runs[reasons == ""]
     added = _telling_apart(used, [*compared, *panels])
@@ -156,10 +157,19 @@ def place_freely(
 def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
     """The names of the cells, by the values of their keys: numbers by their size."""
     columns = [runs[key] for key in cells]
-    values = {
-        cell: tuple(natural(shown(value)) for value in own) for cell, *own in zip(runs["cell"], *columns, strict=True)
-    }
+    values = {cell: tuple(map(rank, own)) for cell, *own in zip(runs["cell"], *columns, strict=True)}
     return sorted(values, key=lambda cell: values[cell])
+
+
+def rank(value: object) -> tuple:
+    """A sort key of settings: numbers by their size, beyond the digits shown."""
+    return natural("-" if shown(value) == "-" else _python(value))
+
+
+def texts(values: pd.Series) -> list[str]:
+    """What values are called: six digits, or all where six do not tell them apart."""
+    found = [shown(value) for value in values]
+    return found if len(set(found)) == _exact(values).nunique() else [_exactly(value) for value in values]
 
 
 def _reasons(runs: pd.DataFrame) -> pd.Series:
@@ -236,7 +246,7 @@ def _check_alike(used: pd.DataFrame, tuned: str | None) -> None:
         if group["experiment"].nunique(dropna=False) < 2:
             continue
         keys = [key for key in _telling_apart(group, []) if key != tuned]
-        values = {key: " and ".join(sorted({shown(value) for value in group[key]})) for key in keys}
+        values = {key: " and ".join(sorted(set(texts(group[key])))) for key in keys}
         differ = ", ".join(f"{key} ({text})" for key, text in values.items()) or "settings that this version lacks"
         raise BenchError(f"runs of {series} in {cell or 'one panel'} differ in {differ}; no mean may mix them")
 
@@ -286,6 +296,12 @@ def _splits(codes: pd.Series, values: pd.Series) -> bool:
     return _refined(codes, values).nunique() > codes.nunique()
 
 
+def _exactly(value: object) -> str:
+    """``shown``, with all digits."""
+    value = _python(value)
+    return repr(value) if isinstance(value, float) and value == value else shown(value)
+
+
 def _exact(values: pd.Series) -> pd.Series:
     """Values as text that tells any two apart, beyond the digits shown; the same for every way to have none."""
     return pd.Series(["-" if shown(value) == "-" else repr(_python(value)) for value in values], index=values.index)
@@ -301,26 +317,22 @@ def _labelled(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mappin
     variants  keys of the series' names, or those of each algorithm
     """
     runs = runs.reindex(columns=runs.columns.union(cells, sort=False))  # none may have a key, where none can be read
-    texts = {key: _texts(runs[key]) for key in cells}
+    words = {key: texts(runs[key]) for key in cells}
     labels = pd.DataFrame({key: runs[key] for key in cells}, index=runs.index)
-    labels["cell"] = [cell_label(cells, [texts[key][i] for key in cells]) for i in range(len(runs))]
+    labels["cell"] = [cell_label(cells, [words[key][i] for key in cells]) for i in range(len(runs))]
     own = set(variants) if isinstance(variants, list) else set(itertools.chain(*variants.values()))
-    texts = {key: _texts(runs[key]) for key in own if key in runs}
+    words = {key: texts(runs[key]) for key in own if key in runs}
     series = []
+    called = runs[LABEL] if LABEL in runs else pd.Series(None, index=runs.index)
     for i, algorithm in enumerate(runs["algorithm"]):
         keys = variants if isinstance(variants, list) else ["algorithm", *variants.get(algorithm, variants.get("", []))]
-        values = {key: texts[key][i] for key in keys if key != "algorithm" and key in texts and texts[key][i] != "-"}
+        values = {key: words[key][i] for key in keys if key != "algorithm" and key in words and words[key][i] != "-"}
+        label = called.iloc[i] if isinstance(called.iloc[i], str) else None
         series.append(
-            series_label(algorithm, values) if "algorithm" in keys else cell_label([*values], [*values.values()])
+            series_label(algorithm, values, label) if "algorithm" in keys else cell_label([*values], [*values.values()])
         )
     labels["series"] = series
     return labels
-
-
-def _texts(values: pd.Series) -> list[str]:
-    """What values are called: six digits, or all where six do not tell them apart."""
-    texts = [shown(value) for value in values]
-    return texts if len(set(texts)) == _exact(values).nunique() else [str(_python(value)) for value in values]
 
 
 def _variants(grid: Grid, cells: Sequence[str], tuned: str | None) -> dict[str, list[str]]:
@@ -383,9 +395,15 @@ def _check_known(key: str, runs: pd.DataFrame) -> None:
         raise ConfigError("key", key, f"must be a setting of these runs{did_you_mean(key, known)}")
 
 
+def _having(column: pd.Series, value: object) -> list[bool]:
+    """Which runs have the value, which may be text of a command line: ``0.10`` is 0.1, and so is what pages call 0.1
+    where no run has just that."""
+    exactly = [_same(own, value) for own in column]
+    return exactly if any(exactly) else [shown(own) == str(value) for own in column]
+
+
 def _same(own: object, value: object) -> bool:
-    """Whether a run has the value, which may be text of a command line: ``0.10`` is 0.1."""
-    if shown(own) == str(value):
+    if _exactly(own) == str(value):
         return True
     try:
         return not isinstance(own, bool) and float(str(own)) == float(str(value))

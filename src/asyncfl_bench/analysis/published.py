@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from ..config.places import paper_folders
 from ..tracking.runs import shown
 from .names import WEIGHT, series_label
-
-_PAPERS = Path(__file__).parents[1] / "papers"
 
 
 @cache
 def published(paper: str, name: str) -> pd.DataFrame:
     """The rows of ``papers/<paper>/published/<name>.csv``; each has a source. Adds ``series``: what pages call it."""
-    table = pd.read_csv(_PAPERS / paper / "published" / f"{name}.csv")
+    table = pd.read_csv(paper_folders()[paper] / "published" / f"{name}.csv")
     if "algorithm" in table:
         weights = table[WEIGHT] if WEIGHT in table else [None] * len(table)
         pairs = zip(table["algorithm"], weights, strict=True)
@@ -35,12 +33,14 @@ class Published:
     columns  name of a measure -> its column and that of its spread there
     curves   a file with columns seconds, accuracy_percent and series
     startup  a file with startup_seconds of each protocol, by which its clocks are ahead of ours
+    note     what else a reader must know to compare
     """
 
     numbers: str
     columns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     curves: str = ""
     startup: str = ""
+    note: str = ""
 
     def of_cell(self, paper: str, cell: pd.Series) -> pd.DataFrame:
         """Index series; columns the measures and ``<measure>_spread``; times without the start-up. cell: by key."""

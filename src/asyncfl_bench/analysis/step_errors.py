@@ -6,24 +6,20 @@ Legend: M uploads of a buffer, n clients, n_t clients in ACED's mean.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
+from ..diagnostics import drift
 from ..diagnostics.correlation import LAGS
-from ..diagnostics.mse import ARRIVALS_NAME
 from ..errors import BenchError
-
-if TYPE_CHECKING:
-    pass
 
 # column of the table: metric
 _MEASURED = {"a2": "noise", "b2": "bias", "c2": "delay", "error": "error", "zeta2": "zeta2", "drift": "drift"}
 _MEASURED |= {"sigma2": "sigma2", "sigma2_cached": "sigma2_cached"}
+_SAID = {"drift_slope": "slope", "staleness": "staleness_mean"}
 _MIN_UPLOADS = 10  # of a bin of the drift
 
 
@@ -32,7 +28,7 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
 
     a2, b2, c2, error     E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
     a2_predicted          what the paper gives for E|A|^2, see ``predicted_noise``; a2_ratio: measured over it
-    drift_slope           least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half
+    drift_slope           least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half (drift.py)
     correlation_k         of A_t with A_{t+k}
     Raises BenchError when no run was measured.
     """
@@ -55,9 +51,8 @@ def _of_run(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
     for lag in LAGS:
         last = lines.get(f"mse/noise_correlation_{lag}", pd.Series(dtype=float)).dropna()
         row[f"correlation_{lag}"] = float(last.iloc[-1]) if len(last) else math.nan
-    arrivals = arrivals_of(str(run.name))
-    row["drift_slope"], row["staleness"] = drift_slope(arrivals), arrivals["staleness"].mean()
-    return row
+    said = {name: run.get(f"summary.diagnosed.drift.{key}") for name, key in _SAID.items()}
+    return row | {name: math.nan if value is None else float(value) for name, value in said.items()}
 
 
 def predicted_noise(run: pd.Series, lines: pd.DataFrame) -> float:
@@ -77,30 +72,12 @@ def predicted_noise(run: pd.Series, lines: pd.DataFrame) -> float:
     return math.nan
 
 
-def arrivals_of(run: str) -> pd.DataFrame:
-    """Staleness and drift of every upload in the second half of a run's iterations; none without the file, as in an
-    archive. In the first half the way from the initial model hides what noise and skew add to it.
-    """
-    path = Path(run) / ARRIVALS_NAME
-    if not path.exists():
-        return pd.DataFrame(columns=["staleness", "drift"], dtype=float)
-    arrivals = pd.read_parquet(path)
-    return arrivals[arrivals["iteration"] >= arrivals["iteration"].max() / 2]
-
-
-def drift_slope(arrivals: pd.DataFrame) -> float:
-    """Least squares of drift on staleness; NaN without two kinds of staleness."""
-    spread = arrivals["staleness"].var() if len(arrivals) else 0.0
-    return float(arrivals["staleness"].cov(arrivals["drift"]) / spread) if spread else math.nan
-
-
-def drift_by_staleness(runs: Iterable[object]) -> pd.DataFrame:
+def drift_by_staleness(runs: pd.DataFrame) -> pd.DataFrame:
     """Mean staleness and mean drift of uploads whose staleness is 1, 2-3, 4-7, …; bins of at least 10 uploads.
 
     The index is the whole part of the staleness's binary logarithm.
     """
-    arrivals = pd.concat([arrivals_of(str(run)) for run in runs])
-    arrivals = arrivals[arrivals["staleness"] > 0]
-    bins = arrivals.groupby(np.floor(np.log2(arrivals["staleness"].to_numpy(dtype=float))))
-    means = bins[["staleness", "drift"]].mean().assign(uploads=bins.size())
+    texts = runs.get("summary.diagnosed.drift.bins", pd.Series(dtype=object)).dropna()
+    bins = drift.merge([one for text in texts for one in json.loads(text)])
+    means = pd.DataFrame.from_dict(bins, orient="index", columns=["uploads", "staleness", "drift"])
     return means[means["uploads"] >= _MIN_UPLOADS]

@@ -1,8 +1,9 @@
 """From the words of a command line to settings that are known to work; neither torch nor data are loaded for it."""
 
 from .check import check_settings
-from .choices import config_directory, options
+from .choices import options
 from .composition import compose, identity_in
+from .places import config_directory
 from .settings import NOT_IDENTITY, ORIGINS, PARTS, RESULTS_VERSION, Part, Settings, identity_of_tree
 
 __all__ = [

@@ -11,6 +11,9 @@ import dataclasses
 import hashlib
 import importlib
 import os
+import pkgutil
+import sys
+import traceback
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
@@ -19,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, check, did_you_mean
 from ..ranges import allowed
+from .places import importable
 from .settings import (
     DATA_VARIABLE,
     NOT_IDENTITY,
@@ -115,14 +119,47 @@ def _parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
 def _part(node: Any, group: str) -> Part:
     if not isinstance(node, dict) or "_target_" not in node:
         raise ConfigError(group, node, f"must be one of the choices of the group {group}")
-    target_name = node["_target_"]
+    target = part_class(f"{group}._target_", str(node["_target_"]))
+    values = {k: v for k, v in node.items() if k != "_target_"}
+    return Part(target, _typed(target.Config, values, group))
+
+
+def part_class(key: str, name: str) -> Any:
+    """The class that a yaml names. Raises ConfigError: no such module, one that cannot be imported, no such class."""
+    importable()
+    module_name, _, class_name = name.rpartition(".")
+    check(bool(module_name), key, name, "a class as MODULE.CLASS")
     try:
-        module, _, name = target_name.rpartition(".")
-        target = getattr(importlib.import_module(module), name)
-        schema = target.Config
-    except (ImportError, AttributeError, ValueError):
-        raise ConfigError(f"{group}._target_", target_name, "must name an importable class with a Config") from None
-    return Part(target, _typed(schema, {k: v for k, v in node.items() if k != "_target_"}, group))
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(key, name, _inside(module_name, error)) from None
+        parent, _, last = str(error.name).rpartition(".")
+        folders = getattr(sys.modules[parent], "__path__", []) if parent else None
+        there = [one.name for one in pkgutil.iter_modules(folders)]
+        where = f"in {parent}" if parent else "installed or in the current directory"
+        allowed = f"must name a class as MODULE.CLASS; there is no module {last} {where}{did_you_mean(last, there)}"
+        raise ConfigError(key, name, allowed) from None
+    except Exception as error:
+        raise ConfigError(key, name, _inside(module_name, error)) from None
+    target = getattr(module, class_name, None)
+    if target is None:
+        near = did_you_mean(class_name, (one for one in vars(module) if not one.startswith("_")))
+        raise ConfigError(key, name, f"must name a class of {module_name}; there is no {class_name}{near}")
+    if not dataclasses.is_dataclass(getattr(target, "Config", None)):
+        raise ConfigError(key, name, "must name a class with a Config, the dataclass of its settings")
+    return target
+
+
+def _inside(module: str, error: Exception) -> str:
+    """What goes wrong while a module is imported, and where."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    at = (error.filename, error.lineno) if isinstance(error, SyntaxError) else None
+    if at is None and frames[1:]:  # the first one is ours
+        at = frames[-1].filename, frames[-1].lineno
+    where = f" ({Path(at[0] or '?').name}, line {at[1]})" if at else ""
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"must name an importable class; importing {module} ends in {type(error).__name__}: {said}{where}"
 
 
 _TYPED: dict[tuple, Any] = {}  # jobs of a sweep share most of their sections
@@ -159,8 +196,10 @@ def _checked(schema: type, values: dict, prefix: str):
         converted = cast(dict[str, Any], OmegaConf.to_container(merged))
     except OmegaConfBaseException as error:
         key = str(error.full_key or error.key)
-        kind = str(known[key.split("[")[0]].type) if key.split("[")[0] in known else "value of the right type"
-        raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {allowed(schema, key) or _kind(kind)}") from None
+        annotation = str(known[key.split("[")[0]].type) if key.split("[")[0] in known else "value of the right type"
+        raise ConfigError(
+            f"{dotted}{key}", values.get(key), f"must be {allowed(schema, key) or kind(annotation)}"
+        ) from None
     for key, value in converted.items():
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
@@ -174,7 +213,8 @@ def _listed(known: dict) -> str:
     return f"; known: {', '.join(known)}" if known else "; it has none"
 
 
-def _kind(annotation: str) -> str:
+def kind(annotation: str) -> str:
+    """A type in words."""
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "None": "null"}
     if annotation.startswith("list["):
         return "a list, for example [1, 2]" if "str" not in annotation else "a list of words, for example [one, two]"

@@ -6,34 +6,34 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, did_you_mean
+from .places import places
 from .settings import PARTS
 from .words import word
 
 
-def config_directory() -> Path:
-    """The folder of yaml groups: package data of an installed wheel, or the repository's own ``conf/``."""
-    packaged = Path(__file__).parents[1] / "conf"
-    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "conf"
-
-
-def group_directory(group: str) -> Path:
-    """The folder with the choices of ``group``: sweeps are beside ``conf/``."""
-    return config_directory().parent / "sweeps" if group == "sweep" else config_directory() / group
-
-
 def options(group: str) -> list[str]:
-    """The choices of a group, in alphabetical order (``ace/figure2`` for a yaml in a subfolder)."""
-    folder = group_directory(group)
-    names = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")}
-    # what is below a choice (paper/ace/ below paper/ace.yaml) belongs to it
-    return sorted(name for name in names if not any(str(above) in names for above in Path(name).parents))
+    """The choices of a group in every place, in alphabetical order."""
+    return sorted(set().union(*(place.choices(group) for place in places())))
+
+
+def choice_file(group: str, choice: str) -> Path:
+    """The yaml of a choice. Raises ConfigError where there is none, or where two places have one."""
+    owners = [place for place in places() if choice in place.choices(group)]
+    if not owners:
+        available = options(group)
+        near = did_you_mean(choice, available)
+        raise ConfigError(group, choice, f"must be one of {', '.join(available)}{near}")
+    if len(owners) > 1:
+        both = " and ".join(place.source for place in owners)
+        raise ConfigError(group, choice, f"is in {both}; give one of them another name")
+    return owners[0].folder(group) / f"{choice}.yaml"
 
 
 def groups() -> dict[str, str]:
     """Config groups in the order of conf/config.yaml, each with the one-line description beside it there."""
     described = {}
-    for line in (config_directory() / "config.yaml").read_text().splitlines():
+    for line in (places()[0].conf / "config.yaml").read_text().splitlines():
         entry, _, comment = line.partition("#")
         name, colon, _ = entry.strip().removeprefix("- ").removeprefix("optional ").partition(":")
         if entry.strip().startswith("- ") and colon and "/" not in name and "@" not in name:
@@ -43,21 +43,21 @@ def groups() -> dict[str, str]:
 
 def root_settings() -> list[str]:
     """The lines of config.yaml between the defaults list and hydra's own section, with their comments."""
-    text = (config_directory() / "config.yaml").read_text()
+    text = (places()[0].conf / "config.yaml").read_text()
     body = text.split("\n\n", 1)[1].split("\nhydra:", 1)[0]
     return [line for line in body.splitlines() if line.strip()]
 
 
 def papers_with(profile: str) -> list[str]:
     """The papers that a profile other than `published` is there for; `none` is a run without a paper."""
-    folder = config_directory() / "paper"
-    return sorted(str(file.parent.relative_to(folder)) for file in folder.rglob(f"{profile}.yaml"))
+    folders = [place.folder("paper") for place in places()]
+    return sorted(str(file.parent.relative_to(at)) for at in folders for file in at.rglob(f"{profile}.yaml"))
 
 
 def choices_with(group: str, setting: str) -> list[str]:
     """The choices of a part's group whose yaml has this setting."""
-    files = sorted((config_directory() / group).glob("*.yaml")) if group in PARTS else []
-    return [file.stem for file in files if f"\n{setting}:" in file.read_text()]
+    files = [file for place in places() for file in place.folder(group).glob("*.yaml")] if group in PARTS else []
+    return sorted(file.stem for file in files if f"\n{setting}:" in file.read_text())
 
 
 def hydra_config(overrides: list[str]) -> Any:
@@ -65,14 +65,14 @@ def hydra_config(overrides: list[str]) -> Any:
 
     Raises ConfigError.
     """
-    folders = (config_directory(), group_directory("sweep"))
+    folders = tuple(dict.fromkeys(folder for place in places() for folder in (place.conf, place.sweeps)))
     newest = max(path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*"))
-    return _composed(tuple(overrides), newest)
+    return _composed(tuple(overrides), folders, newest)
 
 
 @functools.lru_cache(maxsize=64)
-def _composed(overrides: tuple[str, ...], newest: int) -> Any:
-    """newest  time of the last change of a yaml: it may be edited while a process lives"""
+def _composed(overrides: tuple[str, ...], folders: tuple[Path, ...], newest: int) -> Any:
+    """folders, newest  all that yaml files are taken from, and when one of them was last changed: see places.py"""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -81,7 +81,7 @@ def _composed(overrides: tuple[str, ...], newest: int) -> Any:
     before = GlobalHydra.instance().hydra  # a job of a multirun composes inside Hydra's own main
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(config_directory()), version_base="1.3"):
+        with initialize_config_dir(str(places()[0].conf), version_base="1.3"):
             return hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
     except HydraException as error:
         raise explained(error, list(overrides)) from None

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from ..errors import ConfigError, did_you_mean
 from .check import check_settings, renamed
-from .choices import choices_with, groups, hydra_config, options, papers_with
+from .choices import choice_file, choices_with, groups, hydra_config, papers_with
+from .places import PACKAGE, targets
 from .settings import NOT_IDENTITY, PARTS, Settings
 from .words import Word, word
 
+OWN = "own"  # the choice of a group whose part is an object of the Python program
 
-def compose(overrides: list[str]) -> Settings:
-    """Composes and checks one run. Raises ConfigError."""
+
+def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
+    """Composes and checks one run. own: sections that stand for objects, by group. Raises ConfigError."""
     words = [word(text) for text in overrides]
     resumed = [w for w in words if w.key == "resume" and w.values and w.values[0] != "null"]
     if resumed:
         return _resumed(resumed[-1].values[0], [w for w in words if w.key != "resume"])
-    return Compositions().settings(overrides)
+    return Compositions().settings(overrides, own)
 
 
 class Compositions:
@@ -33,7 +38,7 @@ class Compositions:
 
     def __init__(self) -> None:
         self._groups = groups()
-        self._options = functools.cache(options)
+        self._file = functools.cache(choice_file)
         self._bases: dict[tuple[str, ...], tuple[dict, Any]] = {}
 
     def config(self, overrides: list[str]) -> tuple[dict[str, Any], Any]:
@@ -47,12 +52,13 @@ class Compositions:
         tree = copy.deepcopy(base)
         for one in values:
             _set(tree, one, self._groups)
+        replace_limits(tree, overrides)
         return tree, hydra
 
-    def settings(self, overrides: list[str]) -> Settings:
+    def settings(self, overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
         """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
         config, hydra = self.config(overrides)
-        settings = check_composed(config, hydra)
+        settings = check_composed(config, hydra, own)
         if any(word(text).key == "hydra.run.dir" for text in overrides):
             settings.place = Path(hydra.run.dir).expanduser()
         return settings
@@ -76,10 +82,7 @@ class Compositions:
             if (answer := renamed(one.key, value)) is not None:
                 raise answer
             if one.key in self._groups and not (value == "null" and one.key == "sweep"):
-                available = self._options(one.key)
-                if value not in available:
-                    near = did_you_mean(value, available)
-                    raise ConfigError(one.key, value, f"must be one of {', '.join(available)}{near}")
+                self._file(one.key, value)
 
 
 def plain(config: Any) -> dict[str, Any]:
@@ -94,8 +97,25 @@ def plain(config: Any) -> dict[str, Any]:
         raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
 
 
-def check_composed(config: dict[str, Any], hydra: Any) -> Settings:
-    """Checks a composed config with what was chosen for it. Raises ConfigError."""
+def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
+    """Limits among ``overrides`` take the place of all limits that yaml files set. ConfigError when none is left."""
+    given: dict[str, Any] = {}
+    for one in map(word, overrides):
+        if one.key == "budget" and isinstance(one.value, dict):
+            given.update(one.value)
+        elif one.key.startswith("budget."):
+            given[one.key.removeprefix("budget.")] = one.value
+    if any(limit is not None for limit in given.values()):
+        tree["budget"].update({key: None for key in tree["budget"] if key not in given})
+    elif given and not any(tree["budget"].values()):
+        key = next(iter(given))
+        raise ConfigError(f"budget.{key}", None, "must be a number, or another limit of budget must be")
+
+
+def check_composed(
+    config: dict[str, Any], hydra: Any, own: Mapping[str, dict[str, Any]] = MappingProxyType({})
+) -> Settings:
+    """Checks a composed config with what was chosen for it. own: as in compose. Raises ConfigError."""
     choices = dict(hydra.runtime.choices)
     profile, paper = choices["profile"], choices["paper"]
     if profile != "published" and paper not in papers_with(profile):
@@ -104,6 +124,13 @@ def check_composed(config: dict[str, Any], hydra: Any) -> Settings:
     limit = config["budget"].get("virtual_time") if choices.get("length") == "long" else None
     if limit is not None:  # the greater length counts uploads: a limit of time would end it first
         raise ConfigError("length", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
+    for group in PARTS:  # a class of one's own named in the place of the chosen one has its own name
+        target = str((config.get(group) or {}).get("_target_"))
+        ours = target.startswith(f"{PACKAGE}.")
+        if not ours and target not in targets(choice_file(group, choices[group])):
+            choices[group] = target.rpartition(".")[2].lower()
+    config |= own
+    choices |= dict.fromkeys(own, OWN)
     return check_settings(config, choices)
 
 
@@ -140,6 +167,7 @@ def _resumed(directory: str, words: list[Word]) -> Settings:
             value = one.text.partition("=")[2]
             raise ConfigError(one.key, value, f"cannot be changed by a resumed run; only {', '.join(changeable)} can")
         _set(tree, one, {})
+    replace_limits(tree, [one.text for one in words])
     tree["resume"] = str(path)
     settings = check_settings(tree, choices)
     settings.place, settings.resumed_identity = path, was.identity

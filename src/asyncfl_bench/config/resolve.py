@@ -45,31 +45,38 @@ def _clock_and_concurrency(settings: Settings) -> None:
         root.concurrency = root.n_clients
     allowed = f"at most the number of clients (n_clients={root.n_clients})"
     check(root.concurrency <= root.n_clients, "concurrency", root.concurrency, allowed)
+    try:
+        settings.parts["algorithm"].config.on_clock(root.clock)
+    except ConfigError as error:
+        raise error.under("algorithm") from None
 
 
 def _facts(settings: Settings) -> Facts:
     """What is known by now."""
-    root, budget, parts = settings.root, settings.budget, settings.parts
+    root, parts = settings.root, settings.parts
     rule, client = parts["algorithm"].config, parts["client"].config
-    rounds = parts["algorithm"].target.steps_on_rounds
+    target = parts["algorithm"].target
     assert root.concurrency is not None
-    iterations = budget.server_iterations
-    if iterations is None and budget.uploads is not None:
-        iterations = max(1, budget.uploads // (root.concurrency if rounds else rule.uploads_per_iteration))
+    workload, on_ticks = client.workload, rule.steps_on_ticks
+    per_iteration = root.concurrency if target.steps_on_rounds else rule.uploads_per_iteration
+    iterations = settings.budget.iterations(
+        uploads=None if on_ticks else per_iteration,  # a tick takes as many as happen to arrive
+        steps=None if workload.epochs or target.sets_k else workload.k,
+        ticks=on_ticks,
+    )
     return Facts(
         algorithm=settings.choices.get("algorithm", "this algorithm"),
         n_clients=root.n_clients,
         concurrency=root.concurrency,
         clock=root.clock,
         dispatch=parts["schedule"].config.dispatch,
-        rounds=rounds,
-        steps_on_ticks=rule.steps_on_ticks,
-        accepts=parts["algorithm"].target.accepts,
+        rounds=target.steps_on_rounds,
+        steps_on_ticks=on_ticks,
+        accepts=target.accepts,
         upload=client.upload,
         proximal=rule.proximal,
-        workload=client.workload,
+        workload=workload,
         lr=client.lr,
-        budget_iterations=budget.server_iterations,
         iterations=iterations,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,13 @@ class Word:
     def first(self) -> str:
         """The same with its first value only."""
         return f"{self.text.partition('=')[0]}={self.values[0]}"
+
+
+def quoted(key: str, text: str) -> str:
+    """The word that gives ``key`` this very text, whatever signs are in it."""
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)  # backslashes count only before a quote, and at the end
+    escaped += "\\" * (len(escaped) - len(escaped.rstrip("\\")))
+    return f"{key}='{escaped}'"
 
 
 @functools.lru_cache(maxsize=8192)

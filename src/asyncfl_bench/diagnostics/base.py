@@ -54,6 +54,10 @@ class Diagnostics(Observer):
         """Metrics over what happened since the last call."""
         return {}
 
+    def summary(self) -> dict:
+        """What it says of the whole run, in ``diagnosed`` of summary.json."""
+        return {}
+
     def state_dict(self) -> dict:
         return {}
 

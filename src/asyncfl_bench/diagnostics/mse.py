@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import BenchError, ConfigError, check, shown
 from ..ranges import at_least
 from ..types import Upload, Work
+from . import drift
 from .base import Diagnostics, DiagnosticsConfig
 from .correlation import LAGS, NoiseMemory
 
@@ -143,12 +144,12 @@ class Mse(Diagnostics):
         client, start_d = upload.client, self.versions[upload.base_iteration]
         expected_d = self.objective.gradient(client, start_d, self._work_d)
         noise = _square((upload.vector_d / self.upload_scale).sub_(expected_d))
-        drift = _square(self.before_d - start_d)
+        moved = _square(self.before_d - start_d)
         self._noise.append(noise)
-        self._drift.append(drift)
+        self._drift.append(moved)
         self.noise_n[client] = noise
         if self._table is not None:
-            self._table.add((self.t, client, upload.staleness, drift, noise))
+            self._table.add((self.t, client, upload.staleness, moved, noise))
         self.stale_sum_d += expected_d.double() - self.stale_nd[client].double()
         self.stale_nd[client].copy_(expected_d)
         self.versions.release(self.version_n[client])
@@ -193,7 +194,7 @@ class Mse(Diagnostics):
         bias_d, delay_d = expected_d - stale_d, stale_d - gradient_d
         error_d = update_d - gradient_d
         age_n = [self.t - version for version in self.version_n]
-        drift = {version: _square(self.before_d - self.versions[version]) for version in set(self.version_n)}
+        moved = {version: _square(self.before_d - self.versions[version]) for version in set(self.version_n)}
         row = {
             "mse/noise": _square(noise_d),
             "mse/bias": _square(bias_d),
@@ -203,7 +204,7 @@ class Mse(Diagnostics):
             "mse/update": _square(update_d),
             "mse/gradient": _square(gradient_d),
             "mse/zeta2": squares / self.n - _square(gradient_d),
-            "mse/drift": sum(drift[version] for version in self.version_n) / self.n,
+            "mse/drift": sum(moved[version] for version in self.version_n) / self.n,
             "mse/age_mean": sum(age_n) / self.n,
             "mse/age_max": float(max(age_n)),
         }
@@ -222,6 +223,12 @@ class Mse(Diagnostics):
             row |= {"mse/sigma2": float(np.mean(self._noise)), "mse/drift_arrivals": float(np.mean(self._drift))}
         self._clear()
         return row | self.memory.metrics()
+
+    def summary(self) -> dict:
+        if self._table is None:
+            return {}
+        table = self._table.columns()
+        return {"drift": drift.summarise(table["iteration"], table["staleness"], table["drift"])}
 
     def state_dict(self) -> dict:
         return {

@@ -96,6 +96,7 @@ class Run:
         """The content of summary.json."""
         settings, parts = self.settings, self.components
         used, wall = parts.simulation.counters, self.stopwatch.seconds
+        label = settings.parts["algorithm"].target.label
         return {
             "exit_status": status,
             "error": error,
@@ -106,6 +107,7 @@ class Run:
             "results_version": RESULTS_VERSION,
             "algorithm": settings.choices.get("algorithm"),
             "dataset": settings.choices.get("dataset"),
+            **({"label": label} if label else {}),
             "delay": settings.choices.get("delay"),
             "seed": settings.root.seed,
             "parameters": parts.task.flat.d,
@@ -115,6 +117,7 @@ class Run:
             "final": self.evaluations.last,
             "best": self.evaluations.best,
             "diagnostics": settings.tree["diagnostics"],
+            "diagnosed": parts.diagnostics.summary(),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
             "used": {
                 "server_iterations": used.iteration,

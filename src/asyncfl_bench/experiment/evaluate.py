@@ -151,6 +151,8 @@ class Evaluations(Observer):
         self.lines += 1
         self._logged_at = _moment(counters)
         self._tracker.log(row)
+        for observer in self._simulation.observers:
+            observer.evaluated(row)
         self.last = measured
         if not self.best or measured["test/accuracy"] > self.best["test/accuracy"]:
             self.best = {"test/accuracy": measured["test/accuracy"], "iteration": counters.iteration}

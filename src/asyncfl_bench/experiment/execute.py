@@ -6,21 +6,27 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..config import Settings, identity_in
 from ..errors import BenchError, ConfigError
 from .result import RunResult, finished
 
+if TYPE_CHECKING:
+    from ..simulation.observer import Observer
+
 SCHEDULER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 _ONE_REQUEST_SECONDS = 1.0  # a terminal and the process that started this one may both pass on the same Ctrl-C
 
 
-def execute(settings: Settings, group: str | None = None) -> RunResult:
+def execute(settings: Settings, group: str | None = None, observers: Sequence[Observer] = ()) -> RunResult:
     """Runs one experiment, or resumes it, or returns its result if it is already complete.
 
-    group  name under which a tracker groups several runs
+    group      name under which a tracker groups several runs
+    observers  are told what happens, besides those of the run itself
     Raises ConfigError or BenchError for what goes wrong before the run has begun; afterwards a failure is written to
     summary.json and returned with exit status "failed" or "diverged".
     """
@@ -33,6 +39,7 @@ def execute(settings: Settings, group: str | None = None) -> RunResult:
     from .evaluate import Diverged
 
     components = build_run(settings)  # may refuse; nothing is on disk yet
+    components.simulation.observers += observers
     directory = RunDirectory(settings.directory)
     with _locked(directory.path):
         tracker = settings.parts["tracking"].build()

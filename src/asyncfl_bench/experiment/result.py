@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ REQUIRED = {"final", "best", "used", "name", "wall_seconds", "stopped_by"}  # in
 POINT = "point."  # before the name of a metric in an archive
 
 
-@dataclass
+@dataclass(repr=False)
 class RunResult:
     """What a run leaves.
 
@@ -32,6 +33,32 @@ class RunResult:
     directory: Path
     summary: dict
     signal: int | None = None
+
+    def __repr__(self) -> str:
+        facts = "; ".join(f"{key} {value}" for key, value in self._facts().items())
+        return f"<RunResult {self.summary.get('name')}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        """A small table, for notebooks."""
+        rows = {"run": self.summary.get("name")} | self._facts()
+        cells = "".join(f"<tr><th>{key}</th><td>{html.escape(str(value))}</td></tr>" for key, value in rows.items())
+        return f"<table>{cells}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        """What a person wants to know first."""
+        summary, found = self.summary, {"status": self.summary["exit_status"]}
+        if summary.get("error"):
+            found["error"] = str(summary["error"])
+        if final := summary.get("final"):
+            found["test accuracy"] = f"{100 * final['test/accuracy']:.1f} %"
+            found["best"] = f"{100 * summary['best']['test/accuracy']:.1f} %"
+        if used := summary.get("used"):
+            found["server iterations"] = str(used["server_iterations"])
+            found["uploads"] = str(used["uploads"])
+            found["virtual time"] = f"{used['virtual_time']:g}"
+        if seconds := summary.get("wall_seconds"):
+            found["seconds"] = f"{seconds:.1f}"
+        return found | {"in": str(self.directory)}
 
     @property
     def ok(self) -> bool:

@@ -1,10 +1,18 @@
-"""The papers: a folder each, with its page specifications, published numbers and claims."""
+"""The papers: a folder each, with its page specifications, published numbers and claims.
+
+A paper of one's own has them in ``paper/PAPER/`` of its place (config/places.py).
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
+import sys
+from importlib import import_module, util
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
+
+from ..config.places import paper_folders
+from ..errors import BenchError
 
 if TYPE_CHECKING:
     from ..reports.page import PageSpec
@@ -12,6 +20,20 @@ if TYPE_CHECKING:
 
 def pages() -> dict[str, PageSpec]:
     """Every page of every paper by the name of its sweep, in the papers' own order."""
-    folders = sorted(path.parent.name for path in Path(__file__).parent.glob("*/pages.py"))
-    modules = [import_module(f".{name}.pages", __name__) for name in folders]
+    modules = [_module(folder) for folder in paper_folders().values() if (folder / "pages.py").exists()]
     return {spec.sweep: spec for module in modules for spec in module.PAGES}
+
+
+def _module(folder: Path) -> ModuleType:
+    if folder.parent == Path(__file__).parent:
+        return import_module(f".{folder.name}.pages", __name__)
+    name = f"{__name__}.of_others.{folder.name}"
+    spec = util.spec_from_file_location(name, folder / "pages.py")
+    assert spec is not None and spec.loader is not None
+    module = util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BenchError(f"{folder / 'pages.py'}: {type(error).__name__}: {error}") from error
+    return module

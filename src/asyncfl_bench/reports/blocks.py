@@ -14,6 +14,7 @@ import pandas as pd
 
 from ..analysis import measures as measured
 from ..analysis import names
+from ..analysis.place import rank, texts
 from ..analysis.published import matching, published
 from ..tracking.runs import shown
 from .comparisons import BEST, FINAL, TO_90, UPLOADS, other_keys
@@ -28,6 +29,7 @@ _LONG, _TOP = 30, 10  # a search with more rows is shown in part: its first, the
 @dataclass(frozen=True)
 class Curves:
     """The metric against an axis: a panel per cell, mean over seeds with a band of one deviation; published dotted.
+    Uploads have a logarithmic axis, others where runs end far apart.
 
     metric  instead of the page's; only: series; split: a key of the cells with a figure for each of its values
     """
@@ -45,16 +47,18 @@ class Curves:
             return []
         pictures: list[Part] = []
         ends = page.points.groupby("run")[self.axis].max()
-        log = bool(ends.max() > 8 * ends.min() > 0) and page.spec.limit == math.inf
+        far = self.axis == "uploads" or bool(ends.max() > 8 * ends.min() > 0)
+        log = far and page.spec.limit == math.inf
         x_label, y_label = page.axis_label(self.axis), names.metric_label(metric)
-        for value, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
+        for _, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
             panels = [self._panel(page, metric, str(cell), log) for cell in cells.index]
             if not any(len(line.x) for panel in panels for line in panel.lines):
                 continue
             figure = line_panels(panels, x_label, y_label, columns=self.columns, x_log=log)
-            end = f"{self.split.rpartition('.')[2]}{shown(value)}".replace(".", "_") if self.split else self.axis
+            value = page.cell_texts.loc[cells.index[0], self.split] if self.split else ""
+            end = f"{self.split.rpartition('.')[2]}{value}".replace(".", "_") if self.split else self.axis
             name = f"{metric.rpartition('/')[2] if self.metric else 'curves'}_{end}"
-            where = f", {names.setting(self.split, shown(value))}" if self.split else ""
+            where = f", {names.setting(self.split, value)}" if self.split else ""
             alt = f"{y_label} against {x_label}{where}, mean and deviation over seeds"
             pictures.append(Picture(name, figure, alt))
         return [self.heading or f"## Against {names.AXES[self.axis]}", *pictures] if pictures else []
@@ -69,12 +73,12 @@ class Curves:
             lines.append(Line(series, page.styles[series], x, y, *(band if curve["seeds"].max() > 1 else ())))
         keys = pd.Series(page.cells.loc[cell])
         if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
-            for series, curve in page.spec.published.curves_of(page.spec.paper, keys).items():
-                if series in page.drawn:
-                    x, y = curve["x"].to_numpy(float), curve["y"].to_numpy(float)
-                    lines.append(Line(f"{series}, published", page.styles[series], x, y, dotted=True))
+            theirs = page.spec.published.curves_of(page.spec.paper, keys)
+            for series in [one for one in page.drawn if one in theirs]:
+                x, y = (theirs[series][key].to_numpy(float) for key in ("x", "y"))
+                lines.append(Line(f"{series}, published", page.styles[series], x, y, dotted=True))
         rest = [key for key in page.keys if key != self.split]
-        title = names.cell_label(rest, [shown(keys[key]) for key in rest])
+        title = names.cell_label(rest, list(page.cell_texts.loc[cell, rest]))
         return Panel(title, lines, top=100.0 if names.is_percent(metric) else None)
 
 
@@ -205,18 +209,20 @@ class Maps:
         values = page.values(self.measure).set_index("run")[["series", "cell", "value"]].join(page.runs[keys])
         own = [key in page.keys for key in keys]
         values["map"] = values["series"] if all(own) else "" if any(own) else values["cell"]
-        values[keys] = values[keys].map(shown)
-        texts = [sorted(set(values[key]) - {"-"}, key=names.natural) for key in keys]
+        for key in keys:
+            values[key] = texts(values[key])
+        ticks = [sorted(set(values[key]) - {"-"}, key=rank) for key in keys]
         maps = []
         for title in sorted(set(values["map"]), key=names.series_order):
             means = values[values["map"] == title].groupby(keys)["value"].agg(["mean", "std"])
-            both = (means[how].unstack().reindex(index=texts[0], columns=texts[1]) for how in ("mean", "std"))
+            both = (means[how].unstack().reindex(index=ticks[0], columns=ticks[1]) for how in ("mean", "std"))
             maps.append(HeatMap(title, *(grid.to_numpy(float) for grid in both)))
         if not any(np.isfinite(one.mean_rc).any() for one in maps):
             return []
-        rows, columns = ([names.short(key, text) for text in of] for key, of in zip(keys, texts, strict=True))
-        labels = [names.key_label(key, of) for key, of in zip(keys, texts, strict=True)]
-        figure = heat_maps(maps, rows, columns, labels[0], labels[1], self.measure.label(page))
+        rows, columns = ([names.short(key, text) for text in of] for key, of in zip(keys, ticks, strict=True))
+        labels = [names.key_label(key, of) for key, of in zip(keys, ticks, strict=True)]
+        top = 100.0 if self.measure.of_metric and names.is_percent(page.metric) else None
+        figure = heat_maps(maps, rows, columns, labels[0], labels[1], self.measure.label(page), top)
         alt = f"{self.measure.label(page)}, mean ± deviation over seeds, {labels[0]} by {labels[1]}"
         return [Picture(f"heat_maps_{self.measure.name}", figure, alt)]
 
@@ -248,7 +254,7 @@ class Search:
             kept = grid[ends | grid["published"]] if len(grid) > _LONG else grid
             table = pd.DataFrame({"rank": kept["rank"].map(lambda rank: number(rank, "", 0))})
             for key in keys:
-                table[names.key_label(key)] = kept[key].map(shown)
+                table[names.key_label(key)] = pd.Series(texts(grid[key]), index=grid.index)[kept.index]
             by_place = {place: of for place, of in groups}
             for measure in shown_measures:
                 places = kept[keys].itertuples(index=False, name=None)
@@ -271,7 +277,7 @@ class Search:
             for value, of in grid.groupby(key)
         ]
         data = pd.DataFrame(rows, columns=["key", "value", "best", "median", "worst", "settings", "published"])
-        table = data.assign(key=data["key"].map(names.key_label), value=data["value"].map(shown))
+        table = data.assign(key=data["key"].map(names.key_label), value=texts(data["value"]))
         for column in ("best", "median", "worst"):
             table[column] = data[column].map(number)
         table["published"] = np.where(data["published"], "the paper's", "")

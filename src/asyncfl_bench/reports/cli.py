@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.places import BY_HAND, use
 from ..errors import BenchError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
             print(f"{pack(given.names, given.pack)} runs in {given.pack}")
             return 0
+        use(given.config_dir)
         write = _free_page if all(Path(name).exists() for name in given.names) and given.runs is None else _pages
         if not given.watch:
             return write(given)
@@ -90,6 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--pack", metavar="FILE", type=Path, help="only put the finished runs of NAME into this archive"
     )
+    parser.add_argument(
+        BY_HAND, metavar="DIR", action="append", default=[], help="a folder of parts and papers of your own"
+    )
     pages = parser.add_argument_group("pages of papers")
     pages.add_argument("--runs", metavar="DIR", type=Path, help="where the runs are (default: runs)")
     pages.add_argument("--profile", help="only this profile")
@@ -99,7 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     own.add_argument("--panels", metavar="KEY", nargs="+", default=[], help="settings that make the panels and columns")
     own.add_argument("--compare", metavar="KEY", nargs="+", default=["algorithm"], help="settings that make the lines")
     own.add_argument("--where", metavar="KEY=VALUE", nargs="+", default=[], help="only runs with these settings")
-    own.add_argument("--axis", choices=AXES, default="iteration", help="what runs have spent (default: iteration)")
+    own.add_argument(
+        "--axis", choices=AXES, nargs="+", default=["iteration"], help="what runs have spent (default: iteration)"
+    )
     return parser
 
 
@@ -145,7 +152,7 @@ def _pages(given: argparse.Namespace) -> int:
     from .page import NoRuns, build
 
     specs = _specs(given.names)
-    if given.panels or given.where or given.compare != ["algorithm"] or given.axis != AXES[0]:
+    if given.panels or given.where or given.compare != ["algorithm"] or given.axis != [AXES[0]]:
         raise _UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
     out, folder = _out(given, False), given.runs or Path("runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
@@ -161,6 +168,8 @@ def _pages(given: argparse.Namespace) -> int:
         runs = None
     if runs is None:
         raise none
+    for run, note in runs.loc[runs["status"] == "unreadable", "note"].items():
+        print(f"afl-report: left out, {str(run).removesuffix('::')}: {note}", file=sys.stderr)
     code, written = 0, 0
     for spec in specs:
         for profile, scale, length in _combinations(runs, spec, wanted):
@@ -182,11 +191,16 @@ def _pages(given: argparse.Namespace) -> int:
 
 
 def _write(page: Page, folder: Path, given: argparse.Namespace, archive: bool = True) -> Path:
+    from .page import is_foreign
     from .write import write_parts
 
     for note in page.notes:
         print(f"afl-report: {note}", file=sys.stderr)
+    if is_foreign(folder / "README.md"):
+        raise BenchError(f"{folder / 'README.md'} is no page of afl-report; choose another place with --out")
     target = write_parts(page.parts, folder, given.format)
+    if counts := page.left_out:
+        print(f"afl-report: left out: {counts} (named in {target})", file=sys.stderr)
     if archive:
         page.write_data(folder)
     if given.html or given.watch:

@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from ..analysis import names, statistics
+from ..analysis.place import rank
 from ..analysis.published import published
-from ..tracking.runs import shown
 from .page import AXES, Measure, Page, number, with_spread
 from .write import Part, Table
 
@@ -111,7 +111,7 @@ class Cost:
     measure: Measure = FINAL
 
     def __call__(self, page: Page) -> list[Part]:
-        ends = sorted(page.cells[self.key].unique(), key=lambda value: names.natural(shown(value)))
+        ends = sorted(page.cells[self.key].unique(), key=rank)
         by_seed, rows = _by_seed(page, self.measure), []
         for title, cells in other_keys(page, self.key) if len(ends) > 1 else ():
             two = [str(cell) for end in (ends[0], ends[-1]) for cell in cells.index[cells[self.key] == end]]
@@ -129,7 +129,8 @@ class Cost:
         columns |= _tested(page, data, (self.measure,), "series", "algorithm", "lost")
         if data["published"].notna().any():
             columns["published loss"] = data["published"].map(lambda value: number(value, "+"))
-        span = " to ".join(names.setting(self.key, shown(end)) for end in (ends[0], ends[-1]))
+        called = dict(zip(page.cells[self.key], page.cell_texts[self.key], strict=True))
+        span = " to ".join(names.setting(self.key, called[end]) for end in (ends[0], ends[-1]))
         table = Table("cost", pd.DataFrame(columns), data, 2 if "cell" in columns else 1)
         return [f"## Lost from {span}: {self.measure.label(page)}", table]
 
@@ -189,7 +190,7 @@ class Beside:
                 heading = "Measured and published" if real else "Published, of the paper's own experiment"
                 name = "published_difference" if real else "published"
                 table = Table(name, pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
-                parts += [f"## {heading}", table, f"Source: {sources}."]
+                parts += [f"## {heading}", table, f"Source: {sources}. {page.spec.published.note}".strip()]
         return parts
 
     def _compared(
@@ -215,8 +216,8 @@ class Beside:
 def other_keys(page: Page, key: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """What the values of the other keys are called, and the cells that have them."""
     rest = [one for one in page.keys if one != key]
-    for values, cells in page.cells.groupby(rest, sort=False) if rest else [((), page.cells)]:
-        yield names.cell_label(rest, [shown(value) for value in values]), cells
+    for _, cells in page.cells.groupby(rest, sort=False) if rest else [((), page.cells)]:
+        yield names.cell_label(rest, list(page.cell_texts.loc[cells.index[0], rest])), cells
 
 
 def _tested(

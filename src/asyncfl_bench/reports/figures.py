@@ -212,10 +212,16 @@ def _legend(figure: Figure, lines: list[Line], across: int) -> None:
 
 
 def heat_maps(
-    maps: Sequence[HeatMap], rows: Sequence[str], columns: Sequence[str], row_label: str, column_label: str, bar: str
+    maps: Sequence[HeatMap],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    row_label: str,
+    column_label: str,
+    bar: str,
+    top: float | None = None,
 ) -> Figure:
     """Up to three maps in a row on one colour scale; the numbers are written into their cells. Empty maps are left
-    out. bar: what the colour means."""
+    out. bar: what the colour means; top: of the scale."""
     maps = [one for one in maps if np.isfinite(one.mean_rc).any()]
     across = min(3, len(maps))
     down = math.ceil(len(maps) / across)
@@ -224,7 +230,8 @@ def heat_maps(
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     known = np.concatenate([one.mean_rc[np.isfinite(one.mean_rc)] for one in maps])
     middle, half = (known.min() + known.max()) / 2, max(known.max() - known.min(), 5.0) / 2
-    low, high = middle - half, middle + half
+    shift = max(0.0, middle + half - top) if top is not None else 0.0
+    low, high = middle - half - shift, middle + half - shift
     for axes in grid.flat[len(maps) :]:
         axes.set_visible(False)
     for place, (axes, one) in enumerate(zip(grid.flat, maps, strict=False)):

@@ -64,11 +64,9 @@ def shown_of(page: Page) -> Shown:
         for (cell, series), of in runs.groupby(["cell", "series"])
     }
     first = page.drawn if len(page.drawn) < len(page.series) else ()
-    ticks = "clock" in runs and set(runs["clock"]) == {"ticks"}
-    units = ["ticks"] if ticks else list(runs.get("delay.unit", ()))
     axes = [getattr(block, "axis", "") for block in page.spec.blocks]
     axis = next((axis for axis in axes if axis in AXES), AXES[0])
-    return Shown(pd.concat(frames), page.styles, settings, axis, page.metric, first, units)
+    return Shown(pd.concat(frames), page.styles, settings, axis, page.metric, first, page.units)
 
 
 def _settings(page: Page) -> pd.DataFrame:

@@ -65,7 +65,7 @@ def drift_ratios(page: Page, table: pd.DataFrame, skew: str) -> pd.DataFrame:
     for place, same in keys.groupby(rest, sort=False):
         ends = same.sort_values(skew, key=lambda values: values.astype(float)).iloc[[0, -1]]
         runs = page.runs[page.runs["series"] == place[0]]
-        low, high = (drift_by_staleness(runs.index[runs["cell"] == cell]) for cell in ends["cell"])
+        low, high = (drift_by_staleness(runs[runs["cell"] == cell]) for cell in ends["cell"])
         both = low.index.intersection(high.index)
         if ends["cell"].nunique() > 1 and len(both):
             zeta2 = ends["zeta2"].iloc[0] / ends["zeta2"].iloc[1]
@@ -95,7 +95,7 @@ def _table(page: Page, name: str, table: pd.DataFrame, columns: dict[str, str], 
 
 
 def _parts_figure(page: Page, table: pd.DataFrame) -> Picture:
-    names = [name.replace("delay-adaptive", "delay-ad.").replace(" ASGD", "\nASGD") for name in page.series]
+    names = [series.replace("-", "-\n").replace(" ", "\n") for series in page.series]
     largest, panels = table[["a2", "b2", "c2"]].to_numpy().max(), []
     for cell in page.cells.index:
         lines = []
@@ -110,7 +110,7 @@ def _parts_figure(page: Page, table: pd.DataFrame) -> Picture:
 
 
 def _drift_figure(page: Page) -> list[Part]:
-    bins = {place: drift_by_staleness(of.index) for place, of in page.runs.groupby(["cell", "series"])}
+    bins = {place: drift_by_staleness(of) for place, of in page.runs.groupby(["cell", "series"])}
     panels = []
     for cell in page.cells.index:
         own = {series: bins[cell, series] for series in page.series if (cell, series) in bins}

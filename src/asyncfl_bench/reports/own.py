@@ -24,11 +24,11 @@ def own_page(
     panels: Sequence[str] = (),
     compare: Sequence[str] = ("algorithm",),
     where: Mapping[str, object] | None = None,
-    axis: str = "iteration",
+    axes: Sequence[str] = ("iteration",),
     metric: str = "test/accuracy",
     max_series: int = 12,
 ) -> Page:
-    """panels, compare, where: as of ``place_freely``. axis: what runs have spent; metric: a column of ``load_points``.
+    """panels, compare, where: as of ``place_freely``. axes: what runs have spent; metric: a column of ``load_points``.
 
     Raises BenchError when no run ended well, ConfigError when none has the metric or a key.
     """
@@ -41,15 +41,13 @@ def own_page(
         known = [name for name in points.columns if name not in ("run", *COUNTERS) and points[name].notna().any()]
         raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
-    ranked = equal(axis)
+    ranked = equal(*axes)
     reference = sorted(set(placed.runs["series"]), key=names.series_order)[0]
     blocks: tuple[Block, ...] = (
         Values((FINAL, BEST, *spent), "## Results"),
         Leaders(ranked),
         Overall(ranked, reference),
-        Curves(axis),
-        Accuracies(axis),
-        Neighbours(ranked),
+        *(block for axis in axes for block in (Curves(axis), Accuracies(axis), Neighbours(equal(axis)))),
     )
     spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks)
     page = Page(spec, placed, points, metric=metric, max_series=max_series)

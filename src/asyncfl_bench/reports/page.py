@@ -15,7 +15,7 @@ from .. import __version__
 from ..analysis import claims, measures, names, statistics
 from ..analysis.contrasts import values_of
 from ..analysis.measures import test_step
-from ..analysis.place import Grid, Placed, grid_of, place
+from ..analysis.place import Grid, Placed, grid_of, place, rank, texts
 from ..analysis.published import Published
 from ..errors import BenchError
 from ..tracking.archive import NAME as ARCHIVE_NAME
@@ -25,6 +25,7 @@ from . import style
 from .write import Part, Table
 
 AXES = tuple(names.AXES)
+_ORIGIN = "## Where this comes from"  # every page ends so
 _NAMED = 20  # runs that are missing or left out and named one by one
 
 
@@ -57,6 +58,8 @@ class Measure:
         """``test accuracy at equal uploads [%]``; short: as a word in a column, ``equal uploads``."""
         name, _, unit = names.metric_label(page.metric).partition(" [")
         clock = page.axis_label("virtual_time").removeprefix("virtual time")
+        if self.kind.endswith(".virtual_time"):
+            return page.axis_label("virtual_time")
         known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
         if self.kind == "equal":
             known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[self.axis]}"
@@ -143,15 +146,24 @@ class Page:
         return self.placed.runs
 
     @property
+    def left_out(self) -> str:
+        """How many runs do not count, by reason: ``2 diverged, 1 inconsistent``."""
+        counts = self.placed.left_out["reason"].value_counts()
+        return ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts.index))
+
+    @property
     def tables(self) -> dict[str, pd.DataFrame]:
         return {part.name: part.data for part in self.parts if isinstance(part, Table)}
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
         """The cells in order: index what a cell is called, columns its keys."""
-        cells = self.runs[["cell", *self.keys]].drop_duplicates("cell").set_index("cell")
-        order = sorted(cells.index, key=lambda cell: [names.natural(shown(value)) for value in cells.loc[cell]])
-        return cells.loc[order]
+        return self.runs[["cell", *self.keys]].drop_duplicates("cell").set_index("cell").loc[self.placed.cell_names]
+
+    @functools.cached_property
+    def cell_texts(self) -> pd.DataFrame:
+        """``cells`` with what their keys' values are called."""
+        return pd.DataFrame({key: texts(self.cells[key]) for key in self.keys}, index=self.cells.index)
 
     @functools.cached_property
     def series(self) -> list[str]:
@@ -169,8 +181,13 @@ class Page:
         return self.series if len(self.series) <= self.max_series else [one for one in self.series if one in best]
 
     def axis_label(self, axis: str) -> str:
-        ticks = "clock" in self.runs and set(self.runs["clock"]) == {"ticks"}
-        return names.axis_label(axis, ["ticks"] if ticks else [*self.runs.get("delay.unit", ())])
+        return names.axis_label(axis, self.units)
+
+    @functools.cached_property
+    def units(self) -> list[object]:
+        """Of virtual time, one a run: the clock's ticks, or what the delay's numbers are."""
+        units = self.runs.get("delay.unit", pd.Series(None, index=self.runs.index, dtype=object))
+        return [*units.mask(self.runs["clock"] == "ticks", "ticks")] if "clock" in self.runs else [*units]
 
     def lower(self, measure: Measure) -> bool:
         """Whether small values are good ones."""
@@ -303,6 +320,11 @@ def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
     return page
 
 
+def is_foreign(path: Path) -> bool:
+    """Whether there is a file that is no page."""
+    return path.exists() and _ORIGIN not in path.read_text(encoding="utf-8", errors="replace")
+
+
 def number(value: float, sign: str = "", decimals: int = 2) -> str:
     """``-`` for NaN, never a negative zero; ``sign="+"`` writes the plus."""
     return "-" if value != value else f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
@@ -344,9 +366,8 @@ def _values(page: Page, measure: Measure) -> pd.DataFrame:
     elif kind == "uploads":
         table["value"] = measures.final(early, "uploads")
     elif kind in claims.MEASURES:
-        table["value"] = values_of(page.placed, points, page.spec.limit)(kind, measure.axis or "virtual_time", None)[
-            "value"
-        ]
+        of = values_of(page.placed, points, page.spec.limit)
+        table["value"] = of(kind, measure.axis or "virtual_time", None, ())["value"]
     else:
         table["value"] = pd.to_numeric(runs[kind]) if kind in runs else math.nan
     return table.rename_axis("run").reset_index()
@@ -376,9 +397,10 @@ def _chosen(page: Page) -> list[Part]:
     if data.empty:
         return []
     none = data["tuned"].isna()
-    texts = data["tuned"].map(shown).mask(data["at_edge"].astype(bool), data["tuned"].map(shown) + " (edge)")
+    values = pd.Series(texts(data["tuned"]), index=data.index)
+    values = values.mask(data["at_edge"].astype(bool), values + " (edge)")
     columns: dict[str, Any] = {"cell": data["cell"], "algorithm": data["series"]}
-    columns[page.spec.tuned] = texts.mask(none, "left out")
+    columns[page.spec.tuned] = values.mask(none, "left out")
     columns["validation accuracy [%]"] = data["validation"].map(lambda value: number(float(value or math.nan)))
     columns["values tried"] = [f"{tried} of {data['tried'].max()}" for tried in data["tried"]]
     name = f"chosen_{page.spec.tuned.rpartition('.')[2]}"
@@ -408,7 +430,7 @@ def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
 
     def each(key: str) -> str:
         values = {shown(value) for value in page.runs.get(key, ())} - {"-"}
-        return ", ".join(sorted(values, key=names.natural)) or "unknown"
+        return ", ".join(sorted(values, key=rank)) or "unknown"
 
     hours = pd.to_numeric(page.runs.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
     lines = ["```sh", *commands, "```", ""] if commands else []
@@ -420,6 +442,9 @@ def _origin(page: Page, commands: Sequence[str]) -> list[Part]:
         repaired = f"in {(moved > 0).sum()} of {len(moved)} runs, {moved[moved > 0].min():g} to {moved.max():g}"
         total = f"of {each('summary.task.train_samples')} training samples"
         lines.append(f"- split: {repaired} {total} were moved so that every client has its minimum")
+    digests = page.runs["data_digest"].dropna().unique()
+    if len(digests) > 1:
+        lines.append(f"- samples: {len(digests)} sets, which follow from the seed or from settings of the data")
     if each("summary.data_source") != "unknown":
         lines.append(f"- data: {each('summary.data_source')}")
-    return ["## Where this comes from", "\n".join(lines)]
+    return [_ORIGIN, "\n".join(lines)]

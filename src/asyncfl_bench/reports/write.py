@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+_SUFFIXES = (".png", ".csv", ".pdf", ".svg", ".tex")
 _ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _ESCAPES |= {character: "\\" + character for character in "&%$#_{}"}
 _SYMBOLS = {"±": r"\pm", "≈": r"\approx", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "ε": r"\epsilon"}
@@ -46,15 +48,17 @@ Part = str | Table | Picture  # a str is a heading or a paragraph of Markdown
 
 
 def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] = ("png",)) -> Path:
-    """Writes ``README.md`` and what it shows into ``folder`` and returns its path. Files of these kinds that an earlier
-    page left there and this one does not write are removed.
+    """Writes ``README.md`` and what it shows into ``folder`` and returns its path. What an earlier page there showed
+    and this one does not is removed.
 
     formats  png, pdf and svg of figures, tex of tables; PNG is always written
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.iterdir():
-        if old.suffix in (".png", ".csv", ".pdf", ".svg", ".tex"):
-            old.unlink()
+    target = folder / "README.md"
+    former = target.read_text(encoding="utf-8") if target.exists() else ""
+    for name in re.findall(r"\]\(([^/()]+)\.(?:png|csv)\)", former):
+        for suffix in _SUFFIXES:
+            (folder / f"{name}{suffix}").unlink(missing_ok=True)
     lines = []
     for part in parts:
         if isinstance(part, Table):
@@ -68,7 +72,6 @@ def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] 
             lines.append(f"![{part.alt}]({part.name}.png)")
         elif part:
             lines.append(part.strip("\n"))
-    target = folder / "README.md"
     target.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
     return target
 

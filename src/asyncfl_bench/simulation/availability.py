@@ -58,14 +58,13 @@ class DropoutConfig(AlwaysConfig):
     at_iteration: Annotated[int | None, at_least(1, null="for half the budget")] = None
 
     def resolve(self, facts: Facts) -> None:
-        if self.at_iteration is not None:
-            return
-        # a tick takes as many uploads as happen to arrive
-        total = facts.budget_iterations if facts.steps_on_ticks else facts.iterations
-        if total is None:
-            why = "half the budget is known in server iterations only, or in uploads per arrival; set a number"
-            raise ConfigError("at_iteration", None, why)
-        self.at_iteration = max(1, total // 2)
+        if self.at_iteration is None:
+            if facts.iterations is None:
+                why = (
+                    f"half the budget is not known in server iterations under algorithm={facts.algorithm}; set a number"
+                )
+                raise ConfigError("at_iteration", None, why)
+            self.at_iteration = max(1, facts.iterations // 2)
 
 
 class Dropout(Always):

@@ -5,35 +5,51 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from ..errors import check
 from ..ranges import Checked, above
-from ..types import Counters
+from ..types import USUAL_ITERATIONS, Counters
 
 
 @dataclass
 class BudgetConfig(Checked):
     """When a run ends: whichever limit is reached first. null means no such limit.
 
-    server_iterations  changes of the global model (ACE's first full round is one)
+    server_iterations  changes of the global model (ACE's first full round is one); USUAL_ITERATIONS where no limit is
+                       given at all
     uploads            uploads that reached the server. ACE's first full round is n and is never cut short, nor is a
                        tick of a rule that steps once per tick
     client_steps       mini-batch steps in delivered work
     virtual_time       seconds or ticks of the virtual clock; what happens at this very time still counts
     """
 
-    server_iterations: Annotated[int | None, above(0, null="for no limit")] = 500
+    server_iterations: Annotated[int | None, above(0, null="for no limit")] = None
     uploads: Annotated[int | None, above(0, null="for no limit")] = None
     client_steps: Annotated[int | None, above(0, null="for no limit")] = None
     virtual_time: Annotated[float | None, above(0, null="for no limit")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        limits = asdict(self).values()
-        check(any(limit is not None for limit in limits), "server_iterations", None, "set, or another budget key be")
+        if all(limit is None for limit in asdict(self).values()):
+            self.server_iterations = USUAL_ITERATIONS
 
     @property
     def only_time(self) -> bool:
         return self.server_iterations is self.uploads is self.client_steps is None
+
+    def iterations(self, uploads: int | None, steps: int | None, ticks: bool) -> int | None:
+        """Server iterations, >= 1, that the budget is enough for; None where no limit tells that before the run.
+
+        uploads  that one server iteration takes; None where nobody knows
+        steps    mini-batch steps behind one upload; None where clients differ
+        ticks    an iteration is a tick
+        """
+        known = [self.server_iterations]
+        if uploads is not None:
+            known.append(None if self.uploads is None else self.uploads // uploads)
+            if steps is not None and self.client_steps is not None:
+                known.append(self.client_steps // (steps * uploads))
+        if ticks and self.virtual_time is not None:
+            known.append(int(self.virtual_time))
+        return max(1, min(limits)) if (limits := [limit for limit in known if limit is not None]) else None
 
     def used_up(self, used: Counters) -> str | None:
         """The first of the limits on what is counted that is reached, or None."""

@@ -1,15 +1,24 @@
-"""What watches a simulation: diagnostics, traces, tests."""
+"""What watches a simulation: diagnostics, traces, tests, and whatever is passed to ``run(observers=[...])``."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from ..types import Counters, Upload, Work
 
 
 class Observer:
-    """Is called with what happens, in that order; must not change it."""
+    """Is told what happens, in the order of the methods here; does nothing by itself. Derive from it and write those
+    that are of interest: all are called in the run's own process and thread, so a slow one slows the run.
+
+    It must change nothing. Vectors (``model_d``, ``upload.vector_d``, ``upload.base_d``) are lent: after the call they
+    may hold other numbers, so copy what is kept. An exception ends the run as failed. Of a run that is resumed it is
+    told what happens from the checkpoint on; a finished one happens no more, so ``run`` refuses observers for it.
+    """
 
     def dispatched(self, work: Work, model_d) -> None:
-        """Work was dispatched; its client starts from ``model_d``, which is only lent."""
+        """Work was dispatched; its client starts from ``model_d``, shape (d,)."""
 
     def discarded(self, work: Work) -> None:
         """The work's upload was lost, or its client has left: it will never arrive."""
@@ -29,3 +38,7 @@ class Observer:
 
     def iterated(self, counters: Counters) -> None:
         """A server iteration is complete."""
+
+    def evaluated(self, point: Mapping[str, Any]) -> None:
+        """The model was evaluated: a line of metrics.jsonl, with ``iteration``, ``uploads``, ``virtual_time``,
+        ``test/accuracy`` (a share), ``test/loss`` (nats) and the others of docs/run_directory.md."""

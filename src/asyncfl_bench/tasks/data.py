@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -101,7 +100,7 @@ def hold_back(data: Data, share: float, generator: np.random.Generator) -> Data:
     )
 
 
-def checked_labels(path: Path, arrays: dict[str, np.ndarray], suffix: str, classes: int | None) -> np.ndarray:
+def checked_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, classes: int | None) -> np.ndarray:
     """The labels in array `y<suffix>` as (N,) int64. DataError unless they are integers 0 .. classes - 1, one for each
     sample in `x<suffix>`."""
     x, y = arrays[f"x{suffix}"], arrays[f"y{suffix}"]
@@ -118,7 +117,7 @@ def checked_labels(path: Path, arrays: dict[str, np.ndarray], suffix: str, class
     return y.astype(np.int64)
 
 
-def by_client(path: Path, name: str, client: np.ndarray, samples: int) -> list[np.ndarray]:
+def by_client(path: object, name: str, client: np.ndarray, samples: int) -> list[np.ndarray]:
     """Sample indices (int64, rising) of each client, by rising id. DataError unless array ``name`` has an id >= 0 for
     each sample."""
     if not np.issubdtype(client.dtype, np.integer) or client.shape != (samples,):

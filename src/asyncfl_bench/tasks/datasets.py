@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ConfigError, check
 from ..randomness import Streams
 from ..ranges import Checked, at_least, one_of, within
-from .archive import read_npz
+from .archive import ARRAYS, read_npz
 from .data import Data, DataError, Scale, by_client, channels_first, checked_labels
 
 
@@ -159,20 +159,26 @@ class Arrays:
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         assert self.config.path is not None
         path = Path(self.config.path).expanduser()
-        arrays = read_npz(path, optional=("client_train",))
-        y_train, y_test = (checked_labels(path, arrays, suffix, None) for suffix in ("_train", "_test"))
-        x_train, x_test = (_checked_samples(path, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
-        if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
-            found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
-            raise DataError(f"{path}: samples of x_train and x_test must be of one kind and shape, {found}")
-        classes = 1 + int(max(y_train.max(), y_test.max()))
-        scale = _own_scale(x_train) if x_train.dtype == np.uint8 else None
-        client = arrays.get("client_train")
-        natural = None if client is None else by_client(path, "client_train", client, len(y_train))
-        return Data(x_train, y_train, x_test, y_test, classes, scale, natural)
+        return data_of(path, read_npz(path, optional=("client_train",)))
 
 
-def _checked_samples(path: Path, name: str, x: np.ndarray) -> np.ndarray:
+def data_of(place: object, arrays: dict[str, np.ndarray], source: str | None = None) -> Data:
+    """A user's own arrays, see ``Arrays``. Raises DataError, which names the ``place`` they came from."""
+    if missing := [name for name in ARRAYS if name not in arrays]:
+        raise DataError(f"{place}: no array {', '.join(missing)} in it (found {', '.join(arrays) or 'nothing'})")
+    y_train, y_test = (checked_labels(place, arrays, suffix, None) for suffix in ("_train", "_test"))
+    x_train, x_test = (_checked_samples(place, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
+    if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
+        found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
+        raise DataError(f"{place}: samples of x_train and x_test must be of one kind and shape, {found}")
+    classes = 1 + int(max(y_train.max(), y_test.max()))
+    scale = _own_scale(x_train) if x_train.dtype == np.uint8 else None
+    client = arrays.get("client_train")
+    natural = None if client is None else by_client(place, "client_train", client, len(y_train))
+    return Data(x_train, y_train, x_test, y_test, classes, scale, natural, source=source)
+
+
+def _checked_samples(path: object, name: str, x: np.ndarray) -> np.ndarray:
     if x.dtype == np.uint8 and x.ndim in (3, 4) and x.size:
         if x.ndim == 4 and x.shape[3] > 4 >= x.shape[1]:  # read as it stands, rows would be taken for channels
             raise DataError(f"{path}: {name} must have its channels last, (N, H, W, C), found uint8 of shape {x.shape}")

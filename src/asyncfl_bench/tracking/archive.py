@@ -38,6 +38,8 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
     target = Path(target)
     directories, archives = find(roots := [Path(place) for place in places])
     if target.exists():
+        if not _is_archive(target):
+            raise BenchError(f"{target}: no archive of runs; choose another file")
         archives = [target, *(archive for archive in archives if archive.resolve() != target.resolve())]
     kept: dict[str, Record] = {}
     for record in (*(one for archive in archives for one in read_archive(archive)), *map(read_directory, directories)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 
@@ -83,17 +84,22 @@ def read_metrics(path: Path) -> list[dict[str, object]]:
 
     Raises BenchError naming the line when a complete line is not a JSON object.
     """
+    return list(iter_metrics(path))
+
+
+def iter_metrics(path: Path) -> Iterator[dict[str, object]]:
+    """What ``read_metrics`` gives, a point at a time: long runs have hundreds of thousands."""
     path = Path(path)
     if not path.exists():
-        return []
-    content = path.read_bytes()
-    rows = []
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict):
-            raise BenchError(f"{path}, line {number}: not a JSON object")
-        rows.append(row)
-    return rows
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict):
+                raise BenchError(f"{path}, line {number}: not a JSON object")
+            yield row

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 import math
 import os
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ import yaml
 
 from ..config import NOT_IDENTITY, PARTS, identity_of_tree
 from ..errors import BenchError
-from .metrics import read_metrics
+from .metrics import iter_metrics
 from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
 MEASURED = ("ok", "diverged")  # statuses of runs that came to an end of their own
 
 
+_NOTE = 200  # letters of a note about a value
+_EXACT = 2**53  # whole numbers up to here are exact in floating point
 _HELD = 4096  # runs whose files are kept in memory as long as they do not change
 
 
@@ -53,8 +56,7 @@ class Record:
 def find(places: list[Path]) -> tuple[list[Path], list[Path]]:
     """(run directories, archives) at or below ``places``, sorted, each once.
 
-    Folders of Hydra and W&B keep a config.yaml too; they start with a dot, are called ``wandb``, or lie inside a run
-    directory, and are not entered. Raises BenchError when a place does not exist.
+    Raises BenchError when a place does not exist.
     """
     directories: dict[Path, Path] = {}
     archives: dict[Path, Path] = {}
@@ -64,16 +66,31 @@ def find(places: list[Path]) -> tuple[list[Path], list[Path]]:
             continue
         if not place.is_dir():
             raise BenchError(f"{place}: no such directory or archive")
-        for folder, below, files in os.walk(place):
+        for folder, files in walk(place):
             if CONFIG_NAME in files:
-                directories.setdefault(Path(folder).resolve(), Path(folder))
-                below.clear()
+                directories.setdefault(folder.resolve(), folder)
                 continue
             for name in files:
                 if name.endswith(".parquet") and not name.startswith("."):
-                    archives.setdefault((Path(folder) / name).resolve(), Path(folder) / name)
-            below[:] = sorted(name for name in below if not name.startswith(".") and name != "wandb")
+                    archives.setdefault((folder / name).resolve(), folder / name)
     return sorted(directories.values()), sorted(archives.values())
+
+
+def walk(place: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Every folder at or below ``place`` where runs may be, with its files; links are followed, each folder once.
+
+    Folders of Hydra and W&B keep a config.yaml too; they start with a dot, are called ``wandb``, or lie inside a run
+    directory, and are not entered.
+    """
+    entered: set[str] = set()
+    for folder, below, files in os.walk(place, followlinks=True):
+        if (real := os.path.realpath(folder)) in entered:
+            below.clear()
+            continue
+        entered.add(real)
+        inside = CONFIG_NAME in files
+        below[:] = [] if inside else sorted(name for name in below if not name.startswith(".") and name != "wandb")
+        yield Path(folder), files
 
 
 def read_directory(path: Path) -> Record:
@@ -92,35 +109,58 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
             config = {}
             raise ValueError("not a mapping")
         if stamps[1] is None:
-            return Record(path.name, "incomplete", f"no {SUMMARY_NAME}: still running, or killed", config)
+            return checked(Record(path.name, "incomplete", f"no {SUMMARY_NAME}: still running, or killed", config))
         part = SUMMARY_NAME
         summary = json.loads((path / part).read_text())
         if not isinstance(summary, dict) or not isinstance(summary.get("exit_status"), str):
             summary = {}
             raise ValueError("no exit_status")
     except (OSError, ValueError, yaml.YAMLError) as error:
-        return Record(path.name, "unreadable", f"{part}: {_first_line(error)}", config, summary)
+        return checked(Record(path.name, "unreadable", f"{part}: {_first_line(error)}", config, summary))
     name, status = str(summary.get("name") or path.name), summary["exit_status"]
     note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
     points: dict[str, np.ndarray] = {}
     if status in MEASURED:
         try:
-            points = _columns(read_metrics(path / METRICS_NAME))
-        except (BenchError, OSError, ValueError) as error:
-            return Record(name, "unreadable", f"{METRICS_NAME}: {_first_line(error)}", config, summary)
+            points = _columns(iter_metrics(path / METRICS_NAME))
+        except (BenchError, OSError, ValueError, OverflowError) as error:
+            return checked(Record(name, "unreadable", f"{METRICS_NAME}: {_first_line(error)}", config, summary))
     return checked(Record(name, status, note, config, summary, points))
 
 
 def checked(record: Record) -> Record:
-    """The record, ``inconsistent`` where its parts contradict each other."""
-    problem = _contradiction(record)
+    """The record, ``unreadable`` where what pages read is of another kind, ``inconsistent`` where its parts contradict
+    each other."""
+    readable = record.status != "unreadable"
+    if problem := _malformed(record):
+        return Record(record.name, "unreadable", problem if readable else record.note)
+    problem = _contradiction(record) if readable else ""
     return replace(record, status="inconsistent", note=problem, points={}) if problem else record
 
 
+def _malformed(record: Record) -> str:
+    config, summary = record.config, record.summary
+    if config and type(config.get("seed")) is not int:
+        return f"{CONFIG_NAME}: seed {config.get('seed')!r} is no whole number"
+    chosen = config.get("choices")
+    texts = {f"{CONFIG_NAME}: choice of {key}": of for key, of in (chosen if isinstance(chosen, dict) else {}).items()}
+    texts |= {f"{SUMMARY_NAME}: {key}": summary.get(key) for key in ("identity", "experiment", "data_digest")}
+    numbers = {f"{SUMMARY_NAME}: wall_seconds": summary.get("wall_seconds")}
+    for section in ("used", "final"):
+        found = summary.get(section)
+        numbers |= {f"{SUMMARY_NAME}: {section} {k}": v for k, v in (found if isinstance(found, dict) else {}).items()}
+    for kinds, what, values in (((str,), "text", texts), ((int, float), "number", numbers)):
+        for key, value in values.items():
+            if value is not None and not isinstance(value, kinds):
+                return f"{key} {value!r} is no {what}"[:_NOTE]
+    return ""
+
+
 def _contradiction(record: Record) -> str:
-    said = record.summary.get("identity")
-    if said is not None and said != record.identity:
-        return f"{SUMMARY_NAME} says identity {said}, {CONFIG_NAME} gives {record.identity}"
+    computed = {"identity": identity_of(record.config), "experiment": identity_of(record.config, without_seed=True)}
+    for key, value in computed.items():  # None where a file that it takes is not there
+        if record.summary.get(key, value) not in (value, None) and value is not None:
+            return f"{SUMMARY_NAME} says {key} {record.summary[key]}, {CONFIG_NAME} gives {value}"
     for key, values in record.points.items():
         if key.endswith("accuracy") and ((values < 0) | (values > 1)).any():
             return f"{METRICS_NAME}: {key} is no share between 0 and 1"
@@ -158,16 +198,26 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
         return None
 
 
-def _columns(lines: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """The numbers of the lines, whole ones as such where no line lacks them."""
-    columns: dict[str, np.ndarray] = {}
-    for name in dict.fromkeys(itertools.chain(*lines)):
-        values = [line.get(name) for line in lines]
-        if {type(value) for value in values} == {int}:
-            columns[name] = np.array(values, dtype=np.int64)
-        elif all(value is None or isinstance(value, (int, float)) for value in values):
-            columns[name] = np.array([math.nan if value is None else value for value in values], dtype=float)
-    return columns
+def _columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The numbers of the lines, whole ones as such where no line lacks them. Raises ValueError for anything else."""
+    columns: dict[str, array[float]] = {}
+    broken: set[str] = set()  # columns of which some value is missing or no whole number
+    count = 0
+    for count, line in enumerate(lines, start=1):
+        for name, value in line.items():
+            column = columns.setdefault(name, array("d"))
+            if type(value) is not int:
+                if value is not None and not isinstance(value, (int, float)):
+                    raise ValueError(f"line {count}: {name} {value!r} is no number"[:_NOTE])
+                broken.add(name)
+            column.extend([math.nan] * (count - 1 - len(column)))
+            column.append(math.nan if value is None else value)
+    for name, column in columns.items():
+        if len(column) < count or any(abs(value) > _EXACT for value in (min(column), max(column))):
+            broken.add(name)
+        column.extend([math.nan] * (count - len(column)))
+    found = {name: np.array(column) for name, column in columns.items()}
+    return {name: values if name in broken else values.astype(np.int64) for name, values in found.items()}
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

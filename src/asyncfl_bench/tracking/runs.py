@@ -147,4 +147,4 @@ def _archived(path: Path) -> dict[str, Record]:
     try:
         return {f"{path}{_SEPARATOR}{record.name}": record for record in read_archive(path)}
     except BenchError as error:
-        return {f"{path}{_SEPARATOR}": Record(path.name, "unreadable", str(error))}
+        return {f"{path}{_SEPARATOR}": Record(path.name, "unreadable", str(error).removeprefix(f"{path}: "))}

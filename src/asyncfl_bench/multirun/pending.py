@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ..errors import EXIT_INTERRUPTED
-from ..experiment import finished
+from ..experiment import RunResult, finished
 from .jobs import Job
 from .launchers import forget_workers
 
@@ -107,6 +107,20 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
             if any(_code(one) == EXIT_INTERRUPTED for one in returns):
                 break
     return trouble
+
+
+def results() -> list[RunResult]:
+    """What every job of the sweep that ran last has left, in their order."""
+    archive = _archive(state.planned)
+    return [_result(job, archive) for job in state.planned]
+
+
+def _result(job: Job, archive: Mapping[str, Path]) -> RunResult:
+    if job.settings is not None and (found := finished(job.settings, archive)) is not None:
+        return found
+    directory = Path() if job.settings is None else job.settings.directory
+    status, _, error = (_outcome(job, None) or "failed").partition(": ")
+    return RunResult(directory, {"exit_status": status, "name": " ".join(job.overrides), "error": error or status})
 
 
 def under_way() -> bool:

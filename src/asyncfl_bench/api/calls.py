@@ -1,0 +1,89 @@
+"""``run`` and ``sweep``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config import compose, places
+from ..config.words import word
+from ..errors import EXIT_INTERRUPTED, ConfigError
+from .objects import Objects
+from .words import Overrides, words_of
+
+if TYPE_CHECKING:
+    from ..experiment import RunResult
+    from ..simulation.observer import Observer
+
+ConfigDir = str | Path | Iterable[str | Path] | None
+
+
+def run(
+    overrides: Overrides = (),
+    /,
+    *,
+    group: str | None = None,
+    observers: Sequence[Observer] = (),
+    config_dir: ConfigDir = None,
+    **settings: Any,
+) -> RunResult:
+    """One run: ``run(algorithm="ace", seed=3)``, ``run({"algorithm": "ace", "delay.beta": 10})`` or the words of the
+    command line, ``run(["algorithm=ace", "seed=3"])``.
+
+    overrides   a list of words or a mapping; settings: more of the latter, ``client={"lr": 0.1}`` for ``client.lr``
+    dataset     instead of a name: a pandas frame, a torch Dataset, a pair of either (to train, to test), or arrays
+    model       instead of a name: a torch module, or what makes one when called (then ``seed`` draws its weights)
+    observers   are told what happens, see ``Observer``
+    config_dir  folders of parts of your own, as ``--config-dir``
+    group       name under which a tracker groups several runs
+    ``progress=False`` keeps it quiet. A finished run of the same settings, and of the same samples and module, is found
+    and not run again. Raises ConfigError for settings that cannot work and BenchError for data that cannot be had; a
+    run that fails later returns with ``result.ok`` False and the reason in ``result.summary["error"]``.
+    """
+    objects = Objects.of(overrides, settings)
+    with _places(config_dir):
+        words = words_of(*objects.others)
+        for one in map(word, words):
+            if one.key == "sweep" and one.values != ("null",):
+                name = one.values[0] if one.values else None
+                raise ConfigError("sweep", name, f"is a multirun: sweep(['sweep={name}']) runs it")
+            if one.several:
+                axis = ",".join(one.values)
+                raise ConfigError(one.key, axis, f"is a list of values: sweep(['{one.key}={axis}']) runs them all")
+        with objects.held():
+            settings_ = compose(objects.words_beside(words), objects.nodes)
+            from ..experiment import execute, finished
+
+            if observers and (earlier := finished(settings_)) is not None:
+                allowed = f"would hear nothing: the run is finished, in {earlier.directory}; rerun=True runs it again"
+                raise ConfigError("observers", [type(one).__name__ for one in observers], allowed)
+            return execute(settings_, group, observers)
+
+
+def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **settings: Any) -> list[RunResult]:
+    """A multirun: ``sweep(["sweep=ace/figure2", "scale=small"])``, ``sweep(algorithm=["ace", "asgd"], seed=range(3))``.
+
+    A list of values is an axis; for settings that are lists, a list of lists: ``{"model.hidden": [[200], [50]]}``.
+    Launchers, folders and what is printed are those of ``afl-run -m``; runs that are finished are not run again.
+    Returns a result for every run, in their order; one that did not finish has ``ok`` False and the reason in its
+    ``summary["error"]``. Raises ConfigError for a value that no run can have, KeyboardInterrupt when it was stopped.
+    """
+    objects = Objects.of(overrides, settings)
+    if objects.nodes:
+        allowed = "must be a name in a sweep, whose runs may be in other processes; run(...) takes objects, one by one"
+        raise ConfigError(next(iter(objects.nodes)), "object", allowed)
+    with _places(config_dir):
+        from ..cli import run_all
+        from ..multirun.pending import results
+
+        if run_all(words_of(overrides, settings, axes=True)) == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
+        return results()
+
+
+def _places(config_dir: ConfigDir) -> AbstractContextManager[None]:
+    if config_dir is None:
+        return nullcontext()
+    return places.using([config_dir] if isinstance(config_dir, (str, Path)) else config_dir)

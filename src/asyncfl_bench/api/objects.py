@@ -1,0 +1,92 @@
+"""A user's own data and network in the place of a chosen one: what becomes of the objects before a run knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..config.words import word
+from ..errors import ConfigError
+from .words import Overrides
+
+_OWN = ("dataset", "model")
+
+
+@dataclass
+class Objects:
+    """What was given as an object.
+
+    others  (overrides, settings) without them
+    nodes   group -> the section of the config that stands for the object: its class, and the digest that it is told by
+    """
+
+    others: tuple[Overrides, Mapping[str, Any]]
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    clients: int | None = None  # that the samples come with
+    _held: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, overrides: Overrides, settings: Mapping[str, Any]) -> Objects:
+        """Raises ConfigError or DataError for what is neither data nor a network."""
+        named = dict(overrides) if isinstance(overrides, Mapping) else {}
+        given = {key: value for key, value in (named | dict(settings)).items() if key in _OWN and not _is_name(value)}
+        rest = {key: value for key, value in named.items() if key not in given}
+        others = (
+            (rest if isinstance(overrides, Mapping) else overrides),
+            {key: value for key, value in settings.items() if key not in given},
+        )
+        found = cls(others)
+        if given:
+            found._take(given)
+        return found
+
+    def _take(self, given: Mapping[str, Any]) -> None:
+        from ..tasks import given as tasks
+
+        if "dataset" in given:
+            arrays = tasks.arrays_of(given["dataset"])
+            self._hold("dataset", tasks.GivenData, arrays, tasks.digest_of_arrays(arrays), given["dataset"])
+            if "client_train" in arrays:
+                self.clients = len({*arrays["client_train"].tolist()})
+        if "model" in given:
+            digest = tasks.digest_of_network(given["model"])
+            self._hold("model", tasks.GivenModel, given["model"], digest, given["model"])
+
+    def _hold(self, group: str, target: type, value: object, digest: str, given: object) -> None:
+        kind = getattr(given, "__name__", type(given).__name__)
+        name = f"{target.__module__}.{target.__qualname__}"
+        self.nodes[group] = {"_target_": name, "digest": digest, "kind": kind}
+        self._held[digest] = value
+
+    def words_beside(self, words: list[str]) -> list[str]:
+        """The words, with the clients that the samples come with unless these say who has which. Raises ConfigError for
+        settings of what the objects replace."""
+        keys = {word(text).key for text in words}
+        for key in keys:
+            if (group := key.partition(".")[0]) in self.nodes:
+                raise ConfigError(key, "", f"does not go with an object as {group}; give it to the object itself")
+        if self.clients is None or "heterogeneity" in keys:
+            return words
+        return [*words, "heterogeneity=natural", *([] if "n_clients" in keys else [f"n_clients={self.clients}"])]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While open, a run finds the objects by their digests."""
+        if not self._held:
+            yield
+            return
+        from ..tasks import given as tasks
+
+        tasks.HELD.update(self._held)
+        try:
+            yield
+        finally:
+            for digest in self._held:
+                tasks.HELD.pop(digest, None)
+
+
+def _is_name(value: object) -> bool:
+    """Whether it is a choice, or settings of one, and no object."""
+    return isinstance(value, str) or (isinstance(value, Mapping) and "x_train" not in value)

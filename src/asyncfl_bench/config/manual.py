@@ -1,0 +1,134 @@
+"""What ``afl-run --help`` prints, read from the yaml files and the parts' schemas, so that it is never out of date."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from ..errors import ConfigError, did_you_mean, shown
+from ..ranges import allowed
+from .check import kind, part_class
+from .choices import choice_file, groups, options, root_settings
+from .places import places, targets
+from .settings import PARTS
+
+_WIDTH = 100
+
+
+def overview() -> str:
+    """The groups with one line each."""
+    lines = [
+        "afl-run: simulate asynchronous federated learning.",
+        "",
+        "  afl-run algorithm=ace delay=exp_beta30             one run",
+        "  afl-run -m algorithm=ace,fedbuff seed=0,1,2        a grid of runs",
+        "  afl-run sweep=ace/figure2 scale=small --plan       what a sweep would run, and how long; runs nothing",
+        "  afl-run --resume DIR                               go on with an interrupted run",
+        "  afl-run --config-dir DIR algorithm=mine            parts of your own, from a folder like conf/",
+        "  afl-run --help algorithm=ace                       a choice's settings; --help algorithm lists the choices",
+        "  afl-run algorithm=ace --cfg job                    show the composed settings, run nothing",
+        "",
+        "Groups (group=choice), then any setting in them (delay.beta=10):",
+    ]
+    described = groups()
+    width = max(len(name) for name in described)
+    for name, description in described.items():
+        choices = " ".join(options(name)) or "(none)"
+        lines.append(f"  {name:<{width}}  {description}: {choices}")
+    lines += ["", "Settings outside the groups:"]
+    lines += [f"  {line}" for line in root_settings()]
+    own, *others = places()
+    lines += [
+        "",
+        "afl-report DIR makes tables and curves of run directories. Hydra's own options: afl-run --hydra-help.",
+        f"The yaml files are in {own.conf}.",
+    ]
+    lines += [f"Parts also come from {place.source}: {place.conf}" for place in others]
+    return "\n".join(lines)
+
+
+def about(words: list[str]) -> str:
+    """``algorithm=aced``: that choice's settings; ``algorithm``: the choices. Raises ConfigError."""
+    texts = []
+    for text in words:
+        group, given, choice = text.partition("=")
+        if group not in (known := groups()):
+            wanted = f"must be a group, --help algorithm, or a choice, --help algorithm=ace{did_you_mean(group, known)}"
+            raise ConfigError("--help", text, wanted)
+        texts.append(_choice(group, choice) if given else _group(group, known[group]))
+    return "\n\n".join(texts)
+
+
+def _group(group: str, description: str) -> str:
+    names = options(group)
+    width = max(map(len, names), default=0)
+    lines = [f"  {group}={name:<{width}}  {_description(choice_file(group, name))}" for name in names]
+    return "\n".join([f"{group}: {description}", "", *lines])
+
+
+def _choice(group: str, choice: str) -> str:
+    path = choice_file(group, choice)
+    lines = [f"{group}={choice}: {_description(path)}", f"in {path}", ""]
+    if group not in PARTS:
+        return "\n".join([*lines, "It sets:", "", textwrap.indent("\n".join(_body(path)), "  ")])
+    schema = part_class(f"{group}._target_", targets(path)[0]).Config
+    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    comments = _comments(path)
+    nested = isinstance(tree.get(group), dict)  # a yaml that also changes another group
+    if not dataclasses.fields(schema):
+        lines.append("It has no settings.")
+    for key, value, limits in _settings(schema, tree[group] if nested else tree):
+        lines.append(f"  {group}.{key}={_value(value)}" + (f"    {limits}" if limits else ""))
+        comment = comments.get(f"{group}.{key}" if nested else key, "")
+        lines += textwrap.wrap(comment, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines)
+
+
+def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object, str]]:
+    """(key, what the yaml sets, what it may be) of every setting."""
+    hints = get_type_hints(schema)
+    fields = {field.name: field for field in dataclasses.fields(schema)}
+    for name in dict.fromkeys([*(key for key in values if key in fields), *fields]):  # as the yaml has them
+        if dataclasses.is_dataclass(hints[name]):
+            yield from _settings(hints[name], values.get(name) or {}, f"{prefix}{name}.")
+            continue
+        field = fields[name]
+        factory = field.default_factory
+        default = field.default if factory is dataclasses.MISSING else factory()
+        value = values.get(name, None if default is dataclasses.MISSING else default)
+        yield f"{prefix}{name}", value, allowed(schema, name) or kind(str(field.type))
+
+
+def _description(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8").removeprefix("# @package _global_\n").splitlines()
+    return lines[0].removeprefix("#").strip() if lines and lines[0].startswith("#") else ""
+
+
+def _body(path: Path) -> list[str]:
+    """The lines below the description."""
+    return path.read_text(encoding="utf-8").removeprefix("# @package _global_\n").splitlines()[1:]
+
+
+def _comments(path: Path) -> dict[str, str]:
+    """Dotted key -> the comment beside it."""
+    found: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        text = line.lstrip()
+        key, colon, rest = text.partition(":")
+        if text.startswith(("#", "-")) or not colon:
+            continue
+        indent = len(line) - len(text)
+        above = [(depth, name) for depth, name in above if depth < indent]
+        above.append((indent, key))
+        found[".".join(name for _, name in above)] = rest.partition(" #")[2].strip()
+    return found
+
+
+def _value(value: object) -> str:
+    return "[" + ",".join(map(shown, value)) + "]" if isinstance(value, list) else shown(value)

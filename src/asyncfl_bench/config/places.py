@@ -1,0 +1,168 @@
+"""Where parts come from: this package, installed packages that offer theirs, and folders named by hand.
+
+A place is a folder of yaml groups, like ``conf/`` here: ``algorithm/NAME.yaml``, ``delay/NAME.yaml``,
+``sweep/NAME.yaml``, ``paper/NAME.yaml`` with all else of that paper in ``paper/NAME/``. Nothing of a place is imported
+to look into it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from ..errors import ConfigError, did_you_mean
+
+ENTRY_POINTS = "asyncfl_bench.parts"  # group of entry points whose values name packages with a folder conf/
+PACKAGE = __name__.partition(".")[0]
+BY_HAND = "--config-dir"
+
+
+@dataclass(frozen=True)
+class Place:
+    """conf: the folder of groups; sweeps: that of the group `sweep`; papers: where a paper has its pages and claims."""
+
+    source: str  # in a few words, for people
+    conf: Path
+    sweeps: Path
+    papers: Path
+
+    def folder(self, group: str) -> Path:
+        return self.sweeps if group == "sweep" else self.conf / group
+
+    def choices(self, group: str) -> set[str]:
+        """``ace/figure2`` for a yaml in a subfolder; what is below a choice (paper/ace/, paper/ace.yaml) is its."""
+        folder = self.folder(group)
+        names = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")}
+        return {name for name in names if not any(str(above) in names for above in Path(name).parents)}
+
+
+_by_hand: list[Place] = []
+
+
+def config_directory() -> Path:
+    """This package's own groups: package data of an installed wheel, or the repository's ``conf/``."""
+    packaged = Path(__file__).parents[1] / "conf"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "conf"
+
+
+def places() -> list[Place]:
+    """All there are, this package's own first."""
+    conf = config_directory()
+    own = Place(PACKAGE, conf, conf.parent / "sweeps", Path(__file__).parents[1] / "papers")
+    return [own, *_installed(tuple(sys.path)), *_by_hand]
+
+
+def given() -> list[Path]:
+    """The folders named by hand."""
+    return [place.conf for place in _by_hand]
+
+
+def words() -> list[str]:
+    """What names them on a command line."""
+    return [word for folder in given() for word in (BY_HAND, str(folder))]
+
+
+def use(folders: Iterable[str | Path]) -> None:
+    """From now on these folders are places too, in the stead of any that were named before. Raises ConfigError."""
+    _by_hand[:] = [_checked(folder) for folder in folders]
+
+
+def importable() -> None:
+    """Modules in the current directory can be imported; what is installed comes first."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+@contextmanager
+def using(folders: Iterable[str | Path]) -> Iterator[None]:
+    """The same for a while."""
+    before = list(_by_hand)
+    try:
+        use(folders)
+        yield
+    finally:
+        _by_hand[:] = before
+
+
+def allowed_packages() -> frozenset[str]:
+    """Top-level names of the modules that what others wrote (a run directory's config.yaml) may have imported: this
+    package, the installed ones that offer parts, and those that the yaml files of folders named by hand name."""
+    names = {PACKAGE, *(entry.value.partition(".")[0] for entry in _entry_points())}
+    for place in _by_hand:
+        for path in place.conf.rglob("*.yaml"):
+            names |= {target.partition(".")[0] for target in targets(path)}
+    return frozenset(names)
+
+
+def targets(path: Path) -> list[str]:
+    """The classes that a yaml file names."""
+    return re.findall(r"^\s*_target_:\s*(\S+)", path.read_text(encoding="utf-8"), re.M)
+
+
+def paper_folders() -> dict[str, Path]:
+    """Paper -> the folder of its pages, claims and published numbers, in every place."""
+    found: dict[str, Path] = {}
+    for place in places():
+        for path in sorted(place.papers.glob("*/pages.py")) + sorted(place.papers.glob("*/claims.yaml")):
+            found.setdefault(path.parent.name, path.parent)
+    return dict(sorted(found.items()))
+
+
+def _checked(given: str | Path) -> Place:
+    folder = Path(given).expanduser().absolute()
+    if not folder.is_dir():
+        raise ConfigError(BY_HAND, given, "must be an existing folder of groups, for example with algorithm/NAME.yaml")
+    groups = {path.name for path in config_directory().iterdir() if path.is_dir()} | {"sweep"}
+    below = sorted(path.name for path in folder.iterdir() if path.is_dir() and any(path.rglob("*.yaml")))
+    if not groups & set(below):
+        near = next((text for name in below if (text := did_you_mean(name, groups))), "")
+        held = f"there {'is' if len(below) == 1 else 'are'} {', '.join(below)}{near}" if below else "there is none"
+        raise ConfigError(BY_HAND, given, f"must hold folders named after groups, with a yaml a choice; {held}")
+    return Place(str(given), folder, folder / "sweep", folder / "paper")
+
+
+def searched(value: object) -> list[str]:
+    """The folders of Hydra's own way to name places, ``hydra.searchpath=[file:///PATH,pkg://PACKAGE.FOLDER]``."""
+    found = []
+    for text in value if isinstance(value, list) else [value]:
+        scheme, _, rest = str(text).rpartition("://")
+        if scheme not in ("", "file", "pkg"):
+            raise ConfigError("hydra.searchpath", text, "must be file://FOLDER or pkg://PACKAGE.FOLDER")
+        found.append(str(_folder_of(rest) or rest) if scheme == "pkg" else rest)
+    return found
+
+
+def _folder_of(package: str) -> Path | None:
+    """The folder of a package, which is not imported."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except Exception:  # of a dotted name the parents are imported
+        return None
+    return next(map(Path, spec.submodule_search_locations or []), None) if spec else None
+
+
+def _entry_points() -> Iterable[metadata.EntryPoint]:
+    return metadata.entry_points(group=ENTRY_POINTS)
+
+
+@functools.lru_cache(maxsize=8)
+def _installed(path: tuple[str, ...]) -> list[Place]:
+    """path: sys.path, which decides what is installed."""
+    found = []
+    for entry in _entry_points():
+        folder = _folder_of(entry.value)
+        if folder is None or not (folder / "conf").is_dir():
+            said = f"the installed package {entry.value} offers parts, but has no folder conf/; left out"
+            print(f"{PACKAGE}: {said}", file=sys.stderr)
+        else:
+            conf = folder / "conf"
+            found.append(Place(entry.value, conf, conf / "sweep", conf / "paper"))
+    return found

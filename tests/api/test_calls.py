@@ -1,0 +1,245 @@
+"""Runs and sweeps from Python: words, mappings, keywords, objects, observers, and how a result looks."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import asyncfl_bench
+from asyncfl_bench import ConfigError, Observer, run, sweep
+from asyncfl_bench.api.words import words_of
+from asyncfl_bench.config.words import word
+from asyncfl_bench.errors import BenchError
+
+QUICK = {"scale": "smoke", "progress": False, "model": "softmax"}
+
+
+def identity(result):
+    return result.summary["identity"]
+
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.first, self.last = nn.Linear(3, width), nn.Linear(width, 2)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x)))
+
+
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.fixture
+def frame():
+    draws = np.random.default_rng(0)
+    x = draws.normal(size=(60, 3))
+    return pd.DataFrame(x, columns=list("abc")).assign(label=np.where(x[:, 0] > 0, "yes", "no"))
+
+
+@pytest.mark.parametrize(
+    ("value", "understood"),
+    [
+        (3, 3),
+        (0.1, 0.1),
+        (1e-05, 1e-05),
+        (True, True),
+        (None, None),
+        ("ace/figure2", "ace/figure2"),
+        ("it's a\\ 'b=c',{d}", "it's a\\ 'b=c',{d}"),
+        ("ends in \\", "ends in \\"),
+        ([200, 50], [200, 50]),
+        (("a", "b c"), ["a", "b c"]),
+        (np.float64(0.5), 0.5),
+        (np.int64(4), 4),
+    ],
+)
+def test_a_value_means_the_same_as_a_word(value, understood):
+    (text,) = words_of({"key": value}, {})
+    assert word(text).value == understood and not word(text).several
+
+
+def test_nested_mappings_are_dotted_keys_and_keywords_come_after_them():
+    assert words_of({"client": {"lr": 1}, "delay.beta": 2}, {"seed": 3}) == ["client.lr=1", "delay.beta=2", "seed=3"]
+    assert words_of(["seed=1"], {"seed": 3}) == ["seed=1", "seed=3"]
+    assert words_of({}, {"seed": range(3), "algorithm": "ace,asgd"}, axes=True) == ["seed=0,1,2", "algorithm=ace,asgd"]
+    assert words_of({"model.hidden": [[200], [100, 50]]}, {}, axes=True) == ["model.hidden=[200],[100,50]"]
+
+
+def test_keywords_a_mapping_and_words_are_the_same_run():
+    result = run(algorithm="fedbuff", seed=2, **QUICK)
+    assert result.ok and len(result.metrics) > 1
+    again = run({"algorithm": "fedbuff", "seed": 2} | QUICK)
+    third = run(["algorithm=fedbuff", "seed=2", "scale=smoke", "progress=false"], model="softmax")
+    assert identity(result) == identity(again) == identity(third)
+    assert again.summary["already_complete"] and third.summary["already_complete"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((["sweep=ace/figure2"],), r"sweep=ace/figure2: is a multirun: sweep\(\['sweep=ace/figure2'\]\) runs it"),
+        ((["seed=0,1"],), r"seed=0,1: is a list of values: sweep\(\['seed=0,1'\]\) runs them all"),
+        (("algorithm=ace",), "overrides=algorithm=ace: must be a list of texts"),
+        (({"algorithm": "aec"},), "did you mean 'ace'"),
+        (({"seed": object()},), "seed=object: must be text, a number"),
+        (({"dataset": 3},), "dataset: int: must be a pandas frame"),
+        (({"model": 3},), "model=int: must be a torch module"),
+        (({"dataset": {"x_train": np.zeros((2, 2))}},), "dataset: no array y_train, x_test, y_test"),
+        (({"model": nn.Linear(3, 10)},), "model=Linear: must take samples of shape 1x8x8: RuntimeError"),
+        (({"model": nn.Flatten()},), "model=Flatten: must have parameters"),
+        (({"model": Net, "model.hidden": [3]},), "model.hidden=: does not go with an object as model"),
+    ],
+)
+def test_what_run_does_not_take_is_refused_in_one_line(given, said, tmp_path):
+    with pytest.raises(BenchError, match=said) as caught:
+        run(*given, scale="smoke", progress=False)
+    assert "\n" not in str(caught.value) and not (tmp_path / "runs").exists()
+
+
+def test_a_frame_and_a_module_of_ones_own_train(frame):
+    result = run(dataset=frame, model=Net, heterogeneity="iid", scale="smoke", progress=False)
+    assert result.ok and result.summary["task"]["train_samples"] == 48 and result.summary["task"]["classes"] == 2
+    assert result.summary["parameters"] == 3 * 8 + 8 + 8 * 2 + 2
+    assert result.directory.name.startswith("ace-own-exp_beta5-seed0-")
+
+
+def test_clients_of_the_frame_are_the_clients_of_the_run(frame):
+    result = run(dataset=frame.assign(client=np.arange(60) % 4), **QUICK)
+    assert result.summary["task"]["clients"] == 4
+
+
+def test_tensors_data_sets_and_arrays_of_the_same_numbers_are_the_same_samples(frame):
+    from asyncfl_bench.tasks.given import arrays_of, digest_of_arrays
+
+    x, y = torch.tensor(frame[["a", "b", "c"]].to_numpy(np.float32)), torch.tensor(frame["label"] == "yes").long()
+    pair = TensorDataset(x[:50], y[:50]), TensorDataset(x[50:], y[50:])
+    named = {"x_train": x[:50], "y_train": y[:50], "x_test": x[50:], "y_test": y[50:]}
+    digests = {digest_of_arrays(arrays_of(one)) for one in (pair, named, tuple(named.values()))}
+    assert len(digests) == 1
+    assert arrays_of(TensorDataset(x, y))["x_test"].shape == arrays_of(frame)["x_test"].shape == (12, 3)
+    assert set(arrays_of(frame.assign(test=[True] * 20 + [False] * 40))["y_train"]) == {0, 1}
+
+
+def test_a_run_with_objects_is_told_by_what_is_in_them(frame):
+    from asyncfl_bench.tasks.given import arrays_of, digest_of_arrays, digest_of_network
+
+    assert digest_of_arrays(arrays_of(frame)) == digest_of_arrays(arrays_of(frame.copy()))
+    other = frame.assign(a=frame["a"].where(frame.index != 7, 0.0))
+    assert digest_of_arrays(arrays_of(other)) != digest_of_arrays(arrays_of(frame))
+
+    assert digest_of_network(Net) == digest_of_network(Net) != digest_of_network(lambda: Net(9))
+    module, same = Net(), Net()
+    same.load_state_dict(module.state_dict())
+    assert digest_of_network(module) == digest_of_network(same) != digest_of_network(Net)
+    with torch.no_grad():
+        same.last.bias[0] += 1
+    assert digest_of_network(module) != digest_of_network(same)
+
+
+def test_a_finished_run_with_objects_is_found_and_the_seed_draws_a_made_networks_weights(frame):
+    words = {"dataset": frame, "model": Net, "heterogeneity": "iid", "scale": "smoke", "progress": False}
+    first, again, other = run(words), run(words), run(words, seed=1)
+    assert "already_complete" not in first.summary and again.summary["already_complete"]
+    assert first.metrics["test/loss"][0] != other.metrics["test/loss"][0]
+    trained = Net()
+    before = {name: tensor.clone() for name, tensor in trained.state_dict().items()}
+    losses = [run(words, model=trained, seed=seed, dataset=frame).metrics["test/loss"][0] for seed in (0, 1)]
+    assert losses[0] == losses[1]
+    assert all(torch.equal(before[name], tensor) for name, tensor in trained.state_dict().items())
+
+
+def test_another_process_is_told_that_it_lacks_the_object(frame, afl_run):
+    result = run(dataset=frame, heterogeneity="iid", **QUICK)
+    answer = afl_run("--resume", str(result.directory), "budget.server_iterations=50")
+    assert answer.returncode == 2 and "dataset=object: is a DataFrame of the Python program" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Dropping, "must draw nothing, or no run could be resumed: it has Dropout"),
+        (lambda: Net().double(), "must have float32 parameters: first.weight"),
+        (lambda: nn.Linear(3, 5), r"must give \(2, 2\) logits for two samples, gave \(2, 5\)"),
+        (lambda: Net().requires_grad_(False), "must have no frozen parameters: first.weight"),
+        (lambda: 3, "must make a torch module when called, made a int"),
+    ],
+)
+def test_a_network_that_cannot_work_is_refused(make, said, frame):
+    with pytest.raises(ConfigError, match=said):
+        run(dataset=frame, model=make, heterogeneity="iid", scale="smoke", progress=False)
+
+
+class Diary(Observer):
+    def __init__(self):
+        self.points, self.iterations, self.arrivals = [], 0, 0
+
+    def arrived(self, upload, changed, time):
+        self.arrivals += 1
+
+    def iterated(self, counters):
+        self.iterations = counters.iteration
+
+    def evaluated(self, point):
+        self.points.append((self.iterations, point["test/accuracy"]))
+
+
+def test_observers_hear_of_a_run_and_change_no_bit_of_it():
+    quiet, diary = run(output_dir="quiet", **QUICK), Diary()
+    result = run(observers=[diary], **QUICK)
+    assert diary.iterations == 20 and diary.arrivals == result.summary["used"]["uploads"]
+    assert diary.points == list(zip(result.metrics["iteration"], result.metrics["test/accuracy"], strict=True))
+    columns = ["iteration", "test/accuracy", "test/loss"]
+    assert quiet.metrics[columns].equals(result.metrics[columns])
+
+
+def test_observers_of_a_finished_run_are_refused():
+    run(**QUICK)
+    with pytest.raises(ConfigError, match=r"observers=\['Diary'\]: would hear nothing: the run is finished, in runs/"):
+        run(observers=[Diary()], **QUICK)
+    assert run(observers=[Diary()], rerun=True, **QUICK).ok
+
+
+def test_a_sweep_returns_a_result_a_run_also_of_what_did_not_finish(capsys):
+    results = sweep(algorithm="fedbuff", client={"lr": [0.1, 1e38]}, **QUICK)
+    assert [result.ok for result in results] == [True, False]
+    assert results[1].summary["exit_status"] == "diverged" and "finite" in results[1].summary["error"]
+    again = sweep({"algorithm": ["fedbuff"], "client.lr": [0.1], **QUICK})
+    assert again[0].summary["already_complete"] and again[0].directory == results[0].directory
+    assert asyncfl_bench.sweep is sweep  # no module of this package has its name
+
+
+def test_a_sweep_takes_no_objects(frame):
+    with pytest.raises(ConfigError, match="dataset=object: must be a name in a sweep"):
+        sweep(dataset=frame, seed=[0, 1])
+
+
+def test_a_result_is_short_and_a_table_in_a_notebook():
+    result = run(**QUICK)
+    assert repr(result).startswith(f"<RunResult {result.summary['name']}: status ok; test accuracy ")
+    assert len(repr(result)) < 300 and "\n" not in repr(result)
+    result.summary["error"] = "<b>"
+    assert "<tr><th>error</th><td>&lt;b&gt;</td></tr>" in result._repr_html_()
+
+
+def test_a_folder_of_parts_holds_for_the_call(tmp_path):
+    (tmp_path / "parts/delay").mkdir(parents=True)
+    text = "# mine\n_target_: asyncfl_bench.simulation.delays.Constant\n"
+    from asyncfl_bench.config.choices import choice_file
+
+    text += choice_file("delay", "constant").read_text().split("\n", 2)[2]
+    (tmp_path / "parts/delay/steady.yaml").write_text(text)
+    result = run(delay="steady", config_dir="parts", **QUICK)
+    assert json.loads((result.directory / "summary.json").read_text())["delay"] == "steady"
+    with pytest.raises(ConfigError, match="delay=steady: must be one of"):
+        run(delay="steady", **QUICK)

@@ -1,0 +1,187 @@
+"""Parts of one's own: from a folder named by hand, and from an installed package."""
+
+import json
+import sys
+
+import pytest
+
+from asyncfl_bench.config import compose, places
+from asyncfl_bench.config.choices import choice_file, options
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.papers import pages
+
+RULE = """
+from asyncfl_bench.algorithms.asgd import Asgd
+class Mine(Asgd):
+    '''ASGD under another name.'''
+    label = "My rule"
+"""
+YAML = "# My rule\n_target_: {target}\neta: null # server step > 0\nc: 0.3 # > 0\ntotal_steps: null # T\n"
+SWEEP = """# @package _global_
+# Mine beside ASGD
+hydra:
+  mode: MULTIRUN
+  sweeper:
+    params:
+      algorithm: {algorithm},asgd
+"""
+PAGES = """
+from asyncfl_bench.reports.blocks import Curves
+from asyncfl_bench.reports.page import PageSpec
+PAGES = (PageSpec("own/table1", "Own", "shows", ("delay",), (Curves("iteration"),)),)
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """No test names folders, or imports modules, for another."""
+    monkeypatch.setattr(places, "_by_hand", [])
+    before = {*sys.modules}
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name in {*sys.modules} - before:
+        if name.partition(".")[0] in ("mine", "lab"):
+            del sys.modules[name]
+
+
+def write(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """A folder of parts in the current directory, where their class is too."""
+    write(tmp_path, {"mine.py": RULE, "parts/algorithm/my_rule.yaml": YAML.format(target="mine.Mine")})
+    write(tmp_path, {"parts/sweep/own/two.yaml": SWEEP.format(algorithm="my_rule")})
+    paper = {"paper/own.yaml": "# @package _global_\n# A paper\nn_clients: 7 # n\n", "paper/own/pages.py": PAGES}
+    rule = {"paper/own/published/my_rule.yaml": "# @package _global_\n# As printed\nalgorithm:\n  c: 0.7 # c\n"}
+    write(tmp_path / "parts", paper | rule)
+    return tmp_path / "parts"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package that offers parts, as pip leaves it."""
+    site = tmp_path / "site"
+    entry = f"[{places.ENTRY_POINTS}]\nlab = lab\n"
+    write(site, {"lab-1.dist-info/METADATA": "Name: lab\nVersion: 1\n", "lab-1.dist-info/entry_points.txt": entry})
+    write(site, {"lab/__init__.py": "", "lab/rule.py": RULE})
+    write(site, {"lab/conf/algorithm/labs.yaml": YAML.format(target="lab.rule.Mine")})
+    write(site, {"lab/conf/sweep/labs.yaml": SWEEP.format(algorithm="labs")})
+    monkeypatch.syspath_prepend(site)
+    return site
+
+
+@pytest.mark.parametrize("words", [["--config-dir", "parts"], ["--config-dir=parts"], ["hydra.searchpath=[PARTS]"]])
+def test_a_rule_of_ones_own_runs_and_is_named_after_its_yaml(words, parts, afl_run):
+    words = [word.replace("PARTS", f"file://{parts}") for word in words]
+    answer = afl_run(*words, "algorithm=my_rule", "scale=smoke", "model=softmax", "progress=false")
+    assert answer.returncode == 0, answer.stderr
+    (directory,) = (parts.parent / "runs").iterdir()
+    assert directory.name.startswith("my_rule-digits-exp_beta5-seed0-")
+    summary = json.loads((directory / "summary.json").read_text())
+    assert (summary["algorithm"], summary["label"]) == ("my_rule", "My rule")
+
+    from asyncfl_bench.reports.cli import main
+
+    assert main(["runs"]) == 0  # without the folder: what a run is called is in its summary
+    assert "| My rule" in (parts.parent / "runs" / "report" / "README.md").read_text()
+
+
+def test_its_sweep_and_its_paper_are_found_too(parts, afl_run):
+    words = ["--config-dir", "parts", "sweep=own/two", "scale=smoke", "model=softmax", "progress=false"]
+    answer = afl_run(*words)
+    assert answer.returncode == 0, answer.stderr
+    names = sorted(path.name[:5] for path in (parts.parent / "runs/own/two/published-smoke").glob("*-*"))
+    assert names == ["asgd-", "my_ru"]
+    places.use([parts])
+    settings = compose(["paper=own", "algorithm=my_rule"])
+    assert settings.root.n_clients == 7 and settings.parts["algorithm"].config.c == 0.7
+    assert "own/table1" in pages() and "ace/figure2" in pages()
+
+
+def test_help_shows_what_the_folder_has(parts, afl_run):
+    shown = afl_run("--help", "--config-dir", "parts").stdout
+    assert "my_rule" in shown and str(parts) in shown
+    assert "my_rule" not in afl_run("--help").stdout
+    assert "algorithm.c=0.3    a number > 0" in afl_run("--help", "algorithm=my_rule", "--config-dir", "parts").stdout
+
+
+def test_an_installed_package_offers_parts_and_is_not_imported_for_a_list(installed, afl_run):
+    assert "labs" in options("algorithm") and "lab" not in sys.modules
+    assert choice_file("sweep", "labs") == installed / "lab/conf/sweep/labs.yaml"
+    assert afl_run("algorithm=labs", "scale=smoke", "model=softmax", "progress=false").returncode == 0
+    assert afl_run("sweep=labs", "scale=smoke", "model=softmax", "progress=false").returncode == 0
+    assert "from lab: " in afl_run("--help").stdout
+
+
+def test_what_a_run_directory_may_have_imported(installed, parts):
+    assert places.allowed_packages() == {"asyncfl_bench", "lab"}
+    with places.using([parts]):
+        assert places.allowed_packages() == {"asyncfl_bench", "lab", "mine"}
+    assert "mine" not in places.allowed_packages()
+
+
+def test_a_package_without_the_folder_is_named_and_left_out(installed, capsys):
+    write(installed, {"lab-1.dist-info/entry_points.txt": f"[{places.ENTRY_POINTS}]\nlab = lab.nothing\n"})
+    places._installed.cache_clear()
+    assert "labs" not in options("algorithm")
+    assert "lab.nothing offers parts, but has no folder conf/; left out" in capsys.readouterr().err
+
+
+def test_a_name_that_two_places_have_is_refused_when_it_is_chosen(parts):
+    write(parts, {"algorithm/ace.yaml": YAML.format(target="mine.Mine")})
+    places.use([parts])
+    with pytest.raises(ConfigError, match=r"algorithm=ace: is in asyncfl_bench and .*parts; give one of them another"):
+        compose(["algorithm=ace"])
+    assert compose(["algorithm=my_rule"]).choices["algorithm"] == "my_rule"
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("nowhere", "--config-dir=nowhere: must be an existing folder"),
+        (".", "--config-dir=.: must hold folders named after groups, with a yaml a choice; there is parts"),
+        ("misspelled", r"there is algoritm \(did you mean 'algorithm'\?\)"),
+        ("empty", "there is none"),
+    ],
+)
+def test_a_folder_that_cannot_be_one_of_parts_is_refused(folder, said, parts):
+    (parts.parent / "empty").mkdir()
+    write(parts.parent, {"misspelled/algoritm/x.yaml": "# x"} if folder == "misspelled" else {})
+    with pytest.raises(ConfigError, match=said):
+        places.use([folder])
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("mien.Mine", r"there is no module mien installed or in the current directory \(did you mean 'mine'\?\)"),
+        ("mine.Mien", r"must name a class of mine; there is no Mien \(did you mean 'Mine'\?\)"),
+        ("asyncfl_bench.algoritms.ace.Ace", r"no module algoritms in asyncfl_bench \(did you mean 'algorithms'\?\)"),
+        ("needs.X", r"importing needs ends in ModuleNotFoundError: No module named 'not_there' \(needs.py, line 2\)"),
+        ("typo.X", r"importing typo ends in SyntaxError: .* \(typo.py, line 1\)"),
+        ("raises.X", r"importing raises ends in ValueError: so \(raises.py, line 2\)"),
+        ("mine.RULE", "with a Config, the dataclass of its settings"),
+        ("Mine", "must be a class as MODULE.CLASS"),
+    ],
+)
+def test_not_found_not_importable_and_misspelled_are_told_apart(target, said, parts, monkeypatch):
+    broken = {"needs.py": "\nimport not_there\n", "typo.py": "def x(:\n", "raises.py": "\nraise ValueError('so')\n"}
+    write(parts.parent, broken | {"mine.py": RULE + "RULE = 1\n"})
+    with pytest.raises(ConfigError, match=said) as caught:
+        compose(["algorithm=asgd", f"algorithm._target_={target}"])
+    assert "\n" not in str(caught.value) and caught.value.key == "algorithm._target_"
+
+
+def test_a_class_named_in_the_place_of_the_chosen_one_does_not_run_under_its_name(parts):
+    assert compose(["algorithm=asgd", "algorithm._target_=mine.Mine"]).name.startswith("mine-digits-")
+    assert compose(["algorithm=asgd"]).name.startswith("asgd-digits-")
+
+
+def test_an_installed_module_is_not_hidden_by_one_in_the_current_directory(parts):
+    write(parts.parent, {"queue.py": "raise RuntimeError('not the standard library')\n"})
+    compose(["algorithm=asgd", "algorithm._target_=mine.Mine"])
+    assert sys.path.index(str(parts.parent)) == len(sys.path) - 1
