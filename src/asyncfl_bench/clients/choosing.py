@@ -57,10 +57,10 @@ def executor_class(
 ) -> str:
     """`native`, `sequential`, `threads` or `batched` for ``auto``, from the measurements in docs/performance.md.
 
-    native: whether there is a ``native_network``, on a CPU the fastest. Else networks of linear layers gain most there
-    from stacked formulas, everything else from one piece of work per core. Batch normalisation has one set of statistics
-    at a time, so its work is done one after another; the work of recurrent networks cannot be stacked either, but threads
-    have a network each.
+    native: whether there is a ``native_network``, on a CPU the fastest. Else networks of linear layers gain most
+    there from stacked formulas, everything else from one piece of work per core. Batch normalisation has one set of
+    statistics at a time, so its work is done one after another; the work of recurrent networks cannot be stacked
+    either, but threads have a network each.
     Raises ConfigError for a choice that cannot work.
     """
     if native:

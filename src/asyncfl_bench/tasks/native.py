@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.util
+import math
 import os
 import platform
 import shutil
@@ -96,7 +97,7 @@ class Shapes:
             return None
         widths = (int(linears[0].in_features), *(int(layer.out_features) for layer in linears))
         found = cls(tuple(convolutions), widths)
-        return found if found._stack_bytes() <= MAX_STACK_BYTES else None
+        return found if widths[0] == math.prod(shape) and found._stack_bytes() <= MAX_STACK_BYTES else None
 
     def _stack_bytes(self) -> int:
         sizes = [(c.height + 2 * c.padding) * (c.width + 2 * c.padding + 16) * c.channels for c in self.convolutions]
