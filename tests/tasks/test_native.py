@@ -46,9 +46,7 @@ NETWORKS = {
     "cnn": (lambda: networks.cnn((3, 10, 7), 20, 10), (3, 10, 7)),
     "cnn_one_pool": (lambda: networks.cnn_one_pool((1, 12, 11), 62), (1, 12, 11)),
     "three blocks, 17 channels": (
-        lambda: blocks(
-            (2, 17, 3, 1, True), (17, 9, 2, 0, False), (9, 20, 3, 2, True), features=20 * 4 * 4, hidden=(7,)
-        ),
+        lambda: blocks((2, 17, 3, 1, True), (17, 9, 2, 0, False), (9, 20, 3, 2, True), features=180, hidden=(7,)),
         (2, 13, 13),
     ),
     "one block, no pool": (lambda: blocks((1, 4, 7, 3, False), features=4 * 9 * 8), (1, 9, 8)),

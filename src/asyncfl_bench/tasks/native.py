@@ -90,12 +90,11 @@ class Shapes:
             del layers[: 2 + pool]
         if len(layers) < 2 or not isinstance(layers.pop(0), nn.Flatten) or len(layers) % 2 == 0 or min(shape) < 1:
             return None
-        linears, between = layers[::2], layers[1::2]
-        if any(not isinstance(layer, nn.Linear) or layer.bias is None for layer in linears):
+        linears = [layer for layer in layers[::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
+        relus = [layer for layer in layers[1::2] if isinstance(layer, nn.ReLU)]
+        if len(linears) + len(relus) < len(layers):
             return None
-        if any(not isinstance(layer, nn.ReLU) for layer in between):
-            return None
-        widths = (int(linears[0].in_features), *(int(layer.out_features) for layer in linears))
+        widths = (linears[0].in_features, *(layer.out_features for layer in linears))
         found = cls(tuple(convolutions), widths)
         return found if widths[0] == math.prod(shape) and found._stack_bytes() <= MAX_STACK_BYTES else None
 
