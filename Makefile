@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $(STAMP)
 
-.PHONY: help setup run test test-slow test-all lint figures crash bench peers golden
+.PHONY: help setup run test test-slow test-all lint docs figures crash bench peers golden
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ lint: $(STAMP) ## style, common mistakes and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
+
+docs: $(STAMP) ## every page as a site, with the API, into build/site (README.html first)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -c docs . build/site
 
 figures: $(STAMP) ## every page of every paper from the runs in runs/, into results/
 	$(BIN)/afl-report all

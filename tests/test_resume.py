@@ -121,19 +121,90 @@ def test_a_complete_run_goes_on_with_a_larger_budget_as_if_it_had_had_it_from_th
     words = [*WORDS, "model=softmax", "algorithm.eta=0.1"]
     short = run([*words, "budget.server_iterations=40", "output_dir=short"])
     long = run([*words, "budget.server_iterations=80", "output_dir=long"])
+    before = {path.name: path.read_bytes() for path in short.directory.iterdir()}
     extended = run([f"resume={short.directory}", "budget.server_iterations=80"])
-    assert extended.directory == short.directory
     assert extended.summary["identity"] == long.summary["identity"] != short.summary["identity"]
     assert_same(extended.directory, long.directory)
+    # another budget is another run, and both are found
+    assert extended.directory == Path("short") / long.directory.name
+    assert {path.name: path.read_bytes() for path in short.directory.iterdir()} == before
+    for words_again in (
+        [*words, "budget.server_iterations=40", "output_dir=short"],
+        [*words, "budget.server_iterations=80", "output_dir=short"],
+        [f"resume={short.directory}", "budget.server_iterations=80"],
+        [f"resume={extended.directory}"],
+    ):
+        assert run(words_again).summary["already_complete"]
 
 
-@pytest.mark.parametrize("broken", ["{", "[]", '{"exit_status": "ok"}', "\0"])
+def test_a_finished_run_is_not_given_a_smaller_budget(tmp_path):
+    words = [*WORDS, "model=softmax", "budget.server_iterations=40"]
+    directory = run(words).directory
+    for budget in ("budget.server_iterations=39", "budget.uploads=5", "budget.virtual_time=0.1"):
+        with pytest.raises(ConfigError, match=rf"{budget}.*: must be at least \d+(\.\d+)?, what that run has used"):
+            run([f"resume={directory}", budget])
+    assert [path.name for path in directory.parent.iterdir()] == [directory.name]
+    assert run(words).summary["already_complete"]
+
+
+@pytest.mark.parametrize("moment", ["no checkpoint yet", "within its first checkpoint"])
+def test_an_extension_that_is_killed_at_once_loses_nothing(moment, monkeypatch):
+    from asyncfl_bench.experiment import checkpoint, drive
+
+    words = [*WORDS, "model=softmax", "algorithm.eta=0.1"]
+    short = run([*words, "budget.server_iterations=40"])
+    whole = run([*words, "budget.server_iterations=80", "output_dir=whole"])
+    resumed = [f"resume={short.directory}", "budget.server_iterations=80"]
+    with monkeypatch.context() as patched:
+
+        def killed(*_):
+            raise KeyboardInterrupt  # as kill -9: nothing is written any more
+
+        if moment == "no checkpoint yet":
+            patched.setattr(checkpoint, "write", killed)
+        else:
+            patched.setattr(drive.Run, "drive", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(resumed)
+    assert run([*words, "budget.server_iterations=40"]).summary["already_complete"]
+    assert_same(run(resumed).directory, whole.directory)
+
+
+def test_an_extension_needs_a_checkpoint(tmp_path):
+    words = [*WORDS, "model=softmax", "budget.server_iterations=40", "checkpoint.at_end_mib=0", "checkpoint.every=null"]
+    directory = run(words).directory
+    with pytest.raises(BenchError, match="there is no checkpoint to resume from"):
+        run([f"resume={directory}", "budget.server_iterations=80"])
+    assert run(words).summary["already_complete"] and len(list(directory.parent.iterdir())) == 1
+
+
+def test_a_directory_may_have_any_name(afl_run):
+    odd = "é=1,2'\"[x]{y}#~ $HOME"
+    Path(odd).mkdir()
+    words = ["scale=smoke", "model=softmax", "progress=false", "algorithm=asgd"]
+    first = run([*words, "output_dir=runs"]).directory
+    moved = first.rename(Path(odd) / first.name)
+    (moved / "summary.json").unlink()
+    answer = afl_run("--resume", str(moved), "progress=false")
+    assert answer.returncode == 0 and "done, test accuracy" in answer.stdout, answer.stderr
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", '{"exit_status": "ok"}', "\0", "[" * 100_000])
 def test_a_broken_summary_counts_as_incomplete(broken, tmp_path):
     words = ["scale=smoke", "model=softmax", "progress=false"]
     first = run(words)
     (first.directory / "summary.json").write_text(broken)
     again = run(words)
     assert again.ok and again.summary["final"] == first.summary["final"]
+
+
+@pytest.mark.parametrize("part", ["final", "best", "used", "wall_seconds"])
+def test_a_summary_without_numbers_counts_as_incomplete(part, tmp_path, afl_run):
+    words = ["scale=smoke", "model=softmax", "progress=false"]
+    path = run(words).directory / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {part: {}}))
+    answer = afl_run(*words)
+    assert answer.returncode == 0 and "done, test accuracy" in answer.stdout
 
 
 def test_two_processes_do_not_share_a_run(tmp_path):

@@ -166,16 +166,22 @@ def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
 
 
 def test_a_run_given_a_larger_budget_is_not_run_over_by_its_first_command(tmp_path, afl_run):
-    words = ["scale=smoke", "model=softmax", "progress=false"]
+    words = ["scale=smoke", "model=softmax", "progress=false", "algorithm.eta=0.1"]
     assert afl_run(*words).returncode == 0
     (directory,) = (tmp_path / "runs").iterdir()
     assert afl_run("--resume", str(directory), "budget.server_iterations=30", "progress=false").returncode == 0
+    for again in (afl_run(*words), afl_run("-m", *words), afl_run("-m", *words, "budget.server_iterations=20,30")):
+        assert again.returncode == 0
+        assert "already complete" in again.stdout or ("finished already" in again.stderr and not again.stdout)
+
+    # versions before had the longer run in the directory of the shorter one
+    config = directory / "config.yaml"
+    config.write_text(config.read_text().replace("server_iterations: 20", "server_iterations: 30"))
+    (directory / "summary.json").unlink()
     metrics = (directory / "metrics.jsonl").read_text()
     answer = afl_run(*words)
     assert answer.returncode == 1 and "this run has been given another budget since" in answer.stderr
     assert (directory / "metrics.jsonl").read_text() == metrics
-    assert afl_run(*words, "rerun=true").returncode == 0
-    assert "already complete" in afl_run(*words).stdout
 
 
 def test_the_paper_profile_is_what_the_paper_prints():
@@ -242,7 +248,7 @@ def test_a_sweep_goes_on_where_it_was_names_what_failed_and_how_to_run_it_again(
 
     # a finished run is skipped, one whose directory cannot be used fails alone, the others run
     again = afl_run(*words, "algorithm=ace,fedbuff,asgd", "seed=0", "progress=false")
-    assert "3 runs, 2 of them finished already" in again.stderr and "[1/1] asgd" in again.stdout
+    assert "3 runs, 2 of them finished already" in again.stderr and "[3/3] algorithm=asgd: " in again.stdout
 
     broken = next(folder.glob("fedbuff-*"))
     for file in broken.iterdir():

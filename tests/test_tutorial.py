@@ -38,9 +38,9 @@ def project(tmp_path_factory):
     for name, content in files.items():
         (copy / name).write_text(content)
     (row,) = re.findall(r"```markdown\n(.*?)```", PAGE, re.S)
-    readme = (ROOT / "README.md").read_text()
-    last = next(line for line in readme.splitlines(keepends=True) if line.startswith("| `asyncfeded`"))
-    (copy / "README.md").write_text(readme.replace(last, last + row))
+    table = (ROOT / "docs" / "algorithms.md").read_text()
+    last = next(line for line in table.splitlines(keepends=True) if line.startswith("| `asyncfeded`"))
+    (copy / "docs" / "algorithms.md").write_text(table.replace(last, last + row))
     answer = call(copy, "tests/algorithms/golden.py")  # make golden
     assert answer.returncode == 0, answer.stderr
     return copy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 import sys
 import time
@@ -13,11 +14,14 @@ from . import __version__
 from .config import places
 from .config.choices import groups
 from .config.composition import Compositions, check_composed, compose, plain, replace_limits
-from .config.words import word
+from .config.words import quoted, word
 from .errors import EXIT_INTERRUPTED, BenchError, ConfigError
+from .experiment.stopping import end_soon, stopping_signals
+from .files import say
 from .multirun import launchers, pending
-from .multirun.jobs import asks_for_multirun, placed, plan, sweep_name
+from .multirun.jobs import Job, asks_for_multirun, placed, plan, sweep_name
 
+_UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
 HYDRA_FLAGS = (
     "--cfg",
     "-c",
@@ -35,23 +39,35 @@ HYDRA_FLAGS = (
 def main() -> None:
     """Entry point of ``afl-run``. Exit codes: 0 done, 1 a run failed, 2 usage, 75 interrupted (can be resumed)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads sleep instead of spinning
-    signal.signal(signal.SIGTERM, _stopped)
-    signal.signal(signal.SIGINT, _stopped)
+    for number in stopping_signals():
+        signal.signal(number, _stopped)
     try:
         code = _main(sys.argv[1:])
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.ENOSPC) or error.filename is not None:
+        if error.errno not in _UNREAD or error.filename is not None:
             raise
         # nobody reads what is printed, or it cannot be written: the runs themselves are on disk
+        if error.errno == errno.EPIPE:
+            code = 0
+        else:
+            say(f"afl-run: standard output: {error.strerror}")
+            code = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0 if error.errno == errno.EPIPE else 1
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:  # else Python's own end would fail at it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     sys.exit(code)
 
 
 def _stopped(number, frame):
     """The first Ctrl-C or SIGTERM lets jobs in other processes save themselves; a second one does not wait."""
-    if not pending.state.stopped:
+    if pending.state.stopped:
+        end_soon()
+    else:
         pending.state.stopped = True
         launchers.let_workers_save(launchers.workers_of_joblib(), pending.under_way)
     raise KeyboardInterrupt
@@ -62,6 +78,7 @@ def _main(arguments: list[str]) -> int:
         print(f"afl-run {__version__}")
         return 0
     try:
+        _check_folder()
         arguments = _with_places(arguments)
         if any(a in ("-h", "--help") for a in arguments):
             from .config import manual
@@ -77,15 +94,23 @@ def _main(arguments: list[str]) -> int:
             if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
                 Compositions().settings([a for a in arguments if "=" in a and not a.startswith("-")])
             return _hydra(arguments)
-        multirun, overrides = _split(arguments)
+        planned = "--plan" in arguments
+        multirun, overrides = _split([a for a in arguments if a != "--plan"])
+        if planned:
+            return _show_plan(overrides)
         if multirun or asks_for_multirun(overrides):
             return run_all(overrides)
         return _single(overrides)
     except BenchError as error:
-        print(f"afl-run: {error}", file=sys.stderr)
+        say(f"afl-run: {error}")
         return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            raise
+        say(f"afl-run: {error.filename}: {error.strerror}")
+        return 1
     except KeyboardInterrupt:
-        print("afl-run: stopped; the same command begins anew, or goes on from its last checkpoint", file=sys.stderr)
+        say("afl-run: stopped; the same command begins anew, or goes on from its last checkpoint")
         return EXIT_INTERRUPTED
 
 
@@ -115,6 +140,13 @@ def _complete_places() -> None:
     os.environ["COMP_LINE"] = " ".join([command, *words])
 
 
+def _check_folder() -> None:
+    try:
+        os.getcwd()
+    except OSError:
+        raise ConfigError("afl-run", "", "the current directory is no longer there; change into another one") from None
+
+
 def _split(arguments: list[str]) -> tuple[bool, list[str]]:
     """(-m given, overrides). ``--resume DIR`` is another way to write ``resume=DIR``."""
     multirun, overrides = False, []
@@ -127,7 +159,7 @@ def _split(arguments: list[str]) -> tuple[bool, list[str]]:
             value = word.partition("=")[2] or (rest.pop(0) if rest else "")
             if not value or value.startswith("-"):
                 raise ConfigError("resume", value, "must name a run directory: afl-run --resume DIR")
-            overrides.append(f"resume={value}")
+            overrides.append(quoted("resume", value))
         elif word.startswith("-"):
             raise ConfigError(word, "", "no such option; afl-run --help shows what there is")
         elif "=" not in word and not word.startswith("~"):
@@ -144,7 +176,7 @@ def _single(overrides: list[str]) -> int:
     settings = compose(overrides)
     from .experiment import execute  # torch comes in here, the settings are known to be valid
 
-    result = execute(settings)
+    result = execute(settings, ends_process=True)
     print(closing_line(result))
     return result.exit_code
 
@@ -166,24 +198,26 @@ def closing_line(result) -> str:
             f"stopped by {summary['stopped_by']}; in {result.directory}"
         )
     if status == "interrupted":
+        problem = f" ({summary['error']})" if summary["error"] else ""
         return (
-            f"{summary['name']}: interrupted after {used['server_iterations']} server iterations; "
-            f"go on with: afl-run {' '.join([*places.words(), '--resume', str(result.directory)])}"
+            f"{summary['name']}: interrupted after {used['server_iterations']} server iterations{problem}; "
+            f"go on with: afl-run {shlex.join([*places.words(), '--resume', str(result.directory)])}"
         )
     return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
 
 
+def _show_plan(overrides: list[str]) -> int:
+    from .multirun.outlook import outlook
+
+    jobs = _planned(overrides)[0]
+    print(outlook(jobs, pending.archive_of(jobs)))
+    return 0
+
+
 def run_all(overrides: list[str]) -> int:
     """A multirun. Returns the exit code; what came of it is in ``pending.state``."""
-    pending.state.planned, pending.state.current = [], []
-    pending.state.stopped, pending.state.result = False, None
-    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
-        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
-    name = sweep_name(overrides)
-    folder = []
-    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
-        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
-    pending.state.planned = plan(overrides, folder)
+    pending.state.current, pending.state.stopped, pending.state.result = [], False, None
+    pending.state.planned, name, folder = _planned(overrides)
     group = name or f"multirun-{time.strftime('%Y%m%d-%H%M%S')}"
     # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by
     known = {*groups()}
@@ -193,8 +227,19 @@ def run_all(overrides: list[str]) -> int:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if code == EXIT_INTERRUPTED:
-        print("afl-run: stopped; the same command goes on where it was", file=sys.stderr)
+        say("afl-run: stopped; the same command goes on where it was")
     return code
+
+
+def _planned(overrides: list[str]) -> tuple[list[Job], str | None, list[str]]:
+    """(jobs, the sweep's name, the words that say where its runs lie). Raises ConfigError."""
+    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
+        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
+    name = sweep_name(overrides)
+    folder = []
+    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
+        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
+    return plan(overrides, folder), name, folder
 
 
 def _of_hydra(key: str) -> bool:
@@ -221,18 +266,17 @@ def _hydra(arguments: list[str]) -> int:
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from .experiment import SCHEDULER_SIGNALS, execute
 
-            result = execute(settings, os.environ.get("ASYNCFL_BENCH_GROUP"))
+            result = execute(settings, os.environ.get("ASYNCFL_BENCH_GROUP"), ends_process=True)
             line, code = closing_line(result), result.exit_code
         except BenchError as error:
             line, code = f"failed: {error}", error.exit_code
-        with suppress(BrokenPipeError):  # nobody reads any more, but the runs are wanted
-            total = f"/{len(pending.state.current)}" if pending.state.current else ""  # unknown in a process of its own
-            print(f"[{int(place.job.num) + 1}{total}] {line}", flush=True)
-        if result is not None and result.signal in SCHEDULER_SIGNALS:
-            signal.raise_signal(result.signal)  # the run is saved: the scheduler's handler requeues it
-        elif code == EXIT_INTERRUPTED:
+        number = None if result is None else result.signal
+        if number in SCHEDULER_SIGNALS:
+            if code == EXIT_INTERRUPTED:
+                signal.raise_signal(number)  # the run is saved: the scheduler's handler requeues it
+        elif number is not None:
             pending.state.stopped = True
-            raise KeyboardInterrupt  # the person who stopped one job wants the rest stopped too
+            raise KeyboardInterrupt  # the person who stopped one job, even in its last moments, wants the rest stopped
         return {"code": code, "line": line}
 
     before, sys.argv = sys.argv, ["afl-run", *arguments]
@@ -240,13 +284,15 @@ def _hydra(arguments: list[str]) -> int:
         hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(job)()
     finally:
         sys.argv = before
+    if pending.state.problem is not None:
+        raise pending.state.problem
     result = pending.state.result
     if result is None:  # one of Hydra's own flags, or another sweeper
         return 0
     if result.interrupted:
         return EXIT_INTERRUPTED
     if said := pending.report(result):
-        print(said, file=sys.stderr)
+        say(said)
     return 1 if result.failed else 0
 
 

@@ -1,14 +1,20 @@
-"""Writing a file whole or not at all, and numbers as valid JSON."""
+"""Writing a file whole or not at all, numbers as valid JSON, and lines for people."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+_DEPTH = 20  # of nested lists and mappings
+_DEEP = f"nested more than {_DEPTH} deep"
+_LONG = 2**16  # characters of YAML that cannot nest too deeply for its parser
 
 
 @contextmanager
@@ -46,6 +52,54 @@ def _keep(path: Path, previous: Path) -> None:
     except OSError:  # a file system without links
         shutil.copyfile(path, link)
     os.replace(link, previous)
+
+
+def read_json(path: Path) -> Any:
+    """What a file holds that somebody else may have written. Raises OSError, and ValueError for what is no JSON or
+    nested more deeply than anything this package writes."""
+    try:
+        return _shallow(json.loads(path.read_text(encoding="utf-8")))
+    except RecursionError:
+        raise ValueError(_DEEP) from None
+
+
+def read_yaml(path: Path) -> Any:
+    """The same for YAML, whose anchors and aliases are refused too: a few lines of them unfold to any size, or to a
+    value within itself."""
+    import yaml
+
+    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        if "&" in text or len(text) > _LONG:
+            depth = 0
+            for event in yaml.parse(text, loader):
+                if isinstance(event, yaml.AliasEvent):
+                    raise ValueError("has aliases")
+                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+                if depth > _DEPTH:
+                    raise ValueError(_DEEP)
+        return _shallow(yaml.load(text, loader))
+    except RecursionError:
+        raise ValueError(_DEEP) from None
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _shallow(value: Any) -> Any:
+    level = [value]
+    for _ in range(_DEPTH + 1):
+        nested = [one for one in level if isinstance(one, (dict, list))]
+        level = [item for one in nested for item in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return value
+    raise ValueError(_DEEP)
+
+
+def say(message: str) -> None:
+    """A line on standard error. Nothing depends on its being read: a lost reader or a full disk ends no run."""
+    with suppress(OSError, ValueError):  # ValueError: closed
+        if sys.stderr is not None:
+            print(message, file=sys.stderr, flush=True)
 
 
 def plain(value: object) -> object:

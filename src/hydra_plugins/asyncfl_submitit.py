@@ -35,7 +35,7 @@ with suppress(ImportError):
             ]
             jobs = executor.map_array(self, *zip(*arguments, strict=True))
             try:
-                return [_outcome(job, number) for number, job in enumerate(jobs, start=initial_job_idx + 1)]
+                return [_outcome(job) for job in jobs]
             except KeyboardInterrupt:
                 self.stop(jobs)
                 raise
@@ -65,12 +65,10 @@ with suppress(ImportError):
             array = str(jobs[0].job_id).partition("_")[0]
             print(f"afl-run: the Slurm jobs go on without this command; scancel {array} ends them", file=sys.stderr)
 
-    def _outcome(job: Any, number: int) -> JobReturn:
+    def _outcome(job: Any) -> JobReturn:
         """What the job returned; a killed one returns nothing, and its run directory tells what it left."""
         try:
-            returned = job.results()[0]
-            print(f"[{number}] {returned.return_value['line']}", flush=True)  # the job itself wrote it to its own log
-            return returned
+            return job.results()[0]
         except Exception as error:  # submitit's own, and whatever the job raised
             lost = JobReturn(status=JobStatus.FAILED)
             lost.return_value = error

@@ -38,12 +38,17 @@ class PendingRuns(BasicSweeper):
         super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> Any:
-        from asyncfl_bench.multirun.pending import run_pending
+        from asyncfl_bench.errors import BenchError
+        from asyncfl_bench.multirun.pending import run_pending, state
 
         assert self.config is not None
-        folder = Path(self.config.hydra.sweep.dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, folder / "multirun.yaml")
+        path = Path(self.config.hydra.sweep.dir) / "multirun.yaml"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            OmegaConf.save(self.config, path)
+        except OSError as error:  # Hydra would show a stack trace
+            state.problem = BenchError(f"{error.filename or path}: {error.strerror}")
+            return None
         # one after another anyway, so hand the jobs over singly: a batch keeps every job's config to its end
         singly = 1 if isinstance(self.launcher, BasicLauncher) else None
         return run_pending(self._launch, self.max_batch_size or singly)

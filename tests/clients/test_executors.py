@@ -7,7 +7,7 @@ import torch
 from asyncfl_bench import run
 from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.executors import SequentialComputer
-from asyncfl_bench.clients.local import LocalConfig, LocalTraining
+from asyncfl_bench.clients.local import LocalConfig, LocalTraining, Stopped
 from asyncfl_bench.clients.queue import WorkQueue
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.config import compose
@@ -149,3 +149,21 @@ def test_batch_norm_statistics_move_towards_those_of_delivered_clients(tmp_path)
     of_the_batch = task.flat.statistics()
     torch.testing.assert_close(after, 0.75 * before + 0.25 * of_the_batch)
     assert not torch.equal(after, before)
+
+
+def test_work_that_is_given_up_leaves_the_servers_statistics_as_they_were(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 1, 16, 16)).astype(np.float32), rng.integers(0, 3, 60)
+    np.savez(tmp_path / "noise.npz", x_train=x, y_train=y, x_test=x[:9], y_test=y[:9])
+    words = ("dataset=arrays", f"dataset.path={tmp_path}/noise.npz", "heterogeneity=iid")
+    task = digits("model=resnet18", "model.norm=batch", *words, n_clients=4)
+    executor = executor_of(task, "difference", local_steps=3)
+    before = task.flat.statistics().clone()
+    work = Work(0, 0, 0, 0, 3)
+    executor.dispatch(work, task.flat.initial_d())
+    gradient, stop = task.flat.gradient, []
+    executor.computer.local.stop = stop
+    task.flat.gradient = lambda *arguments: (stop.append(1), gradient(*arguments))[1]
+    with pytest.raises(Stopped):
+        executor.deliver(work)
+    assert torch.equal(task.flat.statistics(), before)

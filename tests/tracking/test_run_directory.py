@@ -58,10 +58,10 @@ def test_a_resumed_run_keeps_what_was_logged_at_its_checkpoint_and_appends(tmp_p
     run = RunDirectory(tmp_path)
     for iteration in range(5):
         run.metrics.write(point(iteration))
-    run.truncate_metrics(2)
+    run.metrics.truncate(2)
     run.metrics.write(point(9))
     assert [row["iteration"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [0, 1, 9]
-    run.truncate_metrics(0)
+    run.metrics.truncate(0)
     assert read_metrics(tmp_path / "metrics.jsonl") == []
 
 
@@ -69,7 +69,7 @@ def test_a_checkpoint_ahead_of_the_metrics_is_an_error_that_changes_nothing(tmp_
     run = RunDirectory(tmp_path)
     run.metrics.write(point(0))
     with pytest.raises(BenchError, match="holds 1 complete lines but the checkpoint was written after 3"):
-        run.truncate_metrics(3)
+        run.metrics.truncate(3)
     assert len(read_metrics(tmp_path / "metrics.jsonl")) == 1
 
 
@@ -103,7 +103,7 @@ def test_a_summary_that_cannot_be_written_leaves_the_old_one_and_no_debris(tmp_p
     with pytest.raises(AttributeError):
         run.write_model("model_final", {"w": "no tensor"})
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
-    run.remove_summary()
+    run.reopen()
     assert list(tmp_path.iterdir()) == []
 
 

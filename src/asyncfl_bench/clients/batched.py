@@ -6,8 +6,8 @@ Legend: d parameters, p pieces of work computed together, B samples of a mini-ba
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -135,13 +135,17 @@ class BatchedComputer(SequentialComputer):
         perceptron.unpack(packed_d, out_pd[0])
         return out_pd.new_tensor([loss / work.local_steps])
 
-    def _draws(self, work: Work) -> tuple[list[np.ndarray], list]:
-        """Mini-batches and augmentations of the work's steps. Not for threads: streams are shared."""
-        batches = self.batches.of(work)
-        if self._augment is None:
-            return batches, [None] * len(batches)
-        generator = self._augment(work.client, work.count)
-        return batches, [self.task.draw_augmentation(generator, len(batch)) for batch in batches]
+    def _draws(self, work: Work) -> Iterator[tuple[np.ndarray, Any]]:
+        """The mini-batch and the augmentation of each step. Not for threads where steps are few: streams are shared."""
+        if work.local_steps >= SOLO_MIN_STEPS:
+            augment = None if self._augment is None else self._augment.own(work.client, work.count)
+            return self._drawn(self.batches.one_by_one(work), augment)
+        augment = None if self._augment is None else self._augment(work.client, work.count)
+        return iter(list(self._drawn(self.batches.of(work), augment)))
+
+    def _drawn(self, batches: Iterable[np.ndarray], augment: np.random.Generator | None) -> Iterator:
+        for batch in batches:
+            yield batch, None if augment is None else self.task.draw_augmentation(augment, len(batch))
 
     def _part(
         self, works: list[Work], start: Start, drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor
@@ -157,36 +161,38 @@ class BatchedComputer(SequentialComputer):
             if anchor_d is not None:  # of all clients or of none
                 anchors.append(anchor_d)
         anchor_pd = torch.stack(anchors) if anchors else None
-        losses = []
+        total_p: torch.Tensor | None = None
 
         def gradient(w_pd, step, into_pd):
-            batches = [batches[step] for batches, _ in drawn]
+            nonlocal total_p
+            batches, cuts = zip(*map(next, drawn), strict=True)
             index_pb, weight_pb = _padded(batches)
             augment = None
             if self._augment is not None:
-                cuts = [augmentations[step] for _, augmentations in drawn]
                 augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
             x_pb, y_pb = self.task.batch(index_pb, augment=augment)
             weight_pb = self.task.from_numpy(weight_pb)
-            losses.append(self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd))
+            loss_p = self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd)
+            total_p = loss_p if total_p is None else total_p + loss_p
 
         lrs = [self.local.lr(work.count) for work in works]
         lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
         self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd)
-        for row, (batches, _) in enumerate(drawn):
-            if len(batches[0]) == 0:
+        for row, work in enumerate(works):
+            if not self.batches.held(work.client):
                 out_pd[row].zero_()
-        return losses[0] if steps == 1 else sum(losses) / steps
+        assert total_p is not None
+        return total_p if steps == 1 else total_p / steps
 
     def vectors(self, local_steps: int) -> int:
         return (self.local.vectors(local_steps) + (self.task.flat.perceptron is None)) * self.together
 
     def close(self) -> None:
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.shutdown(cancel_futures=True)
 
 
-def _padded(batches: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _padded(batches: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(p, B) sample indices, and weights 1/len in each row; short rows are filled with sample 0 at weight 0."""
     lengths = [len(batch) for batch in batches]
     index_pb = np.zeros((len(batches), max(1, *lengths)), dtype=np.int64)

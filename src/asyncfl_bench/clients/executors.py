@@ -81,22 +81,27 @@ class SequentialComputer:
         if not self.batches.held(work.client):  # an empty client has nothing to say
             out_d.zero_()
             return out_d.new_zeros(()), None
-        losses = []
+        total: torch.Tensor | None = None
         samples = self.samples.steps(work)
 
         def gradient(w_d, step, into_d):
-            losses.append(flat.gradient(w_d, *next(samples), into_d))
+            nonlocal total
+            loss = flat.gradient(w_d, *next(samples), into_d)
+            total = loss if total is None else total + loss
 
         statistics = None
         if flat.has_statistics:
             servers = flat.statistics()
             flat.reset_statistics()
         start_d, anchor_d = start(work)
-        self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work.count), anchor_d)
-        if flat.has_statistics:
-            statistics = flat.statistics()
-            flat.load_statistics(servers)
-        return losses[0] if len(losses) == 1 else sum(losses) / len(losses), statistics
+        try:
+            self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work.count), anchor_d)
+        finally:
+            if flat.has_statistics:
+                statistics = flat.statistics()
+                flat.load_statistics(servers)
+        assert total is not None
+        return total if work.local_steps == 1 else total / work.local_steps, statistics
 
     def state_dict(self) -> dict:
         """The server's running statistics, where the model has them."""
@@ -140,7 +145,7 @@ class ThreadsComputer(SequentialComputer):
         return (2 + self.local.vectors(local_steps)) * self.ahead  # each thread's: its network, its gradient
 
     def close(self) -> None:
-        self._pool.shutdown()
+        self._pool.shutdown(cancel_futures=True)
 
 
 class NativeComputer(ThreadsComputer):

@@ -6,6 +6,7 @@ run the same code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -80,8 +81,14 @@ class LocalConfig(Checked):
         return self.local_epochs is None and self.local_steps == 1
 
 
+class Stopped(Exception):
+    """Computing was given up because the run is to stop; what was being computed is as if it had not been begun."""
+
+
 class LocalTraining:
     """Turns a received model into an upload.
+
+    stop  as soon as something is in it, work ends between two mini-batches, by ``Stopped``
 
     gradient    g(w), plus weight_decay * w under sgd: what plain SGD would follow
     difference  w_K - w after K steps of a fresh optimizer (torch's SGD and AdamW semantics);
@@ -92,6 +99,7 @@ class LocalTraining:
 
     def __init__(self, config: LocalConfig, upload_kind: str):
         self.config, self.upload_kind = config, upload_kind
+        self.stop: Sequence[object] = ()
 
     def vectors(self, steps: int) -> int:
         """Vectors of d floats that computing one upload takes besides the received model and the upload."""
@@ -124,6 +132,10 @@ class LocalTraining:
         else:
             self._adamw(start, gradient, steps, out)
 
+    def _go_on(self) -> None:
+        if self.stop:
+            raise Stopped
+
     def _pulled(self, gradient, anchor):
         away = anchor.new_empty(anchor.shape)
 
@@ -153,6 +165,7 @@ class LocalTraining:
         momentum = torch.tensor(config.momentum, dtype=w.dtype)  # a tensor is read faster than a Python number
         velocity = None
         for step in range(steps):
+            self._go_on()
             gradient(w, step, out)
             self._decay(w, out)
             if not config.momentum:
@@ -168,6 +181,7 @@ class LocalTraining:
         w = start.clone()
         optimizer = torch.optim.AdamW([w], lr=self.config.lr, weight_decay=self.config.weight_decay)
         for step in range(steps):
+            self._go_on()
             gradient(w, step, out)
             w.grad = out
             optimizer.step()

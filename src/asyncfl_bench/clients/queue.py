@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..types import Delivery, Work
+from .local import Stopped
 from .versions import Block, Blocks, ClientMemories, ClientSums, ModelVersions
 
 if TYPE_CHECKING:
@@ -192,9 +193,9 @@ class WorkQueue:
 
     def _collect(self) -> None:
         """Waits for what was begun in the background."""
-        begun, self._begun = self._begun, None
-        assert begun is not None
-        self._keep(begun, begun.finish())
+        assert self._begun is not None
+        self._keep(self._begun, self._begun.finish())
+        self._begun = None
 
     def _keep(self, batch: _Batch, answers: list[Answer]) -> None:
         for row, (work, (loss, statistics)) in enumerate(zip(batch.works, answers, strict=True)):
@@ -205,24 +206,29 @@ class WorkQueue:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
-        """Waits for what is being computed, but keeps it begun: later work must be computed with the same others."""
-        begun = self._begun
+        """Waits for what is being computed, but keeps it begun: later work must be computed with the same others.
+
+        After ``Stopped`` this is all that may be asked: what was given up will be computed again.
+        """
         state = {
             "versions": self.versions.state_dict(),
             "results": {
                 sequence: {"vector_d": r.vector_d.clone(), "loss": r.loss, "statistics": r.statistics}
                 for sequence, r in self._results.items()
             },
-            "begun": begun
-            and {
-                "sequences": [work.sequence for work in begun.works],
-                "rows_pd": begun.block.rows_pd[: len(begun.works)].clone() if begun.finish() else None,
-                "losses": [loss for loss, _ in begun.finish()],
-            },
+            "begun": None if self._begun is None else self._begun_state(self._begun),
         }
         if self.memories is not None:
             state["memories"] = self.memories.state_dict()
         return state | self.computer.state_dict()
+
+    def _begun_state(self, begun: _Batch) -> dict:
+        try:
+            losses = [loss for loss, _ in begun.finish()]
+        except Stopped:
+            return {"sequences": [work.sequence for work in begun.works], "rows_pd": None, "losses": None}
+        rows_pd = begun.block.rows_pd[: len(begun.works)].clone()
+        return {"sequences": [work.sequence for work in begun.works], "rows_pd": rows_pd, "losses": losses}
 
     def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
         """``in_flight``: the work that was dispatched here and not delivered; the saved results are a part of it."""
@@ -234,17 +240,22 @@ class WorkQueue:
             if statistics is not None:
                 statistics = statistics.to(model_d.device)
             self._results[sequence] = _Result(block, 0, saved["loss"].to(model_d.device), statistics)
+        if self.memories is not None:
+            self.memories.load_state_dict(state["memories"])
+        self.computer.load_state_dict(state)
         known = set(self._results)
         if (begun := state["begun"]) is not None:
             by_sequence = {work.sequence: work for work in in_flight}
             works = [by_sequence[sequence] for sequence in begun["sequences"]]
-            block = self.blocks.take(len(works), model_d)
-            block.rows_pd[: len(works)].copy_(begun["rows_pd"])
-            answers: list[Answer] = [(loss.to(model_d.device), None) for loss in begun["losses"]]
-            self._begun = _Batch(works, block, lambda: answers)
+            given_up = begun["losses"] is None
+            self._begun = self._begin(works) if given_up else _computed(works, begun, self.blocks, model_d)
             known |= set(begun["sequences"])
         self._pending = {work.sequence: work for work in in_flight if work.sequence not in known}
         self._order = sorted((work.due, work.sequence) for work in self._pending.values())
-        if self.memories is not None:
-            self.memories.load_state_dict(state["memories"])
-        self.computer.load_state_dict(state)
+
+
+def _computed(works: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Batch:
+    block = blocks.take(len(works), like_d)
+    block.rows_pd[: len(works)].copy_(saved["rows_pd"])
+    answers: list[Answer] = [(loss.to(like_d.device), None) for loss in saved["losses"]]
+    return _Batch(works, block, lambda: answers)

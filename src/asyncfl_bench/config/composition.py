@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from ..errors import ConfigError, did_you_mean
+from ..files import read_yaml
 from .check import check_settings, renamed
 from .choices import choice_file, choices_with, groups, hydra_config, papers_with
-from .places import PACKAGE, targets
-from .settings import NOT_IDENTITY, PARTS, Settings
+from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, targets
+from .settings import NOT_IDENTITY, PARTS, Earlier, Settings
 from .words import Word, word
 
 OWN = "own"  # the choice of a group whose part is an object of the Python program
@@ -28,7 +29,7 @@ def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingPro
     words = [word(text) for text in overrides]
     resumed = [w for w in words if w.key == "resume" and w.values and w.values[0] != "null"]
     if resumed:
-        return _resumed(resumed[-1].values[0], [w for w in words if w.key != "resume"])
+        return _resumed(str(resumed[-1].value), [w for w in words if w.key != "resume"])
     return Compositions().settings(overrides, own)
 
 
@@ -156,8 +157,10 @@ def _set(tree: dict[str, Any], one: Word, known_groups: dict[str, str]) -> None:
 
 
 def _resumed(directory: str, words: list[Word]) -> Settings:
-    """The settings a run directory was made with; only its budget and what leaves its identity alone may change."""
+    """The settings a run directory was made with; only its budget and what leaves its identity alone may change.
 
+    With another budget it is another run: beside the earlier one, in a directory of its own name.
+    """
     path = Path(directory).expanduser()
     tree, choices = _saved_config(path)
     was = check_settings(copy.deepcopy(tree), choices)
@@ -170,23 +173,36 @@ def _resumed(directory: str, words: list[Word]) -> Settings:
     replace_limits(tree, [one.text for one in words])
     tree["resume"] = str(path)
     settings = check_settings(tree, choices)
-    settings.place, settings.resumed_identity = path, was.identity
+    settings.place = path
+    if settings.identity != was.identity:
+        named = path if path.name not in ("", "..") else path.resolve()
+        settings.place, settings.earlier = named.parent / settings.name, Earlier(path, was.identity)
     return settings
 
 
 def _saved_config(path: Path) -> tuple[dict, dict]:
     """(config, choices) of a run directory. Raises ConfigError when there is none that can be read."""
-    from omegaconf import OmegaConf
-
-    if not (path / "config.yaml").is_file():
-        raise ConfigError("resume", path, "must be a run directory: there is no config.yaml in it")
     try:
-        tree = plain(OmegaConf.load(path / "config.yaml"))
-        choices = tree.get("choices") or {}
-    except Exception:  # yaml, unicode and OmegaConf each raise their own
-        choices = {}
-    if not isinstance(choices, dict) or not choices:
-        raise ConfigError("resume", path, "must be a run directory: its config.yaml cannot be read")
+        tree = read_yaml(path / "config.yaml")
+        choices = tree["choices"]
+    except FileNotFoundError:
+        raise ConfigError("resume", path, "must be a run directory: there is no config.yaml in it") from None
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        reason = f" ({error})" if isinstance(error, ValueError) and "\n" not in str(error) else ""
+        said = f"must be a run directory: its config.yaml cannot be read{reason}"
+        raise ConfigError("resume", path, said) from None
+    if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
+        raise ConfigError("resume", path, "must be a run directory: its config.yaml is another kind of file")
+    for group in PARTS:
+        section = tree.get(group)
+        target = section.get("_target_") if isinstance(section, dict) else None
+        if str(target).partition(".")[0] not in allowed_packages():
+            raise ConfigError(
+                f"{group}._target_",
+                target,
+                f"is in {path}, which may import from {', '.join(sorted(allowed_packages()))} only; "
+                f"{ALLOW_VARIABLE} names further packages that you trust",
+            )
     return tree, choices
 
 

@@ -23,6 +23,7 @@ from ..errors import ConfigError, did_you_mean
 ENTRY_POINTS = "asyncfl_bench.parts"  # group of entry points whose values name packages with a folder conf/
 PACKAGE = __name__.partition(".")[0]
 BY_HAND = "--config-dir"
+ALLOW_VARIABLE = "ASYNCFL_BENCH_ALLOW"  # packages that a run directory may have imported, with commas between
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,10 @@ def using(folders: Iterable[str | Path]) -> Iterator[None]:
 
 def allowed_packages() -> frozenset[str]:
     """Top-level names of the modules that what others wrote (a run directory's config.yaml) may have imported: this
-    package, the installed ones that offer parts, and those that the yaml files of folders named by hand name."""
+    package, the installed ones that offer parts, those that the yaml files of folders named by hand name, and those
+    of $ASYNCFL_BENCH_ALLOW."""
     names = {PACKAGE, *(entry.value.partition(".")[0] for entry in _entry_points())}
+    names |= {*filter(None, os.environ.get(ALLOW_VARIABLE, "").split(","))}
     for place in _by_hand:
         for path in place.conf.rglob("*.yaml"):
             names |= {target.partition(".")[0] for target in targets(path)}

@@ -88,6 +88,7 @@ class CheckpointConfig(Checked):
     every: Annotated[int | None, at_least(1)] = None
     every_minutes: Annotated[float | None, above(0)] = 10.0
     at_end_mib: Annotated[float, at_least(0)] = 64.0
+    max_mib: Annotated[float | None, above(0)] = None
 
 
 @dataclass
@@ -126,6 +127,14 @@ class Part:
         return self.target(self.config, *args, **kwargs)
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """The run that another one goes on from: its directory and its identity."""
+
+    directory: Path
+    identity: str
+
+
 @dataclass
 class Settings:
     """A run's settings, checked and with every `auto` and null resolved."""
@@ -138,7 +147,7 @@ class Settings:
     choices: dict[str, str]
     tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
     place: Path | None = None  # a run directory named by hand, instead of one under output_dir
-    resumed_identity: str | None = None  # of the run that is resumed, when its budget was changed
+    earlier: Earlier | None = None  # what is resumed, where that had another budget and so was another run
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
 
     @property

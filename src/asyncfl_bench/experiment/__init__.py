@@ -3,7 +3,8 @@
 Importing this loads neither torch nor data; ``execute`` does, once it has something to run.
 """
 
-from .execute import SCHEDULER_SIGNALS, execute
+from .execute import execute
 from .result import RunResult, finished
+from .stopping import SCHEDULER_SIGNALS
 
 __all__ = ["SCHEDULER_SIGNALS", "RunResult", "execute", "finished"]

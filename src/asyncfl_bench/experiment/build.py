@@ -23,6 +23,7 @@ from ..storage import Storage, bytes_of
 from ..tasks.task import Task, build_task
 from . import machine, memory
 from .dry_run import NullComputer, most_in_use
+from .stopping import Stop
 
 if TYPE_CHECKING:
     from ..diagnostics.base import Diagnostics
@@ -36,6 +37,7 @@ class Components:
     device    torch device;  cores  CPU threads to use
     model_d   (d,) global model, moved in place by the rule
     needs     estimated bytes of the model vectors
+    stop      what asks the run to stop; local work looks at it between mini-batches
     """
 
     device: str
@@ -48,6 +50,7 @@ class Components:
     needs: memory.Needs
     simulation: Simulation
     diagnostics: Diagnostics
+    stop: Stop
 
     def state_bytes(self) -> dict[str, int]:
         """Bytes of the tensors that the rule and the clients keep from one upload to the next, workspaces left out."""
@@ -101,7 +104,9 @@ def build_run(settings: Settings) -> Components:
     storage = Storage(flat.lengths, streams.cache, settings.directory)
     rule = equip(settings.parts["algorithm"].build(), storage, streams)
     diagnostics = settings.parts["diagnostics"].build()
+    stop = Stop()
     computer = _computer(settings, kind, task, streams, device, cores, native)
+    computer.local.stop = stop.received
     vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
     memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
     model_d = flat.initial_d()
@@ -120,7 +125,7 @@ def build_run(settings: Settings) -> Components:
         has_left=lambda client, iteration: _has_left(simulation, client, iteration),
     )
     needs = vectors.needs(root.n_clients)
-    return Components(device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics)
+    return Components(device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics, stop)
 
 
 def _task(settings: Settings, streams: Streams, device: str) -> Task:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
+import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import RESULTS_VERSION, Settings
 from ..diagnostics.base import covers
-from ..errors import BenchError
-from ..files import atomic_write, remove_leftovers
+from ..errors import BenchError, ConfigError
+from ..files import atomic_write, remove_leftovers, say
+from ..storage import bytes_of
+from ..tracking.rundir import RunDirectory
 
 if TYPE_CHECKING:
-    from ..tracking.rundir import RunDirectory
     from .build import Components
     from .evaluate import Evaluations, Stopwatch
 
@@ -45,6 +47,7 @@ class Checkpoints:
         self._diagnostics = settings.tree["diagnostics"]
         self._saved_at = time.monotonic()
         self._saved_iteration = 0
+        self._problem: str | None = None  # why the last attempt to save failed
 
     # -- saving ------------------------------------------------------------------------------------------------------
 
@@ -54,11 +57,30 @@ class Checkpoints:
         by_count = config.every is not None and iteration >= self._saved_iteration + config.every
         minutes = (time.monotonic() - self._saved_at) / 60
         if by_count or (config.every_minutes is not None and minutes >= config.every_minutes):
-            self.save()
+            if (problem := self._attempt()) is not None and problem != self._problem:
+                say(f"{problem}; the run goes on and tries again")
+            self._problem = problem
 
-    def save(self) -> None:
-        """Raises BenchError when the file cannot be written; the one before it then stays."""
-        parts = self._components
+    def save_stopped(self) -> str | None:
+        """Saves a run that is to stop; returns why that failed, if it did."""
+        if (problem := self._attempt(aloud=True)) is not None:
+            kept = "its last checkpoint" if exists(self._directory.checkpoint_path) else "the beginning"
+            return f"{problem}; it goes on from {kept}"
+        return None
+
+    def _attempt(self, aloud: bool = False) -> str | None:
+        try:
+            self.save(aloud)
+        except BenchError as error:
+            return str(error)
+        finally:
+            self._saved_at = time.monotonic()
+        return None
+
+    def save(self, aloud: bool = False) -> None:
+        """``aloud``: says how large it is. Raises BenchError when the file cannot be written or would be larger than
+        ``checkpoint.max_mib``; the one before it then stays."""
+        parts, most = self._components, self._settings.checkpoint.max_mib
         self._saved_iteration = parts.simulation.counters.iteration
         state = {
             "data": parts.task.digest,
@@ -71,39 +93,54 @@ class Checkpoints:
             "wall_time": self._stopwatch.seconds,
             **self._evaluations.state_dict(),
         }
-        self._directory.metrics.sync()  # never fewer lines on the disk than the checkpoint counts
-        write(self._directory.checkpoint_path, self._settings.identity, state)
-        self._saved_at = time.monotonic()
+        size = bytes_of(state) / 2**20
+        path, what = self._directory.checkpoint_path, f"a checkpoint of {size:.1f} MiB"
+        if most is not None and size > most:
+            raise BenchError(f"{path}: {what} is more than checkpoint.max_mib={most:g} allows")
+        if aloud:
+            say(f"saving {what}")
+        with parts.stop.waits_for(what):
+            self._directory.metrics.sync()  # never fewer lines on the disk than the checkpoint counts
+            write(path, self._settings.identity, state)
 
     # -- resuming ----------------------------------------------------------------------------------------------------
 
-    def resume(self) -> bool:
-        """True when a checkpoint was loaded, False when there is none.
+    def load(self) -> RunDirectory | None:
+        """Puts the run where its checkpoint says; returns the directory that had it, None when there is none.
 
         An unusable one is named and the run starts from the beginning, unless ``resume`` asks for this very run.
-        Raises BenchError, before anything in the directory is touched, for one that must not be passed over.
+        Raises BenchError for one that must not be passed over. Touches nothing on disk.
         """
-        path, root = self._directory.checkpoint_path, self._settings.root
-        if root.rerun or not exists(path):
-            return False
-        identity = self._settings.resumed_identity or self._settings.identity
+        root, earlier = self._settings.root, self._settings.earlier
+        place, identity = self._directory, self._settings.identity
+        if root.rerun:
+            return None
+        if not exists(place.checkpoint_path):
+            if earlier is None:
+                return None
+            place, identity = RunDirectory(earlier.directory), earlier.identity
+        path = place.checkpoint_path
         try:
-            state, remarks = read(path, identity, self._directory.metrics.complete_lines())
+            state, remarks = read(path, identity, place.metrics.sound_lines())
             self._check(state)
-            self._load(state)
-            self._directory.truncate_metrics(state["lines"])
+            self._load(state, path)
         except BenchError as error:
             if root.resume or isinstance(error, DamagedState):
                 raise
-            print(f"{error}; starting from the beginning", file=sys.stderr)
-            return False
+            say(f"{error}; starting from the beginning")
+            return None
         for remark in remarks:
-            print(f"{remark}; using the one before it", file=sys.stderr)
-        return True
+            say(f"{remark}; using the one before it")
+        return place
 
     def _check(self, state: dict) -> None:
         """Raises BenchError where the run so far was not what is now asked for."""
         directory, task = self._directory.path, self._components.task
+        counters = state["simulation"]["counters"]
+        for key, limit in asdict(self._settings.budget).items():
+            used = counters["iteration" if key == "server_iterations" else key]
+            if self._settings.earlier is not None and limit is not None and limit < used:
+                raise ConfigError(f"budget.{key}", limit, f"must be at least {used:g}, what that run has used")
         if state.get("data", task.digest) != task.digest:
             source = task.source or self._settings.choices.get("dataset")
             raise DamagedState(
@@ -115,7 +152,7 @@ class Checkpoints:
         if not covers(state["diagnostics"]["settings"], self._diagnostics):
             raise BenchError(f"{directory}: these diagnostics were not made from the start")
 
-    def _load(self, state: dict) -> None:
+    def _load(self, state: dict, path: Path) -> None:
         """Raises DamagedState for a state that does not fit the run, which is then unusable for anything else."""
         parts = self._components
         try:
@@ -130,7 +167,6 @@ class Checkpoints:
             self._stopwatch.before = state["wall_time"]
         except (KeyError, RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-            path = self._directory.checkpoint_path
             raise DamagedState(f"{path}: does not fit this run ({reason[:150]}); delete it to start again") from None
 
 
@@ -160,7 +196,7 @@ def previous_of(path: Path) -> Path:
 def read(path: Path, identity: str, lines: float = math.inf) -> tuple[dict, list[str]]:
     """(state, remarks) from ``path``, or from the previous file when it is unusable; the remarks say what was wrong.
 
-    lines  complete lines in metrics.jsonl: a checkpoint written after more of them cannot be resumed from
+    lines  sound lines of metrics.jsonl: a checkpoint written after more of them cannot be resumed from
     Raises BenchError when neither can be used.
     """
     remarks: list[str] = []
@@ -178,6 +214,9 @@ def _read_one(path: Path, identity: str, lines: float) -> dict:
     import torch
 
     try:
+        with zipfile.ZipFile(path) as content:  # a sum over each part is in it, which torch does not look at
+            if (damaged := content.testzip()) is not None:
+                raise ValueError(f"damaged in {damaged}")
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # a cache may be larger than memory
     except Exception as error:  # torch raises many kinds for truncated, foreign and unreadable files
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -194,5 +233,5 @@ def _read_one(path: Path, identity: str, lines: float) -> dict:
     if missing:
         raise BenchError(f"{path}: the checkpoint lacks {', '.join(missing)}")
     if state["lines"] > lines:
-        raise BenchError(f"{path}: written after {state['lines']} lines of metrics.jsonl, which has {lines}")
+        raise BenchError(f"{path}: written after {state['lines']} lines of metrics.jsonl, of which {lines} are sound")
     return state

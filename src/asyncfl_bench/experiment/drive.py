@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ..clients.local import Stopped
 from ..config import RESULTS_VERSION, Settings
 from ..errors import BenchError
+from ..files import say
 from . import machine
 from .checkpoint import Checkpoints
 from .evaluate import Evaluations, Stopwatch
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 class Run:
     """One run in progress.
 
-    interrupted  signals received so far; as soon as there is one, the run saves itself and stops
     begun        False as long as nothing in the directory has been touched
     ended_by     the budget key that ended it, "no_clients" or "stalled"; None before
     """
@@ -32,10 +32,8 @@ class Run:
         components: Components,
         directory: RunDirectory,
         tracker: Tracker,
-        interrupted: list[int],
     ):
         self.settings, self.components, self.directory, self.tracker = settings, components, directory, tracker
-        self.interrupted = interrupted
         self.ended_by: str | None = None
         self.begun = False
         self.stopwatch = Stopwatch()
@@ -43,42 +41,51 @@ class Run:
         self.checkpoints = Checkpoints(settings, components, self.evaluations, directory, self.stopwatch)
 
     def open(self, group: str | None) -> None:
-        """Resumes from a checkpoint if there is one, else writes the run's first files."""
+        """Goes on from a checkpoint if there is one, else writes the run's first files."""
         settings, directory, task = self.settings, self.directory, self.components.task
-        resumed = self.checkpoints.resume()
+        resumed = self.checkpoints.load()
         self.begun = True
-        directory.remove_summary()
+        directory.reopen()
         directory.write_config(_yaml(settings.tree))
-        if not resumed:
-            directory.truncate_metrics(0)
+        if resumed is None:
+            directory.clear()
             if settings.root.trace:
                 directory.write_partition(task.partition)
                 directory.write_model("model_initial", task.flat.named(self.components.model_d))
+        elif resumed is directory:
+            directory.metrics.truncate(self.evaluations.lines)
+        else:
+            directory.clear()
+            directory.begin_like(resumed, self.evaluations.lines)
+            self.checkpoints.save()
         algorithm = str(settings.choices.get("algorithm"))
         self.tracker.start(settings.tree, settings.name, group, algorithm, settings.identity, directory.path)
         if settings.root.progress:
-            print(self.components.describe(settings), file=sys.stderr)
+            if group is None:  # of several runs each has one line, when it has ended
+                say(self.components.describe(settings))
             self.evaluations.show_progress(settings.name)
 
-    def drive(self) -> str:
-        """Runs to the end or to the first signal. Returns the exit status, "ok" or "interrupted"."""
-        simulation, evaluations = self.components.simulation, self.evaluations
+    def drive(self) -> tuple[str, str | None]:
+        """Runs to the end or to the first signal. Returns the exit status, "ok" or "interrupted", and what went wrong
+        meanwhile."""
+        simulation, evaluations, stop = self.components.simulation, self.evaluations, self.components.stop
         try:
             if not evaluations.lines:
                 evaluations.log(simulation.counters)
-            else:
-                self.ended_by = simulation.spent()  # a checkpoint made at the end resumes at the end
-            self.ended_by = self.ended_by or simulation.begin()
+            self.ended_by = simulation.over()  # a checkpoint made at the end resumes at the end
             while self.ended_by is None:
-                if self.interrupted or not evaluations.before(simulation.next_time, self.interrupted):
-                    self.checkpoints.save()
-                    return "interrupted"
-                self.ended_by = simulation.step()
+                if stop or not evaluations.before(simulation.next_time, stop):
+                    return "interrupted", self.checkpoints.save_stopped()
+                try:
+                    self.ended_by = simulation.step()
+                except Stopped:
+                    continue
                 if self.ended_by is None:
                     self.checkpoints.save_if_due()
+            stop.under_way = "the run's last evaluation and its results"
             evaluations.log_once(simulation.counters)
             self._leave_final_state()
-            return "ok"
+            return "ok", None
         finally:
             evaluations.close()
 
@@ -90,7 +97,7 @@ class Run:
             try:
                 self.checkpoints.save()
             except BenchError as error:  # the results are complete without it
-                print(error, file=sys.stderr)
+                say(str(error))
 
     def summary(self, status: str, error: str | None) -> dict:
         """The content of summary.json."""

@@ -15,12 +15,11 @@ from ..simulation.observer import Observer
 from ..tracking.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Tracker
     from ..types import Counters
     from .build import Components
+    from .stopping import Stop
 
 
 class Diverged(BenchError):
@@ -104,7 +103,7 @@ class Evaluations(Observer):
         if due:
             self.log(counters)
 
-    def before(self, next_event: float, interrupted: Sequence[int]) -> bool:
+    def before(self, next_event: float, stop: Stop) -> bool:
         """Logs every evaluation time before the virtual time of the next event, with the model as it is then.
 
         False when a signal came in between.
@@ -118,7 +117,7 @@ class Evaluations(Observer):
         if math.isinf(next_event):  # nothing is in flight, so nothing will change
             return True
         while self._next_time < next_event:
-            if interrupted:
+            if stop:
                 return False
             self.log_once(replace(self._simulation.counters, virtual_time=self._next_time))
             self._next_time = every * (round(self._next_time / every) + 1)  # repeated addition would drift
@@ -135,7 +134,8 @@ class Evaluations(Observer):
         """Evaluates the model and logs a point."""
         parts = self._components
         started = time.monotonic()
-        measured = parts.task.evaluate(parts.model_d)
+        with parts.stop.waits_for("an evaluation, then a checkpoint"):
+            measured = parts.task.evaluate(parts.model_d)
         self.seconds += time.monotonic() - started
         wall = self._stopwatch.seconds
         row: dict[str, object] = {

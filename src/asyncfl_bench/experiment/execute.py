@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-import time
 import traceback
 from collections.abc import Sequence
 from contextlib import contextmanager, suppress
@@ -14,46 +11,55 @@ from typing import TYPE_CHECKING
 from ..config import Settings, identity_in
 from ..errors import BenchError, ConfigError
 from .result import RunResult, finished
+from .stopping import noted
 
 if TYPE_CHECKING:
     from ..simulation.observer import Observer
 
-SCHEDULER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-_ONE_REQUEST_SECONDS = 1.0  # a terminal and the process that started this one may both pass on the same Ctrl-C
 
-
-def execute(settings: Settings, group: str | None = None, observers: Sequence[Observer] = ()) -> RunResult:
+def execute(
+    settings: Settings, group: str | None = None, observers: Sequence[Observer] = (), *, ends_process: bool = False
+) -> RunResult:
     """Runs one experiment, or resumes it, or returns its result if it is already complete.
 
-    group      name under which a tracker groups several runs
-    observers  are told what happens, besides those of the run itself
+    group         name under which a tracker groups several runs
+    observers     are told what happens, besides those of the run itself
+    ends_process  a second Ctrl-C ends the process within two seconds, whatever it is doing
     Raises ConfigError or BenchError for what goes wrong before the run has begun; afterwards a failure is written to
     summary.json and returned with exit status "failed" or "diverged".
     """
+    try:
+        return _execute(settings, group, observers, ends_process)
+    except OSError as problem:
+        raise BenchError(_described(problem, settings.directory)) from problem
+
+
+def _execute(settings: Settings, group: str | None, observers: Sequence[Observer], ends_process: bool) -> RunResult:
     if (result := finished(settings)) is not None:
         return result
-    _refuse_another_run(settings)
     from ..tracking.rundir import RunDirectory
     from .build import build_run
     from .drive import Run
     from .evaluate import Diverged
 
+    _refuse_another_run(settings)
     components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
-    directory = RunDirectory(settings.directory)
-    with _locked(directory.path):
+    directory, stop = RunDirectory(settings.directory), components.stop
+    with directory.removed_if_empty(), _locked(directory.path), noted(stop, ends_process):
+        directory.remove_leftovers()
         tracker = settings.parts["tracking"].build()
-        interrupted: list[int] = []
-        run = Run(settings, components, directory, tracker, interrupted)
+        run = Run(settings, components, directory, tracker)
         status, error = "failed", None
         try:
-            with _signals(interrupted):
-                run.open(group)
-                status = run.drive()
+            run.open(group)
+            status, error = run.drive()
+            if status == "ok" and directory.metrics.sound_lines() != run.evaluations.lines:
+                raise BenchError(f"{directory.metrics.path}: no longer has the points that were written to it")
         except Diverged as problem:
             status, error = "diverged", str(problem)
         except Exception as problem:
-            error = _described(problem, directory.path)
+            status, error = "failed", _described(problem, directory.path)
             if not run.begun:  # what is in the directory stays as it is
                 components.executor.close()
                 raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
@@ -71,7 +77,7 @@ def execute(settings: Settings, group: str | None = None, observers: Sequence[Ob
             raise BenchError(f"{directory.path}: cannot be written: {reason}{earlier}") from None
         finally:
             tracker.finish(summary, 0 if status == "ok" else 1)
-    return RunResult(directory.path, summary, interrupted[0] if status == "interrupted" else None)
+    return RunResult(directory.path, summary, stop.received[0] if stop else None)
 
 
 def _described(problem: Exception, path: Path) -> str:
@@ -104,44 +110,19 @@ def _locked(directory: Path):
 
 
 def _refuse_another_run(settings: Settings) -> None:
-    """A directory named by hand may hold another run, any other this run after ``--resume`` with a larger budget:
-    neither is to be lost by mistake."""
-    directory = settings.directory
-    if settings.root.rerun or settings.resumed_identity or not (directory / "config.yaml").exists():
-        return
-    if identity_in(directory) in (None, settings.identity):
+    """What another run, or somebody, has left in a directory is not lost by mistake."""
+    from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
+
+    directory, root = settings.directory, settings.root
+    there = [name for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME) if (directory / name).exists()]
+    if root.rerun or not there or (held := identity_in(directory)) == settings.identity:
         return
     if settings.place is None:
-        raise BenchError(
-            f"{directory}: this run has been given another budget since; move it away to run it with its first one "
-            "again, or set rerun=true"
-        )
-    raise ConfigError("hydra.run.dir", directory, "holds a run with other settings; choose another, or set rerun=true")
-
-
-@contextmanager
-def _signals(received: list[int]):
-    """While open, Ctrl-C and SIGTERM are noted instead of raised; a second one ends the process as usual.
-
-    So are the signals by which a scheduler announces the end, where it has installed a handler for them.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    at = 0.0
-
-    def note(number, frame):
-        nonlocal at
-        if received and time.monotonic() - at > _ONE_REQUEST_SECONDS:
-            raise KeyboardInterrupt
-        at = time.monotonic()
-        received.append(number)
-
-    announced = [number for number in SCHEDULER_SIGNALS if callable(signal.getsignal(number))]
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, *announced)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if held is not None:  # else its name says what it is, and what is in it cannot be read
+            raise BenchError(
+                f"{directory}: this run has been given another budget since; move it away to run it with its first "
+                "one again, or set rerun=true"
+            )
+    else:
+        what = "a run with other settings" if held is not None else f"a {there[0]} that is not of this run"
+        raise ConfigError("hydra.run.dir", directory, f"holds {what}; choose another, or set rerun=true")

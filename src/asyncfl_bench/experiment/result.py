@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 from ..config import RESULTS_VERSION, Settings
 from ..diagnostics.base import covers
 from ..errors import EXIT_INTERRUPTED
+from ..files import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
 
 REQUIRED = {"final", "best", "used", "name", "wall_seconds", "stopped_by"}  # in the summary of a complete run
+NUMBERS = {  # in its sections
+    "final": ["test/accuracy"],
+    "best": ["test/accuracy"],
+    "used": ["server_iterations", "uploads", "virtual_time"],
+}
 POINT = "point."  # before the name of a metric in an archive
 
 
@@ -90,8 +96,9 @@ def finished(settings: Settings, archive: Mapping[str, Path] | None = None) -> R
     if settings.root.rerun:
         return None
     directory = settings.directory
-    traced = not settings.root.trace or (directory / "trace.parquet").exists()
-    if traced and _is_complete(summary := _summary(directory), settings):
+    if _is_complete(summary := _summary(directory), settings) and (
+        not settings.root.trace or _is_traced(directory, summary)
+    ):
         return RunResult(directory, summary | {"already_complete": True})
     packed = (archive or {}).get(settings.identity)
     if packed is not None and not settings.root.trace:  # an archive holds no traces
@@ -104,10 +111,29 @@ def finished(settings: Settings, archive: Mapping[str, Path] | None = None) -> R
 def _summary(directory: Path) -> dict:
     """The content of summary.json; empty when there is none that can be read."""
     try:
-        summary = json.loads((directory / "summary.json").read_text())
+        summary = read_json(directory / "summary.json")
     except (OSError, ValueError):
         return {}
     return summary if isinstance(summary, dict) else {}
+
+
+def _has_numbers(summary: dict) -> bool:
+    """Whether what is said of every complete run is there."""
+    sections = {part: summary[part] if isinstance(summary[part], dict) else {} for part in NUMBERS}
+    numbers = [sections[part].get(key) for part, keys in NUMBERS.items() for key in keys]
+    return all(isinstance(number, (int, float)) for number in (summary["wall_seconds"], *numbers))
+
+
+def _is_traced(directory: Path, summary: dict) -> bool:
+    """Whether the trace is there, and is that of the whole run."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        rows = pyarrow.parquet.read_metadata(directory / "trace.parquet").num_rows
+    except (OSError, pyarrow.ArrowException):
+        return False
+    return rows == summary["used"].get("uploads") and (directory / "model_final.pt").exists()
 
 
 def _is_complete(summary: dict, settings: Settings) -> bool:
@@ -116,6 +142,7 @@ def _is_complete(summary: dict, settings: Settings) -> bool:
         and summary.get("identity") == settings.identity
         and summary.get("results_version") == RESULTS_VERSION
         and set(summary) >= REQUIRED
+        and _has_numbers(summary)
         and covers(summary.get("diagnostics"), settings.tree["diagnostics"])
     )
 

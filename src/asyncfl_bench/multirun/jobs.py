@@ -29,6 +29,13 @@ class Job:
     settings: Settings | None
     error: str | None = None
 
+    def summary_stamp(self) -> int | None:
+        """When the summary in its directory was written; None without one."""
+        try:
+            return None if self.settings is None else (self.settings.directory / "summary.json").stat().st_mtime_ns
+        except OSError:
+            return None
+
 
 def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     """Every job of a multirun with its settings.

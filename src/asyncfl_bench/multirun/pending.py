@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..errors import EXIT_INTERRUPTED
+from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult, finished
+from ..files import read_json, say
 from .jobs import Job
 from .launchers import forget_workers
+from .lines import Lines
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
@@ -36,12 +38,14 @@ class SweepState:
     current  jobs under way; none in a process that only runs a job of the sweep
     stopped  no further job is to begin in this process
     result   the outcome of the sweep that ran last
+    problem  why it could not begin
     """
 
     planned: list[Job] = field(default_factory=list)
     current: list[Job] = field(default_factory=list)
     stopped: bool = False
     result: SweepResult | None = None
+    problem: BenchError | None = None
 
 
 state = SweepState()
@@ -51,23 +55,27 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
     this works alike in this process, in others and on other machines that share the disk."""
     jobs = state.planned
-    archive = _archive(jobs)
+    archive = archive_of(jobs)
     pending = [job for job in jobs if job.settings is None or finished(job.settings, archive) is None]
     packed = sum(job.settings is not None and finished(job.settings) is None for job in jobs) - len(pending)
     packed += sum(job.settings is None for job in pending)
     where = f", {packed} of these in archives" if packed else ""
-    print(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}", file=sys.stderr)
+    folders = dict.fromkeys(str(job.settings.directory.parent) for job in jobs if job.settings is not None)
+    at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
+    say(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}{at}")
     state.current = [job for job in pending if job.settings is not None]
+    lines = Lines(jobs, pending)
+    lines.look([job for job in pending if job.settings is None])
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
-    trouble = _launch_all(batches, launch)
+    trouble = _launch_all(batches, launch, lines)
     failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     state.result = SweepResult(len(jobs), failed, interrupted)
     return state.result
 
 
-def _archive(jobs: list[Job]) -> dict[str, Path]:
+def archive_of(jobs: list[Job]) -> dict[str, Path]:
     """The finished runs that were packed: identity -> archive. One folder is looked through, the same for all jobs."""
     from ..tracking.archive import archived  # brings pandas
 
@@ -75,7 +83,7 @@ def _archive(jobs: list[Job]) -> dict[str, Path]:
     return {identity: path for folder in folders for identity, path in archived(Path(folder).expanduser()).items()}
 
 
-def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
+def _launch_all(batches: list[list[Job]], launch: Launch, lines: Lines) -> str | None:
     """Launches batch after batch. Returns why the launcher gave up for good, if it did.
 
     A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. What had not begun is then
@@ -84,13 +92,14 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
     trouble = None
     while batches:
         batch = batches.pop(0)
-        before = {id(job): _summary_stamp(job) for job in batch}
+        before = {id(job): job.summary_stamp() for job in batch}
         try:
-            returns = launch([job.overrides for job in batch], state.current.index(batch[0]))
+            with lines.watching() if len(batch) > 1 else nullcontext():
+                returns = launch([job.overrides for job in batch], state.current.index(batch[0]))
         except Exception as error:
             forget_workers()
             trouble = f"the launcher gave up: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            left = [job for job in batch if _summary_stamp(job) == before[id(job)] or _was_interrupted(job)]
+            left = [job for job in batch if job.summary_stamp() == before[id(job)] or _was_interrupted(job)]
             begun = [job for job in left if _lock(job).exists()]
             waiting = [job for job in left if job not in begun]
             if len(waiting) == len(batch):
@@ -98,12 +107,13 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
             again = [[job] for job in begun] if len(batch) > 1 else []
             batches = ([waiting] if waiting else []) + batches + again
             if batches:
-                print(f"{trouble}; going on with {sum(map(len, batches))} runs", file=sys.stderr)
+                say(f"{trouble}; going on with {sum(map(len, batches))} runs")
         else:
             for job, one in zip(batch, returns, strict=True):
                 job.error = _raised(one) or (
                     one.return_value["line"] if _code(one) not in (0, EXIT_INTERRUPTED) else None
                 )
+            lines.look(batch)
             if any(_code(one) == EXIT_INTERRUPTED for one in returns):
                 break
     return trouble
@@ -111,7 +121,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch) -> str | None:
 
 def results() -> list[RunResult]:
     """What every job of the sweep that ran last has left, in their order."""
-    archive = _archive(state.planned)
+    archive = archive_of(state.planned)
     return [_result(job, archive) for job in state.planned]
 
 
@@ -144,14 +154,6 @@ def _lock(job: Job) -> Path:
     return job.settings.directory / ".lock"
 
 
-def _summary_stamp(job: Job) -> int | None:
-    assert job.settings is not None
-    try:
-        return (job.settings.directory / "summary.json").stat().st_mtime_ns
-    except OSError:
-        return None
-
-
 def _was_interrupted(job: Job) -> bool:
     return (_outcome(job, None) or "").startswith("interrupted")
 
@@ -178,7 +180,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error
     try:
-        summary = json.loads((job.settings.directory / "summary.json").read_text())
+        summary = read_json(job.settings.directory / "summary.json")
         return f"{summary['exit_status']}: {summary['error']}"
     except (OSError, ValueError, KeyError, TypeError):
         return job.error or trouble or "no summary: not begun, or killed"
@@ -193,5 +195,5 @@ def report(result: SweepResult) -> str:
     )
     lines = [f"\n{said}:"]
     for job, outcome in result.failed:
-        lines.append(f"  afl-run {' '.join(job.overrides)}    # {outcome}")
+        lines.append(f"  afl-run {shlex.join(job.overrides)}    # {outcome}")
     return "\n".join(lines)

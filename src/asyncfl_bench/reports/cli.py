@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.places import BY_HAND, use
 from ..errors import BenchError, ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -40,7 +39,10 @@ def main(argv: list[str] | None = None) -> int:
 
             print(f"{pack(given.names, given.pack)} runs in {given.pack}")
             return 0
-        use(given.config_dir)
+        if given.config_dir:
+            from ..config import places  # brings yaml: not for --help
+
+            places.use(given.config_dir)
         write = _free_page if all(Path(name).exists() for name in given.names) and given.runs is None else _pages
         if not given.watch:
             return write(given)
@@ -50,8 +52,8 @@ def main(argv: list[str] | None = None) -> int:
             write(given)
             return "written"
 
-        places = given.names if write is _free_page else [given.runs or "runs"]
-        return watch([Path(place) for place in places], build, own=_out(given, write is _free_page))
+        watched = given.names if write is _free_page else [given.runs or "runs"]
+        return watch([Path(place) for place in watched], build, own=_out(given, write is _free_page))
     except BenchError as error:
         print(f"afl-report: {error}", file=sys.stderr)
         return error.exit_code
@@ -93,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         "--pack", metavar="FILE", type=Path, help="only put the finished runs of NAME into this archive"
     )
     parser.add_argument(
-        BY_HAND, metavar="DIR", action="append", default=[], help="a folder of parts and papers of your own"
+        "--config-dir", metavar="DIR", action="append", default=[], help="a folder of parts and papers of your own"
     )
     pages = parser.add_argument_group("pages of papers")
     pages.add_argument("--runs", metavar="DIR", type=Path, help="where the runs are (default: runs)")

@@ -129,7 +129,7 @@ class ExponentialConfig(DelayConfig):
 
 
 class Exponential(Delay):
-    """compute + Exp(beta z_i): the delay laws of the ACE paper and its plain readings.
+    """compute + Exp(beta z_i): readings of the ACE paper's delays.
 
     z_i = 1 (`clients=equal`) or z_i ~ Exp(1), drawn once per client (`clients=exponential`);
     `redraw=false` puts the mean in place of the draw, so a client's work always takes compute + beta z_i.

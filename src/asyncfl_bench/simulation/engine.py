@@ -73,6 +73,8 @@ class Simulation:
         self.dispatches = 0
         self.free_slots = concurrency
         self._due: list[tuple[float, int]] = []  # heap of (time of arrival, sequence number)
+        self._now: deque[Work] = deque()  # what ends at this time and has not been dealt with
+        self._ends_tick: int | None = None  # sequence number of the tick's last work whose upload arrives
         self._count_n = [0] * clients.n  # dispatches per client
         self._samples_n = [int(s) for s in clients.samples_n]
         self._dispatch_when = schedule.config.dispatch
@@ -94,45 +96,53 @@ class Simulation:
         return ended_by
 
     def begin(self) -> str | None:
-        """The first round, if the rule asks for one, and the first dispatches. Once; ``step`` does it if need be."""
-        if not self._started:
-            self._started = True
-            if self.rule.first_round:
-                self._first_round()
-            self._fill_slots()
-        return self.spent()
+        """All up to the first dispatches: the first round, if the rule asks for one. Returns why the run is over."""
+        ended_by = self.step()
+        while self._now:
+            ended_by = self.step()
+        return ended_by
 
     def step(self) -> str | None:
-        """What happens next: one arrival (time clock) or a tick with all its arrivals (tick clock), then dispatches.
+        """What happens next: a piece of work ends; after the last one of this time the tick ends, and slots are filled.
 
-        Returns why the run is over, or None.
+        Where the executor raises (its computing was stopped, say), nothing of this has happened: the state can be
+        saved. Returns why the run is over, or None.
         """
-        if not self._started:
-            return self.begin()
-        alone = not self._due
-        if alone and not self._rule_steps_alone():
-            return "no_clients"
-        if self._budget_ends_before(self.next_time):
-            return "virtual_time"
+        alone, begins = False, not self._started
+        if begins:
+            self._begin_first_round()
+        elif not self._now:
+            alone = not self._due
+            if alone and not self._rule_steps_alone():
+                return "no_clients"
+            if self._budget_ends_before(self.next_time):
+                return "virtual_time"
+            self._pop_due()
         iteration = self.counters.iteration
-        works = self._pop_due()
-        ends_tick = self._last_arrival(works)  # the tick's own step goes with it, so the trace shows it on that row
-        while works:
-            work = works.popleft()
-            self._finish(work, ends_tick=work is ends_tick)
-            # a rule that steps once per tick gets the whole tick; after its last arrival a tick is over in any case
-            if works and not self.rule.steps_on_ticks and (ended_by := self.spent()) is not None:
-                self._put_back(works)
+        if self._now:
+            work = self._now[0]
+            self._finish(work)
+            if self._now:
+                # after its last arrival a tick is over in any case
+                ended_by = None if self._is_whole(work) else self.spent()
+                if ended_by is not None:
+                    self._put_back()
                 return ended_by
-        if self.clock == "ticks" and ends_tick is None:
+        if self.clock == "ticks" and self._ends_tick is None and not begins:
             self._own_step(TICK)
         self._fill_slots()
         # with nobody left to report, a rule that leaves the model alone now does so for ever
         return self.spent() or ("no_clients" if alone and self.counters.iteration == iteration else None)
 
+    def over(self) -> str | None:
+        """Why there is nothing left to do, of a run put back where it was; or None."""
+        return None if self._now else self.spent()
+
     @property
     def next_time(self) -> float:
         """Virtual time of the next arrival or tick; infinite when nothing is to come."""
+        if self._now or not self._started:
+            return self.counters.virtual_time
         # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
         if self.clock == "ticks" and self.rule.steps_on_ticks:
             return self.counters.virtual_time + 1
@@ -161,51 +171,60 @@ class Simulation:
         counters.virtual_time = time
         return False
 
-    def _pop_due(self) -> deque[Work]:
+    def _pop_due(self) -> None:
         """The next work to end (time clock), or all that ends by now (tick clock), in order of time and dispatch."""
-        works: deque[Work] = deque()
         while self._due and self._due[0][0] <= self.counters.virtual_time:
-            works.append(self.in_flight[heapq.heappop(self._due)[1]])
+            self._now.append(self.in_flight[heapq.heappop(self._due)[1]])
             if self.clock == "time":
-                break
-        return works
+                return
+        # the tick's own step goes with its last arrival, so the trace shows it on that row
+        self._ends_tick = next((work.sequence for work in reversed(self._now) if self._arrives(work)), None)
 
-    def _put_back(self, works: deque[Work]) -> None:
-        for work in works:
+    def _put_back(self) -> None:
+        while self._now:
+            work = self._now.popleft()
             heapq.heappush(self._due, (work.due, work.sequence))
 
-    def _last_arrival(self, works: deque[Work]) -> Work | None:
-        """Of a tick's work the last whose upload arrives; None under the time clock."""
-        return next((w for w in reversed(works) if self._arrives(w)), None) if self.clock == "ticks" else None
-
-    def _first_round(self) -> None:
+    def _begin_first_round(self) -> None:
         """Every client computes once at w0; takes no virtual time, counts n uploads (ACE, Algorithm 1, lines 1-6)."""
-        works = []
-        for client in range(self.clients.n):
-            works.append(self._new_work(client))
-            self._dispatch(works[-1])
-        for work in works:
-            self._finish(work, ends_tick=self.clock == "ticks" and work is works[-1])
+        self._started = True
+        for client in range(self.clients.n if self.rule.first_round else 0):
+            work = self._new_work(client)
+            self.in_flight[work.sequence] = work
+            self._now.append(work)
+            self._dispatch(work)
+        if self.clock == "ticks":
+            self._ends_tick = self.dispatches - 1
+
+    def _is_whole(self, work: Work) -> bool:
+        """Whether what ends at the same time as this work is never cut short: a first round, a rule's tick."""
+        return self.rule.steps_on_ticks or not work.takes_slot
 
     # -- the end of a piece of work --------------------------------------------------------------------------------
 
     def _arrives(self, work: Work) -> bool:
         return not (work.lost or self.availability.has_left(work.client, self.counters.iteration, work.start))
 
-    def _finish(self, work: Work, ends_tick: bool) -> None:
-        """The upload of a piece of work arrives, or it is known by now to be lost."""
-        self.in_flight.pop(work.sequence, None)
-        ends_round = self._dispatch_when == "per_round" and work.takes_slot and not self.in_flight
+    def _finish(self, work: Work) -> None:
+        """The upload of the work that is first now arrives, or it is known by now to be lost."""
+        upload = None
         if self._arrives(work):
-            self._receive(work, (*[TICK] * ends_tick, *[ROUND] * ends_round))
+            upload = self._upload(work)
+        elif not work.lost:
+            self.executor.discard(work)
+        # nothing has changed yet: the executor may raise
+        self._now.popleft()
+        del self.in_flight[work.sequence]
+        ends_round = self._dispatch_when == "per_round" and work.takes_slot and not self.in_flight
+        if upload is not None:
+            ends_tick = work.sequence == self._ends_tick
+            self._receive(work, upload, (*[TICK] * ends_tick, *[ROUND] * ends_round))
             return
         self._lose(work)
         if ends_round:
             self._own_step(ROUND)
 
     def _lose(self, work: Work) -> None:
-        if not work.lost:
-            self.executor.discard(work)
         for observer in self.observers:
             observer.discarded(work)
         self.counters.discarded += 1
@@ -214,10 +233,9 @@ class Simulation:
         if work.lost:  # its client comes back, or is found to have left when it is to get its next work
             self.schedule.report(work.client)
 
-    def _receive(self, work: Work, ends: tuple[str, ...]) -> None:
+    def _receive(self, work: Work, upload: Upload, ends: tuple[str, ...]) -> None:
         """Gives an upload to the rule, then asks for the rule's own step at the ``ends`` that come with it."""
         counters = self.counters
-        upload = self._upload(work)
         changed = self._checked(self.rule.receive(upload))
         for observer in self.observers:
             observer.received(upload, changed)
@@ -350,6 +368,8 @@ class Simulation:
             "counters": asdict(self.counters),
             "in_flight": [asdict(work) for work in self.in_flight.values()],
             "due": list(self._due),
+            "now": [work.sequence for work in self._now],
+            "ends_tick": self._ends_tick,
             "dispatches": self.dispatches,
             "free_slots": self.free_slots,
             "count_n": list(self._count_n),
@@ -365,6 +385,8 @@ class Simulation:
             setattr(self.counters, name, value)
         self.in_flight = {work["sequence"]: Work(**work) for work in state["in_flight"]}
         self._due = [(time, sequence) for time, sequence in state["due"]]
+        self._now = deque(self.in_flight[sequence] for sequence in state.get("now", ()))  # older ones have none
+        self._ends_tick = state.get("ends_tick")
         self.dispatches, self.free_slots = state["dispatches"], state["free_slots"]
         self._count_n = list(state["count_n"])
         self._started, self._uploads_without_change = state["started"], state["unmoved"]

@@ -8,9 +8,9 @@
 // Legend: C channels in, H x W pixels in, O channels out, K kernel, P padding, Y x X pixels of the convolution's result,
 // PY x PX of the block's; b samples of the mini-batch. Activations between blocks are pixel by pixel, channels last.
 
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 namespace {
 
@@ -69,7 +69,7 @@ struct Winner {  // L results of convolution, bias, ReLU and pool, and which pix
     const Int off = best <= 0;
     const Bytes bytes = __builtin_convertvector(which | (off & OFF), Bytes);
     store(result, choose(off, Vec{}, best));
-    std::memcpy(winner, &bytes, L);
+    memcpy(winner, &bytes, L);
   }
 };
 
@@ -103,7 +103,7 @@ struct Conv {
   };
 
   static void read(const float* w, Weights& to) {
-    std::memset(&to, 0, sizeof to);
+    memset(&to, 0, sizeof to);
     for (int o = 0; o < O; o++) {
       for (int c = 0; c < C; c++)
         for (int kh = 0; kh < K; kh++)
@@ -132,9 +132,9 @@ struct Conv {
   // in: (H, W, C), of the first block (C, H, W); out: (PY, PX, O), of the last block (O, PY, PX)
   static void forward(const float* in, const Weights& w, Sample& s, float* out) {
     alignas(64) float planes[ROWS ? C * HP * WR + L : 1];
-    if constexpr (ROWS) std::memset(planes, 0, sizeof planes);
-    if constexpr (P > 0) std::memset(s.in, 0, sizeof s.in);
-    std::memset(s.in + IN, 0, L * sizeof(float));
+    if constexpr (ROWS) memset(planes, 0, sizeof planes);
+    if constexpr (P > 0) memset(s.in, 0, sizeof s.in);
+    memset(s.in + IN, 0, L * sizeof(float));
     for (int y = 0; y < H; y++)
       for (int c = 0; c < C; c++)
         for (int x = 0; x < W; x++) {
@@ -267,7 +267,7 @@ struct Conv {
   static void backward_dense(const float* d, const Sample& s, Gradient& g) {
     alignas(64) float masked[OV];
     alignas(64) static thread_local float sums[(K * T + 1) * OV];
-    std::memset(sums, 0, sizeof sums);
+    memset(sums, 0, sizeof sums);
     for (int y = 0; y < PY; y++)
       for (int x = 0; x < PX; x++) {
         for (int o = 0; o < O; o++) masked[o] = s.winner[(y * PX + x) * O + o] == OFF ? 0 : d[at(o, y, x)];
@@ -314,8 +314,8 @@ void product(int m, int n, int k, const float* a, int64_t am, int64_t ak, const 
     float *to = out + column, *tile = spare + (int64_t)k * COLUMNS;
     int64_t step = bk;
     if (some < COLUMNS) {
-      std::memset(spare, 0, (int64_t)k * COLUMNS * sizeof(float));
-      for (int i = 0; i < k; i++) std::memcpy(spare + i * COLUMNS, b + i * bk + column, some * sizeof(float));
+      memset(spare, 0, (int64_t)k * COLUMNS * sizeof(float));
+      for (int i = 0; i < k; i++) memcpy(spare + i * COLUMNS, b + i * bk + column, some * sizeof(float));
       panel = spare, step = COLUMNS;
     }
     for (int row = 0; row < m;) {
@@ -325,7 +325,7 @@ void product(int m, int n, int k, const float* a, int64_t am, int64_t ak, const 
       if (rows == TALL) product_tile<TALL, 2>(k, a + row * am, am, ak, panel, step, into, into_step);
       else product_tile<1, 2>(k, a + row * am, am, ak, panel, step, into, into_step);
       if (some < COLUMNS)
-        for (int r = 0; r < rows; r++) std::memcpy(to + (row + r) * on, tile + r * COLUMNS, some * sizeof(float));
+        for (int r = 0; r < rows; r++) memcpy(to + (row + r) * on, tile + r * COLUMNS, some * sizeof(float));
       row += rows;
     }
   }
@@ -428,11 +428,11 @@ struct Chain<B, Rest...> {
     } else {
       using N = typename Next::First;
       alignas(64) float padded[N::IN + L];
-      std::memset(padded, 0, sizeof padded);
+      memset(padded, 0, sizeof padded);
       Next::backward(d, w.next, s.next, g.next, padded);
       if constexpr (N::P > 0)
         for (int y = 0; y < N::H; y++)
-          std::memmove(padded + y * N::W * N::C, padded + ((y + N::P) * N::WP + N::P) * N::C,
+          memmove(padded + y * N::W * N::C, padded + ((y + N::P) * N::WP + N::P) * N::C,
                        N::W * N::C * sizeof(float));
       if constexpr (B::FIRST && !B::POOL) B::backward_dense(padded, s.own, g.own);
       else B::backward(padded, w.own, s.own, g.own, d_in);
@@ -496,7 +496,7 @@ struct Network {
       to -= (int64_t)outs * in + outs;
       product(outs, in, b, error[l + 1], 1, outs, entered[l], in, to, in, spare);
       float* bias = to + (int64_t)outs * in;
-      std::memset(bias, 0, outs * sizeof(float));
+      memset(bias, 0, outs * sizeof(float));
       for (int64_t i = 0; i < b; i++)
         for (int o = 0; o < outs; o++) bias[o] += error[l + 1][i * outs + o];
       if (l == 0 && Convs::EMPTY) break;
@@ -504,7 +504,7 @@ struct Network {
       if (l > 0)
         for (int64_t i = 0; i < b * in; i++) error[l][i] = entered[l][i] <= 0 ? 0 : error[l][i];
     }
-    std::memset((void*)sums, 0, sizeof *sums);
+    memset((void*)sums, 0, sizeof *sums);
     for (int64_t i = 0; i < b; i++) Convs::backward(error[0] + i * width[0], *weights, samples[i], *sums, nullptr);
     Convs::write(*sums, out);
     return loss;
@@ -519,8 +519,8 @@ struct Network {
       float *e = error + i * classes, most = z[0];
       for (int c = 1; c < classes; c++) most = z[c] > most || z[c] != z[c] ? z[c] : most;
       float total = 0;
-      for (int c = 0; c < classes; c++) total += e[c] = std::exp(z[c] - most);
-      loss += std::log(total) - (z[y[i]] - most);
+      for (int c = 0; c < classes; c++) total += e[c] = expf(z[c] - most);
+      loss += logf(total) - (z[y[i]] - most);
       for (int c = 0; c < classes; c++) e[c] /= total * b;
       e[y[i]] -= 1.0f / b;
     }

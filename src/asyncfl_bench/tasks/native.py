@@ -211,7 +211,7 @@ def compiler() -> list[str]:
         if found := shutil.which(name):
             return [found]
     if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "c++"]
+        return [sys.executable, "-m", "ziglang", "cc"]  # as c++ it would first build a library that is not needed
     raise BenchError("no C++ compiler was found (pip install 'asyncfl_bench[native]' brings one)")
 
 

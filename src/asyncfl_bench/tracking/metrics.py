@@ -38,6 +38,8 @@ class MetricsFile:
         if self._file is None:
             self._drop_half_line()
             self._file = self.path.open("ab", buffering=0)  # one write per line: nothing waits in a buffer
+        elif not os.fstat(self._file.fileno()).st_nlink:
+            raise BenchError(f"{self.path}: was removed while the run was writing to it")
         self._file.write(line.encode())
 
     def truncate(self, lines: int) -> None:
@@ -59,8 +61,16 @@ class MetricsFile:
         if content:
             os.truncate(self.path, end)
 
-    def complete_lines(self) -> int:
-        return self.path.read_bytes().count(b"\n") if self.path.exists() else 0
+    def sound_lines(self) -> int:
+        """How many lines there are before the first that is not whole or no JSON object."""
+        count = 0
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                for line in file:
+                    if _point(line) is None or not line.endswith(b"\n"):
+                        break
+                    count += 1
+        return count
 
     def sync(self) -> None:
         """Waits until the lines are on the disk."""
@@ -96,10 +106,14 @@ def iter_metrics(path: Path) -> Iterator[dict[str, object]]:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict):
+            if (row := _point(line)) is None:
                 raise BenchError(f"{path}, line {number}: not a JSON object")
             yield row
+
+
+def _point(line: bytes) -> dict[str, object] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -72,10 +73,15 @@ class Progress:
             self._show(self._clock())
         self._unshown = None
         if self._bar is not None:
-            self._bar.stop()
+            with suppress(OSError, ValueError):
+                self._bar.stop()
             self._bar = None
 
     def _show(self, now: float) -> None:
+        with suppress(OSError, ValueError):  # its reader is gone, or a disk is full: the run is wanted
+            self._write(now)
+
+    def _write(self, now: float) -> None:
         assert self._unshown is not None
         done, iteration, accuracy, virtual_time, rate = self._unshown
         self._unshown = None

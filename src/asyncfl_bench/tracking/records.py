@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import math
 import os
 from array import array
@@ -14,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from ..config import NOT_IDENTITY, PARTS, identity_of_tree
 from ..errors import BenchError
+from ..files import read_json, read_yaml
 from .metrics import iter_metrics
 from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
@@ -104,18 +103,18 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
     summary: dict[str, Any] = {}
     try:
         part = CONFIG_NAME
-        config = yaml.load((path / part).read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        config = read_yaml(path / part)
         if not isinstance(config, dict):
             config = {}
             raise ValueError("not a mapping")
         if stamps[1] is None:
             return checked(Record(path.name, "incomplete", f"no {SUMMARY_NAME}: still running, or killed", config))
         part = SUMMARY_NAME
-        summary = json.loads((path / part).read_text())
+        summary = read_json(path / part)
         if not isinstance(summary, dict) or not isinstance(summary.get("exit_status"), str):
             summary = {}
             raise ValueError("no exit_status")
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError) as error:
         return checked(Record(path.name, "unreadable", f"{part}: {_first_line(error)}", config, summary))
     name, status = str(summary.get("name") or path.name), summary["exit_status"]
     note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,9 @@ SUMMARY_NAME = "summary.json"
 CHECKPOINT_NAME = "checkpoint.pt"
 TRACE_NAME = "trace.parquet"
 PARTITION_NAME = "partition.npz"
+# what only the end of a run writes, and what its beginning does
+AT_END = (SUMMARY_NAME, TRACE_NAME, "rule.parquet", "mse_arrivals.parquet", "model_final.pt", "error.txt")
+AT_START = (PARTITION_NAME, "model_initial.pt")
 
 
 class RunDirectory:
@@ -54,19 +59,46 @@ class RunDirectory:
         with atomic_write(self.path / CONFIG_NAME) as file:
             file.write(text.encode())
 
-    def truncate_metrics(self, lines: int) -> None:
-        """Keeps the first ``lines`` complete lines of metrics.jsonl (0: none). Raises BenchError when fewer exist."""
-        self.metrics.truncate(lines)
-
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """summary.json. Its presence says the run ended, so it is written last. NaN and infinities become null."""
         text = json.dumps(plain(dict(summary)), indent=2, allow_nan=False) + "\n"
         with atomic_write(self.summary_path) as file:
             file.write(text.encode())
 
-    def remove_summary(self) -> None:
-        """Before a run is started again in its directory: it is not complete any more."""
-        self.summary_path.unlink(missing_ok=True)
+    @contextmanager
+    def removed_if_empty(self) -> Iterator[None]:
+        """A run that was refused when the block ends leaves no directory."""
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                self.path.rmdir()
+
+    def remove_leftovers(self) -> None:
+        """Removes what killed processes left half written. Only while no other process is at the run."""
+        for name in (".*.tmp", "*.link"):
+            for path in self.path.glob(name):
+                path.unlink(missing_ok=True)
+
+    def reopen(self) -> None:
+        """Before a run goes on in its directory: what an end of it has left there is not true any more."""
+        for name in AT_END:  # the summary first: it says that the rest is whole
+            (self.path / name).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Before a run begins in its directory: removes all that an earlier one has left there, except its settings."""
+        self.reopen()
+        for name in (*AT_START, CHECKPOINT_NAME, f"{CHECKPOINT_NAME}.previous"):
+            (self.path / name).unlink(missing_ok=True)
+        self.metrics.truncate(0)
+
+    def begin_like(self, earlier: RunDirectory, lines: int) -> None:
+        """Copies what the run in ``earlier`` had written when it had logged ``lines`` points."""
+        for name in (METRICS_NAME, *AT_START):
+            if (earlier.path / name).exists():
+                with open(earlier.path / name, "rb") as source, atomic_write(self.path / name) as file:
+                    shutil.copyfileobj(source, file)
+        self.metrics.truncate(lines)
 
     def open_trace(self, facts: Sequence[str] = ()) -> Trace:
         """The run's trace, written as trace.parquet by its ``close`` or by the directory's.

@@ -5,12 +5,12 @@ A tracker never stops a run and never asks anything: what goes wrong becomes one
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import BenchError, check, check_choice
+from ..files import say
 from ..ranges import Checked, above
 from .metrics import COUNTERS
 
@@ -166,12 +166,12 @@ class WandbTracker(Tracker):
             self._run = self._init(wandb, arguments, "offline")
         except Exception as second:
             self._run = None
-            _say(f"W&B gets nothing of this run ({_first_line(second)}); the run directory has everything")
+            say(f"W&B gets nothing of this run ({_first_line(second)}); the run directory has everything")
             return
         where = Path(self._run.dir).parent
         no_key = "No API key" in str(error)
         reason = "not logged in to W&B" if no_key else f"W&B did not start ({_first_line(error)})"
-        _say(f"{reason}: this run is kept offline; to send it: wandb sync {where}")
+        say(f"{reason}: this run is kept offline; to send it: wandb sync {where}")
 
     def _define_metrics(self) -> None:
         try:
@@ -183,13 +183,9 @@ class WandbTracker(Tracker):
 
     def _warn(self, message: str) -> None:
         if not self._warned:  # one line: a dead connection fails at every point
-            _say(f"W&B: {message}")
+            say(f"W&B: {message}")
             self._warned = True
 
 
 def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,67 @@
+"""The pages of this repository as a site: ``make docs``.
+
+The source is the repository itself, so that links between pages are those that a reader of the repository follows.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+import asyncfl_bench
+
+project, author, version = "asyncfl_bench", "the asyncfl_bench authors", asyncfl_bench.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+root_doc, html_theme, html_title = "README", "furo", "asyncfl_bench"
+include_patterns = ["*.md", "docs/**", "results/**"]
+exclude_patterns = ["docs/conf.py"]
+myst_heading_anchors = 3
+suppress_warnings = ["toc.not_included"]  # pages of results are reached from the board
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+_CONTENTS = {
+    "To use": (
+        "command_line",
+        "python",
+        "algorithms",
+        "delays",
+        "data",
+        "memory",
+        "sweeps",
+        "reports",
+        "run_directory",
+    ),
+    "To understand": ("clocks", "time", "fleet", "claims", "architecture", "performance"),
+    "What was found": ("findings/ace", "findings/asyncfeded"),
+    "To add": ("tutorial_algorithm", "extending", "testing", "api"),
+}
+_MORE = {"What was found": ("results/README",), "To add": ("CONTRIBUTING", "CHANGELOG")}
+
+
+def _with_contents(app, name, source):
+    """The site's contents, which readers of the repository have as the README's last section."""
+    if name == root_doc:
+        for caption, pages in _CONTENTS.items():
+            lines = ["```{toctree}", ":hidden:", f":caption: {caption}", "", *pages.split(), "```", ""]
+            source[0] += "\n\n" + "\n".join(lines)
+
+
+def _as_written(app, what, name, of, options, lines):
+    """Our docstrings align names and their meaning in columns: a paragraph that does stays as it is written."""
+    paragraphs = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
+    found = []
+    for paragraph in paragraphs:
+        columns = re.search(r"^\s|\S {2,}\S|^\s*>>>", paragraph, re.M)
+        own = paragraph.split("\n")
+        found += ["::", "", *(f"   {line}" for line in own), ""] if columns else [*own, ""]
+    lines[:] = found
+
+
+def _front(app, error):
+    if error is None and app.builder.name == "html":
+        shutil.copy(Path(app.outdir, "README.html"), Path(app.outdir, "index.html"))
+
+
+def setup(app):
+    app.connect("source-read", _with_contents)
+    app.connect("autodoc-process-docstring", _as_written)
+    app.connect("build-finished", _front)

@@ -1,0 +1,120 @@
+"""How a run is asked to stop: signals are noted, what is under way is named at once, the second one does not wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..errors import EXIT_INTERRUPTED
+from ..files import say
+
+SCHEDULER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)  # by which a scheduler announces the end, where it handles them
+ONE_REQUEST_SECONDS = 1.0  # a terminal and the process that started this one may both pass on the same Ctrl-C
+SECONDS_TO_END = 1.0
+_NONE = 0  # no signal has this number
+
+
+class Stop:
+    """Signals received so far, true as soon as there is one, and what whoever stops the run has to wait for."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self.under_way = "the mini-batches under way and a checkpoint"
+
+    def __bool__(self) -> bool:
+        return bool(self.received)
+
+    @contextmanager
+    def waits_for(self, what: str) -> Iterator[None]:
+        before, self.under_way = self.under_way, what
+        try:
+            yield
+        finally:
+            self.under_way = before
+
+
+def stopping_signals() -> list[signal.Signals]:
+    """By which a person ends a command; the end of the terminal too, unless nohup said otherwise."""
+    hung_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, *hung_up]
+
+
+@contextmanager
+def noted(stop: Stop, ends_process: bool = False) -> Iterator[None]:
+    """While open, signals that ask for the end are noted in ``stop`` and answered at once, also while the main thread
+    is busy outside Python. A second one is raised as KeyboardInterrupt.
+
+    ends_process  the second one ends the process soon, also where no exception gets through
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    announced = [number for number in SCHEDULER_SIGNALS if callable(signal.getsignal(number))]
+    heard = [*stopping_signals(), *announced]
+    main, first = threading.get_ident(), 0.0
+    again, done = threading.Event(), threading.Event()
+
+    def note(number: int) -> None:
+        nonlocal first
+        if number not in heard or again.is_set():
+            return
+        if not stop:
+            first = time.monotonic()
+            stop.received.append(number)
+            line = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""  # after a bar and ^C
+            say(f"{line}stopping: waiting for {stop.under_way}; a second signal does not wait")
+        elif time.monotonic() - first > ONE_REQUEST_SECONDS:
+            again.set()
+            if ends_process:
+                end_soon()
+            while not done.wait(0.05):
+                signal.pthread_kill(main, number)  # wakes it where it waits for a thread, unless it just begins to
+
+    def handle(number: int, frame: object) -> None:
+        if again.is_set() and not done.is_set():
+            done.set()
+            raise KeyboardInterrupt
+
+    with _watched(note):
+        before = {number: signal.signal(number, handle) for number in heard}
+        try:
+            yield
+        finally:
+            done.set()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def end_soon() -> None:
+    """Ends the process after ``SECONDS_TO_END``, whatever it is doing then."""
+    timer = threading.Timer(SECONDS_TO_END, os._exit, (EXIT_INTERRUPTED,))
+    timer.daemon = True
+    timer.start()
+
+
+@contextmanager
+def _watched(note: Callable[[int], None]) -> Iterator[None]:
+    """While open, ``note`` is called with each signal that has a handler in Python, in a thread of its own."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def watch() -> None:
+        with open(reader, "rb", buffering=0) as signals:
+            while (number := signals.read(1)[0]) != _NONE:
+                note(number)
+
+    thread = threading.Thread(target=watch, name="afl-signals", daemon=True)
+    thread.start()
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.write(writer, bytes([_NONE]))
+        thread.join(1.0)  # it may be stuck in writing a line
+        os.close(writer)

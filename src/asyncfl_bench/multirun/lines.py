@@ -1,0 +1,104 @@
+"""What a multirun says: one short line a run as soon as it has ended, whatever launcher it runs under."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from .jobs import Job
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class Lines:
+    """``[7/20] algorithm=ace seed=3: 93.1 % (best 94.0 %), 12.3 s; 0:02:36 left``. Runs report by their directories
+    alone, so this process says it also of those in others.
+
+    jobs   of the whole multirun; pending: those that are to run now
+    clock  seconds, only differences matter
+    """
+
+    def __init__(self, jobs: Sequence[Job], pending: Sequence[Job], clock: Callable[[], float] = time.monotonic):
+        self._varied = varied(jobs)
+        self._total, self._left = len(jobs), {id(job): job for job in pending}
+        self._done_before = len(jobs) - len(pending)
+        self._before = {id(job): job.summary_stamp() for job in pending}
+        self._clock, self._started = clock, clock()
+        self._lock = threading.Lock()
+
+    def look(self, jobs: Sequence[Job] = ()) -> None:
+        """Says what has ended since the last look. jobs: those that have ended although no directory says so."""
+        ended = {id(job) for job in jobs}
+        with self._lock:
+            for key, job in list(self._left.items()):
+                if job.summary_stamp() not in (None, self._before[key]):
+                    self._say(job, _outcome(job))
+                elif key in ended:
+                    self._say(job, job.error or "already complete")
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Looks again and again, for runs in other processes."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_SECONDS_BETWEEN_LOOKS):
+                self.look()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            self.look()
+
+    def _say(self, job: Job, outcome: str) -> None:
+        del self._left[id(job)]
+        done = self._total - len(self._left)
+        here = done - self._done_before
+        left = (self._clock() - self._started) / here * len(self._left)
+        words = " ".join(text for text in job.overrides if text.partition("=")[0] in self._varied)
+        name = words or (job.settings.name if job.settings else " ".join(job.overrides))
+        rest = f"; {clock_text(left)} left" if self._left else f"; {clock_text(self._clock() - self._started)} in all"
+        with suppress(OSError):  # nobody reads any more, but the runs are wanted
+            print(f"[{done:{len(str(self._total))}}/{self._total}] {name}: {outcome}{rest}", flush=True)
+
+
+def varied(jobs: Sequence[Job]) -> set[str]:
+    """The keys that tell the jobs apart."""
+    values: dict[str, set[str]] = {}
+    for job in jobs:
+        for text in job.overrides:
+            values.setdefault(text.partition("=")[0], set()).add(text)
+    own = [{text.partition("=")[0] for text in job.overrides} for job in jobs]
+    return {key for key, texts in values.items() if len(texts) > 1 or not all(key in keys for keys in own)}
+
+
+def clock_text(seconds: float) -> str:
+    """``0:02:36``."""
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02d}:{second:02d}"
+
+
+def _outcome(job: Job) -> str:
+    """What a run that has ended left, in a few words."""
+    summary: dict[str, Any] = {}
+    assert job.settings is not None
+    with suppress(OSError, ValueError):
+        summary = json.loads((job.settings.directory / "summary.json").read_text())
+    try:
+        if summary["exit_status"] == "ok":
+            final, best = (100 * summary[which]["test/accuracy"] for which in ("final", "best"))
+            return f"{final:.1f} % (best {best:.1f} %), {summary['wall_seconds']:.1f} s"
+        if summary["exit_status"] == "interrupted":
+            return f"interrupted after {summary['used']['server_iterations']} server iterations"
+        return f"{summary['exit_status']}: {str(summary['error']).partition(',')[0]}"  # all of it comes at the end
+    except (KeyError, TypeError):
+        return "its summary.json cannot be read"

@@ -1,0 +1,109 @@
+"""The pages a reader meets first: short, true where they can be checked, and without broken links."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+import asyncfl_bench
+from asyncfl_bench.reports.board import read_pages, summary
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+def section(heading: str) -> str:
+    return README.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def table(text: str) -> pd.DataFrame:
+    """The first table of a Markdown text."""
+    lines = re.search(r"(?:^\|.*\n)+", text, re.M)[0].splitlines()  # type: ignore[index]
+    rows = [[cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")] for line in lines]
+    return pd.DataFrame(rows[2:], columns=rows[0])
+
+
+def test_the_readme_is_short_and_begins_with_the_two_commands():
+    lines = README.splitlines()
+    assert len(lines) <= 120 and max(len(line) for line in lines if line[:1] not in ("|", "!")) <= 130
+    (first, *_) = re.findall(r"```sh\n(.*?)```", README, re.S)
+    assert [line.partition("#")[0].strip() for line in first.splitlines()] == ["make run", "make test"]
+
+
+def test_the_readme_says_of_the_claims_what_the_board_says():
+    assert summary(read_pages(ROOT / "results"), "results/") in section("What was reproduced")
+
+
+def test_the_readmes_speeds_are_measured_ones():
+    measured = table((ROOT / "docs" / "performance.md").read_text().partition("## Beside other simulators")[2])
+    measured["ratio"] = measured["ratio"].str.extract(r"\*\*(.*)\*\*")
+    shown = table(section("Speed beside others"))
+    names = [str(name).removesuffix(" (synchronous)") for name in shown.columns[1:]]
+    for row, workload in zip(shown.to_numpy(), ("W1", "W3f"), strict=True):
+        own = measured[measured.iloc[:, 0] == workload].set_index("simulator")["ratio"]
+        assert own[names].tolist() == list(row[1:])
+
+
+def test_badges_and_the_citation_say_what_the_project_says():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (project["requires-python"], project["license"]) == (">=3.11,<3.14", "MIT")
+    assert re.findall(r"badge/(\S+)-blue", README) == ["python-3.11_to_3.13", "licence-MIT"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == asyncfl_bench.__version__ and citation["license"] == "MIT"
+
+
+@pytest.mark.parametrize("page", [page.relative_to(ROOT).as_posix() for page in PAGES])
+def test_a_page_says_first_for_whom_it_is(page):
+    title, blank, first, *_ = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    assert title.startswith("# ") and not blank and first.startswith("For who ")
+
+
+def test_links_lead_to_files():
+    places = [*ROOT.glob("*.md"), *PAGES, *(ROOT / "results").rglob("*.md")]
+    broken = []
+    for page in places:
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.S)
+        links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+        broken += [f"{page.relative_to(ROOT)}: {link}" for link in links if not (page.parent / link).exists()]
+    assert not broken
+
+
+@pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
+def test_findings_name_device_and_hours(paper):
+    found = table((ROOT / "docs" / "findings" / f"{paper}.md").read_text())
+    named = found.loc[found["page"] != "", "device, hours of computing"]
+    assert len(named) >= 4 and named.str.fullmatch(r"(CPU|GPU).*; .*").all()
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_site_is_built_without_a_warning(tmp_path):
+    words = ["--quiet", "--fail-on-warning", "--keep-going", "-c", "docs", ".", str(tmp_path / "site")]
+    done = subprocess.run([sys.executable, "-m", "sphinx", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    api = (tmp_path / "site" / "docs" / "api.html").read_text()
+    assert "asyncfl_bench.load_runs" in api and "asyncfl_bench.algorithms.base.ServerRule" in api
+    assert (tmp_path / "site" / "index.html").exists()
+
+
+@pytest.mark.slow
+def test_the_first_comparison_ends_as_the_readme_says(afl_run, tmp_path):
+    """Two of its rules; the identity and the numbers of the others are other tests' business."""
+    (command,) = re.findall(r"^afl-run -m (\S+=\S+.*)$", section("A first comparison"), re.M)
+    words = [word if not word.startswith("algorithm=") else "algorithm=ace,fedbuff" for word in command.split()]
+    assert afl_run("-m", *words, "threads=1", "progress=false").returncode == 0
+    runs = asyncfl_bench.load_runs(tmp_path / "runs")
+    said = table(section("A first comparison")).set_index("algorithm")
+    for algorithm, name in (("ace", "ACE"), ("fedbuff", "FedBuff")):
+        own = runs[runs["algorithm"] == algorithm]
+        percent = 100 * own["summary.final.test/accuracy"]
+        assert said.loc[name, "final test accuracy [%]"] == f"{percent.mean():.2f} ± {percent.std():.2f}"
+        assert said.loc[name, "uploads"].startswith(f"{own['summary.used.uploads'].mean():.0f} ")

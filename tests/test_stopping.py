@@ -1,0 +1,177 @@
+"""A run that is told to stop does so between mini-batches, says what it waits for, and loses nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from crashing import WORDS, assert_same
+
+from asyncfl_bench import run
+from asyncfl_bench.clients.local import LocalTraining
+from asyncfl_bench.experiment import stopping
+from asyncfl_bench.experiment.stopping import Stop, noted
+
+LOCAL = ["algorithm=fedbuff", "client.local_steps=4", "algorithm.buffer_size=3", "model=softmax"]
+SMALL = [*WORDS, "budget.server_iterations=12", "threads=2"]
+CASES = {
+    "piece by piece": [*LOCAL, "executor=sequential"],
+    "in threads": [*LOCAL, "executor=threads"],
+    "stacked": [*LOCAL, "executor=batched"],
+    "formulas for one model": ["algorithm=fedbuff", "client.local_steps=9", "executor=batched"],
+    "within a tick": [*LOCAL, "clock=ticks", "delay=exp_beta5", "schedule=random_idle", "executor=batched"],
+    "a round with lost work": ["algorithm=feddyn", "client.local_steps=3", "availability=suspension", "delay=uniform"],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("moment", [pytest.param(2, marks=pytest.mark.slow), 7])
+def test_work_stops_between_two_mini_batches_and_goes_on_to_the_same_bits(case, moment, monkeypatch):
+    words = [*SMALL, *CASES[case]]
+    whole = run([*words, "output_dir=whole"])
+    steps = 0
+
+    def stopped_at_once(self):
+        nonlocal steps
+        steps += 1
+        if steps >= moment:
+            self.stop.append(signal.SIGINT)
+        go_on(self)
+
+    go_on = LocalTraining._go_on
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalTraining, "_go_on", stopped_at_once)
+        cut = run([*words, "output_dir=cut"])
+    assert cut.summary["exit_status"] == "interrupted" and cut.signal == signal.SIGINT
+    assert moment <= steps < moment + 10  # more than one where other threads had begun
+    assert_same(run([*words, "output_dir=cut"]).directory, whole.directory)
+
+
+@pytest.mark.parametrize("words", [["clock=time"], ["clock=ticks"], ["clock=ticks", "algorithm.step_on=tick"]])
+@pytest.mark.parametrize("moment", [pytest.param(3, marks=pytest.mark.slow), 17])
+def test_a_first_round_and_a_tick_may_be_cut_anywhere(words, moment, monkeypatch):
+    words = [*SMALL, "algorithm=ace", "model=softmax", "executor=sequential", "delay=exp_beta5", *words]
+    whole = run([*words, "output_dir=whole"])
+    uploads = 0
+
+    def stopped_after(self, *arguments):
+        nonlocal uploads
+        uploads += 1
+        upload(self, *arguments)
+        if uploads == moment:
+            self.stop.append(signal.SIGINT)
+
+    upload = LocalTraining.upload
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalTraining, "upload", stopped_after)
+        cut = run([*words, "output_dir=cut"])
+    assert cut.summary["used"]["uploads"] == uploads == moment
+    assert_same(run([*words, "output_dir=cut"]).directory, whole.directory)
+
+
+def test_a_run_stopped_in_its_last_moments_is_finished_and_the_sweep_stops(monkeypatch, afl_run, tmp_path):
+    from asyncfl_bench.tracking.rundir import RunDirectory
+
+    def write(self, summary):
+        os.kill(os.getpid(), signal.SIGINT)
+        written(self, summary)
+
+    written = RunDirectory.write_summary
+    monkeypatch.setattr(RunDirectory, "write_summary", write)
+    answer = afl_run("-m", "seed=0,1", "scale=smoke", "model=softmax", "algorithm=asgd")
+    assert answer.returncode == 75 and "stopping: waiting for the run's last evaluation" in answer.stderr
+    (summary,) = (tmp_path / "runs").glob("*/summary.json")
+    assert json.loads(summary.read_text())["exit_status"] == "ok"
+
+
+def test_the_first_signal_is_answered_at_once_with_what_is_waited_for_and_the_second_is_raised(capfd, monkeypatch):
+    monkeypatch.setattr(stopping, "ONE_REQUEST_SECONDS", 0.05)
+    stop = Stop()
+    with pytest.raises(KeyboardInterrupt), noted(stop), stop.waits_for("a checkpoint of 5 MiB"):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # a terminal and a parent may both pass on the same request
+        while not stop:
+            time.sleep(0.001)
+        time.sleep(0.1)
+        assert stop.received == [signal.SIGTERM]
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(10)
+    said = capfd.readouterr().err
+    assert said == "stopping: waiting for a checkpoint of 5 MiB; a second signal does not wait\n"
+
+
+def test_a_lost_terminal_stops_a_run_unless_nohup_was_asked_for():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        stop = Stop()
+        with noted(stop):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert not stop
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.process
+def test_the_second_signal_ends_the_process_within_two_seconds_whatever_runs(tmp_path):
+    busy = (
+        "import hashlib, os, signal, time\n"
+        "from asyncfl_bench.experiment.stopping import Stop, noted\n"
+        "stop = Stop()\n"
+        "with noted(stop, ends_process=True):\n"
+        "    print('ready', flush=True)\n"
+        "    hashlib.pbkdf2_hmac('sha256', b'x', b'y', 10**9)\n"  # one call of some minutes, outside Python
+    )
+    process = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline().startswith("stopping: waiting for")
+    time.sleep(stopping.ONE_REQUEST_SECONDS + 0.1)
+    process.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    process.communicate(timeout=30)
+    assert process.returncode == 75 and time.monotonic() - started < 2
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said_once_and_the_run_goes_on(monkeypatch, capfd):
+    from asyncfl_bench.experiment import checkpoint
+
+    def no_space(path, previous):
+        raise OSError(28, "No space left on device")
+
+    words = [*WORDS, "model=softmax", "budget.server_iterations=60"]
+    whole = run([*words, "output_dir=whole"])
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "atomic_write", no_space)
+        result = run([*words, "output_dir=full"])
+    said = capfd.readouterr().err
+    assert result.ok and said.count("No space left on device; the run goes on and tries again") == 1
+    assert_same(result.directory, whole.directory)
+
+
+def test_a_checkpoint_larger_than_allowed_is_not_written_and_changes_no_identity(monkeypatch, capfd):
+    words = [*WORDS, "model=softmax", "budget.server_iterations=60"]
+    result = run([*words, "checkpoint.max_mib=0.001"])
+    said = capfd.readouterr().err
+    assert "a checkpoint of 0." in said and "is more than checkpoint.max_mib=0.001 allows" in said
+    assert result.ok and not list(result.directory.glob("checkpoint*"))
+    assert run(words).summary["already_complete"]
+
+
+def test_what_a_stopped_run_could_not_save_is_said(monkeypatch, afl_run):
+    monkeypatch.setattr(LocalTraining, "_go_on", lambda self: self.stop.append(signal.SIGINT))
+    answer = afl_run(*SMALL, *LOCAL, "checkpoint.max_mib=0.0001")
+    assert answer.returncode == 75 and "it goes on from the beginning" in answer.stdout
+
+
+def test_killed_writers_leave_nothing_for_ever(tmp_path):
+    words = ["scale=smoke", "model=softmax", "progress=false"]
+    directory = run(words).directory
+    for name in (".metrics.jsonl.99999.tmp", ".summary.json.1.tmp", "checkpoint.pt.link"):
+        (directory / name).write_text("half")
+    run([*words, "rerun=true"])
+    assert not list(directory.glob(".*.tmp")) and not (directory / "checkpoint.pt.link").exists()
+    assert Path(directory).is_dir()
