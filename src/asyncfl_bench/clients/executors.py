@@ -133,15 +133,33 @@ class ThreadsComputer(SequentialComputer):
         return lambda: [job.result() for job in jobs]
 
     def _in_thread(self, work, start, out_d):
-        if not hasattr(self._own, "flat"):
-            self._own.flat = self.task.flat.twin()
-        return self._one(work, start, out_d, self._own.flat)
+        if not hasattr(self._own, "network"):
+            self._own.network = self._network()
+        return self._one(work, start, out_d, self._own.network)
+
+    def _network(self):
+        """What a thread computes gradients with."""
+        return self.task.flat.twin()
 
     def vectors(self, local_steps: int) -> int:
         return (2 + self.local.vectors(local_steps)) * self.ahead  # each thread's: its network, its gradient
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+
+
+class NativeComputer(ThreadsComputer):
+    """The same with gradients by a compiled kernel.
+
+    network  tasks.native.NativeNetwork
+    """
+
+    def __init__(self, *args, network, **options):
+        super().__init__(*args, **options)
+        self._native = network
+
+    def _network(self):
+        return self._native
 
 
 def one_core_threads(workers: int) -> ThreadPoolExecutor:
