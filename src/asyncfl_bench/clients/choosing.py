@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ..errors import BenchError, ConfigError
+from ..files import say
 from .batched import BatchedComputer
-from .executors import NativeComputer, SequentialComputer, ThreadsComputer
-
-if TYPE_CHECKING:
-    from ..tasks.flat import FlatModel
-    from ..tasks.native import NativeNetwork
+from .executors import SequentialComputer, ThreadsComputer
 
 NATIVE = "on a CPU with a sequential network of linear layers behind blocks of convolution, ReLU and 2x2 max-pool"
 
 
-def native_network(choice: str, *, device: str, flat: FlatModel, data_shape: tuple[int, ...]) -> NativeNetwork | None:
-    """The compiled kernel, where the executor ``choice`` asks for it or leaves it open and it is faster; else None.
+def native_network(choice: str, device: str, task):
+    """The task's compiled kernel (tasks.native.NativeNetwork), where the executor ``choice`` asks for it or leaves it
+    open and it is faster; else None.
 
     A network of linear layers alone has formulas that are faster still with many clients at once (see ``batched``).
     Where only a compiler lacks, one line says so. Raises ConfigError for ``native`` where it cannot be.
     """
-    from ..tasks.native import NativeNetwork
-
-    if choice not in ("auto", "native") or (choice == "auto" and (device != "cpu" or flat.perceptron is not None)):
+    if choice not in ("auto", "native") or (choice == "auto" and (device != "cpu" or task.flat.perceptron is not None)):
         return None
     try:
-        found = NativeNetwork.of(flat, data_shape) if device == "cpu" else None
+        found = task.native_network() if device == "cpu" else None
     except BenchError as error:
         if choice == "native":
             raise ConfigError("executor", choice, f"not possible: {error}") from None
-        _say(f"convolutions are computed by PyTorch, several times slower than by the native kernel: {error}")
+        _say_once(f"convolutions are computed by PyTorch, several times slower than by executor=native: {error}")
         return None
     if choice == "native" and found is None:
         raise ConfigError("executor", choice, f"possible only {NATIVE}")
     return found
 
 
-@cache
-def _say(line: str) -> None:
-    """Once a process, not for each run of a sweep."""
-    print(line, file=sys.stderr)
+_say_once = cache(say)  # a process, not for each run of a sweep
 
 
 def executor_class(
@@ -84,16 +75,12 @@ def executor_class(
     return "threads" if cores > 1 else "sequential"
 
 
-def make_computer(
-    kind: str, *args, device: str, cores: int, native: NativeNetwork | None = None, **options
-) -> SequentialComputer:
+def make_computer(kind: str, *args, device: str, cores: int, network=None, **options) -> SequentialComputer:
     """The computer of the executor ``kind`` (see ``executor_class``); other arguments as for SequentialComputer."""
-    if native is not None:
-        return NativeComputer(*args, workers=cores, network=native, **options)
-    if kind == "sequential":
-        return SequentialComputer(*args, **options)
-    if kind == "threads":
-        return ThreadsComputer(*args, workers=cores, **options)
+    if kind == "sequential" or (kind == "native" and cores == 1):
+        return SequentialComputer(*args, network=network, **options)
+    if kind in ("threads", "native"):
+        return ThreadsComputer(*args, workers=cores, network=network, **options)
     # torch.func keeps one stack of transformations per process: only the written-out formulas may run in threads
     in_threads = device == "cpu" and args[0].flat.perceptron is not None
     return BatchedComputer(*args, workers=cores if in_threads else 1, **options)

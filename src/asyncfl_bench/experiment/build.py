@@ -20,6 +20,7 @@ from ..randomness import Streams
 from ..simulation.engine import Executor, Simulation
 from ..simulation.fleet import check_same_clients
 from ..storage import Storage, bytes_of
+from ..tasks.native import NativeNetwork
 from ..tasks.task import Task, build_task
 from . import machine, memory
 from .dry_run import NullComputer, most_in_use
@@ -27,7 +28,6 @@ from .stopping import Stop
 
 if TYPE_CHECKING:
     from ..diagnostics.base import Diagnostics
-    from ..tasks.native import NativeNetwork
 
 
 @dataclass
@@ -86,7 +86,7 @@ def build_run(settings: Settings) -> Components:
     streams = Streams(root.seed)
     task = _task(settings, streams, device)
     flat, cores = task.flat, machine.cores(root.threads)
-    native = native_network(root.executor, device=device, flat=flat, data_shape=task.shape)
+    native = native_network(root.executor, device, task)
     kind = executor_class(
         root.executor,
         device=device,
@@ -166,7 +166,7 @@ def _computer(
         streams,
         device=device,
         cores=cores,
-        native=native,
+        network=native,
         augment=client.augment,
         statistics_rate=parts["model"].config.statistics_rate,
     )

@@ -23,11 +23,13 @@ import threading
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import BenchError
+from ..files import atomic_write
 from .flat import FlatModel
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -35,6 +37,7 @@ FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-
 TIMEOUT_S = 120
 MAX_STACK_BYTES = 2**18  # of one sample's activations, which lie on a thread's stack
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
+_QUIET: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": TIMEOUT_S}
 _ENTRIES = """
 extern "C" double gradient(const float* w, const float* x, const int64_t* y, int64_t b, float* out, char* memory) {
   return Net::gradient(w, x, y, b, out, Memory{memory}, nullptr);
@@ -152,7 +155,7 @@ class NativeNetwork:
         shapes = Shapes.of(flat.module, data_shape)
         if shapes is None:
             return None
-        native = cls(ctypes.CDLL(str(_compiled(shapes.source()))))
+        native = cls(_library(shapes.source()))
         native._check(flat, data_shape, shapes.widths[-1])
         return native
 
@@ -168,9 +171,10 @@ class NativeNetwork:
 
     def _check(self, flat: FlatModel, data_shape: tuple[int, ...], classes: int) -> None:
         drawn = torch.Generator().manual_seed(0)
-        x = torch.randn((3, *data_shape), generator=drawn)
+        # sums of such numbers are exact, so that no winner under a pool is a matter of rounding
+        x = torch.randint(-8, 9, (3, *data_shape), generator=drawn) / 4
+        w_d = torch.randint(-1, 2, (flat.d,), generator=drawn) / 16
         y = torch.randint(classes, (3,), generator=drawn)
-        w_d = flat.initial_d()
         expected_d, found_d = torch.empty_like(w_d), torch.empty_like(w_d)
         flat.gradient(w_d, x, y, expected_d)
         self.gradient(w_d, x, y, found_d)
@@ -178,29 +182,47 @@ class NativeNetwork:
             raise BenchError("what was compiled gives another gradient than torch")
 
 
-def _compiled(source: str) -> Path:
-    """The shared library of ``source``, compiled unless it was before on such a processor."""
+def _library(source: str) -> ctypes.CDLL:
+    """The machine code of ``source``, compiled unless it was before on such a processor. BenchError if it cannot be."""
     command = [*compiler(), *FLAGS, "-shared", "-fPIC"]
-    key = "\n".join((source, *command, _version(tuple(command)), _processor()))
+    key = _digest("\n".join((source, *command, _version(tuple(command)), _processor())).encode())
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asyncfl_bench" / "native"
-    library = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    if library.exists():
-        return library
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as own:
-            text, made = Path(own) / "network.cpp", Path(own) / library.name
-            text.write_text(source)
-            subprocess.run(
-                [*command, "-o", str(made), str(text)], check=True, capture_output=True, text=True, timeout=TIMEOUT_S
-            )
-            os.replace(made, library)  # whole or not at all, whoever else compiles the same
+        for kept in folder.glob(f"{key}-*.so"):
+            if _digest(kept.read_bytes()) == kept.stem.rpartition("-")[2]:  # to load a damaged one may end the process
+                return ctypes.CDLL(str(kept))
+        with tempfile.TemporaryDirectory() as own:
+            made = _compiled(source, command, Path(own))
+            library = folder / f"{key}-{_digest(made.read_bytes())}.so"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with atomic_write(library) as file:
+                    file.write(made.read_bytes())
+            except OSError:  # compiled again next time
+                library = made
+            return ctypes.CDLL(str(library))
+    except OSError as error:
+        raise BenchError(str(error)) from None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _compiled(source: str, command: list[str], folder: Path) -> Path:
+    text, made = folder / "network.cpp", folder / "network.so"
+    text.write_text(source)
+    try:
+        subprocess.run(
+            [*command, "-o", str(made), str(text)],
+            **(_QUIET | {"check": True, "start_new_session": True}),  # Ctrl-C is for the run, which then stops in order
+        )
     except subprocess.CalledProcessError as error:
         said = next((line for line in error.stderr.splitlines() if "error" in line), f"exit status {error.returncode}")
         raise BenchError(f"{command[0]} failed: {said[:200]}") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
         raise BenchError(str(error)) from None
-    return library
+    return made
 
 
 def compiler() -> list[str]:
@@ -218,7 +240,7 @@ def compiler() -> list[str]:
 @cache
 def _version(command: tuple[str, ...]) -> str:
     try:
-        return subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S).stdout
+        return subprocess.run([*command, "--version"], **_QUIET).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BenchError(f"{command[0]}: {error}") from None
 
