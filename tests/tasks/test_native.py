@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from asyncfl_bench import run
+from asyncfl_bench.clients import choosing
 from asyncfl_bench.clients.choosing import native_network
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tasks import native, networks
@@ -198,6 +203,14 @@ def test_other_networks_are_left_to_torch(module):
     assert Shapes.of(module, (1, 8, 8)) is None
 
 
+BROKEN = """#!/bin/sh
+[ "$1" = --version ] && exit 0
+ps -o pgid= -p $$ | grep -qw $$ || exit 1  # in a process group of its own, so that Ctrl-C does not end it
+echo 'fatal error: out of paper' >&2
+exit 1
+"""
+
+
 @pytest.fixture
 def no_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -206,9 +219,10 @@ def no_cache(tmp_path, monkeypatch):
 
 def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, monkeypatch, tmp_path, capsys):
     broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'fatal error: out of paper' >&2\nexit 1\n")
+    broken.write_text(BROKEN)
     broken.chmod(0o755)
-    for compiler, reason in ((str(broken), "fatal error: out of paper"), ("/nowhere/c++", "/nowhere/c++")):
+    reasons = {str(broken): "fatal error: out of paper", "/nowhere/c++": "/nowhere/c++", "/bin/true": "network.so"}
+    for compiler, reason in reasons.items():
         monkeypatch.setenv("CXX", compiler)
         assert native_network("auto", "cpu", TASK) is None
         assert reason in capsys.readouterr().err
@@ -220,6 +234,57 @@ def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, 
     monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BenchError, match=r"no C\+\+ compiler"):
         native.compiler()
+
+
+def test_without_a_compiler_a_run_goes_on_and_one_that_asks_for_it_is_refused(no_cache, monkeypatch, afl_run):
+    monkeypatch.setenv("CXX", "/bin/false")
+    choosing._say_once.cache_clear()
+    words = [
+        "algorithm=fedbuff",
+        "model=cnn",
+        "scale=smoke",
+        "progress=false",
+        "threads=1",
+        "budget.server_iterations=1",
+    ]
+    done = afl_run(*words, "hydra.run.dir=here")
+    assert done.returncode == 0 and done.stderr.count("/bin/false") == 1
+    assert json.loads(Path("here/summary.json").read_text())["executor"] == "sequential"
+    refused = afl_run(*words, "executor=native", "hydra.run.dir=there")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert "executor=native: not possible: /bin/false failed" in refused.stderr
+    assert not Path("there").exists()
+
+
+@pytest.mark.slow
+def test_a_damaged_library_is_compiled_again_and_a_cache_is_not_needed(no_cache, monkeypatch, tmp_path):
+    flat, calls, compiled = FlatModel(small()), [], native._compiled
+    monkeypatch.setattr(native, "_compiled", lambda *args: calls.append(args) or compiled(*args))
+    for damage in (b"", b"whole", b"nonsense"):
+        for kept in tmp_path.rglob("*.so"):
+            content = kept.read_bytes()
+            kept.unlink()  # what is mapped into this process stays as it is
+            kept.write_bytes(content if damage == b"whole" else content[:5000] + damage)
+        assert NativeNetwork.of(flat, SMALL) is not None
+    assert len(calls) == 2  # not for the whole one
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert NativeNetwork.of(flat, SMALL) is not None and len(calls) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_two_processes_may_compile_the_same_at_once(tmp_path):
+    program = """
+from torch import nn
+from asyncfl_bench.tasks.flat import FlatModel
+from asyncfl_bench.tasks.native import NativeNetwork
+NativeNetwork.of(FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 3))), (4,))
+"""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    both = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
+    assert [process.wait(300) for process in both] == [0, 0]
+    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".so"}
 
 
 def test_native_is_asked_for_in_vain_for_other_networks_and_on_a_gpu():
