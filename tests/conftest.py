@@ -16,9 +16,16 @@ import torch
 torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory):
+    """Compiled ones are kept here: to compile takes seconds."""
+    return tmp_path_factory.mktemp("kernels")
+
+
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
+def own_folder(tmp_path, kernels, monkeypatch):
     """Runs go to the test's folder, and no test sees another's home."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kernels))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))

@@ -82,6 +82,21 @@ def test_ragged_and_empty_clients_are_no_matter(tmp_path):
         torch.testing.assert_close(value, batched[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow  # it compiles
+def test_the_native_executor_has_the_same_arrivals_and_the_same_to_rounding():
+    words = [*WORLDS["convolutions"], "client.upload=difference", "client.local_steps=3"]
+    trace, weights, result = outcome("sequential", words)
+    native_trace, native_weights, native = outcome("native", words)
+    _, again, chosen = outcome("auto", words)
+    exact = list(TRACE_TYPES)
+    pd.testing.assert_frame_equal(trace[exact], native_trace[exact], check_exact=True)
+    for name, value in weights.items():
+        torch.testing.assert_close(value, native_weights[name], rtol=2e-4, atol=2e-5)
+        assert torch.equal(native_weights[name], again[name])
+    assert native.summary["identity"] == result.summary["identity"]
+    assert (native.summary["executor"], chosen.summary["executor"]) == ("native", "native")
+
+
 @pytest.mark.parametrize("executor", ["batched", *slow("sequential", "threads")])
 def test_the_same_settings_give_the_same_bits_twice(executor):
     first, second = (outcome(executor, WORLDS["local steps"], output)[1] for output in ("one", "two"))

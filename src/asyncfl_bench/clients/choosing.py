@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
-from ..errors import ConfigError
+from functools import cache
+
+from ..errors import BenchError, ConfigError
+from ..files import say
 from .batched import BatchedComputer
 from .executors import SequentialComputer, ThreadsComputer
 
+NATIVE = "on a CPU with a sequential network of linear layers behind blocks of convolution, ReLU and 2x2 max-pool"
+
+
+def native_network(choice: str, device: str, task):
+    """The task's compiled kernel (tasks.native.NativeNetwork), where the executor ``choice`` asks for it or leaves it
+    open and it is faster; else None.
+
+    A network of linear layers alone has formulas that are faster still with many clients at once (see ``batched``).
+    Where only a compiler lacks, one line says so. Raises ConfigError for ``native`` where it cannot be.
+    """
+    if choice not in ("auto", "native") or (choice == "auto" and (device != "cpu" or task.flat.perceptron is not None)):
+        return None
+    try:
+        found = task.native_network() if device == "cpu" else None
+    except BenchError as error:
+        if choice == "native":
+            raise ConfigError("executor", choice, f"not possible: {error}") from None
+        _say_once(f"convolutions are computed by PyTorch, several times slower than by executor=native: {error}")
+        return None
+    if choice == "native" and found is None:
+        raise ConfigError("executor", choice, f"possible only {NATIVE}")
+    return found
+
+
+_say_once = cache(say)  # a process, not for each run of a sweep
+
 
 def executor_class(
-    choice: str, *, device: str, cores: int, perceptron: bool, has_statistics: bool, recurrent: bool = False
+    choice: str,
+    *,
+    device: str,
+    cores: int,
+    perceptron: bool,
+    has_statistics: bool,
+    recurrent: bool = False,
+    native: bool = False,
 ) -> str:
-    """`sequential`, `threads` or `batched` for ``auto``, from the measurements in docs/performance.md.
+    """`native`, `sequential`, `threads` or `batched` for ``auto``, from the measurements in docs/performance.md.
 
-    On a CPU networks of linear layers gain most from stacked formulas, everything else from one piece of work per
-    core. Batch normalisation has one set of statistics at a time, so its work is done one after another; the work of
-    recurrent networks cannot be stacked either, but threads have a network each.
+    native: whether there is a ``native_network``, on a CPU the fastest. Else networks of linear layers gain most
+    there from stacked formulas, everything else from one piece of work per core. Batch normalisation has one set of
+    statistics at a time, so its work is done one after another; the work of recurrent networks cannot be stacked
+    either, but threads have a network each.
     Raises ConfigError for a choice that cannot work.
     """
+    if native:
+        return "native"
     if has_statistics:
         if choice not in ("auto", "sequential"):
             raise ConfigError("executor", choice, "must be sequential or auto with batch normalisation")
@@ -36,12 +75,12 @@ def executor_class(
     return "threads" if cores > 1 else "sequential"
 
 
-def make_computer(kind: str, *args, device: str, cores: int, **options) -> SequentialComputer:
+def make_computer(kind: str, *args, device: str, cores: int, network=None, **options) -> SequentialComputer:
     """The computer of the executor ``kind`` (see ``executor_class``); other arguments as for SequentialComputer."""
-    if kind == "sequential":
-        return SequentialComputer(*args, **options)
-    if kind == "threads":
-        return ThreadsComputer(*args, workers=cores, **options)
+    if kind == "sequential" or (kind == "native" and cores == 1):
+        return SequentialComputer(*args, network=network, **options)
+    if kind in ("threads", "native"):
+        return ThreadsComputer(*args, workers=cores, network=network, **options)
     # torch.func keeps one stack of transformations per process: only the written-out formulas may run in threads
     in_threads = device == "cpu" and args[0].flat.perceptron is not None
     return BatchedComputer(*args, workers=cores if in_threads else 1, **options)

@@ -31,6 +31,7 @@ class SequentialComputer:
     local     what a client does (LocalTraining)
     batches   which samples it sees
     statistics_rate  with batch norm: the server's running statistics move this far towards each delivered client's
+    network   what computes gradients, in any number of threads (tasks.native.NativeNetwork); None: the task's own
     """
 
     together = 1
@@ -47,8 +48,10 @@ class SequentialComputer:
         *,
         augment: bool = False,
         statistics_rate: float = 0.1,
+        network=None,
     ):
         self.task, self.local, self.batches = task, local, batches
+        self._network = network
         self.statistics_rate = statistics_rate
         self._augment = streams.augment if augment else None
         self.samples = Samples(task, batches, self._augment)
@@ -57,8 +60,8 @@ class SequentialComputer:
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[Answer]]:
         """See queue.Computer."""
-        flat = self.task.flat
-        answers = [self._one(work, start, out_d, flat) for work, out_d in zip(works, out_pd, strict=True)]
+        network = self._network or self.task.flat
+        answers = [self._one(work, start, out_d, network) for work, out_d in zip(works, out_pd, strict=True)]
         return lambda: answers
 
     def workspace(self, works: list[Work]) -> int:
@@ -76,8 +79,8 @@ class SequentialComputer:
     def close(self) -> None:
         """Ends threads, if any."""
 
-    def _one(self, work: Work, start: Start, out_d: torch.Tensor, flat) -> Answer:
-        """Writes the upload, step by step with automatic differentiation."""
+    def _one(self, work: Work, start: Start, out_d: torch.Tensor, network) -> Answer:
+        """Writes the upload, step by step."""
         if not self.batches.held(work.client):  # an empty client has nothing to say
             out_d.zero_()
             return out_d.new_zeros(()), None
@@ -86,20 +89,20 @@ class SequentialComputer:
 
         def gradient(w_d, step, into_d):
             nonlocal total
-            loss = flat.gradient(w_d, *next(samples), into_d)
+            loss = network.gradient(w_d, *next(samples), into_d)
             total = loss if total is None else total + loss
 
         statistics = None
-        if flat.has_statistics:
-            servers = flat.statistics()
-            flat.reset_statistics()
+        if network.has_statistics:
+            servers = network.statistics()
+            network.reset_statistics()
         start_d, anchor_d = start(work)
         try:
             self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work.count), anchor_d)
         finally:
-            if flat.has_statistics:
-                statistics = flat.statistics()
-                flat.load_statistics(servers)
+            if network.has_statistics:
+                statistics = network.statistics()
+                network.load_statistics(servers)
         assert total is not None
         return total if work.local_steps == 1 else total / work.local_steps, statistics
 
@@ -133,9 +136,9 @@ class ThreadsComputer(SequentialComputer):
         return lambda: [job.result() for job in jobs]
 
     def _in_thread(self, work, start, out_d):
-        if not hasattr(self._own, "flat"):
-            self._own.flat = self.task.flat.twin()
-        return self._one(work, start, out_d, self._own.flat)
+        if not hasattr(self._own, "network"):
+            self._own.network = self._network or self.task.flat.twin()
+        return self._one(work, start, out_d, self._own.network)
 
     def vectors(self, local_steps: int) -> int:
         return (2 + self.local.vectors(local_steps)) * self.ahead  # each thread's: its network, its gradient

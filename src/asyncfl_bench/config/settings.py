@@ -114,7 +114,7 @@ class RootConfig(Checked):
     clock: Annotated[str, one_of("auto", "time", "ticks")] = "auto"
     device: str = "auto"
     threads: Annotated[int | None, at_least(1)] = None
-    executor: Annotated[str, one_of("auto", "sequential", "threads", "batched")] = "auto"
+    executor: Annotated[str, one_of("auto", "sequential", "threads", "batched", "native")] = "auto"
     trace: bool = False
     progress: bool = True
     rerun: bool = False

@@ -10,7 +10,7 @@ import torch
 from ..algorithms.base import ServerRule, equip
 from ..algorithms.caches import CacheConfig
 from ..clients.batches import Batches
-from ..clients.choosing import executor_class, make_computer
+from ..clients.choosing import executor_class, make_computer, native_network
 from ..clients.executors import SequentialComputer
 from ..clients.queue import WorkQueue
 from ..clients.versions import ClientMemories, ClientSums
@@ -20,6 +20,7 @@ from ..randomness import Streams
 from ..simulation.engine import Executor, Simulation
 from ..simulation.fleet import check_same_clients
 from ..storage import Storage, bytes_of
+from ..tasks.native import NativeNetwork
 from ..tasks.task import Task, build_task
 from . import machine, memory
 from .dry_run import NullComputer, most_in_use
@@ -85,6 +86,7 @@ def build_run(settings: Settings) -> Components:
     streams = Streams(root.seed)
     task = _task(settings, streams, device)
     flat, cores = task.flat, machine.cores(root.threads)
+    native = native_network(root.executor, device, task)
     kind = executor_class(
         root.executor,
         device=device,
@@ -92,6 +94,7 @@ def build_run(settings: Settings) -> Components:
         perceptron=flat.perceptron is not None,
         has_statistics=flat.has_statistics,
         recurrent=flat.recurrent,
+        native=native is not None,
     )
     machine.set_threads(cores if flat.d >= machine.SMALL_MODEL else 1)
     if kind == "batched":
@@ -102,7 +105,7 @@ def build_run(settings: Settings) -> Components:
     rule = equip(settings.parts["algorithm"].build(), storage, streams)
     diagnostics = settings.parts["diagnostics"].build()
     stop = Stop()
-    computer = _computer(settings, kind, task, streams, device, cores)
+    computer = _computer(settings, kind, task, streams, device, cores, native)
     computer.local.stop = stop.received
     vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
     memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
@@ -145,7 +148,13 @@ def _task(settings: Settings, streams: Streams, device: str) -> Task:
 
 
 def _computer(
-    settings: Settings, kind: str, task: Task, streams: Streams, device: str, cores: int
+    settings: Settings,
+    kind: str,
+    task: Task,
+    streams: Streams,
+    device: str,
+    cores: int,
+    native: NativeNetwork | None,
 ) -> SequentialComputer:
     parts = settings.parts
     client = parts["client"].config
@@ -157,6 +166,7 @@ def _computer(
         streams,
         device=device,
         cores=cores,
+        network=native,
         augment=client.augment,
         statistics_rate=parts["model"].config.statistics_rate,
     )

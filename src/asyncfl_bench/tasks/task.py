@@ -19,6 +19,7 @@ from ..randomness import Streams
 from ..types import ClientTable
 from .data import Data, hold_back
 from .flat import FlatModel
+from .native import NativeNetwork
 
 CROP_PADDING = 4  # pixels on each side, the customary choice for 32x32 photographs
 EVALUATION_SAMPLES = {"cpu": 256, "cuda": 2048}  # of one batch; larger ones leave a CPU's cache: up to twice the time
@@ -65,6 +66,10 @@ class Task:
             mean, std = np.asarray(data.scale.mean), np.asarray(data.scale.std)
             self._factor = self._on_device((1 / (255 * std)).astype(np.float32)).view(-1, 1, 1)
             self._offset = self._on_device((-mean / std).astype(np.float32)).view(-1, 1, 1)
+
+    def native_network(self) -> NativeNetwork | None:
+        """What computes the model's gradients faster than torch on a CPU; see ``NativeNetwork.of``."""
+        return NativeNetwork.of(self.flat, self.shape)
 
     def _on_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)

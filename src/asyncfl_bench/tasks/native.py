@@ -1,0 +1,255 @@
+"""Small convolutional networks on a CPU by a kernel in C++ (native.cpp) that is compiled for their shapes.
+
+torch takes several times as long for a LeNet5 gradient of 50 samples on one core (``make bench``, W1). The kernel is
+compiled on first use, by the C++ compiler that is there or by the package ``ziglang``, and kept; without one torch
+computes as ever.
+
+Legend: d parameters, B samples of a mini-batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import math
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BenchError
+from ..files import atomic_write, cache_folder
+from .flat import FlatModel
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-exceptions", "-fno-rtti")
+TIMEOUT_S = 120
+MAX_STACK_BYTES = 2**18  # of one sample's activations, which lie on a thread's stack
+TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
+_QUIET: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": TIMEOUT_S}
+_ENTRIES = """
+extern "C" double gradient(const float* w, const float* x, const int64_t* y, int64_t b, float* out, char* memory) {
+  return Net::gradient(w, x, y, b, out, Memory{memory}, nullptr);
+}
+extern "C" int64_t bytes(int64_t b) {
+  int64_t count;
+  Net::gradient(nullptr, nullptr, nullptr, b, nullptr, Memory{nullptr}, &count);
+  return count;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """With a square kernel and zero padding; then bias, ReLU and a 2x2 max-pool or none. Sizes are those that enter."""
+
+    channels: int
+    height: int
+    width: int
+    outputs: int
+    kernel: int
+    padding: int
+    pool: bool
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of what comes out."""
+        height, width = (side + 2 * self.padding - self.kernel + 1 for side in (self.height, self.width))
+        return (self.outputs, height // 2, width // 2) if self.pool else (self.outputs, height, width)
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Blocks of convolution, then linear layers with ReLU in between: features, hidden widths, classes."""
+
+    convolutions: tuple[Convolution, ...]
+    widths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module, data_shape: tuple[int, ...]) -> Shapes | None:
+        """Those of a sequential network on samples of ``data_shape``; None for any other network."""
+        layers = list(module) if isinstance(module, nn.Sequential) else []
+        convolutions: list[Convolution] = []
+        shape = tuple(data_shape)
+        while layers and isinstance(layers[0], nn.Conv2d):
+            pool = len(layers) > 2 and isinstance(layers[2], nn.MaxPool2d)
+            if len(shape) != 3 or not _plain(layers[: 2 + pool]):
+                return None
+            convolution = layers[0]
+            kernel, padding = int(convolution.kernel_size[0]), int(convolution.padding[0])
+            convolutions.append(Convolution(*shape, convolution.out_channels, kernel, padding, pool))
+            shape = convolutions[-1].shape
+            del layers[: 2 + pool]
+        if len(layers) < 2 or not isinstance(layers.pop(0), nn.Flatten) or len(layers) % 2 == 0 or min(shape) < 1:
+            return None
+        linears = [layer for layer in layers[::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
+        relus = [layer for layer in layers[1::2] if isinstance(layer, nn.ReLU)]
+        if len(linears) + len(relus) < len(layers):
+            return None
+        widths = (linears[0].in_features, *(layer.out_features for layer in linears))
+        found = cls(tuple(convolutions), widths)
+        return found if widths[0] == math.prod(shape) and found._stack_bytes() <= MAX_STACK_BYTES else None
+
+    def _stack_bytes(self) -> int:
+        sizes = [(c.height + 2 * c.padding) * (c.width + 2 * c.padding + 16) * c.channels for c in self.convolutions]
+        return 4 * (sum(sizes) + sum(c.shape[0] * c.shape[1] * c.shape[2] for c in self.convolutions))
+
+    def source(self) -> str:
+        """The kernel for these shapes."""
+        last = len(self.convolutions) - 1
+        blocks = []
+        for i, c in enumerate(self.convolutions):
+            numbers = (c.channels, c.height, c.width, c.outputs, c.kernel, c.padding, c.pool, i == 0, i == last)
+            blocks.append(f"Conv<{', '.join(str(int(number)) for number in numbers)}>")
+        widths = ", ".join(map(str, self.widths))
+        return f"{SOURCE.read_text()}\nusing Net = Network<Chain<{', '.join(blocks)}>, {widths}>;\n{_ENTRIES}"
+
+
+def _plain(layers: list[nn.Module]) -> bool:
+    """Whether these are a convolution as the kernel does it, a ReLU, and a 2x2 max-pool if there is a third."""
+    convolution, behind, pools = layers[0], layers[1:2], layers[2:]
+    assert isinstance(convolution, nn.Conv2d)
+    (kernel, other), padding = convolution.kernel_size, convolution.padding
+    return (
+        kernel == other
+        and not isinstance(padding, str)
+        and padding[0] == padding[1]
+        and (convolution.stride, convolution.dilation, convolution.groups) == ((1, 1), (1, 1), 1)
+        and convolution.padding_mode == "zeros"
+        and convolution.bias is not None
+        and len(behind) == 1
+        and isinstance(behind[0], nn.ReLU)
+        and all(
+            (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode) == (2, 2, 0, 1, False)
+            for pool in pools
+            if isinstance(pool, nn.MaxPool2d)
+        )
+    )
+
+
+class NativeNetwork:
+    """Gradients of one network, from any number of threads at once: the kernel runs without the interpreter's lock."""
+
+    has_statistics = False
+
+    def __init__(self, library: ctypes.CDLL):
+        self._gradient, self._bytes = library.gradient, library.bytes
+        self._gradient.restype, self._bytes.restype = ctypes.c_double, ctypes.c_int64
+        self._own = threading.local()  # each thread's workspace
+
+    @classmethod
+    def of(cls, flat: FlatModel, data_shape: tuple[int, ...]) -> NativeNetwork | None:
+        """None for a network that the kernel does not do. BenchError, with the reason, where it could but there is no
+        compiler, it fails, or what it made differs from torch."""
+        shapes = Shapes.of(flat.module, data_shape)
+        if shapes is None:
+            return None
+        native = cls(_library(shapes.source()))
+        native._check(flat, data_shape, shapes.widths[-1])
+        return native
+
+    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
+        """See ``FlatModel.gradient``; results equal its up to rounding."""
+        x, y, count = x.contiguous(), y.contiguous(), len(y)
+        memory = getattr(self._own, "memory", None)
+        if memory is None or self._own.count < count:
+            self._own.count = count
+            memory = self._own.memory = torch.empty(self._bytes(ctypes.c_int64(count)), dtype=torch.uint8)
+        pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (w_d, x, y, out_d, memory)]
+        return w_d.new_tensor(self._gradient(*pointers[:3], ctypes.c_int64(count), *pointers[3:]))
+
+    def _check(self, flat: FlatModel, data_shape: tuple[int, ...], classes: int) -> None:
+        drawn = torch.Generator().manual_seed(0)
+        # sums of such numbers are exact, so that no winner under a pool is a matter of rounding
+        x = torch.randint(-8, 9, (3, *data_shape), generator=drawn) / 4
+        w_d = torch.randint(-1, 2, (flat.d,), generator=drawn) / 16
+        y = torch.randint(classes, (3,), generator=drawn)
+        expected_d, found_d = torch.empty_like(w_d), torch.empty_like(w_d)
+        flat.gradient(w_d, x, y, expected_d)
+        self.gradient(w_d, x, y, found_d)
+        if not (found_d - expected_d).abs().max() <= TOLERANCE * expected_d.abs().max():
+            raise BenchError("what was compiled gives another gradient than torch")
+
+
+def _library(source: str) -> ctypes.CDLL:
+    """The machine code of ``source``, compiled unless it was before on such a processor. BenchError if it cannot be."""
+    command = [*compiler(), *FLAGS, "-shared", "-fPIC"]
+    key = _digest("\n".join((source, *command, _version(tuple(command)), _processor())).encode())
+    folder = cache_folder() / "native"
+    try:
+        for kept in folder.glob(f"{key}-*.so"):
+            if _digest(kept.read_bytes()) == kept.stem.rpartition("-")[2]:  # to load a damaged one may end the process
+                return ctypes.CDLL(str(kept))
+        with tempfile.TemporaryDirectory() as own:
+            made = _compiled(source, command, Path(own))
+            library = folder / f"{key}-{_digest(made.read_bytes())}.so"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with atomic_write(library) as file:
+                    file.write(made.read_bytes())
+            except OSError:  # compiled again next time
+                library = made
+            return ctypes.CDLL(str(library))
+    except OSError as error:
+        raise BenchError(str(error)) from None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _compiled(source: str, command: list[str], folder: Path) -> Path:
+    text, made = folder / "network.cpp", folder / "network.so"
+    text.write_text(source)
+    try:
+        subprocess.run(
+            [*command, "-o", str(made), str(text)],
+            **(_QUIET | {"check": True, "start_new_session": True}),  # Ctrl-C is for the run, which then stops in order
+        )
+    except subprocess.CalledProcessError as error:
+        said = next((line for line in error.stderr.splitlines() if "error" in line), f"exit status {error.returncode}")
+        raise BenchError(f"{command[0]} failed: {said[:200]}") from None
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(str(error)) from None
+    return made
+
+
+def compiler() -> list[str]:
+    """The command of the C++ compiler: $CXX, the system's, or that of the package ``ziglang``. BenchError for none."""
+    if chosen := os.environ.get("CXX"):
+        return chosen.split()
+    for name in ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            return [found]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]  # as c++ it would first build a library that is not needed
+    raise BenchError("no C++ compiler was found (pip install 'asyncfl_bench[native]' brings one)")
+
+
+@cache
+def _version(command: tuple[str, ...]) -> str:
+    try:
+        return subprocess.run([*command, "--version"], **_QUIET).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BenchError(f"{command[0]}: {error}") from None
+
+
+@cache
+def _processor() -> str:
+    """What tells processors apart for which ``-march=native`` is not the same."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line for line in lines if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        return f"{platform.machine()} {platform.processor()}"

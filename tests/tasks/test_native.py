@@ -1,0 +1,315 @@
+"""The compiled kernel beside automatic differentiation, on every kind of shape, and what happens without a compiler."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from asyncfl_bench import run
+from asyncfl_bench.clients import choosing
+from asyncfl_bench.clients.choosing import native_network
+from asyncfl_bench.errors import BenchError, ConfigError
+from asyncfl_bench.tasks import native, networks
+from asyncfl_bench.tasks.flat import FlatModel
+from asyncfl_bench.tasks.native import Convolution, NativeNetwork, Shapes
+from asyncfl_bench.tasks.task import Task
+
+CLASSES = 5
+
+
+def small() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3 * 2 * 3, CLASSES))
+
+
+SMALL = (2, 6, 9)
+
+
+def blocks(*convolutions: tuple[int, int, int, int, bool], features: int, hidden: tuple[int, ...] = ()) -> nn.Module:
+    """convolutions: channels in and out, kernel, padding, pool."""
+    layers: list[nn.Module] = []
+    for channels, outputs, kernel, padding, pool in convolutions:
+        layers += [nn.Conv2d(channels, outputs, kernel, padding=padding), nn.ReLU(), *[nn.MaxPool2d(2)] * pool]
+    widths = (features, *hidden, CLASSES)
+    linears: list[nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        linears += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), *linears[:-1])
+
+
+NETWORKS = {
+    "lenet5 on 3 channels": (lambda: networks.lenet5((3, 32, 32), 10), (3, 32, 32)),
+    "lenet5 on 1 channel": (lambda: networks.lenet5((1, 28, 28), 10), (1, 28, 28)),
+    "lenet5, odd and small": (lambda: networks.lenet5((1, 13, 15), 4), (1, 13, 15)),
+    "cnn": (lambda: networks.cnn((3, 10, 7), 20, 10), (3, 10, 7)),
+    "cnn_one_pool": (lambda: networks.cnn_one_pool((1, 12, 11), 62), (1, 12, 11)),
+    "three blocks, 17 channels": (
+        lambda: blocks((2, 17, 3, 1, True), (17, 9, 2, 0, False), (9, 20, 3, 2, True), features=180, hidden=(7,)),
+        (2, 13, 13),
+    ),
+    "one block, no pool": (lambda: blocks((1, 4, 7, 3, False), features=4 * 9 * 8), (1, 9, 8)),
+    "no block": (lambda: networks.mlp((30,), [33, 16], 3), (30,)),
+}
+
+
+class FakeTask:
+    def __init__(self, module: nn.Module, shape: tuple[int, ...]):
+        self.flat, self.shape = FlatModel(module), shape
+
+    native_network = Task.native_network
+
+
+TASK = FakeTask(small(), SMALL)
+
+
+def both(module: nn.Module, shape: tuple[int, ...], x: torch.Tensor, y: torch.Tensor, w_d: torch.Tensor | None = None):
+    """(loss, gradient) of torch and of the kernel."""
+    flat = FlatModel(module)
+    found = NativeNetwork.of(flat, shape)
+    assert found is not None
+    w_d = flat.initial_d() if w_d is None else w_d
+    answers = []
+    for network in (flat, found):
+        out_d = torch.full_like(w_d, 7.0)  # all of it is to be written
+        answers.append((network.gradient(w_d, x, y, out_d).item(), out_d))
+    return answers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_are_those_of_automatic_differentiation(name):
+    make, shape = NETWORKS[name]
+    module = make()
+    classes = list(module.parameters())[-1].numel()
+    draw = torch.Generator().manual_seed(1)
+    # sums of such numbers are exact: which pixel wins under a pool, ties as well, is no matter of rounding
+    w_d = torch.randint(-1, 2, (FlatModel(module).d,), generator=draw) / 16
+    for count in (1, 2, 9, 50):
+        x = torch.randint(-8, 9, (count, *shape), generator=draw) / 4
+        y = torch.randint(classes, (count,), generator=draw)
+        (loss, expected_d), (own_loss, found_d) = both(module, shape, x, y, w_d)
+        assert own_loss == pytest.approx(loss, rel=1e-5)
+        assert (found_d - expected_d).abs().max() < 1e-5 * expected_d.abs().max()
+
+
+@pytest.mark.slow
+def test_ties_under_the_pool_go_to_the_first_pixel_as_in_torch():
+    x = torch.ones(4, *SMALL)  # every pixel of a channel gives the same
+    y = torch.tensor([0, 1, 2, 3])
+    (_, expected_d), (_, found_d) = both(small(), SMALL, x, y)
+    torch.testing.assert_close(found_d, expected_d)
+    x[:, :, ::2] = 2.0  # rows in turn: ties along them, also between the rows of the pool in another order
+    (_, expected_d), (_, found_d) = both(small(), SMALL, x, y)
+    torch.testing.assert_close(found_d, expected_d)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("where", ["sample", "weight"])
+def test_what_is_no_number_is_not_hidden(bad, where):
+    module, x, y = small(), torch.randn(3, *SMALL), torch.tensor([0, 1, 2])
+    w_d = FlatModel(module).initial_d()
+    if where == "sample":
+        x[1, 0, 2, 2] = bad
+    else:
+        w_d[4] = bad
+    (loss, expected_d), (own_loss, found_d) = both(module, SMALL, x, y, w_d)
+    assert math.isfinite(own_loss) == math.isfinite(loss)
+    assert not (expected_d.isfinite() ^ found_d.isfinite())[~expected_d.isfinite()].any()
+
+
+@pytest.mark.slow
+def test_an_empty_mini_batch_and_vectors_at_odd_addresses():
+    module = small()
+    (loss, expected_d), (own_loss, found_d) = both(module, SMALL, torch.empty(0, *SMALL), torch.empty(0, dtype=int))
+    assert math.isnan(loss) and math.isnan(own_loss)
+    assert not found_d.any() and not expected_d.nan_to_num().any()
+    flat = FlatModel(module)
+    whole = torch.empty(flat.d + 3)
+    w_d, x = whole[3:], torch.randn(2 * math.prod(SMALL) + 1)[1:].view(2, *SMALL)
+    w_d.copy_(flat.initial_d())
+    (_, expected_d), (_, found_d) = both(module, SMALL, x, torch.tensor([0, 4]), w_d)
+    torch.testing.assert_close(found_d, expected_d)
+
+
+@pytest.mark.slow
+def test_no_address_beyond_its_memory_is_touched(tmp_path):
+    """The kernel alone under gcc's and clang's address sanitizer, with arrays that end where they end."""
+    shapes = Shapes.of(*_module("three blocks, 17 channels"))
+    assert shapes is not None
+    convolution = shapes.convolutions[0]
+    pixels = convolution.channels * convolution.height * convolution.width
+    d = sum(p.numel() for p in NETWORKS["three blocks, 17 channels"][0]().parameters())
+    main = f"""
+#include <vector>
+#include <cstdio>
+int main() {{
+  for (int64_t b : {{1, 3, 10}}) {{
+    std::vector<float> w({d}, 0.01f), x(b * {pixels}, 0.5f), out({d});
+    std::vector<int64_t> y(b, {CLASSES - 1});
+    std::vector<char> memory(bytes(b));
+    std::printf("%f\\n", gradient(w.data(), x.data(), y.data(), b, out.data(), memory.data()));
+  }}
+}}"""
+    text, program = tmp_path / "main.cpp", tmp_path / "main"
+    text.write_text(shapes.source() + main)
+    flags = ["-O1", "-g", "-march=native", "-std=c++17", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    subprocess.run([*native.compiler(), *flags, "-o", program, text], check=True)
+    answer = subprocess.run([program], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stderr
+    assert [float(line) for line in answer.stdout.split()] == pytest.approx([math.log(CLASSES)] * 3, abs=0.1)
+
+
+def _module(name: str):
+    make, shape = NETWORKS[name]
+    return make(), shape
+
+
+def test_shapes_are_read_from_the_network():
+    shapes = Shapes.of(networks.lenet5((3, 32, 32), 10), (3, 32, 32))
+    first, second = Convolution(3, 32, 32, 6, 5, 0, True), Convolution(6, 14, 14, 16, 5, 0, True)
+    assert shapes == Shapes((first, second), (400, 120, 84, 10))
+    assert second.shape == (16, 5, 5)
+    assert (
+        "Network<Chain<Conv<3, 32, 32, 6, 5, 0, 1, 1, 0>, Conv<6, 14, 14, 16, 5, 0, 1, 0, 1>>, 400, 120, 84, 10>"
+        in (shapes.source())
+    )
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, (3, 1)), nn.ReLU(), nn.Flatten(), nn.Linear(96, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(72, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(72, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(71, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()),
+        nn.Linear(64, 3),
+    ],
+    ids=["stride", "no bias", "not square", "tanh", "pool of 3", "dropout", "other features", "no linear", "no list"],
+)
+def test_other_networks_are_left_to_torch(module):
+    assert Shapes.of(module, (1, 8, 8)) is None
+
+
+BROKEN = """#!/bin/sh
+[ "$1" = --version ] && exit 0
+ps -o pgid= -p $$ | grep -qw $$ || exit 1  # in a process group of its own, so that Ctrl-C does not end it
+echo 'fatal error: out of paper' >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def no_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native._version.cache_clear()
+
+
+def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, monkeypatch, tmp_path, capsys):
+    broken = tmp_path / "broken"
+    broken.write_text(BROKEN)
+    broken.chmod(0o755)
+    reasons = {str(broken): "fatal error: out of paper", "/nowhere/c++": "/nowhere/c++", "/bin/true": "network.so"}
+    for compiler, reason in reasons.items():
+        monkeypatch.setenv("CXX", compiler)
+        assert native_network("auto", "cpu", TASK) is None
+        assert reason in capsys.readouterr().err
+        with pytest.raises(ConfigError, match="executor=native: not possible"):
+            native_network("native", "cpu", TASK)
+        assert not list(tmp_path.rglob("*.so"))
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BenchError, match=r"no C\+\+ compiler"):
+        native.compiler()
+
+
+def test_without_a_compiler_a_run_goes_on_and_one_that_asks_for_it_is_refused(no_cache, monkeypatch, afl_run):
+    monkeypatch.setenv("CXX", "/bin/false")
+    choosing._say_once.cache_clear()
+    words = [
+        "algorithm=fedbuff",
+        "model=cnn",
+        "scale=smoke",
+        "progress=false",
+        "threads=1",
+        "budget.server_iterations=1",
+    ]
+    done = afl_run(*words, "hydra.run.dir=here")
+    assert done.returncode == 0 and done.stderr.count("/bin/false") == 1
+    assert json.loads(Path("here/summary.json").read_text())["executor"] == "sequential"
+    refused = afl_run(*words, "executor=native", "hydra.run.dir=there")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert "executor=native: not possible: /bin/false failed" in refused.stderr
+    assert not Path("there").exists()
+
+
+@pytest.mark.slow
+def test_a_damaged_library_is_compiled_again_and_a_cache_is_not_needed(no_cache, monkeypatch, tmp_path):
+    flat, calls, compiled = FlatModel(small()), [], native._compiled
+    monkeypatch.setattr(native, "_compiled", lambda *args: calls.append(args) or compiled(*args))
+    for damage in (b"", b"whole", b"nonsense"):
+        for kept in tmp_path.rglob("*.so"):
+            content = kept.read_bytes()
+            kept.unlink()  # what is mapped into this process stays as it is
+            kept.write_bytes(content if damage == b"whole" else content[:5000] + damage)
+        assert NativeNetwork.of(flat, SMALL) is not None
+    assert len(calls) == 2  # not for the whole one
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert NativeNetwork.of(flat, SMALL) is not None and len(calls) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_two_processes_may_compile_the_same_at_once(tmp_path):
+    program = """
+from torch import nn
+from asyncfl_bench.tasks.flat import FlatModel
+from asyncfl_bench.tasks.native import NativeNetwork
+NativeNetwork.of(FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 3))), (4,))
+"""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    both = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
+    assert [process.wait(300) for process in both] == [0, 0]
+    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".so"}
+
+
+def test_native_is_asked_for_in_vain_for_other_networks_and_on_a_gpu():
+    assert native_network("auto", "cpu", FakeTask(networks.softmax((4,), 2), (4,))) is None  # formulas are faster
+    with pytest.raises(ConfigError, match="possible only on a CPU"):
+        native_network("native", "cuda", TASK)
+    assert native_network("threads", "cpu", TASK) is None
+
+
+@pytest.mark.slow
+def test_a_library_that_computes_something_else_is_not_used(no_cache, monkeypatch):
+    wrong = native.SOURCE.read_text().replace("e[y[i]] -= 1.0f / b;", "e[y[i]] -= 1.01f / b;")
+    source = Shapes.source
+    monkeypatch.setattr(Shapes, "source", lambda self: source(self).replace(native.SOURCE.read_text(), wrong))
+    with pytest.raises(BenchError, match="another gradient than torch"):
+        NativeNetwork.of(FlatModel(small()), SMALL)
+
+
+@pytest.mark.slow
+def test_a_run_is_the_same_in_any_number_of_threads_and_says_what_computed_it(tmp_path):
+    words = ["algorithm=fedbuff", "model=cnn", "dataset=digits", "client.local_steps=3", "budget.server_iterations=10"]
+    results = {}
+    for name, more in {"one": ["threads=1"], "two": ["threads=2"], "torch": ["threads=1", "executor=threads"]}.items():
+        results[name] = run([*words, *more, "progress=false", f"hydra.run.dir={tmp_path / name}"])
+    one, two, by_torch = results.values()
+    assert (one.summary["executor"], by_torch.summary["executor"]) == ("native", "threads")
+    assert one.summary["final"] == two.summary["final"]
+    assert one.summary["final"]["test/loss"] == pytest.approx(by_torch.summary["final"]["test/loss"], rel=1e-4)
