@@ -5,46 +5,53 @@ BIN := $(VENV)/bin
 # one test process per core, each with one torch thread; they take tests from each other when they run out
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 STAMP := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 
 $(STAMP): pyproject.toml
+	@echo "setting up $(VENV): PyTorch is large, this takes some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -e '.[dev]'
+	$(BIN)/pip install --quiet -e .
 	touch $(STAMP)
+
+$(DEV): $(STAMP)
+	@echo "adding what tests, linters and the site of the docs need"
+	$(BIN)/pip install --quiet -e '.[dev]'
+	touch $(DEV)
 
 .PHONY: help setup run test test-slow test-all lint docs figures crash bench peers golden
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-setup: $(STAMP) ## make .venv and install everything
+setup: $(DEV) ## make .venv and install everything
 
 run: $(STAMP) ## set up and run the main job: ACE on handwritten digits
 	$(BIN)/afl-run algorithm=ace delay=exp_beta30
 
-test: $(STAMP) ## set up and pass the fast tests (minutes)
+test: $(DEV) ## set up and pass the fast tests (minutes)
 	$(PYTEST)
 
-test-slow: $(STAMP) ## the other tests: slow ones, and those that start processes
+test-slow: $(DEV) ## the other tests: slow ones, and those that start processes
 	$(PYTEST) -m "slow or process"
 
-test-all: $(STAMP) ## every test
+test-all: $(DEV) ## every test
 	$(PYTEST) -m ""
 
-lint: $(STAMP) ## style, common mistakes and types
+lint: $(DEV) ## style, common mistakes and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
 
-docs: $(STAMP) ## every page as a site, with the API, into build/site (README.html first)
+docs: $(DEV) ## every page as a site, with the API, into build/site (README.html first)
 	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -c docs . build/site
 
 figures: $(STAMP) ## every page of every paper from the runs in runs/, into results/
 	$(BIN)/afl-report all
 
-crash: $(STAMP) ## kill -9 every algorithm 20 times and compare (a few minutes)
+crash: $(DEV) ## kill -9 every algorithm 20 times and compare (a few minutes)
 	PYTHONPATH=tests $(BIN)/python tests/crashing.py 20
 
 bench: $(STAMP) ## updates per second beside a bare PyTorch loop (a quarter of an hour on 2 cores)
@@ -53,5 +60,5 @@ bench: $(STAMP) ## updates per second beside a bare PyTorch loop (a quarter of a
 peers: $(STAMP) ## FLGo, FLSim and FedLab beside ours (downloads 6 GB into .peers, half an hour on 2 cores)
 	$(BIN)/python scripts/peers/compare.py --environments .peers
 
-golden: $(STAMP) ## renew the golden trajectories (say why in the commit)
+golden: $(DEV) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py

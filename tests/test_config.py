@@ -167,6 +167,9 @@ def test_a_smoke_scale_can_still_be_overridden():
 def test_the_data_directory_comes_from_the_key_then_the_environment(tmp_path, monkeypatch):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    assert str(compose([]).data_dir) == "/cache/asyncfl_bench/data"
+    monkeypatch.delenv("XDG_CACHE_HOME")
     assert compose([]).data_dir.parts[-3:] == (".cache", "asyncfl_bench", "data")
     monkeypatch.setenv("ASYNCFL_BENCH_DATA", str(tmp_path / "one"))
     assert compose([]).data_dir == tmp_path / "one"

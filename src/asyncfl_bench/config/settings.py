@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from ..errors import check
+from ..files import cache_folder
 from ..ranges import Checked, above, at_least, one_of, within
 from ..types import Facts
 
@@ -197,7 +198,7 @@ class Settings:
     @property
     def data_dir(self) -> Path:
         given = self.root.data_dir or os.environ.get(DATA_VARIABLE)
-        return Path(given).expanduser() if given else Path.home() / ".cache" / "asyncfl_bench" / "data"
+        return Path(given).expanduser() if given else cache_folder() / "data"
 
 
 def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({})) -> str:
