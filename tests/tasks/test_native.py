@@ -71,7 +71,7 @@ TASK = FakeTask(small(), SMALL)
 
 
 def both(module: nn.Module, shape: tuple[int, ...], x: torch.Tensor, y: torch.Tensor, w_d: torch.Tensor | None = None):
-    """(loss, gradient) of torch and of the kernel."""
+    """(loss, gradient) of torch and of the kernel, whose logits are compared too."""
     flat = FlatModel(module)
     found = NativeNetwork.of(flat, shape)
     assert found is not None
@@ -80,6 +80,8 @@ def both(module: nn.Module, shape: tuple[int, ...], x: torch.Tensor, y: torch.Te
     for network in (flat, found):
         out_d = torch.full_like(w_d, 7.0)  # all of it is to be written
         answers.append((network.gradient(w_d, x, y, out_d).item(), out_d))
+    close = {"rtol": 1e-5, "atol": 1e-5, "equal_nan": True}
+    torch.testing.assert_close(found.logits(w_d, x), flat.logits(w_d, x).clone(), **close)
     return answers
 
 
@@ -156,7 +158,10 @@ int main() {{
     std::vector<float> w({d}, 0.01f), x(b * {pixels}, 0.5f), out({d});
     std::vector<int64_t> y(b, {CLASSES - 1});
     std::vector<char> memory(bytes(b));
-    std::printf("%f\\n", gradient(w.data(), x.data(), y.data(), b, out.data(), memory.data()));
+    std::vector<float> loss(1), z(b * {CLASSES});
+    gradient(w.data(), x.data(), y.data(), b, out.data(), loss.data(), memory.data());
+    logits(w.data(), x.data(), b, z.data(), memory.data());
+    std::printf("%f\\n", loss[0]);
   }}
 }}"""
     text, program = tmp_path / "main.cpp", tmp_path / "main"

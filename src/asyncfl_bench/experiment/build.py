@@ -87,6 +87,8 @@ def build_run(settings: Settings) -> Components:
     task = _task(settings, streams, device)
     flat, cores = task.flat, machine.cores(root.threads)
     native = native_network(root.executor, device, task)
+    if native is not None:
+        task.judged_by(native, cores)
     kind = executor_class(
         root.executor,
         device=device,

@@ -457,6 +457,40 @@ struct Network {
   static constexpr int LAYERS = sizeof...(WIDTHS) - 1;
   static constexpr int width[LAYERS + 1] = {WIDTHS...};
 
+  static constexpr int64_t parameters() {
+    int64_t count = Convs::PARAMETERS;
+    for (int l = 0; l < LAYERS; l++) count += (int64_t)width[l + 1] * (width[l] + 1);
+    return count;
+  }
+  static constexpr int64_t COUNT = parameters();
+
+  // fills entered[0], or has it point to `x`, up to the logits in entered[LAYERS]; `step`: 0 where nobody goes back
+  static void forward(const float* w, const float* x, int64_t b, typename Convs::Weights& weights,
+                      typename Convs::Sample* samples, int step, float** entered) {
+    Convs::read(w, weights);
+    if constexpr (Convs::EMPTY) entered[0] = const_cast<float*>(x);
+    for (int64_t i = 0; i < b; i++)
+      Convs::forward(x + i * Convs::PIXELS, weights, samples[i * step], entered[0] + i * width[0]);
+    w += Convs::PARAMETERS;
+    for (int l = 0; l < LAYERS; l++) {
+      const int in = width[l], outs = width[l + 1];
+      linear(b, outs, in, entered[l], w, w + (int64_t)outs * in, entered[l + 1]);
+      if (l + 1 < LAYERS)
+        for (int64_t i = 0; i < b * outs; i++) entered[l + 1][i] = relu(entered[l + 1][i]);
+      w += (int64_t)outs * in + outs;
+    }
+  }
+
+  // (b, classes) to `out`; arguments as of `gradient`, whose memory is enough
+  static void logits(const float* w, const float* x, int64_t b, float* out, Memory memory) {
+    auto* weights = memory.take<typename Convs::Weights>(1);
+    auto* sample = memory.take<typename Convs::Sample>(1);
+    float* entered[LAYERS + 1];
+    for (int l = 0; l < LAYERS; l++) entered[l] = memory.take<float>(b * width[l] + L);
+    entered[LAYERS] = out;
+    forward(w, x, b, *weights, sample, 0, entered);
+  }
+
   // the mean loss; w: parameters, x: (b, C, H, W), y: labels; the gradient goes to `out`
   static double gradient(const float* w, const float* x, const int64_t* y, int64_t b, float* out, Memory memory,
                          int64_t* bytes) {
@@ -475,32 +509,20 @@ struct Network {
       *bytes = (int64_t)(memory.at - (char*)nullptr) + 64;
       return 0;
     }
-    Convs::read(w, *weights);
-    if constexpr (Convs::EMPTY) entered[0] = const_cast<float*>(x);
-    for (int64_t i = 0; i < b; i++)
-      Convs::forward(x + i * Convs::PIXELS, *weights, samples[i], entered[0] + i * width[0]);
-    const float* weight[LAYERS];
-    const float* at = w + Convs::PARAMETERS;
-    for (int l = 0; l < LAYERS; l++) {
-      const int in = width[l], outs = width[l + 1];
-      weight[l] = at;
-      linear(b, outs, in, entered[l], at, at + (int64_t)outs * in, entered[l + 1]);
-      if (l + 1 < LAYERS)
-        for (int64_t i = 0; i < b * outs; i++) entered[l + 1][i] = relu(entered[l + 1][i]);
-      at += (int64_t)outs * in + outs;
-    }
+    forward(w, x, b, *weights, samples, 1, entered);
     const double loss = cross_entropy(entered[LAYERS], y, b, error[LAYERS]);
-    float* to = out + (at - w);
+    float* to = out + COUNT;
     for (int l = LAYERS - 1; l >= 0; l--) {
       const int in = width[l], outs = width[l + 1];
       to -= (int64_t)outs * in + outs;
+      const float* weight = w + (to - out);
       product(outs, in, b, error[l + 1], 1, outs, entered[l], in, to, in, spare);
       float* bias = to + (int64_t)outs * in;
       memset(bias, 0, outs * sizeof(float));
       for (int64_t i = 0; i < b; i++)
         for (int o = 0; o < outs; o++) bias[o] += error[l + 1][i * outs + o];
       if (l == 0 && Convs::EMPTY) break;
-      product(b, in, outs, error[l + 1], outs, 1, weight[l], in, error[l], in, spare);
+      product(b, in, outs, error[l + 1], outs, 1, weight, in, error[l], in, spare);
       if (l > 0)
         for (int64_t i = 0; i < b * in; i++) error[l][i] = entered[l][i] <= 0 ? 0 : error[l][i];
     }

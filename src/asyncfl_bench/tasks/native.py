@@ -39,8 +39,12 @@ MAX_STACK_BYTES = 2**18  # of one sample's activations, which lie on a thread's 
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
 _QUIET: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": TIMEOUT_S}
 _ENTRIES = """
-extern "C" double gradient(const float* w, const float* x, const int64_t* y, int64_t b, float* out, char* memory) {
-  return Net::gradient(w, x, y, b, out, Memory{memory}, nullptr);
+extern "C" void gradient(const float* w, const float* x, const int64_t* y, int64_t b, float* out, float* loss,
+                         char* memory) {
+  *loss = Net::gradient(w, x, y, b, out, Memory{memory}, nullptr);
+}
+extern "C" void logits(const float* w, const float* x, int64_t b, float* out, char* memory) {
+  Net::logits(w, x, b, out, Memory{memory});
 }
 extern "C" int64_t bytes(int64_t b) {
   int64_t count;
@@ -143,9 +147,14 @@ class NativeNetwork:
 
     has_statistics = False
 
-    def __init__(self, library: ctypes.CDLL):
-        self._gradient, self._bytes = library.gradient, library.bytes
-        self._gradient.restype, self._bytes.restype = ctypes.c_double, ctypes.c_int64
+    def __init__(self, library: ctypes.CDLL, classes: int):
+        pointer, count = ctypes.c_void_p, ctypes.c_int64
+        self._gradient, self._logits, self._bytes = library.gradient, library.logits, library.bytes
+        self._gradient.argtypes = (pointer, pointer, pointer, count, pointer, pointer, pointer)
+        self._logits.argtypes = (pointer, pointer, count, pointer, pointer)
+        self._gradient.restype = self._logits.restype = None
+        self._bytes.argtypes, self._bytes.restype = (count,), count
+        self._classes = classes
         self._own = threading.local()  # each thread's workspace
 
     @classmethod
@@ -155,26 +164,37 @@ class NativeNetwork:
         shapes = Shapes.of(flat.module, data_shape)
         if shapes is None:
             return None
-        native = cls(_library(shapes.source()))
-        native._check(flat, data_shape, shapes.widths[-1])
+        native = cls(_library(shapes.source()), shapes.widths[-1])
+        native._check(flat, data_shape)
         return native
 
     def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
         """See ``FlatModel.gradient``; results equal its up to rounding."""
-        x, y, count = x.contiguous(), y.contiguous(), len(y)
+        x, y, loss, count = x.contiguous(), y.contiguous(), w_d.new_empty(()), len(y)
+        tensors = (w_d.data_ptr(), x.data_ptr(), y.data_ptr(), count, out_d.data_ptr(), loss.data_ptr())
+        self._gradient(*tensors, self._memory(count))
+        return loss
+
+    def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
+        """See ``FlatModel.logits``; results equal its up to rounding."""
+        x, out, count = x.contiguous(), w_d.new_empty((len(x), self._classes)), len(x)
+        self._logits(w_d.data_ptr(), x.data_ptr(), count, out.data_ptr(), self._memory(count))
+        return out
+
+    def _memory(self, count: int) -> int:
+        """Address of a workspace for so many samples."""
         memory = getattr(self._own, "memory", None)
         if memory is None or self._own.count < count:
             self._own.count = count
-            memory = self._own.memory = torch.empty(self._bytes(ctypes.c_int64(count)), dtype=torch.uint8)
-        pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (w_d, x, y, out_d, memory)]
-        return w_d.new_tensor(self._gradient(*pointers[:3], ctypes.c_int64(count), *pointers[3:]))
+            memory = self._own.memory = torch.empty(self._bytes(count), dtype=torch.uint8)
+        return memory.data_ptr()
 
-    def _check(self, flat: FlatModel, data_shape: tuple[int, ...], classes: int) -> None:
+    def _check(self, flat: FlatModel, data_shape: tuple[int, ...]) -> None:
         drawn = torch.Generator().manual_seed(0)
         # sums of such numbers are exact, so that no winner under a pool is a matter of rounding
         x = torch.randint(-8, 9, (3, *data_shape), generator=drawn) / 4
         w_d = torch.randint(-1, 2, (flat.d,), generator=drawn) / 16
-        y = torch.randint(classes, (3,), generator=drawn)
+        y = torch.randint(self._classes, (3,), generator=drawn)
         expected_d, found_d = torch.empty_like(w_d), torch.empty_like(w_d)
         flat.gradient(w_d, x, y, expected_d)
         self.gradient(w_d, x, y, found_d)

@@ -6,6 +6,7 @@ Legend: n clients, d parameters, B samples of a mini-batch, C channels, H height
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,6 +61,8 @@ class Task:
         self._judged = {"test": (self._on_device(data.x_test), self._on_device(data.y_test))}
         if data.x_validation is not None and data.y_validation is not None:
             self._judged["validation"] = self._on_device(data.x_validation), self._on_device(data.y_validation)
+        self._judge_network: FlatModel | NativeNetwork = flat
+        self._threads = 1
         self._factor: Tensor | None = None
         self._offset: Tensor | None = None
         if data.scale is not None:
@@ -68,8 +71,12 @@ class Task:
             self._offset = self._on_device((-mean / std).astype(np.float32)).view(-1, 1, 1)
 
     def native_network(self) -> NativeNetwork | None:
-        """What computes the model's gradients faster than torch on a CPU; see ``NativeNetwork.of``."""
+        """What computes faster than torch with this model on a CPU; see ``NativeNetwork.of``."""
         return NativeNetwork.of(self.flat, self.shape)
+
+    def judged_by(self, network: NativeNetwork, threads: int) -> None:
+        """Evaluates by it from now on, in so many threads: the results do not depend on their number."""
+        self._judge_network, self._threads = network, threads
 
     def _on_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
@@ -118,11 +125,19 @@ class Task:
 
     def _judge(self, w_d: Tensor, x_all: Tensor, y_all: Tensor) -> dict[str, float]:
         size = EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
-        correct, loss = [], []
-        for x, y in zip(x_all.split(size), y_all.split(size), strict=True):
-            logits = self.flat.logits(w_d, self._as_float(x))
-            correct.append((logits.argmax(dim=1) == y).sum())
-            loss.append(F.cross_entropy(logits, y, reduction="sum").double())
+
+        def judged(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            logits = self._judge_network.logits(w_d, self._as_float(x))
+            hits = (logits.argmax(dim=1) == y).sum()
+            return hits, F.cross_entropy(logits, y, reduction="sum").double()
+
+        pieces = x_all.split(size), y_all.split(size)
+        if self._threads == 1:
+            results = list(map(judged, *pieces))
+        else:
+            with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                results = list(pool.map(judged, *pieces))
+        correct, loss = zip(*results, strict=True)
         total = len(y_all)  # divided at the end: one wait for the device instead of one per batch
         hits, nats = torch.stack([torch.stack(correct).sum().double(), torch.stack(loss).sum()]).tolist()
         return {"accuracy": hits / total, "loss": nats / total}
