@@ -3,6 +3,7 @@
     python scripts/benchmark.py                 all workloads, a Markdown table
     python scripts/benchmark.py W1 W3 growth    some of them
     python scripts/benchmark.py --device cuda --repeats 9 --out results.md
+    python scripts/benchmark.py --history results/speed     also add to a history and draw its page
 
 The bare loop does zero_grad, forward, backward and step with the same model and batch size on one prepared batch; it
 pays for no data access, no client, no server. It runs with one thread and with all, and the faster one counts. The
@@ -16,20 +17,24 @@ Its bare loop takes as many steps for the same clients on the same data, one shu
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import history
 import numpy as np
+from history import Row
 
 # name: (what, overrides, sample shape, training samples, uploads per repeat on a CPU and on a GPU)
-COLOUR, GREY = (32, 32, 3), (28, 28)
+COLOUR, GREY, SMALL_GREY = (32, 32, 3), (28, 28), (8, 8)
 FEDBUFF = ["algorithm=fedbuff", "algorithm.buffer_size=10", "schedule=random_idle", "concurrency=20"]
 MLP, RESNET = ["model=mlp", "n_clients=1000"], ["model=resnet18"]
 SMALL, LARGE, TINY = (2000, 20_000), (8, 400), (5000, 50_000)
@@ -48,6 +53,9 @@ WORKLOADS = {
         TINY,
     ),
 }
+for one in ("W1", "W3a", "W3f"):  # the same in one thread
+    what, words, *rest = WORKLOADS[one]
+    WORKLOADS[f"{one}-1"] = (f"{what}, one thread", [*words, "threads=1"], *rest)
 STEPS = ("MLP 60-128-64-10, batch 32, AsyncFedED, 10 local epochs, n=10; local steps/s", (12_000, 12_000))
 
 
@@ -107,9 +115,11 @@ class BareLoop:
         return (time.perf_counter() - started) / steps
 
 
-def measure(name: str, device: str, repeats: int, folder: Path) -> str:
-    """One row of the table."""
+def measure(name: str, device: str, repeats: int, folder: Path) -> tuple[Row, str]:
+    """One row of the table, and its Markdown."""
     import torch
+
+    from asyncfl_bench.experiment import machine
 
     what, words, shape, samples, uploads = WORKLOADS[name]
     batch = 32 if shape == GREY else 50
@@ -127,20 +137,26 @@ def measure(name: str, device: str, repeats: int, folder: Path) -> str:
         steps = max(8, uploads // 4)
         torch.set_num_threads(1)
         single.append(bare(steps, synchronize))
-        torch.set_num_threads(built.cores)
+        torch.set_num_threads(machine.cores(None))
         full.append(bare(steps, synchronize))
         ratios.append(min(single[-1], full[-1]) / ours[-1])
     torch.set_num_threads(own_threads)
     built.executor.close()
     median = statistics.median
     threads = "" if on_gpu else f"{1 / median(single):.4g} / "
-    from asyncfl_bench.experiment import machine
-
-    return (
+    row = spread(name, what, "ratio", ratios)
+    return row, (
         f"| {name} | {what} | {built.executor_kind} | {1 / median(ours):.4g} | {threads}{1 / median(full):.4g} | "
-        f"**{median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) | "
-        f"{machine.peak_memory(built.device) / 2**20:.0f} |"
+        f"{shown(row)} | {machine.peak_memory(built.device) / 2**20:.0f} |"
     )
+
+
+def spread(name: str, what: str, unit: str, values: list[float]) -> Row:
+    return Row(name, what, unit, statistics.median(values), min(values), max(values))
+
+
+def shown(row: Row) -> str:
+    return f"**{row.value:.2f}** ({row.low:.2f} to {row.high:.2f})"
 
 
 def train(built, module, work: list[tuple[int, int]], synchronize) -> float:
@@ -166,8 +182,8 @@ def train(built, module, work: list[tuple[int, int]], synchronize) -> float:
     return (time.perf_counter() - started) / sum(steps for _, steps in work)
 
 
-def many_steps(device: str, repeats: int) -> str:
-    """W6, one row of the table."""
+def many_steps(device: str, repeats: int) -> tuple[Row, str]:
+    """W6, one row of the table, and its Markdown."""
     import torch
 
     from asyncfl_bench.config import compose
@@ -204,43 +220,67 @@ def many_steps(device: str, repeats: int) -> str:
         if repeat:  # the first warms up
             rows.append((ours, *bare, min(bare) / ours))
     ours, single, full, _ = (statistics.median(column) for column in zip(*rows, strict=True))
-    ratios = [row[-1] for row in rows]
+    row = spread("W6", what, "ratio", [row[-1] for row in rows])
     threads = "" if on_gpu else f"{1 / single:.4g} / "
-    return (
+    return row, (
         f"| W6 | {what} | {built.executor_kind} | {1 / ours:.4g} | {threads}{1 / full:.4g} | "
-        f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) | "
-        f"{machine.peak_memory(built.device) / 2**20:.0f} |"
+        f"{shown(row)} | {machine.peak_memory(built.device) / 2**20:.0f} |"
     )
 
 
-def growth(device: str, repeats: int, folder: Path) -> list[str]:
-    """Time per arrival at n = 100 and n = 10 000 for the rules that keep n vectors."""
+GROWTH = {
+    "all": ("all clients in flight", ("ace", "aced", "ca2fl"), (100, 10_000), GREY, 60_000, 6, ()),
+    "some": ("100 clients in flight", ("fedbuff", "ace"), (100, 100_000), SMALL_GREY, 200_000, 2, ("concurrency=100",)),
+}
+
+
+def growth(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
+    """Time per arrival with few clients and with many, and the memory that a client takes."""
     rows = []
-    data = made_up_images(GREY, 60_000, folder)
-    for rule in ("ace", "aced", "ca2fl"):
-        runs = {
-            n: built_run(["model=softmax", f"algorithm={rule}", f"n_clients={n}"], data, device, 6)
-            for n in (100, 10_000)
-        }
-        for n, built in runs.items():
-            simulate(built.simulation, 3 * n, lambda: None)
-        pairs = [[simulate(built.simulation, 5000, lambda: None) for built in runs.values()] for _ in range(repeats)]
-        ratio = statistics.median(large / small for small, large in pairs)
-        small, large = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
-        rows.append(f"| {rule} | {small:.0f} | {large:.0f} | {ratio:.2f} |")
-        for built in runs.values():
-            built.executor.close()
+    for what, rules, sizes, shape, samples, batch, more in GROWTH.values():
+        data = made_up_images(shape, samples, folder)
+        for rule in rules:
+            words = {n: ["model=softmax", f"algorithm={rule}", f"n_clients={n}", *more] for n in sizes}
+            runs = {n: built_run(words[n], data, device, batch) for n in sizes}
+            for n, built in runs.items():
+                simulate(built.simulation, 3000 + (n if built.rule.first_round else 0), lambda: None)
+            pairs = [
+                [simulate(built.simulation, 5000, lambda: None) for built in runs.values()] for _ in range(repeats)
+            ]
+            for built in runs.values():
+                built.executor.close()
+            row = spread(f"growth-{rule}-{sizes[1]}", f"{rule}, {what}", "growth", [many / few for few, many in pairs])
+            few, many = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
+            bytes_of = [peak_of_a_process(words[n], data, device, batch) for n in sizes]
+            client = (bytes_of[1] - bytes_of[0]) / (sizes[1] - sizes[0]) / 1024
+            rows.append((row, f"| {row.what} | {few:.0f} | {many:.0f} (n={sizes[1]}) | {shown(row)} | {client:.1f} |"))
     return rows
 
 
-def start_up(repeats: int, folder: Path) -> list[str]:
+def peak_of_a_process(words: list[str], data: Path, device: str, batch: int) -> int:
+    """Bytes that a process of its own holds at most in this run's first 1000 arrivals."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_peak, words, data, device, batch).result()
+
+
+def _peak(words: list[str], data: Path, device: str, batch: int) -> int:
+    from asyncfl_bench.experiment import machine
+
+    built = built_run(words, data, device, batch)
+    simulate(built.simulation, 1000, lambda: None)
+    built.executor.close()
+    return machine.peak_memory(built.device)
+
+
+def start_up(repeats: int, folder: Path) -> list[tuple[Row, str]]:
     """Wall seconds of whole commands, cold processes."""
     commands = {
-        "afl-run --help": ["--help"],
-        "afl-run, digits, one server iteration": ["budget.server_iterations=1", "rerun=true", "progress=false"],
+        "help": ("afl-run --help", ["--help"]),
+        "start": ("afl-run, digits, one iteration", ["budget.server_iterations=1", "rerun=true", "progress=false"]),
+        "plan": ("afl-run sweep=ace/figure2 --plan, 100 runs", ["sweep=ace/figure2", "--plan"]),
     }
     rows = []
-    for what, words in commands.items():
+    for name, (what, words) in commands.items():
         seconds = []
         for _ in range(repeats):
             started = time.perf_counter()
@@ -248,7 +288,8 @@ def start_up(repeats: int, folder: Path) -> list[str]:
                 [sys.executable, "-m", "asyncfl_bench.cli", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL
             )
             seconds.append(time.perf_counter() - started)
-        rows.append(f"| {what} | {statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f}) |")
+        row = spread(name, what, "seconds", seconds)
+        rows.append((row, f"| {what} | {shown(row)} |"))
     return rows
 
 
@@ -258,6 +299,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the tables there")
+    parser.add_argument("--history", type=Path, help="also add to the history in this folder and draw its page")
     given = parser.parse_args()
     known = {**dict.fromkeys([*WORKLOADS, "W6"]), "growth": None, "startup": None}
     if unknown := [name for name in given.names if name not in known and not any(k.startswith(name) for k in known)]:
@@ -268,7 +310,12 @@ def main() -> None:
 
     from asyncfl_bench.experiment import machine
 
-    lines = []
+    lines: list[str] = []
+    rows: list[Row] = []
+
+    def measured(row: Row, line: str) -> None:
+        rows.append(row)
+        say(line)
 
     def say(line: str) -> None:
         print(line, flush=True)
@@ -277,7 +324,8 @@ def main() -> None:
             given.out.write_text("\n".join(lines) + "\n")
 
     device = machine.device(given.device)
-    say(f"{time.strftime('%Y-%m-%d')}, {machine.device_name(device)}, {machine.cores(None)} CPU cores used, "
+    date = time.strftime("%Y-%m-%d %H:%M")
+    say(f"{date}, {machine.device_name(device)}, {machine.cores(None)} CPU cores used, "
         f"torch {torch.__version__}, medians of {given.repeats} repeats\n")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         chosen = [name for name in names if name in WORKLOADS or name == "W6"]
@@ -286,17 +334,22 @@ def main() -> None:
             say("| --- | --- | --- | ---: | ---: | ---: | ---: |")
         for name in chosen:
             if name == "W6":
-                say(many_steps(device, given.repeats))
+                measured(*many_steps(device, given.repeats))
             else:
-                say(measure(name, device, given.repeats, Path(folder)))
+                measured(*measure(name, device, given.repeats, Path(folder)))
         if "growth" in names:
-            say("\n| rule | us per arrival, n=100 | n=10 000 | ratio |\n| --- | ---: | ---: | ---: |")
-            for row in growth(device, given.repeats, Path(folder)):
-                say(row)
+            say("\n| rule | us per arrival, n=100 | with many | ratio | KiB per client |")
+            say("| --- | ---: | ---: | ---: | ---: |")
+            for row, line in growth(device, given.repeats, Path(folder)):
+                measured(row, line)
         if "startup" in names:
             say("\n| command | seconds |\n| --- | ---: |")
-            for row in start_up(given.repeats, Path(folder)):
-                say(row)
+            for row, line in start_up(given.repeats, Path(folder)):
+                measured(row, line)
+    if given.history:
+        cores = machine.cores(None)
+        history.append(given.history, rows, machine.device_name(device), cores, torch.__version__, date)
+        history.draw(given.history)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,113 @@
+"""What ``benchmark.py`` measured, one entry after the other, and a page that draws it: a slowdown is seen.
+
+    python scripts/history.py results/speed     draw the page of a history again
+
+``history.csv`` has a row for every row of every measurement; a ratio within one run says more than a time, so ratios
+are drawn, one panel a workload and one line a machine.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pandas as pd
+
+FILE = "history.csv"
+WHERE = ("machine", "cores", "torch")
+
+
+@dataclass
+class Row:
+    """unit: ``ratio`` to the bare loop (large is fast), ``growth`` of time per arrival or ``seconds`` (small is)."""
+
+    name: str
+    what: str
+    unit: str
+    value: float
+    low: float
+    high: float
+
+
+def append(folder: Path, rows: list[Row], machine: str, cores: int, torch: str, date: str) -> None:
+    """Adds the rows of one measurement to the folder's history."""
+    entry = pd.DataFrame([asdict(row) for row in rows])
+    where = {"date": date, "revision": _revision(), "machine": machine, "cores": cores, "torch": torch}
+    entry = entry.assign(**where)[[*where, *entry.columns]]
+    path = folder / FILE
+    history = pd.concat([pd.read_csv(path), entry]) if path.exists() else entry
+    folder.mkdir(parents=True, exist_ok=True)
+    history.to_csv(path, index=False, float_format="%.4g")
+
+
+def slower(history: pd.DataFrame) -> pd.DataFrame:
+    """Rows whose whole range in the last measurement is worse than the range of the one before on such a machine."""
+    found = []
+    for _, own in history.groupby(["name", *WHERE], sort=False):
+        if len(own) > 1:
+            before, last = own.iloc[-2], own.iloc[-1]
+            if (last["high"] < before["low"]) if last["unit"] == "ratio" else (last["low"] > before["high"]):
+                found.append({**last, "before": before["value"], "since": before["revision"]})
+    return pd.DataFrame(found)
+
+
+def draw(folder: Path) -> None:
+    """``README.md`` and ``history.png`` beside the history."""
+    from matplotlib.figure import Figure
+
+    history = pd.read_csv(folder / FILE, dtype={"revision": str})
+    names = list(dict.fromkeys(history["name"]))
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(4 * columns, 2.4 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for panel in panels.flat[len(names) :]:
+        panel.remove()
+    entries = list(dict.fromkeys(zip(history["date"], history["revision"], strict=True)))
+    for panel, name in zip(panels.flat, names, strict=False):
+        own = history[history["name"] == name]
+        for where, line in own.groupby(list(WHERE), sort=False):
+            places = [entries.index(entry) for entry in zip(line["date"], line["revision"], strict=True)]
+            errors = [line["value"] - line["low"], line["high"] - line["value"]]
+            label = f"{where[0]}, {where[1]} cores, torch {where[2]}"
+            panel.errorbar(places, line["value"], yerr=errors, marker="o", capsize=2, label=label)
+        panel.set_title(f"{name}: {own['what'].iloc[-1]}", fontsize=7, loc="left", wrap=True)
+        panel.set_ylabel({"ratio": "times PyTorch", "growth": "many / few", "seconds": "s"}[own["unit"].iloc[-1]])
+        panel.set_xticks(range(len(entries)), [date[5:] for date, _ in entries], fontsize=6, rotation=45)
+        panel.set_ylim(bottom=0)
+    figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center", fontsize=7)
+    figure.savefig(folder / "history.png", dpi=110, metadata={"Software": None})
+    last = history.drop_duplicates(["name", *WHERE], keep="last")
+    shown = last[["name", "what", "value", "low", "high", "unit", "date", "revision", *WHERE]]
+    lines = [
+        "# Speed over time",
+        "",
+        "Made by `make bench`, which adds to [history.csv](history.csv): the medians over the repeats and their range.",
+        "What is compared with what: [performance](../../docs/performance.md).",
+        "",
+        *[
+            f"**Slower than before**: {row['name']} ({row['what']}), {row['value']:.4g} where {row['since']} had "
+            f"{row['before']:.4g}."
+            for _, row in slower(history).iterrows()
+        ],
+        "",
+        "![ratios of every measurement, with their range](history.png)",
+        "",
+        "| " + " | ".join(shown.columns) + " |",
+        "|" + " --- |" * len(shown.columns),
+        *["| " + " | ".join(map(str, row)) + " |" for row in shown.itertuples(index=False, name=None)],
+    ]
+    text = "\n".join(lines).replace("\n\n\n", "\n\n")
+    (folder / "README.md").write_text(text + "\n", encoding="utf-8")
+
+
+def _revision() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=7"]
+    answer = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    return answer.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    draw(Path(sys.argv[1]))
