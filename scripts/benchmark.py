@@ -5,9 +5,9 @@
     python scripts/benchmark.py --device cuda --repeats 9 --out results.md
 
 The bare loop does zero_grad, forward, backward and step with the same model and batch size on one prepared batch; it
-pays for no data access, no client, no server. It runs with one thread and with all, and the faster one counts. The
-simulator pays for everything but evaluation. Ratio: simulator / bare loop, the median over the repeats, so above 1 the
-simulator is faster. Random images: speed does not depend on what is in them.
+pays for no data access, no client, no server. It runs with one thread and with all that the row has, and the faster one
+counts. The simulator pays for everything but evaluation. Ratio: simulator / bare loop, the median over the repeats, so
+above 1 the simulator is faster. Random images: speed does not depend on what is in them.
 
 W6 is counted in local steps: AsyncFedED on Synthetic(1,1), 80 to 6860 steps in a first piece of work, in one thread.
 Its bare loop takes as many steps for the same clients on the same data, one shuffled pass after another.
@@ -48,6 +48,9 @@ WORKLOADS = {
         TINY,
     ),
 }
+for one in ("W1", "W3a", "W3f"):  # the same in one thread
+    what, words, *rest = WORKLOADS[one]
+    WORKLOADS[f"{one}-1"] = (f"{what}, one thread", [*words, "threads=1"], *rest)
 STEPS = ("MLP 60-128-64-10, batch 32, AsyncFedED, 10 local epochs, n=10; local steps/s", (12_000, 12_000))
 
 
@@ -111,6 +114,8 @@ def measure(name: str, device: str, repeats: int, folder: Path) -> str:
     """One row of the table."""
     import torch
 
+    from asyncfl_bench.experiment import machine
+
     what, words, shape, samples, uploads = WORKLOADS[name]
     batch = 32 if shape == GREY else 50
     built = built_run(words, made_up_images(shape, samples, folder), device, batch)
@@ -134,8 +139,6 @@ def measure(name: str, device: str, repeats: int, folder: Path) -> str:
     built.executor.close()
     median = statistics.median
     threads = "" if on_gpu else f"{1 / median(single):.4g} / "
-    from asyncfl_bench.experiment import machine
-
     return (
         f"| {name} | {what} | {built.executor_kind} | {1 / median(ours):.4g} | {threads}{1 / median(full):.4g} | "
         f"**{median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) | "
