@@ -47,7 +47,7 @@ figures: $(STAMP) ## every page of every paper from the runs in runs/, into resu
 crash: $(STAMP) ## kill -9 every algorithm 20 times and compare (a few minutes)
 	PYTHONPATH=tests $(BIN)/python tests/crashing.py 20
 
-bench: $(STAMP) ## updates per second beside a bare PyTorch loop (a quarter of an hour on 2 cores)
+bench: $(STAMP) ## updates per second beside a bare PyTorch loop (20 minutes on 2 cores)
 	$(BIN)/python scripts/benchmark.py
 
 peers: $(STAMP) ## FLGo, FLSim and FedLab beside ours (downloads 6 GB into .peers, half an hour on 2 cores)
