@@ -54,7 +54,7 @@ figures: $(STAMP) ## every page of every paper from the runs in runs/, into resu
 crash: $(DEV) ## kill -9 every algorithm 20 times and compare (a few minutes)
 	PYTHONPATH=tests $(BIN)/python tests/crashing.py 20
 
-bench: $(STAMP) ## updates per second beside a bare PyTorch loop, added to results/speed (a quarter of an hour on 2 cores)
+bench: $(STAMP) ## updates per second beside a bare PyTorch loop, added to results/speed (half an hour on 2 cores)
 	$(BIN)/python scripts/benchmark.py --history results/speed
 
 peers: $(STAMP) ## FLGo, FLSim and FedLab beside ours (downloads 6 GB into .peers, half an hour on 2 cores)

@@ -6,9 +6,9 @@
     python scripts/benchmark.py --history results/speed     also add to a history and draw its page
 
 The bare loop does zero_grad, forward, backward and step with the same model and batch size on one prepared batch; it
-pays for no data access, no client, no server. It runs with one thread and with all, and the faster one counts. The
-simulator pays for everything but evaluation. Ratio: simulator / bare loop, the median over the repeats, so above 1 the
-simulator is faster. Random images: speed does not depend on what is in them.
+pays for no data access, no client, no server. It runs with one thread and with all that the row has, and the faster one
+counts. The simulator pays for everything but evaluation. Ratio: simulator / bare loop, the median over the repeats, so
+above 1 the simulator is faster. Random images: speed does not depend on what is in them.
 
 W6 is counted in local steps: AsyncFedED on Synthetic(1,1), 80 to 6860 steps in a first piece of work, in one thread.
 Its bare loop takes as many steps for the same clients on the same data, one shuffled pass after another.

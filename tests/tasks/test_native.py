@@ -51,6 +51,7 @@ NETWORKS = {
     "lenet5, odd and small": (lambda: networks.lenet5((1, 13, 15), 4), (1, 13, 15)),
     "cnn": (lambda: networks.cnn((3, 10, 7), 20, 10), (3, 10, 7)),
     "cnn_one_pool": (lambda: networks.cnn_one_pool((1, 12, 11), 62), (1, 12, 11)),
+    "cnn_one_pool on femnist": (lambda: networks.cnn_one_pool((1, 28, 28), 62), (1, 28, 28)),
     "three blocks, 17 channels": (
         lambda: blocks((2, 17, 3, 1, True), (17, 9, 2, 0, False), (9, 20, 3, 2, True), features=180, hidden=(7,)),
         (2, 13, 13),

@@ -35,7 +35,7 @@ from .flat import FlatModel
 SOURCE = Path(__file__).with_suffix(".cpp")
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-exceptions", "-fno-rtti")
 TIMEOUT_S = 120
-MAX_STACK_BYTES = 2**18  # of one sample's activations, which lie on a thread's stack
+MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's stack
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
 _QUIET: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": TIMEOUT_S}
 _ENTRIES = """
