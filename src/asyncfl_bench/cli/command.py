@@ -64,6 +64,8 @@ def main() -> None:
             sys.stderr.flush()
     except OSError:  # else Python's own end would fail at it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    for number in stopping_signals():  # all is done but Python's own end, which may take a while
+        signal.signal(number, lambda number, frame: os._exit(code))
     sys.exit(code)
 
 
