@@ -26,6 +26,14 @@ def test_help_shows_every_group_with_its_choices(afl_run):
     assert "delay_adaptive_asgd" in shown.stdout and "exp_beta30" in shown.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "unit"), [([], "ticks"), (["delay=exponential"], "seconds"), (["clock=time"], "ticks")]
+)
+def test_the_last_line_gives_virtual_time_with_its_unit(words, unit, afl_run):
+    words = ["algorithm=asgd", "model=softmax", "scale=smoke", "budget.uploads=2", "progress=false", *words]
+    assert re.search(rf"virtual time [\d.]+ {unit},", afl_run(*words).stdout)
+
+
 @pytest.mark.process
 def test_help_loads_no_torch():
     words = [sys.executable, "-X", "importtime", *AFL_RUN, "--help"]

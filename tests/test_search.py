@@ -143,6 +143,11 @@ def test_another_sweeper_of_hydras_gets_the_number(afl_run, monkeypatch, objecti
     assert returned == [run([*words, f"seed={seed}"]).summary["final"][objective] for seed in (0, 1)]
 
 
+def test_jobs_that_failed_under_another_sweeper_make_the_command_fail(afl_run):
+    answer = afl_run("-m", "hydra/sweeper=basic", *SMALL, "seed=0,1")
+    assert answer.returncode == 2 and "failed: objective=validation/accuracy: needs" in answer.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

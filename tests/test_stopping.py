@@ -186,6 +186,20 @@ def test_a_ctrl_c_while_modules_load_ends_in_one_line(command, module, tmp_path)
     assert process.returncode == 75 and len(err.splitlines()) == 1 and "stopped" in err
 
 
+@pytest.mark.process
+def test_a_signal_in_the_very_end_of_the_command_leaves_its_exit_code():
+    ends = (
+        "import atexit, sys, time\nfrom asyncfl_bench.cli import main\nsys.argv = ['afl-run', 'seed=x']\n"
+        "atexit.register(lambda: (print('ending', flush=True), time.sleep(100)))\nmain()"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", ends], **pipes)
+    assert process.stdout.readline() == "ending\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 2 and len(err.splitlines()) == 1
+
+
 def test_a_checkpoint_that_cannot_be_written_is_said_once_and_the_run_goes_on(monkeypatch, capfd):
     from asyncfl_bench.experiment import checkpoint
 

@@ -181,7 +181,17 @@ REFUSED = {
         ("-m seed=0,-1", "seed=-1: must be a whole number >= 0"),
         ("-m seed=0,1 ~delay", "cannot be taken out of a sweep"),
         ("-m seed=0,1 profile=published,fair", "must be one choice: each has a folder of its own"),
-        ("-m seed=0,1 hydra/launcher=slurmm", "hydra/launcher=slurmm: "),
+        ("-m seed=0,1 hydra/launcher=slurmm", "hydra/launcher=slurmm: must be one of cores.*did you mean 'slurm'"),
+        ("-m seed=0,1 hydra/launcher=cores,basic", "hydra/launcher=cores,basic: must be one of cores"),
+        ("-m seed=0,1 hydra/launcher=", "hydra/launcher=: must be one of cores"),
+        ("-m seed=0,1 hydra/launcher=null", "hydra/launcher=null: must be one of cores"),
+        ("-m seed=0,1 hydra.launcher=null", "hydra.launcher=null: is chosen by name: hydra/launcher=NAME"),
+        (
+            "-m seed=0,1 hydra/sweeper=pending_run",
+            "hydra/sweeper=pending_run: .*did you mean 'pending_runs'",
+        ),
+        ("-m seed=0,1 hydra/sweeper=optuna", "hydra/sweeper=optuna: must be one of basic.*hydra-optuna-sweeper"),
+        ("-m seed=0,1 hydra/job_logging=null", "hydra/job_logging=null: "),
         ("--cfg job -m seed=0,1", "does not go with --cfg"),
     ],
     "earlier names": [
@@ -351,7 +361,7 @@ def answer(monkeypatch, afl_run):
         return 0
 
     monkeypatch.setattr(experiment, "execute", run)
-    monkeypatch.setattr(command, "closing_line", lambda result: "")
+    monkeypatch.setattr(command, "closing_line", lambda *result: "")
     monkeypatch.setattr(command, "_hydra", launch)
 
     def call(command):

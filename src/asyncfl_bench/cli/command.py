@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..config import places
@@ -19,7 +20,10 @@ from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from ..experiment.stopping import end_soon, stopping_signals
 from ..files import say
 from ..multirun import launchers, pending, search
-from ..multirun.jobs import Job, asks_for_multirun, placed, plan, sweep_name
+from ..multirun.jobs import Job, asks_for_multirun, check_chosen, placed, plan, sweep_name
+
+if TYPE_CHECKING:
+    from ..experiment import RunResult
 
 _UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
 HYDRA_FLAGS = (
@@ -60,6 +64,8 @@ def main() -> None:
             sys.stderr.flush()
     except OSError:  # else Python's own end would fail at it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    for number in stopping_signals():  # all is done but Python's own end, which may take a while
+        signal.signal(number, lambda number, frame: os._exit(code))
     sys.exit(code)
 
 
@@ -189,11 +195,11 @@ def _single(overrides: list[str]) -> int:
     from ..experiment import execute  # torch comes in here, the settings are known to be valid
 
     result = execute(settings, ends_process=True)
-    print(closing_line(result))
+    print(closing_line(result, settings.time_unit))
     return result.exit_code
 
 
-def closing_line(result) -> str:
+def closing_line(result: RunResult, time_unit: str) -> str:
     """What came out and where it lies, in one line."""
     summary, status = result.summary, result.summary["exit_status"]
     used = summary["used"]
@@ -207,7 +213,7 @@ def closing_line(result) -> str:
         return (
             f"{summary['name']}: {said}, test accuracy {final:.1f} % (best {best:.1f} %) "
             f"after {used['server_iterations']} server iterations, {used['uploads']} uploads, "
-            f"virtual time {used['virtual_time']:g}, {summary['wall_seconds']:.1f} s; "
+            f"virtual time {used['virtual_time']:g} {time_unit}, {summary['wall_seconds']:.1f} s; "
             f"stopped by {summary['stopped_by']}; in {result.directory}"
             + (f"; {summary['warning']}" if summary.get("warning") else "")
         )
@@ -251,9 +257,10 @@ def run_all(overrides: list[str]) -> int:
 
 def _other_sweeper(overrides: list[str]) -> int:
     """A multirun under a sweeper of Hydra's (hydra/sweeper=optuna): it decides what is run, by what jobs return."""
-    pending.state.planned = []
+    check_chosen(overrides)
+    pending.state.planned, pending.state.worst = [], 0
     try:
-        return _hydra(["-m", *overrides])
+        return _hydra(["-m", *overrides]) or pending.state.worst
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
@@ -294,9 +301,11 @@ def _hydra(arguments: list[str]) -> int:
             if not ours:
                 search.check_objective(settings)
             result = execute(settings, ends_process=True, alone=False)
-            line, code, value = closing_line(result), result.exit_code, result.value(settings.root.objective)
+            line, code = closing_line(result, settings.time_unit), result.exit_code
+            value = result.value(settings.root.objective)
         except BenchError as error:
             line, code, value = f"failed: {error}", error.exit_code, math.nan
+        pending.state.worst = max(pending.state.worst, code)
         if not ours:  # ours says one itself, whatever process the run is in
             with suppress(OSError):  # nobody reads any more, but the runs are wanted
                 print(line, flush=True)

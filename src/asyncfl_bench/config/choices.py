@@ -85,7 +85,7 @@ def _composed(overrides: tuple[str, ...], folders: tuple[Path, ...], newest: int
     try:
         with initialize_config_dir(str(places()[0].conf), version_base="1.3"):
             return hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
-    except HydraException as error:
+    except (HydraException, ValueError) as error:  # ValueError: hydra/launcher=null
         raise explained(error, list(overrides)) from None
     finally:
         GlobalHydra.instance().clear()

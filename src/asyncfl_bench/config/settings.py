@@ -196,6 +196,11 @@ class Settings:
         return self.place or Path(self.root.output_dir).expanduser() / self.name
 
     @property
+    def time_unit(self) -> str:
+        """What virtual time is counted in: ``ticks`` or ``seconds``."""
+        return "ticks" if self.root.clock == "ticks" else self.parts["delay"].config.unit
+
+    @property
     def data_dir(self) -> Path:
         given = self.root.data_dir or os.environ.get(DATA_VARIABLE)
         return Path(given).expanduser() if given else cache_folder() / "data"

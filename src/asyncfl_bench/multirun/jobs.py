@@ -14,7 +14,7 @@ from ..config.words import word
 from ..errors import BenchError, ConfigError
 from . import search
 from .grid import Grid, combine, jobs_of
-from .launchers import check_launcher, check_times
+from .launchers import check_launcher, check_sweeper, check_times
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -64,6 +64,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     Raises ConfigError for a value that no job can have, a setting without effect on any, and jobs that would be one
     run; a job that only fails in a combination has its error.
     """
+    check_chosen(overrides)
     asked, overrides = {word(text).key for text in overrides}, search.with_settings(overrides)
     hydra_words = [*hydra_words, *(text for text in overrides if word(text).of_hydra)]
     for text in overrides:
@@ -72,7 +73,6 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
         check_one_word(one)
         if one.key == "hydra/launcher":
-            check_launcher(one.values[0])
             check_times(hydra_config(hydra_words).hydra.launcher)
         if one.key in _FOLDERS and len(one.values) > 1:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has a folder of its own")
@@ -179,10 +179,21 @@ def _check_one_search(overrides: list[str], union: list[Grid]) -> None:
 def chosen_config(overrides: list[str]) -> Any:
     """The config with what ``overrides`` choose for groups, each at its first value: a sweep file's own settings
     depend on that. Raises ConfigError."""
+    check_chosen(overrides)
     known = {*groups(), "hydra/launcher"}  # a launcher's preset may say how many threads a job has
     chosen = [w for text in overrides if (w := word(text)).key in known or w.key.startswith("hydra.sweeper.")]
     Compositions().config([w.first for w in chosen if w.key in known and w.values])
     return hydra_config([w.first for w in chosen if w.values])
+
+
+def check_chosen(overrides: list[str]) -> None:
+    """Raises ConfigError for a launcher or a sweeper that there is not."""
+    checks = {"hydra/launcher": check_launcher, "hydra/sweeper": check_sweeper}
+    for one in map(word, overrides):
+        if one.key in checks:
+            checks[one.key](",".join(one.values))
+        elif (group := one.key.replace(".", "/")) in checks:
+            raise ConfigError(one.key, ",".join(one.values), f"is chosen by name: {group}=NAME")
 
 
 def asks_for_multirun(overrides: list[str]) -> bool:

@@ -29,7 +29,10 @@ LEAST_WORK = 60  # seconds of a job before the signal, of which loading torch ma
 
 
 def check_launcher(name: str) -> None:
-    """Raises ConfigError for a launcher there is not, and for a preset whose plugin is not installed."""
+    """Raises ConfigError for a launcher there is not, and for a preset whose plugin is not installed.
+
+    name  the values of the command line, with commas between
+    """
     if name not in PRESETS:
         if name not in OTHERS:
             known = [*PRESETS, "basic"]
@@ -38,6 +41,18 @@ def check_launcher(name: str) -> None:
     plugin, extra = PRESETS[name]
     if importlib.util.find_spec(f"hydra_plugins.{plugin}") is None:
         raise ConfigError("hydra/launcher", name, f"needs pip install 'asyncfl_bench[{extra}]'")
+
+
+def check_sweeper(name: str) -> None:
+    """Raises ConfigError for a sweeper that is neither ours nor one of Hydra's or of an installed plugin."""
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.plugins import Plugins
+
+    Plugins.instance()  # what is installed is known from here on
+    known = [entry.removesuffix(".yaml") for entry in ConfigStore.instance().list("hydra/sweeper")]
+    if name not in known:
+        allowed = f"must be one of {', '.join(known)}{did_you_mean(name, known)}; others are plugins of Hydra's, "
+        raise ConfigError("hydra/sweeper", name, f"{allowed}to be installed (hydra-optuna-sweeper)")
 
 
 def check_times(launcher: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ class SweepState:
     stopped  no further job is to begin in this process
     result   the outcome of the sweep that ran last
     problem  what went wrong besides its runs
+    worst    highest exit code of the jobs of this process
     """
 
     planned: list[Job] = field(default_factory=list)
@@ -45,6 +46,7 @@ class SweepState:
     stopped: bool = False
     result: SweepResult | None = None
     problem: BenchError | None = None
+    worst: int = 0
 
 
 state = SweepState()
