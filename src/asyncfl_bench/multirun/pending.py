@@ -15,7 +15,7 @@ from ..experiment import RunResult, finished
 from ..files import is_held, read_json, say
 from .jobs import Job
 from .launchers import forget_workers
-from .lines import Lines
+from .lines import Lines, runs
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
@@ -50,9 +50,12 @@ class SweepState:
 state = SweepState()
 
 
-def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
+def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> SweepResult:
     """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
-    this works alike in this process, in others and on other machines that share the disk."""
+    this works alike in this process, in others and on other machines that share the disk.
+
+    workers  runs under way at once, as far as it is known
+    """
     jobs = state.planned
     archive = archive_of(jobs)
     pending = [job for job in jobs if job.settings is None or job.ended(archive) is None]
@@ -61,11 +64,11 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     where = f", {packed} of these in archives" if packed else ""
     folders = dict.fromkeys(str(job.settings.directory.parent) for job in jobs if job.settings is not None)
     at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
-    say(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}{at}")
+    say(f"{runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already{where}{at}")
     if left_out := sorted({word(text).key for job in jobs for text in job.left_out}):
         say(f"{', '.join(left_out)}: left out of the runs on which it has no effect")
     state.current = [job for job in pending if job.settings is not None]
-    lines = Lines(jobs, pending)
+    lines = Lines(jobs, pending, workers)
     lines.look([job for job in pending if job.settings is None])
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
@@ -183,7 +186,7 @@ def report(result: SweepResult) -> str:
     if not result.failed:
         return ""
     said = (
-        f"{len(result.failed)} of {result.total} runs did not finish; the same command goes on with them, or one alone"
+        f"{len(result.failed)} of {runs(result.total)} did not finish; the same command goes on with them, or one alone"
     )
     lines = [f"\n{said}:"]
     for job, outcome in result.failed:
