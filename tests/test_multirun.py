@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
-from asyncfl_bench.multirun.jobs import plan
+from asyncfl_bench.multirun.jobs import plan, sweep_name
 from asyncfl_bench.multirun.lines import Lines, clock_text
 from asyncfl_bench.multirun.outlook import outlook
 from asyncfl_bench.multirun.workers import workers_of
@@ -97,6 +99,30 @@ def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     pack(["runs"], "results/packed.parquet")
     packed = outlook([fewer], {})
     assert "time: about 0:00:05" in packed and "another machine" in packed
+
+
+@pytest.mark.parametrize(
+    ("words", "archive", "shown"),
+    [
+        (["scale=smoke", "model=softmax"], "results/mine.parquet", "results/mine.parquet"),
+        pytest.param(
+            ["sweep=ace/figure2", "scale=smoke", "algorithm=asgd", "delay=exp_beta5", "heterogeneity.alpha=0.1"],
+            "results/ace/figure2/published-smoke/runs.parquet",
+            "ace/figure2 --profile published --scale smoke",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_runs_that_only_an_archive_has_are_said_to_be_there_with_what_shows_them(words, archive, shown, afl_run):
+    (job,) = plan(words, [f"hydra.sweep.dir=runs/{sweep_name(words) or ''}"])
+    leave(job)
+    pack(["runs"], archive)
+    if archive.count("/") > 1:
+        Path(archive).with_name("README.md").touch()
+    shutil.rmtree("runs")
+    again = afl_run("-m", *words)
+    assert again.returncode == 0 and "in runs" not in again.stderr
+    assert f" in {archive}; afl-report {shown} shows" in again.stderr and "rerun=true" in again.stderr
 
 
 @pytest.mark.parametrize(

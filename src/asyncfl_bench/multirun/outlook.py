@@ -58,7 +58,7 @@ def _time(estimates: Sequence[tuple[float, list[Past]]], pending: int, workers: 
     where = ", some of them perhaps of another machine" if packed else ""
     rest = f", without {runs(pending - len(seconds))} whose like is not there" if len(seconds) < pending else ""
     how = f" with {workers} workers" if workers > 1 else ", one run after another" if pending > 1 else ""
-    total = max(sum(seconds) / workers, max(seconds))
+    total = max(sum(seconds) / workers, *seconds, 1)
     return f"time: about {clock_text(total)}{how}, as finished runs alike took{where}{rest}"
 
 
