@@ -3,21 +3,30 @@
 import json
 import os
 import re
+import shutil
+from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from asyncfl_bench.multirun.jobs import plan
-from asyncfl_bench.multirun.lines import Lines
+from asyncfl_bench.multirun.jobs import plan, sweep_name
+from asyncfl_bench.multirun.lines import Lines, clock_text
 from asyncfl_bench.multirun.outlook import outlook
+from asyncfl_bench.multirun.workers import workers_of
+from asyncfl_bench.tracking.archive import pack
 
 GRID = ["algorithm=ace,asgd", "seed=0,1", "scale=smoke", "model=softmax"]
 
 
 def leave(job, **summary):
-    """The summary that a run leaves."""
+    """The files that a run leaves."""
     job.settings.directory.mkdir(parents=True, exist_ok=True)
     settings = job.settings
+    (settings.directory / "config.yaml").write_text(OmegaConf.to_yaml(settings.tree))
+    point = {"iteration": 7, "test/accuracy": 0.5, "test/loss": 1.0}
+    (settings.directory / "metrics.jsonl").write_text(json.dumps(point) + "\n")
     known = {"identity": settings.identity, "results_version": 3, "name": settings.name, "stopped_by": "uploads"}
+    known |= {"experiment": settings.experiment, "algorithm": settings.choices["algorithm"], "dataset": "digits"}
     used = {"server_iterations": 7, "uploads": 70, "client_steps": 70, "virtual_time": 7.0}
     judged = {"test/accuracy": 0.5, "test/loss": 1.0}
     measured = {"final": judged, "best": {**judged, "test/accuracy": 0.75}, "used": used}
@@ -77,13 +86,81 @@ def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
     assert re.search(r"disk: about [\d.]+ KiB, as finished runs took; [\d.]+ GiB are free in ", text)
 
 
+def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
+    words = ["scale=smoke", "algorithm=asgd"]
+    leave(plan([*words, "model=softmax", "seed=1"])[0], wall_seconds=10.0)
+    other_seed = afl_run(*words, "model=softmax", "seed=2", "--plan").stdout
+    assert other_seed.startswith("1 run, 0 of them finished") and "time: about 0:00:10, as " in other_seed
+    (fewer,) = plan([*words, "model=softmax", "budget.uploads=35"])
+    fewer.settings.root.output_dir = "elsewhere"
+    assert "time: unknown" in outlook([fewer], {})
+    assert "time: about 0:00:05, as " in outlook([fewer], {}, ["runs"])  # the finished one had 70
+    assert "time: unknown" in outlook(plan([*words, "model=mlp"]), {}, ["runs"])
+    pack(["runs"], "results/packed.parquet")
+    packed = outlook([fewer], {})
+    assert "time: about 0:00:05" in packed and "another machine" in packed
+
+
+@pytest.mark.parametrize(
+    ("words", "archive", "shown"),
+    [
+        (["scale=smoke", "model=softmax"], "results/mine.parquet", "results/mine.parquet"),
+        pytest.param(
+            ["sweep=ace/figure2", "scale=smoke", "algorithm=asgd", "delay=exp_beta5", "heterogeneity.alpha=0.1"],
+            "results/ace/figure2/published-smoke/runs.parquet",
+            "ace/figure2 --profile published --scale smoke",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_runs_that_only_an_archive_has_are_said_to_be_there_with_what_shows_them(words, archive, shown, afl_run):
+    (job,) = plan(words, [f"hydra.sweep.dir=runs/{sweep_name(words) or ''}"])
+    leave(job)
+    pack(["runs"], archive)
+    if archive.count("/") > 1:
+        Path(archive).with_name("README.md").touch()
+    shutil.rmtree("runs")
+    again = afl_run("-m", *words)
+    assert again.returncode == 0 and "in runs" not in again.stderr
+    assert f" in {archive}; afl-report {shown} shows" in again.stderr and "rerun=true" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("launcher", "workers"),
+    [
+        ({"_target_": "Basic"}, 1),
+        ({"n_jobs": 3}, 3),
+        ({"array_parallelism": 16}, 16),
+        ({"ray": {"init": {"address": "auto"}, "remote": {"num_cpus": 1}}}, 1),
+    ],
+)
+def test_times_are_divided_by_the_runs_that_a_launcher_has_under_way(launcher, workers):
+    hydra = OmegaConf.create({"launcher": launcher, "sweeper": {"max_batch_size": None}})
+    assert workers_of(hydra) == workers
+    hydra.sweeper.max_batch_size = 2
+    assert workers_of(hydra) == min(workers, 2)
+    jobs = plan([*GRID, "seed=0,1,2,3"])
+    leave(jobs[0], wall_seconds=10)
+    leave(jobs[1], wall_seconds=10)
+    assert f"about {clock_text(60 / min(workers, 6))}" in outlook(jobs, {}, workers=workers)
+
+
+def test_the_time_left_knows_of_the_runs_under_way_beside(capsys):
+    jobs, now = plan(GRID), [0.0]
+    lines = Lines(jobs, jobs, workers=2, clock=lambda: now[0])
+    now[0] = 10.0
+    leave(jobs[0])
+    lines.look()
+    assert capsys.readouterr().out.endswith("; 0:00:17 left\n")  # one and a half in 10 s, two and a half left
+
+
 def test_a_plan_is_shown_and_nothing_is_run(tmp_path, afl_run):
     answer = afl_run("-m", *GRID, "--plan")
     assert answer.returncode == 0, answer.stderr
     assert "4 runs, 0 of them finished (0 in archives), 4 pending" in answer.stdout
     assert "time: unknown" in answer.stdout and not (tmp_path / "runs").exists()
     one = afl_run("--plan", "scale=smoke")
-    assert one.stdout.startswith("1 runs, 0 of them finished")
+    assert one.stdout.startswith("1 run, 0 of them finished")
     assert afl_run("--plan", "-m", "algorithm=ace,aec").returncode == 2
 
 

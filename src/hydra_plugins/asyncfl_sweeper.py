@@ -44,6 +44,7 @@ class PendingRuns(BasicSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         from asyncfl_bench.errors import BenchError
         from asyncfl_bench.multirun.pending import run_pending, state
+        from asyncfl_bench.multirun.workers import workers_of
 
         assert self.config is not None
         path = Path(self.config.hydra.sweep.dir) / "multirun.yaml"
@@ -55,7 +56,7 @@ class PendingRuns(BasicSweeper):
             return None
         # one after another anyway, so hand the jobs over singly: a batch keeps every job's config to its end
         singly = 1 if isinstance(self.launcher, BasicLauncher) else None
-        return run_pending(self._launch, self.max_batch_size or singly)
+        return run_pending(self._launch, self.max_batch_size or singly, workers_of(self.config.hydra))
 
     def _launch(self, batch: Sequence[Sequence[str]], first: int) -> Sequence[Any]:
         assert self.launcher is not None

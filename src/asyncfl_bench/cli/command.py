@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..config import places
-from ..config.choices import groups
+from ..config.choices import groups, hydra_config
 from ..config.composition import Compositions, check_composed, check_one_word, compose, plain, replace_limits
+from ..config.settings import RootConfig
 from ..config.words import quoted, word
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from ..experiment.stopping import end_soon, stopping_signals
@@ -228,9 +229,13 @@ def closing_line(result: RunResult, time_unit: str) -> str:
 
 def _show_plan(overrides: list[str]) -> int:
     from ..multirun.outlook import outlook
+    from ..multirun.workers import workers_of
 
     jobs = _planned(overrides)[0]
-    print(outlook(jobs, pending.archive_of(jobs)))
+    words = [word(text) for text in overrides]
+    places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
+    hydra = hydra_config([one.text for one in words if one.of_hydra]).hydra
+    print(outlook(jobs, pending.archive_of(jobs), places, workers_of(hydra)))
     return 0
 
 

@@ -21,16 +21,23 @@ class Lines:
     alone, so this process says it also of those in others.
 
     jobs     of the whole multirun; pending: those that are to run now
+    workers  how many are under way at once
     clock    seconds, only differences matter
     problem  why a line could not be written, where that is no lost reader
     """
 
-    def __init__(self, jobs: Sequence[Job], pending: Sequence[Job], clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        pending: Sequence[Job],
+        workers: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self._varied = varied(jobs)
         self._total, self._left = len(jobs), {id(job): job for job in pending}
         self._done_before = len(jobs) - len(pending)
         self._before = {id(job): job.summary_stamp() for job in pending}
-        self._clock, self._started = clock, clock()
+        self._workers, self._clock, self._started = workers, clock, clock()
         self.problem: BenchError | None = None
         self._lock = threading.Lock()
 
@@ -65,8 +72,9 @@ class Lines:
     def _say(self, job: Job, outcome: str) -> None:
         del self._left[id(job)]
         done = self._total - len(self._left)
-        here = done - self._done_before
-        left = (self._clock() - self._started) / here * len(self._left)
+        half = min(self._workers - 1, len(self._left)) / 2  # those under way are on average half done
+        here = done - self._done_before + half
+        left = (self._clock() - self._started) / here * (len(self._left) - half)
         words = " ".join(text for text in job.overrides if text.partition("=")[0] in self._varied)
         name = words or (job.settings.name if job.settings else " ".join(job.overrides))
         rest = f"; {clock_text(left)} left" if self._left else f"; {clock_text(self._clock() - self._started)} in all"
@@ -85,6 +93,11 @@ def varied(jobs: Sequence[Job]) -> set[str]:
             values.setdefault(text.partition("=")[0], set()).add(text)
     own = [{text.partition("=")[0] for text in job.overrides} for job in jobs]
     return {key for key, texts in values.items() if len(texts) > 1 or not all(key in keys for keys in own)}
+
+
+def runs(count: int) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{count} run{'s' * (count != 1)}"
 
 
 def clock_text(seconds: float) -> str:

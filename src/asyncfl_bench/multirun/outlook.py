@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from ..experiment import RunResult
 from .jobs import Job
-from .lines import clock_text, varied
+from .lines import clock_text, runs, varied
+from .past import Past, finished_in, like
 
-_GROUPS = ("algorithm", "dataset", "model")  # runs that have these in common take about as long
 
+def outlook(
+    jobs: Sequence[Job], archive: Mapping[str, Path], places: Iterable[str | Path] = (), workers: int = 1
+) -> str:
+    """How many runs there are and which are finished, and what the pending ones take.
 
-def outlook(jobs: Sequence[Job], archive: Mapping[str, Path]) -> str:
-    """How many runs there are and which are finished, and what the pending ones take. archive: identity -> file."""
+    archive  identity -> file; places: where other finished runs may be; workers: runs under way at once
+    """
     known = [(job, job.settings) for job in jobs if job.settings is not None]
     found = [(settings, job.ended(archive)) for job, settings in known]
-    done = [(settings, result) for settings, result in found if result is not None]
+    done = [result for _, result in found if result is not None]
     pending = [settings for settings, result in found if result is None]
-    packed = sum(result.directory.is_file() for _, result in done)
-    lines = [f"{len(jobs)} runs, {len(done)} of them finished ({packed} in archives), {len(pending)} pending"]
+    packed = sum(result.directory.is_file() for result in done)
+    lines = [f"{runs(len(jobs))}, {len(done)} of them finished ({packed} in archives), {len(pending)} pending"]
     lines += [f"  {axis}" for axis in _axes(jobs)]
     if refused := [job for job in jobs if job.settings is None]:
         lines.append(f"{len(refused)} cannot run, the first: {' '.join(refused[0].overrides)}: {refused[0].error}")
     if not pending:
         return "\n".join(lines)
-    seconds: list[float] = []
-    for settings in pending:
-        same = [result for other, result in done if other.experiment == settings.experiment]
-        alike = [result for other, result in done if all(other.choices[g] == settings.choices[g] for g in _GROUPS)]
-        if like := same or alike:
-            seconds.append(fmean(float(result.summary["wall_seconds"]) for result in like))
-    lines.append(_time(seconds, len(pending), packed))
-    lines.append(_disk([result for _, result in done], pending[0].directory, len(pending)))
+    own = {settings.directory.parent for _, settings in known}
+    archives = {Path(settings.root.archive_dir).expanduser() for _, settings in known}
+    past = finished_in([*own, *places, *archives])
+    estimates = [like(settings, past) for settings in pending]
+    lines.append(_time([(seconds, of) for seconds, of in estimates if of], len(pending), min(workers, len(pending))))
+    lines.append(_disk([of for _, of in estimates], pending[0].directory))
     return "\n".join(lines)
 
 
@@ -49,20 +50,26 @@ def _axes(jobs: Sequence[Job]) -> Iterator[str]:
     yield from (f"{key}: {','.join(listed)}" for key, listed in values.items() if key in keys)
 
 
-def _time(seconds: Sequence[float], pending: int, packed: int) -> str:
-    if not seconds:
-        return f"time: unknown, no run of these algorithms on this data is finished; {pending} runs"
+def _time(estimates: Sequence[tuple[float, list[Past]]], pending: int, workers: int) -> str:
+    if not estimates:
+        return f"time: unknown, no run of these algorithms on this data is finished; {runs(pending)}"
+    seconds = [seconds for seconds, _ in estimates]
+    packed = any(one.packed for _, of in estimates for one in of)
     where = ", some of them perhaps of another machine" if packed else ""
-    rest = f", without {pending - len(seconds)} runs whose like is not there" if len(seconds) < pending else ""
-    return f"time: about {clock_text(sum(seconds))}, one run after another, as finished runs alike took{where}{rest}"
+    rest = f", without {runs(pending - len(seconds))} whose like is not there" if len(seconds) < pending else ""
+    how = f" with {workers} workers" if workers > 1 else ", one run after another" if pending > 1 else ""
+    total = max(sum(seconds) / workers, *seconds, 1)
+    return f"time: about {clock_text(total)}{how}, as finished runs alike took{where}{rest}"
 
 
-def _disk(done: Sequence[RunResult], place: Path, pending: int) -> str:
-    sizes = [sum(f.stat().st_size for f in one.directory.rglob("*")) for one in done if one.directory.is_dir()]
+def _disk(likes: Sequence[list[Past]], place: Path) -> str:
+    sizes = [fmean(sizes) for of in likes if (sizes := [one.size for one in of if not one.packed])]
     there = next(folder for folder in place.absolute().parents if folder.exists())
     free = shutil.disk_usage(there).free
     need = (
-        f"about {_size(fmean(sizes) * pending)}, as finished runs took" if sizes else "unknown, no directory to go by"
+        f"about {_size(fmean(sizes) * len(likes))}, as finished runs took"
+        if sizes
+        else "unknown, no directory to go by"
     )
     return f"disk: {need}; {_size(free)} are free in {there}"
 

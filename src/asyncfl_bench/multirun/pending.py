@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..config import Settings
 from ..config.words import word
 from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult, finished
 from ..files import is_held, read_json, say
 from .jobs import Job
 from .launchers import forget_workers
-from .lines import Lines
+from .lines import Lines, runs
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
@@ -52,22 +53,21 @@ class SweepState:
 state = SweepState()
 
 
-def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
+def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> SweepResult:
     """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
-    this works alike in this process, in others and on other machines that share the disk."""
+    this works alike in this process, in others and on other machines that share the disk.
+
+    workers  runs under way at once, as far as it is known
+    """
     jobs = state.planned
     archive = archive_of(jobs)
-    pending = [job for job in jobs if job.settings is None or job.ended(archive) is None]
-    packed = sum(job.settings is not None and job.ended() is None for job in jobs) - len(pending)
-    packed += sum(job.settings is None for job in pending)
-    where = f", {packed} of these in archives" if packed else ""
-    folders = dict.fromkeys(str(job.settings.directory.parent) for job in jobs if job.settings is not None)
-    at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
-    say(f"{len(jobs)} runs, {len(jobs) - len(pending)} of them finished already{where}{at}")
+    ended = [job.ended(archive) for job in jobs]
+    pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
+    say(f"{runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already{_where(jobs, ended)}")
     if left_out := sorted({word(text).key for job in jobs for text in job.left_out}):
         say(f"{', '.join(left_out)}: left out of the runs on which it has no effect")
     state.current = [job for job in pending if job.settings is not None]
-    lines = Lines(jobs, pending)
+    lines = Lines(jobs, pending, workers)
     lines.look([job for job in pending if job.settings is None])
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
@@ -77,6 +77,29 @@ def run_pending(launch: Launch, batch_size: int | None) -> SweepResult:
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     state.result = SweepResult(len(jobs), failed, interrupted)
     return state.result
+
+
+def _where(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
+    """Where runs lie, and of those that are in archives alone what shows them: no folder has them."""
+    known = [(job.settings, result) for job, result in zip(jobs, ended, strict=True) if job.settings is not None]
+    packed = [(settings, result.directory) for settings, result in known if result and result.directory.is_file()]
+    folders = {settings.directory.parent for settings, result in known if not result or result.directory.is_dir()}
+    at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
+    if not packed:
+        return at
+    files = list(dict.fromkeys(file for _, file in packed))
+    pages = {_page(settings) for settings, file in packed if file.with_name("README.md").exists()}
+    page = pages.pop() if len(pages) == 1 else None
+    shows = f"afl-report {page or ' '.join(map(str, files))}"
+    among = f", {len(packed)} of these in {' and '.join(map(str, files))}"
+    return f"{among}{at}; {shows} shows {'it' if len(packed) == 1 else 'them'}, rerun=true runs all of them here"
+
+
+def _page(settings: Settings) -> str | None:
+    """The words that a sweep's page is asked for by."""
+    words = {key: settings.choices.get(key) for key in ("profile", "scale", "length")}
+    flags = [f"--{key} {value}" for key, value in words.items() if value not in (None, "standard")]
+    return " ".join([sweep, *flags]) if (sweep := settings.choices.get("sweep")) else None
 
 
 def archive_of(jobs: list[Job]) -> dict[str, Path]:
@@ -185,7 +208,7 @@ def report(result: SweepResult) -> str:
     if not result.failed:
         return ""
     said = (
-        f"{len(result.failed)} of {result.total} runs did not finish; the same command goes on with them, or one alone"
+        f"{len(result.failed)} of {runs(result.total)} did not finish; the same command goes on with them, or one alone"
     )
     lines = [f"\n{said}:"]
     for job, outcome in result.failed:

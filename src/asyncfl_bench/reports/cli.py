@@ -175,9 +175,7 @@ def _pages(given: argparse.Namespace) -> int:
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
     _check_choices(wanted)
     command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
-    none = _UsageError(
-        f"{folder}: no runs of {specs[0].sweep}; to make them: afl-run -m sweep={specs[0].sweep} {command}"
-    )
+    none = _UsageError(f"{folder}: no runs of {specs[0].sweep}; to make them: afl-run sweep={specs[0].sweep} {command}")
     places = [place for place in (folder, out) if place.is_dir()]
     try:
         runs = load_runs(*places) if places else None

@@ -66,6 +66,17 @@ def archived(folder: str | Path) -> dict[str, Path]:
     return found
 
 
+def summaries(path: Path) -> list[tuple[str, str]]:
+    """(summary, config) of every run of an archive, as JSON; none of a parquet file of another kind.
+
+    Raises BenchError when the file cannot be read.
+    """
+    if not _is_archive(path):
+        return []
+    columns = _table_in(path, ["summary", "config"])
+    return list(zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True))
+
+
 def read_archive(path: Path) -> list[Record]:
     """The runs of an archive with their points; none of a parquet file of another kind, as a run's trace.
 

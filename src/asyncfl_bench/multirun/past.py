@@ -1,0 +1,100 @@
+"""What finished runs took, in folders and archives: what a plan's times and sizes are estimated from."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ..config import Settings
+from ..errors import BenchError
+from ..files import read_json, read_yaml
+
+_GROUPS = ("algorithm", "dataset", "model")  # runs that have these in common take about as long for an upload
+
+
+@dataclass(frozen=True)
+class Past:
+    """A finished run. place: its directory or its archive; config: as text, of an archive only."""
+
+    place: Path
+    summary: dict[str, Any]
+    config: str = ""
+
+    @property
+    def packed(self) -> bool:
+        return self.place.is_file()
+
+    @functools.cached_property
+    def choices(self) -> dict[str, Any]:
+        try:
+            tree = json.loads(self.config) if self.config else read_yaml(self.place / "config.yaml")
+            return dict(tree["choices"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}
+
+    def is_alike(self, settings: Settings) -> bool:
+        """Whether algorithm, data set and model are the same. The summary, which has two of them, is asked first."""
+        if any(self.summary.get(group) != settings.choices[group] for group in _GROUPS[:2]):
+            return False
+        return all(self.choices.get(group) == settings.choices[group] for group in _GROUPS)
+
+    @functools.cached_property
+    def seconds(self) -> float:
+        return float(self.summary["wall_seconds"])
+
+    def seconds_for(self, settings: Settings) -> float:
+        """What a run with these settings may take: the same for each iteration, upload or unit of time."""
+        used = self.summary["used"]
+        shares = [limit / used[name] for name, limit in settings.tree["budget"].items() if limit and used.get(name)]
+        return self.seconds * min(shares, default=1.0)
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Bytes of its directory."""
+        return sum(file.stat().st_size for file in self.place.rglob("*"))
+
+
+def like(settings: Settings, past: Sequence[Past]) -> tuple[float, list[Past]]:
+    """(seconds, the runs they are from): of the same experiment, else of those alike for as large a budget. Runs in
+    directories are of this machine, so archives count where there are none. No runs: nothing is known."""
+    experiment = settings.experiment
+    same = [one for one in past if one.summary.get("experiment") == experiment]
+    found = same or [one for one in past if one.is_alike(settings)]
+    found = [one for one in found if not one.packed] or found
+    seconds = [one.seconds if same else one.seconds_for(settings) for one in found]
+    return (fmean(seconds) if seconds else 0.0), found
+
+
+def finished_in(places: Iterable[str | Path]) -> list[Past]:
+    """Every run at or below ``places`` that ended well; what cannot be read is none."""
+    from ..tracking.archive import summaries  # brings pandas
+    from ..tracking.records import find
+
+    directories, archives = find([place for place in map(Path, places) if place.is_dir()])
+    found = []
+    for directory in directories:
+        try:
+            found.append(Past(directory, read_json(directory / "summary.json")))
+        except (OSError, ValueError):
+            continue
+    for archive in archives:
+        try:
+            found += [Past(archive, json.loads(summary), config) for summary, config in summaries(archive)]
+        except BenchError:
+            continue
+    return [one for one in found if _has_ended_well(one.summary)]
+
+
+def _has_ended_well(summary: Any) -> bool:
+    return (
+        isinstance(summary, dict)
+        and summary.get("exit_status") == "ok"
+        and isinstance(summary.get("wall_seconds"), (int, float))
+        and isinstance(summary.get("used"), dict)
+        and all(isinstance(number, (int, float)) for number in summary["used"].values())
+    )
