@@ -36,6 +36,7 @@ CLUSTERS = {
 
 
 def main(names: list[str]) -> None:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # clusters and sweeps are ended, not left behind
     for name in [name for name in names if name in CLUSTERS]:
         names.remove(name)
         {"slurm": check_slurm, "ray": check_ray}[name]()

@@ -63,7 +63,8 @@ def slurm() -> Iterator[None]:
         try:
             for command in ([*munged, *files], ["slurmctld", "-D"], ["slurmd", "-D"]):
                 with open(folder / f"{command[0]}.log", "w") as log:
-                    started.append(subprocess.Popen(command, stdout=log, stderr=log))
+                    # not in this session: what ends this script from outside is not to end them before its jobs
+                    started.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
                 time.sleep(2)
             until = time.monotonic() + 60
             while b"idle" not in subprocess.run(["sinfo"], capture_output=True).stdout:
@@ -79,7 +80,10 @@ def slurm() -> Iterator[None]:
                 time.sleep(1)
             for process in reversed(started):
                 process.terminate()
-                process.wait(30)
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from crashing import WORDS, assert_same
 from asyncfl_bench import run
 from asyncfl_bench.clients.local import LocalTraining
 from asyncfl_bench.experiment import stopping
+from asyncfl_bench.experiment.checkpoint import write
 from asyncfl_bench.experiment.stopping import Stop, noted
 
 pytestmark = pytest.mark.slow  # whole runs: seconds each
@@ -186,14 +187,39 @@ def test_a_ctrl_c_while_modules_load_ends_in_one_line(command, module, tmp_path)
     assert process.returncode == 75 and len(err.splitlines()) == 1 and "stopped" in err
 
 
+SLOW_END = """
+import atexit, sys, time
+from asyncfl_bench.cli import main
+from asyncfl_bench.experiment.stopping import end_soon
+sys.argv = ["afl-run", "seed=x"]
+atexit.register(lambda: (print("ending", flush=True), time.sleep(100)))
+"""
+
+
+@pytest.mark.process
+def test_after_a_second_signal_pythons_own_end_is_not_waited_for():
+    answer = subprocess.run([sys.executable, "-c", f"{SLOW_END}end_soon()\nmain()"], capture_output=True, text=True)
+    assert answer.returncode == 2 and answer.stdout == ""
+
+
+def test_a_checkpoint_given_up_by_a_second_signal_is_no_failure_of_the_disk(monkeypatch, tmp_path):
+    def save(state, file):
+        file.write(b"half of it")
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("unexpected pos 64 vs 0")  # as torch's writer ends
+
+    monkeypatch.setattr(torch, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "checkpoint.pt", "aaaa0000", {})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.process
 def test_a_signal_in_the_very_end_of_the_command_leaves_its_exit_code():
-    ends = (
-        "import atexit, sys, time\nfrom asyncfl_bench.cli import main\nsys.argv = ['afl-run', 'seed=x']\n"
-        "atexit.register(lambda: (print('ending', flush=True), time.sleep(100)))\nmain()"
-    )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([sys.executable, "-c", ends], **pipes)
+    process = subprocess.Popen([sys.executable, "-c", f"{SLOW_END}main()"], **pipes)
     assert process.stdout.readline() == "ending\n"
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)

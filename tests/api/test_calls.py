@@ -14,6 +14,7 @@ from asyncfl_bench import ConfigError, Observer, run, sweep
 from asyncfl_bench.api.words import words_of
 from asyncfl_bench.config.words import word
 from asyncfl_bench.errors import BenchError
+from asyncfl_bench.tasks.archive import ARRAYS
 
 QUICK = {"scale": "smoke", "progress": False, "model": "softmax"}
 
@@ -94,6 +95,11 @@ def test_keywords_a_mapping_and_words_are_the_same_run():
         (({"algorithm": "aec"},), "did you mean 'ace'"),
         (({"seed": object()},), "seed=object: must be text, a number"),
         (({"dataset": 3},), "dataset: int: must be a pandas frame"),
+        (({"dataset": dict.fromkeys(ARRAYS, np.array(["2020"], "M8"))},), "must hold numbers: x_train of datetime64"),
+        (
+            ({"dataset": pd.DataFrame([[0.0, 1.0, 0]], columns=["a", "a", "label"])},),
+            "different names: a is there twice",
+        ),
         (({"model": 3},), "model=int: must be a torch module"),
         (({"dataset": {"x_train": np.zeros((2, 2))}},), "dataset: no array y_train, x_test, y_test"),
         (({"model": nn.Linear(3, 10)},), "model=Linear: must take samples of shape 1x8x8: RuntimeError"),
@@ -168,7 +174,10 @@ def test_another_process_is_told_that_it_lacks_the_object(frame, afl_run):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (Dropping, "must draw nothing, or no run could be resumed: it has Dropout"),
+        (Dropping, "must draw no random numbers, or no run could be resumed"),
+        (lambda: nn.Sequential(nn.Linear(3, 8), nn.RReLU(), nn.Linear(8, 2)), "must draw no random numbers"),
+        (nn.Linear, "model=Linear: must make a torch module when called without arguments: .*in_features"),
+        (lambda: nn.LazyLinear(2), "model=weight: must have a shape: call the module on a sample once before"),
         (lambda: Net().double(), "must have float32 parameters: first.weight"),
         (lambda: nn.Linear(3, 5), r"must give \(2, 2\) logits for two samples, gave \(2, 5\)"),
         (lambda: Net().requires_grad_(False), "must have no frozen parameters: first.weight"),

@@ -254,6 +254,7 @@ def test_client_ids_give_the_natural_partition(tmp_path):
         ({"x_train": np.ones((4, 3))}, "one kind and shape"),
         ({"y_train": np.array([0, 1, -1, 0])}, "integers >= 0, found -1"),
         ({"y_train": np.array([0, 1, 0.5, 0])}, "array of integers, found float64"),
+        ({"y_train": np.array([0, 1, 90210, 0])}, "labels must be numbered from 0, found 90210 among 6 samples"),
         ({"y_test": np.zeros(3, int)}, "y_test has 3 labels"),
         ({"client_train": np.zeros(3, int)}, "client_train must be 4 integers"),
         ({"client_train": np.zeros(4)}, "client_train must be 4 integers"),

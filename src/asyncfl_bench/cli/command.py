@@ -18,7 +18,7 @@ from ..config.composition import Compositions, check_composed, check_one_word, c
 from ..config.settings import RootConfig
 from ..config.words import quoted, word
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError
-from ..experiment.stopping import end_soon, stopping_signals
+from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import say
 from ..multirun import launchers, pending, search
 from ..multirun.jobs import Job, asks_for_multirun, check_chosen, placed, plan, sweep_name
@@ -65,6 +65,8 @@ def main() -> None:
             sys.stderr.flush()
     except OSError:  # else Python's own end would fail at it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    if hurried.is_set():
+        os._exit(code)
     for number in stopping_signals():  # all is done but Python's own end, which may take a while
         signal.signal(number, lambda number, frame: os._exit(code))
     sys.exit(code)

@@ -93,8 +93,12 @@ def noted(stop: Stop, ends_process: bool = False) -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+hurried = threading.Event()  # by a second signal: Python's own end, seconds where torch is loaded, is to be left out
+
+
 def end_soon() -> None:
     """Ends the process after ``SECONDS_TO_END``, whatever it is doing then."""
+    hurried.set()
     timer = threading.Timer(SECONDS_TO_END, os._exit, (EXIT_INTERRUPTED,))
     timer.daemon = True
     timer.start()

@@ -194,6 +194,8 @@ def data_of(place: object, arrays: dict[str, np.ndarray], source: str | None = N
         found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
         raise DataError(f"{place}: samples of x_train and x_test must be of one kind and shape, {found}")
     classes = 1 + int(max(y_train.max(), y_test.max()))
+    if classes > (samples := len(y_train) + len(y_test)):  # codes or identifiers, which would make a huge last layer
+        raise DataError(f"{place}: labels must be numbered from 0, found {classes - 1} among {samples} samples")
     scale = _own_scale(x_train) if x_train.dtype == np.uint8 else None
     client = arrays.get("client_train")
     natural = None if client is None else by_client(place, "client_train", client, len(y_train))

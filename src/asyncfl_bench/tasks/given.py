@@ -106,10 +106,13 @@ def arrays_of(given: object) -> dict[str, np.ndarray]:
     Tensors of bytes (N, C, H, W) are images. What has no test set gives a fifth of its samples, the same for all seeds.
     Raises DataError.
     """
-    if isinstance(given, Mapping):
-        return {str(name): _array(value) for name, value in given.items()}
     if isinstance(given, (tuple, list)) and len(given) == len(ARRAYS):
-        return {name: _array(value) for name, value in zip(ARRAYS, given, strict=True)}
+        given = dict(zip(ARRAYS, given, strict=True))
+    if isinstance(given, Mapping):
+        arrays = {str(name): _array(value) for name, value in given.items()}
+        if other := [f"{name} of {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"]:
+            raise DataError(f"dataset: arrays must hold numbers: {', '.join(other)}")
+        return arrays
     if isinstance(given, (tuple, list)) and len(given) == 2:
         train, test = (_columns(one) for one in given)
     else:
@@ -146,6 +149,9 @@ def _of_frame(frame: Any) -> dict[str, np.ndarray]:
 
     if LABEL not in frame:
         raise DataError(f"dataset: the frame must have a column {LABEL}; found {', '.join(map(str, frame.columns))}")
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()]
+        raise DataError(f"dataset: columns must have different names: {', '.join(map(str, twice))} is there twice")
     features = frame.drop(columns=[LABEL, CLIENT, TEST], errors="ignore")
     if words := [str(name) for name in features if not pd.api.types.is_numeric_dtype(features[name])]:
         raise DataError(f"dataset: columns must be numbers: {', '.join(words)}")
@@ -182,6 +188,8 @@ def digest_of_network(given: object) -> str:
         allowed = "must be a torch module, or what makes one when called without arguments"
         raise ConfigError("model", type(given).__name__, allowed)
     module = given if isinstance(given, nn.Module) else _made(given, 0)
+    if lazy := [name for name, one in module.named_parameters() if nn.parameter.is_lazy(one)]:
+        raise ConfigError("model", lazy[0], "must have a shape: call the module on a sample once before")
     hashed = hashlib.blake2b(str(isinstance(given, nn.Module)).encode(), digest_size=8)
     hashed.update(repr(module).encode())
     for name, layer in module.named_modules():
@@ -207,7 +215,11 @@ def _source(own: type) -> bytes:
 
 
 def _made(make: Callable[[], Any], seed: int) -> nn.Module:
-    module = seeded(seed, make)
+    try:
+        module = seeded(seed, make)
+    except TypeError as error:
+        name = getattr(make, "__name__", "object")
+        raise ConfigError("model", name, f"must make a torch module when called without arguments: {error}") from error
     if not isinstance(module, nn.Module):
         allowed = f"must make a torch module when called, made a {type(module).__name__}"
         raise ConfigError("model", getattr(make, "__name__", "object"), allowed)
@@ -221,20 +233,20 @@ def _check(module: nn.Module, data_shape: tuple[int, ...], classes: int) -> None
         if not ok:
             raise ConfigError("", type(module).__name__, allowed)
 
-    random = [type(layer).__name__ for layer in module.modules() if getattr(layer, "p", 0) and "Dropout" in repr(layer)]
-    need(not random, f"must draw nothing, or no run could be resumed: it has {', '.join(random)}; set p=0")
     named = dict(module.named_parameters())
     need(bool(named), "must have parameters")
     frozen = [name for name, parameter in named.items() if not parameter.requires_grad]
     need(not frozen, f"must have no frozen parameters: {', '.join(frozen[:3])}")
     other = [name for name, parameter in named.items() if parameter.dtype != torch.float32]
     need(not other, f"must have float32 parameters: {', '.join(other[:3])} is not")
-    trial = copy.deepcopy(module).train()
+    trial, before = copy.deepcopy(module).train(), torch.get_rng_state()
     try:
         logits = trial(torch.zeros(2, *data_shape))
     except Exception as error:
         shape = "x".join(map(str, data_shape))
         need(False, f"must take samples of shape {shape}: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+    drawn = not torch.equal(before, torch.get_rng_state())
+    need(not drawn, "must draw no random numbers, or no run could be resumed: set the p of its dropout to 0")
     found = tuple(getattr(logits, "shape", ()))
     need(found == (2, classes), f"must give (2, {classes}) logits for two samples, gave {found or type(logits)}")
     grads = torch.autograd.grad(logits.sum(), list(trial.parameters()), allow_unused=True)
