@@ -17,7 +17,7 @@ from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports.blocks import Maps
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.own import own_page
-from asyncfl_bench.reports.write import Picture
+from asyncfl_bench.reports.write import Picture, Table
 from asyncfl_bench.tracking.runs import load_runs
 
 ACCURACIES = [0.90, 0.92, 0.97]
@@ -97,6 +97,23 @@ def test_one_page_shows_several_axes_with_their_units(tmp_path, capsys):
     assert "virtual time [ticks]" in (tmp_path / "report" / "curves_virtual_time.svg").read_text()
 
 
+def test_runs_are_compared_by_what_their_budgets_limit(tmp_path):
+    iterations, uploads = ({"server_iterations": None, "uploads": None, "virtual_time": None} for _ in range(2))
+    iterations["server_iterations"], uploads["uploads"] = 100, 1000
+    for algorithm, steps in (("ace", 10), ("asgd", 1000)):
+        points = [(0, 0, 0.0, 0.1), (steps / 2, 500, 25.0, 0.5), (steps, 1000, 50.0, 0.9)]
+        for seed in (0, 1, 2):
+            write_run(tmp_path / "runs", algorithm, seed=seed, points=points, budget=uploads)
+    write_run(tmp_path / "runs", beta=30, points=curve(0.2), budget=iterations)  # the first run of a newcomer
+    page = own_page(load_runs(tmp_path / "runs"), "runs")
+    assert {name for name in page.tables if name.startswith("accuracy")} == {"accuracy_uploads"}
+    found = page.tables["accuracy_uploads"].set_index(["delay", "series"])
+    assert found.loc["exp_beta5", "mean_percent"].tolist() == [90, 90] and len(found) == 3
+    assert "overall" not in page.tables  # one algorithm alone is in both panels
+    (shown,) = (part.shown for part in page.parts if isinstance(part, Table) and part.name == "accuracy_uploads")
+    assert not shown.map(str).apply(lambda column: column.str.contains("seeds")).any(axis=None)
+
+
 def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
     write_run(tmp_path / "runs")
     for name in ("README.md", "picture.png"):
@@ -114,7 +131,10 @@ def test_settings_that_differ_only_between_algorithms_are_named(tmp_path):
     write_run(tmp_path, "ace")
     write_run(tmp_path, "asgd", client__lr=0.3)
     page = own_page(load_runs(tmp_path), "runs")
-    assert page.parts[1] == "Series also differ in client.lr."
+    assert "client.lr" in page.parts[1]
+    assert page.series == ["ACE", "vanilla ASGD"]
+    named = own_page(load_runs(tmp_path), "runs", compare=["algorithm", "client.lr"])
+    assert named.series == ["ACE, lr = 0.1", "vanilla ASGD, lr = 0.3"] and "client.lr" not in named.parts[1]
 
 
 def test_runs_that_did_not_end_well_are_named_and_not_averaged(tmp_path, capsys):

@@ -94,10 +94,10 @@ class Accuracies:
         values = page.values(measure)
         if values.empty:
             return []
-        most = values.groupby(["cell", "series"]).size().max()
         table = pd.DataFrame({"algorithm": [*page.series, "budget", "ended first"]})
         for cell in page.cells.index:
             own = dict(list(values[values["cell"] == cell].groupby("series")))
+            most = max(map(len, own.values()), default=0)
             means = {series: of["value"].mean() for series, of in own.items()}
             best = min(means.values()) if page.lower(measure) else max(means.values())
             first = [

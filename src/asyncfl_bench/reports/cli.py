@@ -122,7 +122,11 @@ def _parser() -> argparse.ArgumentParser:
     own.add_argument("--compare", metavar="KEY", nargs="+", default=["algorithm"], help="settings that make the lines")
     own.add_argument("--where", metavar="KEY=VALUE", nargs="+", default=[], help="only runs with these settings")
     own.add_argument(
-        "--axis", choices=AXES, nargs="+", default=["iteration"], help="what runs have spent (default: iteration)"
+        "--axis",
+        choices=AXES,
+        nargs="+",
+        default=[],
+        help="what runs have spent (default: what most runs' budgets limit)",
     )
     return parser
 
@@ -169,7 +173,7 @@ def _pages(given: argparse.Namespace) -> int:
     from .page import NoRuns, build
 
     specs = _specs(given.names)
-    if given.panels or given.where or given.compare != ["algorithm"] or given.axis != [AXES[0]]:
+    if given.panels or given.where or given.compare != ["algorithm"] or given.axis:
         raise _UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
     out, folder = _out(given, False), given.runs or Path("runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
