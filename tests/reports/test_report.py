@@ -114,6 +114,23 @@ def test_runs_are_compared_by_what_their_budgets_limit(tmp_path):
     assert not shown.map(str).apply(lambda column: column.str.contains("seeds")).any(axis=None)
 
 
+def test_a_full_disk_is_told_with_the_file_that_it_met(tmp_path, capsys):
+    write_run(tmp_path / "runs")
+    out = tmp_path / "page"
+    out.mkdir()
+    (out / "measured.csv").symlink_to("/dev/full")
+    assert main([str(tmp_path / "runs"), "--out", str(out)]) == 1
+    assert f"cannot write {out / 'measured.csv'}: No space left on device" in capsys.readouterr().err
+
+
+def test_a_page_of_own_runs_has_the_command_that_made_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("runs"), points=curve(0.9))
+    words = ["runs", "--where", "seed=0", "--out", "a page", "--panels", "delay"]
+    assert main(words) == 0
+    assert "\nafl-report runs --where seed=0 --out 'a page' --panels delay\n" in Path("a page/README.md").read_text()
+
+
 def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
     write_run(tmp_path / "runs")
     for name in ("README.md", "picture.png"):
@@ -264,7 +281,8 @@ def test_a_page_is_written_for_every_profile_and_scale_and_other_sweeps_lend_the
         "written: results/ace/figure_a1/published-small/README.md",
     ]
     assert len(load_runs("results/ace/figure2/published-small/runs.parquet")) == 2
-    assert Path("results/README.md").read_text().count("ace/figure2/published-small") > 0
+    index = Path("results/README.md").read_text()
+    assert "ace/figure2/published-small" in index and "smoke" not in index.partition("| item")[2]
     assert main(["ace/figure2", "--scale", "small", "--out", "elsewhere"]) == 0
     assert [str(p.parent) for p in Path("elsewhere/ace").rglob("README.md")] == [
         "elsewhere/ace/figure2/published-small"
@@ -282,7 +300,10 @@ def test_pages_are_made_from_their_archives_alone(papers_runs, capsys):
 
 @pytest.mark.slow
 def test_an_archive_that_cannot_be_read_is_named(papers_runs, capsys):
-    assert main(["ace/figure2"]) == 0 and capsys.readouterr().err == ""
+    assert main(["ace/figure2"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "[1/1] ace/figure2, published-small",
+    ]
     archive = Path("results/ace/figure2/published-small/runs.parquet")
     archive.write_bytes(archive.read_bytes()[:100])
     assert main(["ace/figure2"]) == 1  # the page's own archive: it would be written over

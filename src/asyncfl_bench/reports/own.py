@@ -29,9 +29,10 @@ def own_page(
     axes: Sequence[str] = (),
     metric: str = "test/accuracy",
     max_series: int = 12,
+    command: str = "",
 ) -> Page:
     """panels, compare, where: as of ``place_freely``. axes: what runs have spent, by default what most
-    runs' budgets limit; metric: a column of ``load_points``.
+    runs' budgets limit; metric: a column of ``load_points``; command: that makes the page.
 
     Raises BenchError when no run ended well, ConfigError when none has the metric or a key.
     """
@@ -56,8 +57,7 @@ def own_page(
     spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks)
     page = Page(spec, placed, points, metric=metric, max_series=max_series)
     apart = _apart(placed.apart, compare)
-    words = [f"afl-report {title}"]
-    return finish(page, [apart], words if not panels else [])
+    return finish(page, [apart], [command] if command else [])
 
 
 def limited(runs: pd.DataFrame) -> str:
