@@ -26,7 +26,7 @@ def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with naming(path), open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -36,6 +36,22 @@ def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An OSError in the block names ``path`` where it names no file: a full disk is met when one is open already."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    with naming(path):
+        path.write_text(text, encoding="utf-8")
 
 
 def cache_folder() -> Path:

@@ -40,6 +40,7 @@ def results(tmp_path) -> Path:
     write(
         tmp_path, "ace/figure2_time_clock/published-full", page("ace/figure2_time_clock", "holds", claim, scale="full")
     )
+    write(tmp_path, "ace/figure2/published-smoke", page("ace/figure2", "fails", claim, scale="smoke"))
     for task, verdict in (("synthetic", "holds"), ("femnist", "not run"), ("shakespeare", "not run")):
         claim = f"asyncfeded/figure3-best-{task}"
         write(tmp_path, f"asyncfeded/{task}/published-full", page("asyncfeded/figure3", verdict, claim, scale="full"))

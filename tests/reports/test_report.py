@@ -17,7 +17,7 @@ from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports.blocks import Maps
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.own import own_page
-from asyncfl_bench.reports.write import Picture
+from asyncfl_bench.reports.write import Picture, Table
 from asyncfl_bench.tracking.runs import load_runs
 
 ACCURACIES = [0.90, 0.92, 0.97]
@@ -97,6 +97,40 @@ def test_one_page_shows_several_axes_with_their_units(tmp_path, capsys):
     assert "virtual time [ticks]" in (tmp_path / "report" / "curves_virtual_time.svg").read_text()
 
 
+def test_runs_are_compared_by_what_their_budgets_limit(tmp_path):
+    iterations, uploads = ({"server_iterations": None, "uploads": None, "virtual_time": None} for _ in range(2))
+    iterations["server_iterations"], uploads["uploads"] = 100, 1000
+    for algorithm, steps in (("ace", 10), ("asgd", 1000)):
+        points = [(0, 0, 0.0, 0.1), (steps / 2, 500, 25.0, 0.5), (steps, 1000, 50.0, 0.9)]
+        for seed in (0, 1, 2):
+            write_run(tmp_path / "runs", algorithm, seed=seed, points=points, budget=uploads)
+    write_run(tmp_path / "runs", beta=30, points=curve(0.2), budget=iterations)  # the first run of a newcomer
+    page = own_page(load_runs(tmp_path / "runs"), "runs")
+    assert {name for name in page.tables if name.startswith("accuracy")} == {"accuracy_uploads"}
+    found = page.tables["accuracy_uploads"].set_index(["delay", "series"])
+    assert found.loc["exp_beta5", "mean_percent"].tolist() == [90, 90] and len(found) == 3
+    assert "overall" not in page.tables  # one algorithm alone is in both panels
+    (shown,) = (part.shown for part in page.parts if isinstance(part, Table) and part.name == "accuracy_uploads")
+    assert not shown.map(str).apply(lambda column: column.str.contains("seeds")).any(axis=None)
+
+
+def test_a_full_disk_is_told_with_the_file_that_it_met(tmp_path, capsys):
+    write_run(tmp_path / "runs")
+    out = tmp_path / "page"
+    out.mkdir()
+    (out / "measured.csv").symlink_to("/dev/full")
+    assert main([str(tmp_path / "runs"), "--out", str(out)]) == 1
+    assert f"cannot write {out / 'measured.csv'}: No space left on device" in capsys.readouterr().err
+
+
+def test_a_page_of_own_runs_has_the_command_that_made_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("runs"), points=curve(0.9))
+    words = ["runs", "--where", "seed=0", "--out", "a page", "--panels", "delay"]
+    assert main(words) == 0
+    assert "\nafl-report runs --where seed=0 --out 'a page' --panels delay\n" in Path("a page/README.md").read_text()
+
+
 def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
     write_run(tmp_path / "runs")
     for name in ("README.md", "picture.png"):
@@ -114,7 +148,10 @@ def test_settings_that_differ_only_between_algorithms_are_named(tmp_path):
     write_run(tmp_path, "ace")
     write_run(tmp_path, "asgd", client__lr=0.3)
     page = own_page(load_runs(tmp_path), "runs")
-    assert page.parts[1] == "Series also differ in client.lr."
+    assert "client.lr" in page.parts[1]
+    assert page.series == ["ACE", "vanilla ASGD"]
+    named = own_page(load_runs(tmp_path), "runs", compare=["algorithm", "client.lr"])
+    assert named.series == ["ACE, lr = 0.1", "vanilla ASGD, lr = 0.3"] and "client.lr" not in named.parts[1]
 
 
 def test_runs_that_did_not_end_well_are_named_and_not_averaged(tmp_path, capsys):
@@ -244,7 +281,8 @@ def test_a_page_is_written_for_every_profile_and_scale_and_other_sweeps_lend_the
         "written: results/ace/figure_a1/published-small/README.md",
     ]
     assert len(load_runs("results/ace/figure2/published-small/runs.parquet")) == 2
-    assert Path("results/README.md").read_text().count("ace/figure2/published-small") > 0
+    index = Path("results/README.md").read_text()
+    assert "ace/figure2/published-small" in index and "smoke" not in index.partition("| item")[2]
     assert main(["ace/figure2", "--scale", "small", "--out", "elsewhere"]) == 0
     assert [str(p.parent) for p in Path("elsewhere/ace").rglob("README.md")] == [
         "elsewhere/ace/figure2/published-small"
@@ -262,7 +300,10 @@ def test_pages_are_made_from_their_archives_alone(papers_runs, capsys):
 
 @pytest.mark.slow
 def test_an_archive_that_cannot_be_read_is_named(papers_runs, capsys):
-    assert main(["ace/figure2"]) == 0 and capsys.readouterr().err == ""
+    assert main(["ace/figure2"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "[1/1] ace/figure2, published-small",
+    ]
     archive = Path("results/ace/figure2/published-small/runs.parquet")
     archive.write_bytes(archive.read_bytes()[:100])
     assert main(["ace/figure2"]) == 1  # the page's own archive: it would be written over

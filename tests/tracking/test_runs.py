@@ -66,10 +66,10 @@ def test_runs_that_came_to_no_end_are_named_and_have_no_points(tmp_path):
     ("name", "content", "note"),
     [
         ("config.yaml", "a: [1", "config.yaml: "),
-        ("config.yaml", "- 1\n", "config.yaml: ValueError not a mapping"),
+        ("config.yaml", "- 1\n", "config.yaml: not a mapping"),
         ("summary.json", "{", "summary.json: "),
-        ("summary.json", "[]", "summary.json: ValueError no exit_status"),
-        ("metrics.jsonl", '{"iteration": 0}\n7\n', "line 2: not a JSON object"),
+        ("summary.json", "[]", "summary.json: no exit_status"),
+        ("metrics.jsonl", '{"iteration": 0}\n7\n', "metrics.jsonl, line 2: not a JSON object"),
         ("config.yaml", b"\xff\xfe\x00", "config.yaml: "),
     ],
 )
@@ -92,8 +92,8 @@ def test_a_broken_file_makes_its_run_unreadable_and_leaves_the_others_alone(tmp_
         ({"summary": {"experiment": ["a"]}}, "summary.json: experiment ['a'] is no text"),
         ({"summary": {"used": {"uploads": "x"}}}, "summary.json: used uploads 'x' is no number"),
         ({"summary": {"wall_seconds": [1]}}, "summary.json: wall_seconds [1] is no number"),
-        ({"columns": {"test/accuracy": [0.1, "high"]}}, "metrics.jsonl: ValueError line 2: test/accuracy 'high' is no"),
-        ({"columns": {"iteration": [0, [1]]}}, "metrics.jsonl: ValueError line 2: iteration [1] is no number"),
+        ({"columns": {"test/accuracy": [0.1, "high"]}}, "metrics.jsonl: line 2: test/accuracy 'high' is no"),
+        ({"columns": {"iteration": [0, [1]]}}, "metrics.jsonl: line 2: iteration [1] is no number"),
     ],
 )
 def test_what_is_of_another_kind_than_pages_read_makes_its_run_unreadable(tmp_path, changes, note):

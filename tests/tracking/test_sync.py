@@ -135,4 +135,4 @@ def test_what_cannot_be_sent_is_said_and_stays_to_be_sent(tmp_path, monkeypatch,
 
 def test_a_folder_that_is_not_there_is_refused(afl_run):
     answer = afl_run("--sync", "nowhere")
-    assert answer.returncode == 2 and "--sync=nowhere: must be a folder with runs" in answer.stderr
+    assert answer.returncode == 2 and "--sync=nowhere: no such folder" in answer.stderr

@@ -94,10 +94,10 @@ class Accuracies:
         values = page.values(measure)
         if values.empty:
             return []
-        most = values.groupby(["cell", "series"]).size().max()
         table = pd.DataFrame({"algorithm": [*page.series, "budget", "ended first"]})
         for cell in page.cells.index:
             own = dict(list(values[values["cell"] == cell].groupby("series")))
+            most = max(map(len, own.values()), default=0)
             means = {series: of["value"].mean() for series, of in own.items()}
             best = min(means.values()) if page.lower(measure) else max(means.values())
             first = [
@@ -109,7 +109,7 @@ class Accuracies:
             for series in page.series:
                 of = own.get(series, values[:0])
                 marks = " ~" if len(of) and of["evaluations"].min() < 2 else ""
-                marks += " (best)" if means.get(series) == best else ""
+                marks += " (best)" if means.get(series) == best and len(own) > 1 else ""
                 marks += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
                 texts.append(with_spread(of["value"], page.decimals(measure)) + marks)
             budget = f"{values.loc[values['cell'] == cell, 'budget'].max():.6g}"

@@ -10,9 +10,10 @@ from pathlib import Path
 from ..analysis import claims
 from ..analysis.claims import NAME, VERDICTS, Claim, PageVerdicts, Verdict
 from ..errors import BenchError
+from ..files import write_text
 from ..tracking.archive import NAME as ARCHIVE_NAME
 
-SCALES = ("full", "medium", "small", "smoke")
+SCALES = ("full", "medium", "small")
 _INTRODUCTION = """# What the papers claim and what the runs say
 
 *published*: what the paper says. *measured*: the difference that decides, more than zero as claimed, with its 95 %
@@ -29,19 +30,19 @@ def write_board(results: Path) -> Path:
     text = board(pages) + _without_runs(results)
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         results.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        write_text(target, text)
     return target
 
 
 def read_pages(results: Path) -> dict[str, PageVerdicts]:
-    """Folder of a page, relative to ``results`` -> what it says of its claims."""
+    """Folder of a page, relative to ``results`` -> what it says of its claims; a smoke test says nothing of them."""
     pages = {}
     for path in sorted(results.rglob(NAME)):
         try:
             pages[path.parent.relative_to(results).as_posix()] = claims.from_json(path.read_text(encoding="utf-8"))
         except (BenchError, ValueError, TypeError, KeyError) as error:
             raise BenchError(f"{path}: {error}") from None
-    return pages
+    return {folder: page for folder, page in pages.items() if page.scale != "smoke"}
 
 
 def _without_runs(results: Path) -> str:

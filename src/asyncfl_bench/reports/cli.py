@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean
+from ..files import say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +36,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command. 0: done, 1: nothing to show or not writable, 2: wrong arguments or no runs."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ± still gets its table
-    given = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    given = _parser().parse_args(words)
+    given.command = shlex.join(["afl-report", *(one for one in words if one != "--watch")])
     try:
         if given.pack is not None:
             from ..tracking.archive import pack
@@ -122,7 +126,11 @@ def _parser() -> argparse.ArgumentParser:
     own.add_argument("--compare", metavar="KEY", nargs="+", default=["algorithm"], help="settings that make the lines")
     own.add_argument("--where", metavar="KEY=VALUE", nargs="+", default=[], help="only runs with these settings")
     own.add_argument(
-        "--axis", choices=AXES, nargs="+", default=["iteration"], help="what runs have spent (default: iteration)"
+        "--axis",
+        choices=AXES,
+        nargs="+",
+        default=[],
+        help="what runs have spent (default: what most runs' budgets limit)",
     )
     return parser
 
@@ -154,7 +162,15 @@ def _free_page(given: argparse.Namespace) -> int:
     out = _out(given, True)
     runs = load_runs(*given.names)
     page = own_page(
-        runs, ", ".join(given.names), given.panels, given.compare, where, given.axis, given.metric, given.series
+        runs,
+        ", ".join(given.names),
+        given.panels,
+        given.compare,
+        where,
+        given.axis,
+        given.metric,
+        given.series,
+        given.command,
     )
     _write(page, out, given, archive=False)
     tables = [(part.shown, part.words) for part in page.parts if isinstance(part, Table) and part.shown is not None]
@@ -167,9 +183,10 @@ def _pages(given: argparse.Namespace) -> int:
     from ..tracking.runs import load_runs
     from .board import write_board
     from .page import NoRuns, build
+    from .provenance import AGAIN
 
     specs = _specs(given.names)
-    if given.panels or given.where or given.compare != ["algorithm"] or given.axis != [AXES[0]]:
+    if given.panels or given.where or given.compare != ["algorithm"] or given.axis:
         raise _UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
     out, folder = _out(given, False), given.runs or Path("runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
@@ -184,20 +201,21 @@ def _pages(given: argparse.Namespace) -> int:
     if runs is None:
         raise none
     for run, note in runs.loc[runs["status"] == "unreadable", "note"].items():
-        print(f"afl-report: left out, {str(run).removesuffix('::')}: {note}", file=sys.stderr)
+        say(f"afl-report: left out, {str(run).removesuffix('::')}: {note}; {AGAIN}")
     code, written = 0, 0
-    for spec in specs:
-        for profile, scale, length in _combinations(runs, spec, wanted):
-            name = "-".join([profile, scale] + ([length] if length != "standard" else []))
-            try:
-                page = build(spec, profile, scale, length, runs, given.metric, given.series)
-                print(f"written: {_write(page, out / spec.sweep / name, given)}")
-                written += 1
-            except NoRuns:  # other sweeps' runs, of which this one shares none
-                continue
-            except BenchError as error:
-                print(f"afl-report: {spec.sweep}, {name}: {error}", file=sys.stderr)
-                code = 1
+    asked = [(spec, *choice) for spec in specs for choice in _combinations(runs, spec, wanted)]
+    for number, (spec, profile, scale, length) in enumerate(asked, start=1):
+        name = "-".join([profile, scale] + ([length] if length != "standard" else []))
+        say(f"[{number}/{len(asked)}] {spec.sweep}, {name}")
+        try:
+            page = build(spec, profile, scale, length, runs, given.metric, given.series)
+            print(f"written: {_write(page, out / spec.sweep / name, given)}", flush=True)
+            written += 1
+        except NoRuns:  # other sweeps' runs, of which this one shares none
+            continue
+        except BenchError as error:
+            print(f"afl-report: {spec.sweep}, {name}: {error}", file=sys.stderr)
+            code = 1
     if not written and not code:
         raise none
     if written:

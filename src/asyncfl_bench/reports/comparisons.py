@@ -89,7 +89,7 @@ class Overall:
                 rows.append((measure.label(page, True), series, mean, low, high, *above))
         names = ["by", "algorithm", "iqm", "low", "high", "above", "above_low", "above_high"]
         data = pd.DataFrame(rows, columns=names)
-        if len(page.cells) < 2 or len(page.series) < 2 or data.empty:
+        if len(page.cells) < 2 or data["algorithm"].nunique() < 2:
             return []
         table = data[["by", "algorithm"]].assign(mean=data["iqm"].map(number), at=_intervals(data["low"], data["high"]))
         table["above"] = data["above"].map(number)

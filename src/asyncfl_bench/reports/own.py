@@ -17,6 +17,7 @@ from .page import Page, finish
 from .spec import Block, Measure, PageSpec
 
 _SPENT = ("server_iterations", "uploads", "virtual_time")
+_LIMITS = dict(zip(names.AXES, _SPENT, strict=True))  # axis -> limit of the budget
 
 
 def own_page(
@@ -25,11 +26,13 @@ def own_page(
     panels: Sequence[str] = (),
     compare: Sequence[str] = ("algorithm",),
     where: Mapping[str, object] | None = None,
-    axes: Sequence[str] = ("iteration",),
+    axes: Sequence[str] = (),
     metric: str = "test/accuracy",
     max_series: int = 12,
+    command: str = "",
 ) -> Page:
-    """panels, compare, where: as of ``place_freely``. axes: what runs have spent; metric: a column of ``load_points``.
+    """panels, compare, where: as of ``place_freely``. axes: what runs have spent, by default what most
+    runs' budgets limit; metric: a column of ``load_points``; command: that makes the page.
 
     Raises BenchError when no run ended well, ConfigError when none has the metric or a key.
     """
@@ -42,6 +45,7 @@ def own_page(
         known = [name for name in points.columns if name not in ("run", *COUNTERS) and points[name].notna().any()]
         raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
+    axes = axes or [limited(placed.runs)]
     ranked = equal(*axes)
     reference = sorted(set(placed.runs["series"]), key=names.series_order)[0]
     blocks: tuple[Block, ...] = (
@@ -52,6 +56,25 @@ def own_page(
     )
     spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks)
     page = Page(spec, placed, points, metric=metric, max_series=max_series)
-    apart = f"Series also differ in {', '.join(placed.apart)}." if placed.apart else ""
-    words = [f"afl-report {title}"]
-    return finish(page, [apart], words if not panels else [])
+    apart = _apart(placed.apart, compare)
+    return finish(page, [apart], [command] if command else [])
+
+
+def limited(runs: pd.DataFrame) -> str:
+    """The axis that most runs' budgets limit, server iterations before the others: on that one all can be compared at
+    their end, where on another some have hardly begun."""
+    unset = pd.Series(float("nan"), index=runs.index)
+    there = pd.DataFrame({axis: runs.get(f"budget.{limit}", unset).notna() for axis, limit in _LIMITS.items()})
+    first = there.idxmax(axis=1)[there.any(axis=1)]
+    counts = first.value_counts().reindex([*_LIMITS], fill_value=0)
+    return str(counts.idxmax())
+
+
+def _apart(keys: Sequence[str], compare: Sequence[str]) -> str:
+    """What is to be said of settings that differ between series and are in no name."""
+    if not keys:
+        return ""
+    return (
+        f"These series also differ in {', '.join(keys)}, which their names do not show and which may be why one leads. "
+        f"`--compare {' '.join([*compare, *keys])}` puts it into the names, `--where KEY=VALUE` keeps runs that agree."
+    )

@@ -17,12 +17,15 @@ from ..analysis.grids import Grid, grid_of
 from ..analysis.measures import test_step
 from ..analysis.place import Placed, place
 from ..errors import BenchError
+from ..files import write_text
 from ..tracking.archive import NAME as ARCHIVE_NAME
 from ..tracking.archive import pack
 from ..tracking.runs import load_points
 from . import provenance, style
 from .spec import Measure, PageSpec
 from .write import Part, Table
+
+_SMOKE = "The index of all claims leaves smoke tests out."
 
 
 class NoRuns(BenchError):
@@ -192,7 +195,7 @@ class Page:
         pack(places, folder / ARCHIVE_NAME, only=set(self.measured["experiment"]))
         content = claims.PageVerdicts(self.spec.sweep, self.profile, self.scale, self.length, tuple(self.claims))
         if self.claims:
-            (folder / claims.NAME).write_text(claims.to_json(content), encoding="utf-8")
+            write_text(folder / claims.NAME, claims.to_json(content))
 
 
 def build(
@@ -218,6 +221,7 @@ def build(
     if spec.relabel is not None:
         placed.runs["series"] = [spec.relabel(run) for _, run in placed.runs.iterrows()]
     page = Page(spec, placed, load_points(placed.runs), profile, scale, length, metric, max_series)
+    page.notes += [_SMOKE] if scale == "smoke" else []
     diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
     page.measured = runs.loc[[*placed.runs.index, *diverged], ["experiment"]]
     if tuned is not None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .page import Page
 
 ORIGIN = "## Where this comes from"  # every page ends so
+AGAIN = "a run's command with `rerun=true` makes it again"
 _NAMED = 20  # runs that are missing or left out and named one by one
 
 
@@ -59,7 +60,8 @@ def coverage(page: Page) -> list[Part]:
     lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} beyond the sweep's list)." if beyond else ".")]
     for reason, group in left.groupby("reason", sort=True):
         names = [f"`{row['name']}`" + (f" ({row['note']})" if row["note"] else "") for _, row in group.iterrows()]
-        lines.append(f"- {len(group)} {reason}: {_few(names)}")
+        again = f"; {AGAIN}" if reason == "unreadable" else ""
+        lines.append(f"- {len(group)} {reason}: {_few(names)}{again}")
     if len(placed.missing):
         lines.append(f"- {len(placed.missing)} missing: {_few([f'`{text}`' for text in placed.missing['overrides']])}")
     return ["## Runs", "\n".join(lines)]
@@ -79,7 +81,8 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
     lines.append(f"- runs by {versions}, revision {each('summary.git_revision')}; page by {__version__}")
     moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
     if moved.max() > 0:
-        repaired = f"in {(moved > 0).sum()} of {len(moved)} runs, {moved[moved > 0].min():g} to {moved.max():g}"
+        counts = dict.fromkeys(f"{count:g}" for count in (moved[moved > 0].min(), moved.max()))
+        repaired = f"in {(moved > 0).sum()} of {len(moved)} runs, {' to '.join(counts)}"
         total = f"of {each('summary.task.train_samples')} training samples"
         lines.append(f"- split: {repaired} {total} were moved so that every client has its minimum")
     digests = page.runs["data_digest"].dropna().unique()

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ..files import naming, write_text
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -67,18 +69,20 @@ def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] 
             lines += [] if part.shown is None else [markdown(part.shown, part.words)]
             lines.append(f"[{part.name}.csv]({part.name}.csv)")
             if "tex" in formats and part.shown is not None:
-                (folder / f"{part.name}.tex").write_text(latex(part.shown, part.words), encoding="utf-8")
+                write_text(folder / f"{part.name}.tex", latex(part.shown, part.words))
         elif isinstance(part, Picture):
-            _write_figure(part.figure, folder / part.name, formats)
+            with naming(folder / f"{part.name}.png"):
+                _write_figure(part.figure, folder / part.name, formats)
             lines.append(f"![{part.alt}]({part.name}.png)")
         elif part:
             lines.append(part.strip("\n"))
-    target.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    write_text(target, "\n\n".join(lines) + "\n")
     return target
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False, lineterminator="\n", float_format="%.10g")
+    with naming(path):
+        frame.to_csv(path, index=False, lineterminator="\n", float_format="%.10g")
 
 
 def _write_figure(figure: Figure, path: Path, formats: Collection[str]) -> None:

@@ -115,7 +115,7 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
             summary = {}
             raise ValueError("no exit_status")
     except (OSError, ValueError) as error:
-        return checked(Record(path.name, "unreadable", f"{part}: {_first_line(error)}", config, summary))
+        return checked(Record(path.name, "unreadable", _first_line(error, path / part), config, summary))
     name, status = str(summary.get("name") or path.name), summary["exit_status"]
     note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
     points: dict[str, np.ndarray] = {}
@@ -123,7 +123,7 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
         try:
             points = _columns(iter_metrics(path / METRICS_NAME))
         except (BenchError, OSError, ValueError, OverflowError) as error:
-            return checked(Record(name, "unreadable", f"{METRICS_NAME}: {_first_line(error)}", config, summary))
+            return checked(Record(name, "unreadable", _first_line(error, path / METRICS_NAME), config, summary))
     return checked(Record(name, status, note, config, summary, points))
 
 
@@ -227,5 +227,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__} {error}".partition("\n")[0]
+def _first_line(error: Exception, path: Path) -> str:
+    """``metrics.jsonl, line 3: not a JSON object``: what is wrong with a file of the run, which has its place."""
+    text = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
+    return path.name + text.removeprefix(str(path)) if text.startswith(str(path)) else f"{path.name}: {text}"

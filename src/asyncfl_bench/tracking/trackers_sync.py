@@ -22,7 +22,7 @@ def sync(folders: list[str]) -> int:
     places = [Path(folder).expanduser() for folder in folders]
     for place in places:
         if not place.is_dir():
-            raise ConfigError("--sync", place, "must be a folder with runs, for example afl-run --sync runs")
+            raise ConfigError("--sync", place, "no such folder; afl-run --sync DIR names the one with the runs")
     found = sorted({file.resolve() for place in places for file in place.rglob(_FILES)})
     under_way = [file for file in found if is_held(file.parents[2] / LOCK_NAME)]
     pending = [file for file in found if file not in under_way and not _sent(file)]
