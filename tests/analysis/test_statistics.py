@@ -171,6 +171,25 @@ def test_probability_of_improvement_counts_pairs_of_runs_and_halves_ties():
     assert 0 <= low < share < high <= 1
 
 
+def test_bootstrapped_shares_of_improvement_are_those_of_the_samples_themselves():
+    generator = np.random.default_rng(3)
+    a, b = (np.round(generator.normal(90, 2, size=(4, seeds))) for seeds in (5, 6))
+    a[0, 1] = NAN
+    draws = np.random.default_rng(0)
+    samples = [
+        [values[:, draws.integers(values.shape[1], size=values.shape[1])] for values in (a, b)] for _ in range(50)
+    ]
+    found = [probability_of_improvement(*sample, n=1)[0] for sample in samples]
+    quantiles = statistics._percentiles(np.array(found), 5)
+    assert probability_of_improvement(a, b, n=50)[1:] == pytest.approx(quantiles, rel=1e-12)
+
+
+def test_the_interquartile_mean_is_scipys_trimmed_mean():
+    for size in range(1, 40):
+        values = np.random.default_rng(size).normal(size=size)
+        assert interquartile_mean(values) == stats.trim_mean(values, 0.25)
+
+
 def test_the_sampling_error_is_binomial():
     assert sampling_error(90.0, 360) == pytest.approx(100 * math.sqrt(0.9 * 0.1 / 360))
     assert sampling_error(100.0, 201) == pytest.approx(100 * math.sqrt(0.5 / 201 * (1 - 0.5 / 201) / 201))

@@ -287,7 +287,7 @@ class Question:
         measure, at = self.decide["measure"], settings.pop("at", None)
         cells = [key for key in self.cells if isinstance(settings.get(key, []), list)]
         frame, asked = self._frame(at), [*cells, "seed", "value", *([minus] if isinstance(minus, str) else [])]
-        frame = frame[_match(frame, settings)].reindex(columns=asked).assign(**{_NO_CELLS: ""})
+        frame = frame.reindex(columns=asked)[_match(frame, settings)].assign(**{_NO_CELLS: ""})
         cells = cells or [_NO_CELLS]
         if frame.duplicated([*cells, "seed"]).any():
             raise BenchError(f"{self._label(name)} has several runs with one seed in one cell; no mean may mix them")
