@@ -7,6 +7,7 @@ python scripts/check_launchers.py ray      on two nodes of `ray start`, both on 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -55,7 +56,9 @@ def begin(name: str, folder: Path, words: list[str]) -> subprocess.Popen:
         words = [*words, f"hydra.launcher.name={folder.name}"]
     command = [*AFL_RUN, *words, *CLUSTERS.get(name, [f"hydra/launcher={name}"]), f"output_dir={folder}"]
     with open(folder / "log", "a") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        sweep = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    atexit.register(sweep.terminate)  # where this script is ended before it
+    return sweep
 
 
 def plain(name: str) -> str:
