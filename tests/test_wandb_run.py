@@ -35,6 +35,7 @@ def test_several_runs_in_one_process_are_kept_offline_value_by_value(capfd):
     assert results[0].summary["identity"] != results[1].summary["identity"]
 
 
+@pytest.mark.slow
 def test_tracking_changes_no_number():
     words = ["scale=smoke", "progress=false", "model=softmax", "evaluation.every=20"]
     plain = run([*words, "output_dir=plain"])

@@ -50,6 +50,7 @@ def test_the_three_optimizers_are_the_papers(optimizer, weights):
     np.testing.assert_allclose(models(rule), list(by_hand(optimizer, mean_rd, 0.3, 0.8, 0.95, 0.05)), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_adam_is_that_of_torch_once_the_bias_corrections_are_put_in():
     # torch divides m by 1 - b1^t and v by 1 - b2^t; with a mean that never changes both moments are the plain ones
     b1, b2, mean = 0.9, 0.99, np.array([0.5, -2.0, 0.1, 3.0])

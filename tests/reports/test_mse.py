@@ -19,6 +19,9 @@ WORDS = ["model=softmax", "n_clients=20", "budget.server_iterations=60", "progre
 MSE = ["diagnostics=mse", "diagnostics.every=2", "client.batch_size=5"]
 
 
+pytestmark = pytest.mark.slow  # its runs take seconds
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """Eight measured runs: two rules by two skews by two seeds."""
@@ -32,7 +35,6 @@ def page(tmp_path_factory):
     return Page(PageSpec("", "", "", (ALPHA,), ()), placed, load_points(placed.runs))
 
 
-@pytest.mark.slow
 def test_the_table_averages_steps_and_seeds_and_predicts_the_noise(page):
     table = error_table(page.runs, page.points).set_index(["series", "cell"])
     row = table.loc[("ACE", "α = 0.1")]

@@ -172,6 +172,7 @@ def test_the_step_is_chosen_by_validation_and_never_by_test_accuracy(paper_page)
     assert len(page.runs) == 2 and len(page.measured) == 6  # the archive keeps what was not chosen
 
 
+@pytest.mark.slow
 def test_a_search_that_cannot_choose_leaves_its_series_out_and_names_it(paper_page):
     runs = [({"algorithm": "ace", "algorithm__c": c}, curve(0.6)) for c in (0.1, 0.5)]
     runs.append(({"algorithm": "asgd"}, curve(0.4)))

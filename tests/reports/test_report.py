@@ -144,6 +144,7 @@ def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
     assert (tmp_path / "README.md").read_text() == "mine" and (tmp_path / "trace.parquet").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_settings_that_differ_only_between_algorithms_are_named(tmp_path):
     write_run(tmp_path, "ace")
     write_run(tmp_path, "asgd", client__lr=0.3)

@@ -60,6 +60,7 @@ def test_a_suspended_client_hangs_uniformly_up_to_three_durations_after_its_work
     assert (lost_short == lost).all() and (taken_short == 1).all()
 
 
+@pytest.mark.slow
 def test_how_long_it_hangs_says_nothing_about_how_probable_the_loss_was():
     lost, taken = suspended(0.05, cycles=2000)
     assert (taken[lost] - 1).mean() == pytest.approx(1.5, abs=0.05)

@@ -63,7 +63,7 @@ def normalised(x):
     [
         (Softmax(SoftmaxConfig()), 0.5, 300, 0.93),
         (Mlp(MlpConfig([50])), 0.5, 300, 0.94),
-        (Cnn(CnnConfig(32)), 0.3, 250, 0.95),
+        pytest.param(Cnn(CnnConfig(32)), 0.3, 250, 0.95, marks=pytest.mark.slow),
     ],
     ids=["softmax", "mlp", "cnn"],
 )
