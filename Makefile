@@ -57,7 +57,7 @@ crash: $(DEV) ## kill -9 every algorithm 20 times and compare (a few minutes)
 bench: $(STAMP) ## updates per second beside a bare PyTorch loop, added to results/speed (half an hour on 2 cores)
 	$(BIN)/python scripts/benchmark.py --history results/speed
 
-peers: $(STAMP) ## FLGo, FLSim and FedLab beside ours (downloads 6 GB into .peers, half an hour on 2 cores)
+peers: $(STAMP) ## FLGo, FLSim, FedLab and APPFL beside ours (downloads 7 GB into .peers, an hour on 2 cores)
 	$(BIN)/python scripts/peers/compare.py --environments .peers
 
 golden: $(DEV) ## renew the golden trajectories (say why in the commit)

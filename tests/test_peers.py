@@ -36,6 +36,11 @@ def test_a_ratio_compares_a_turn_with_the_bare_loops_around_it(peers):
     assert (updates, steps, ratio) == ("500", "500", "**1.00** (0.50 to 2.00)")
 
 
+def test_a_ratio_of_a_thousandth_is_told(peers):
+    found = {"version": None, "peer": [2.0], "bare": [0.002, 0.003]}
+    assert "**0.0013** (0.0013 to 0.0013)" in peers.row("W1", "flgo", found)
+
+
 def test_a_peer_whose_python_is_missing_fails_with_its_path(peers, data):
     with pytest.raises(peers.Failed, match="/nowhere/python"):
         peers.measured("flgo", "/nowhere/python", "W3a", data, repeats=1)

@@ -37,6 +37,8 @@ PINS = {
     "flgo": ("flgo==0.4.4",),
     "flsim": ("flsim==0.1.0", "opacus==1.6.0", "hydra-core==1.3.8"),
     "fedlab": ("fedlab==1.3.0",),
+    "appfl": ("appfl==1.12.0",),
+    "appfl_gc": ("appfl==1.12.0",),
 }
 INSTALL_SECONDS, RUN_SECONDS = 1800, 900
 
@@ -83,6 +85,10 @@ def measured(peer: str, python: str, name: str, data: Path, repeats: int) -> dic
         return json.loads(answer.read_text())
 
 
+def ratio_text(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"  # 0.00 would tell nothing
+
+
 def row(name: str, peer: str, found: dict) -> str:
     # a bare loop ran before and after each turn of the simulator
     bare = [statistics.mean(pair) for pair in zip(found["bare"][::2], found["bare"][1::2], strict=True)]
@@ -92,7 +98,7 @@ def row(name: str, peer: str, found: dict) -> str:
     version = f" {found['version']}" if found["version"] else ""
     return (
         f"| {name} | {module.LABEL}{version} | {module.DOES[name]} | {updates:.4g} | {steps:.4g} | "
-        f"**{statistics.median(ratios):.2f}** ({min(ratios):.2f} to {max(ratios):.2f}) |"
+        f"**{ratio_text(statistics.median(ratios))}** ({ratio_text(min(ratios))} to {ratio_text(max(ratios))}) |"
     )
 
 
@@ -100,7 +106,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(WORKLOADS)}; default: all")
     parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH", help=f"of {', '.join(PINS)}")
-    parser.add_argument("--environments", type=Path, metavar="DIR", help="make one there (6 GB) for the rest")
+    parser.add_argument("--environments", type=Path, metavar="DIR", help="make one there (7 GB) for the rest")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="also write the table there")
     given = parser.parse_args()
