@@ -76,7 +76,7 @@ def draw(folder: Path) -> None:
         panel.set_title(f"{name}: {own['what'].iloc[-1]}", fontsize=7, loc="left", wrap=True)
         panel.set_ylabel({"ratio": "times PyTorch", "growth": "many / few", "seconds": "s"}[own["unit"].iloc[-1]])
         panel.set_xticks(range(len(entries)), [date[5:] for date, _ in entries], fontsize=6, rotation=45)
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.1 * own["high"].max())
     figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center", fontsize=7)
     figure.savefig(folder / "history.png", dpi=110, metadata={"Software": None})
     last = history.drop_duplicates(["name", *WHERE], keep="last")
