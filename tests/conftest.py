@@ -29,6 +29,7 @@ def own_folder(tmp_path, kernels, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # no power is cut here, and the disk may be slow
 
 
 @pytest.fixture
