@@ -39,24 +39,28 @@ CASES = {
 }
 
 
+def cut_off(words, when, monkeypatch):
+    """A run asked to stop before each local step for which ``when(steps begun)``: its result, and how many it began."""
+    steps, go_on = 0, LocalTraining._go_on
+
+    def stopped(self):
+        nonlocal steps
+        steps += 1
+        if when(steps):
+            self.stop.append(signal.SIGINT)
+        go_on(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalTraining, "_go_on", stopped)
+        return run(words), steps
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("moment", [pytest.param(2, marks=pytest.mark.slow), 7])
 def test_work_stops_between_two_mini_batches_and_goes_on_to_the_same_bits(case, moment, monkeypatch):
     words = [*SMALL, *CASES[case]]
     whole = run([*words, "output_dir=whole"])
-    steps = 0
-
-    def stopped_at_once(self):
-        nonlocal steps
-        steps += 1
-        if steps >= moment:
-            self.stop.append(signal.SIGINT)
-        go_on(self)
-
-    go_on = LocalTraining._go_on
-    with monkeypatch.context() as patched:
-        patched.setattr(LocalTraining, "_go_on", stopped_at_once)
-        cut = run([*words, "output_dir=cut"])
+    cut, steps = cut_off([*words, "output_dir=cut"], lambda steps: steps >= moment, monkeypatch)
     assert cut.summary["exit_status"] == "interrupted" and cut.signal == signal.SIGINT
     assert moment <= steps < moment + 10  # more than one where other threads had begun
     assert_same(run([*words, "output_dir=cut"]).directory, whole.directory)
@@ -66,19 +70,11 @@ def test_work_stops_between_two_mini_batches_and_goes_on_to_the_same_bits(case, 
 def test_what_was_begun_in_the_background_and_given_up_is_begun_again_with_the_same_others(case, moment, monkeypatch):
     words = [*SMALL, *CASES[case], "budget.server_iterations=20"]
     whole = run([*words, "output_dir=whole"])
-    steps = 0
 
-    def stopped_in_the_background(self):
-        nonlocal steps
-        steps += 1
-        if steps >= moment and threading.current_thread() is not threading.main_thread():
-            self.stop.append(signal.SIGINT)
-        go_on(self)
+    def in_the_background(steps):
+        return steps >= moment and threading.current_thread() is not threading.main_thread()
 
-    go_on = LocalTraining._go_on
-    with monkeypatch.context() as patched:
-        patched.setattr(LocalTraining, "_go_on", stopped_in_the_background)
-        cut = run([*words, "output_dir=cut"])
+    cut, _ = cut_off([*words, "output_dir=cut"], in_the_background, monkeypatch)
     begun = torch.load(cut.directory / "checkpoint.pt", weights_only=True)["state"]["executor"]["begun"]
     assert begun["sequences"] and begun["losses"] is None, "the stop came elsewhere: this test shows nothing"
     assert_same(run([*words, "output_dir=cut"]).directory, whole.directory)

@@ -94,14 +94,14 @@ def test_t_iterations_of_ace_cost_n_plus_t_minus_1_uploads():
     assert simulation.counters.uploads == 7 + 30 - 1
 
 
-def test_immediate_hand_out_gives_the_buffers_last_client_the_new_model():
+def test_immediate_dispatch_gives_the_buffers_last_client_the_new_model():
     rule = FedBuff(FedBuffConfig(eta=1.0, buffer_size=2))
     _, recorder, _ = simulate(rule, n=2, delay=Scripted([[1], [2]]), kind="difference", server_iterations=3)
     # client 0 at 1 fills half a buffer and starts again from w0; client 1 at 2 shares its time with client 0's second
     assert facts(recorder) == [(1, 0, 0, 0), (2, 1, 0, 0), (2, 0, 0, 1), (3, 0, 1, 0), (4, 1, 1, 1), (4, 0, 2, 0)]
 
 
-def test_hand_out_at_the_flush_makes_every_client_wait_for_the_new_model():
+def test_dispatch_after_the_update_makes_every_client_wait_for_the_new_model():
     rule = FedBuff(FedBuffConfig(eta=1.0, buffer_size=2))
     schedule = SameClient(ScheduleConfig(dispatch="after_update"))
     _, recorder, _ = simulate(

@@ -440,7 +440,7 @@ struct Chain<B, Rest...> {
   }
 };
 
-struct Memory {  // the caller's, handed out piece by piece
+struct Memory {  // the caller's, taken piece by piece
   char* at;
   template <class T>
   T* take(int64_t count) {
