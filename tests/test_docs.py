@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 import asyncfl_bench
-from asyncfl_bench.reports.board import read_pages, summary
+from asyncfl_bench.analysis.verdicts import read_pages
+from asyncfl_bench.reports.board import summary
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -6,8 +6,9 @@ import pytest
 
 from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.claims import NAME, PageVerdicts, Verdict, to_json
+from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.board import board, read_pages, write_board
+from asyncfl_bench.reports.board import board, write_board
 
 FASTER = "ACE and CA2FL come to an accuracy in fewer server iterations"
 

@@ -6,8 +6,9 @@ import pytest
 
 from asyncfl_bench import run
 from asyncfl_bench.analysis.place import place_freely
+from asyncfl_bench.analysis.step_errors import drift_by_staleness, drift_ratios, error_table
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.mse import ErrorParts, drift_by_staleness, drift_ratios, error_table
+from asyncfl_bench.reports.mse import ErrorParts
 from asyncfl_bench.reports.page import Page
 from asyncfl_bench.reports.spec import PageSpec
 from asyncfl_bench.reports.write import Picture
@@ -93,7 +94,9 @@ def test_the_drift_under_two_skews_is_compared_at_the_least_staleness_of_both(pa
         parts = [pd.read_parquet(f"{run}/mse_arrivals.parquet") for run in mine]
         late = pd.concat([part[part["iteration"] >= part["iteration"].max() / 2] for part in parts])
         drifts.append(late.loc[late["staleness"] == 1, "drift"].mean())
-    ratios = drift_ratios(page, error_table(page.runs, page.points), ALPHA).set_index("series")
+    table = error_table(page.runs, page.points)
+    table = page.with_keys(table).assign(cell=table["cell"])
+    ratios = drift_ratios(page.runs, table, page.keys, ALPHA).set_index("series")
     assert ratios.loc["FedBuff", "drift"] == pytest.approx(drifts[0] / drifts[1])
     assert ratios.loc["FedBuff", "zeta2"] > 1.5, "alpha=0.1 is far more skewed than alpha=1"
 

@@ -13,10 +13,10 @@ from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 from tiers import slow
 
+from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import pages
 from asyncfl_bench.reports import page as page_module
-from asyncfl_bench.reports.board import read_pages
 from asyncfl_bench.reports.page import NoRuns, Page, build
 from asyncfl_bench.reports.spec import Measure
 from asyncfl_bench.reports.write import Picture, Table, number, with_spread, write_parts

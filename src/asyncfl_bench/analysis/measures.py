@@ -13,8 +13,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from .names import is_percent, natural
+from .names import AXES, is_percent, natural
 from .place import Placed
+
+_LIMITS = dict(zip(AXES, ("server_iterations", "uploads", "virtual_time"), strict=True))  # axis -> of the budget
 
 ACCURACY, TIME = "test/accuracy", "virtual_time"
 GRID_POINTS = 200  # of a mean curve where seeds were evaluated at different places
@@ -204,3 +206,13 @@ def choose_tuned(placed: Placed, points: pd.DataFrame) -> tuple[Placed, pd.DataF
 
 def _last(curves: pd.DataFrame) -> pd.Series:
     return curves.drop_duplicates("run", keep="last").set_index("run")["y"]
+
+
+def limited(runs: pd.DataFrame) -> str:
+    """The axis that most runs' budgets limit, server iterations before the others: on that one all can be compared at
+    their end, where on another some have hardly begun."""
+    unset = pd.Series(float("nan"), index=runs.index)
+    there = pd.DataFrame({axis: runs.get(f"budget.{limit}", unset).notna() for axis, limit in _LIMITS.items()})
+    first = there.idxmax(axis=1)[there.any(axis=1)]
+    counts = first.value_counts().reindex([*_LIMITS], fill_value=0)
+    return str(counts.idxmax())

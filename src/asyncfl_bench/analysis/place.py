@@ -113,6 +113,16 @@ def place_freely(
     return placed
 
 
+def of_interest(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
+    """Runs made for the sweep with this profile, scale and length, and of other sweeps those that only they have."""
+    own = pd.Series(True, index=runs.index)
+    for key in ("sweep", "profile", "scale", "length"):
+        own &= runs[key] == getattr(grid, key) if key in runs else True
+    others = runs[~own & runs["experiment"].isin(grid.jobs["experiment"]) & (runs["status"] == "ok")]
+    others = others[~others["identity"].isin(runs["identity"][own & (runs["status"] == "ok")])]
+    return runs[own | runs.index.isin(others.drop_duplicates("identity").index)]
+
+
 def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
     """The names of the cells, by the values of their keys: numbers by their size."""
     columns = [runs[key] for key in cells]

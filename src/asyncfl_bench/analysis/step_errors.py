@@ -81,3 +81,22 @@ def drift_by_staleness(runs: pd.DataFrame) -> pd.DataFrame:
     bins = drift.merge([one for text in texts for one in json.loads(text)])
     means = pd.DataFrame.from_dict(bins, orient="index", columns=["uploads", "staleness", "drift"])
     return means[means["uploads"] >= _MIN_UPLOADS]
+
+
+def drift_ratios(runs: pd.DataFrame, table: pd.DataFrame, cells: Sequence[str], skew: str) -> pd.DataFrame:
+    """Drift and zeta^2 under the strongest skew over those under the weakest, at the least staleness that both have.
+
+    One row per series and value of the other keys; empty where there is one skew only.
+    table  of ``error_table`` with the keys of its cells; cells: these keys; skew: one of them
+    """
+    rest, ratios = ["series", *(key for key in cells if key != skew)], []
+    for place, same in table.groupby(rest, sort=False):
+        ends = same.sort_values(skew, key=lambda values: values.astype(float)).iloc[[0, -1]]
+        own = runs[runs["series"] == place[0]]
+        low, high = (drift_by_staleness(own[own["cell"] == cell]) for cell in ends["cell"])
+        both = low.index.intersection(high.index)
+        if ends["cell"].nunique() > 1 and len(both):
+            zeta2 = ends["zeta2"].iloc[0] / ends["zeta2"].iloc[1]
+            drift = low["drift"][both[0]] / high["drift"][both[0]]
+            ratios.append({**dict(zip(rest, place, strict=True)), "drift": drift, "zeta2": zeta2})
+    return pd.DataFrame(ratios)

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..analysis import claims
-from ..analysis.claims import NAME, VERDICTS, Claim, PageVerdicts, Verdict
-from ..errors import BenchError
+from ..analysis.claims import VERDICTS, Claim, PageVerdicts, Verdict
+from ..analysis.verdicts import pages_of, read_pages, verdict_of
 from ..files import write_text
 from ..tracking.archive import NAME as ARCHIVE_NAME
 
-SCALES = ("full", "medium", "small")
 _INTRODUCTION = """# What the papers claim and what the runs say
 
 *published*: what the paper says. *measured*: the difference that decides, more than zero as claimed, with its 95 %
@@ -34,17 +33,6 @@ def write_board(results: Path) -> Path:
     return target
 
 
-def read_pages(results: Path) -> dict[str, PageVerdicts]:
-    """Folder of a page, relative to ``results`` -> what it says of its claims; a smoke test says nothing of them."""
-    pages = {}
-    for path in sorted(results.rglob(NAME)):
-        try:
-            pages[path.parent.relative_to(results).as_posix()] = claims.from_json(path.read_text(encoding="utf-8"))
-        except (BenchError, ValueError, TypeError, KeyError) as error:
-            raise BenchError(f"{path}: {error}") from None
-    return {folder: page for folder, page in pages.items() if page.scale != "smoke"}
-
-
 def _without_runs(results: Path) -> str:
     """The pages that say nothing about claims: those of an earlier version, whose runs are not beside them."""
     pages = [path.parent for path in sorted(results.glob("*/*/*/README.md"))]
@@ -61,7 +49,7 @@ def board(pages: dict[str, PageVerdicts]) -> str:
     for paper in claims.papers():
         for _, group in itertools.groupby(claims.claims_of(paper), key=lambda claim: claim.group):
             parts = list(group)
-            found = [_main(claim, pages) for claim in parts]
+            found = [verdict_of(claim, pages) for claim in parts]
             counts.update(verdict.verdict for _, verdict in found)
             rows.append(_row(parts, found, pages))
     total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
@@ -76,7 +64,7 @@ def summary(pages: dict[str, PageVerdicts], base: str = "") -> str:
     items: dict[tuple[str, str], list[tuple[str, Verdict]]] = {}
     for paper in claims.papers():
         for claim in claims.claims_of(paper):
-            items.setdefault((claims.title_of(paper), claim.item), []).append(_main(claim, pages))
+            items.setdefault((claims.title_of(paper), claim.item), []).append(verdict_of(claim, pages))
     judged = {item: found for item, found in items.items() if any(folder for folder, _ in found)}
     words = VERDICTS[:3]
     lines = [["item", "claims", *words, "scale", "runs"], ["---", *["---:"] * (1 + len(words)), "---", "---"]]
@@ -124,33 +112,8 @@ def _scale(page: PageVerdicts, verdict: Verdict) -> str:
     return f"{page.scale}, {verdict.seeds} seed{'s' * (verdict.seeds != 1)}" if verdict.seeds else page.scale
 
 
-def _pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, PageVerdicts, Verdict]]:
-    """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale."""
-    found = [
-        (folder, page, verdict)
-        for folder, page in pages.items()
-        for verdict in page.verdicts
-        if verdict.claim == claim.key and verdict.verdict in ("holds", "fails", "undecided")
-    ]
-
-    def distance(entry: tuple[str, PageVerdicts, Verdict]) -> tuple:
-        folder, page, _ = entry
-        far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
-        return *far, SCALES.index(page.scale) if page.scale in SCALES else len(SCALES), folder
-
-    return sorted(found, key=distance)
-
-
-def _main(claim: Claim, pages: dict[str, PageVerdicts]) -> tuple[str, Verdict]:
-    """The page that the row is about and its verdict; no folder where no page has judged the claim."""
-    if found := _pages_of(claim, pages):
-        return found[0][0], found[0][2]
-    verdict = "blocked" if claim.blocked else "not run"
-    return "", Verdict(claim.key, verdict, claim.blocked or claim.not_run)
-
-
 def _others(claim: Claim, main: str, pages: dict[str, PageVerdicts]) -> Iterator[str]:
-    for folder, page, verdict in _pages_of(claim, pages):
+    for folder, page, verdict in pages_of(claim, pages):
         if folder != main:
             words = [claims.reading_of(page.sweep), *([page.profile] if page.profile != "published" else [])]
             words += [page.length] * (page.length != "standard") + [claim.word]

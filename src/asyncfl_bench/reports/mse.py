@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..analysis import names
-from ..analysis.step_errors import drift_by_staleness, error_table
+from ..analysis.step_errors import drift_by_staleness, drift_ratios, error_table
 from ..diagnostics.correlation import LAGS
 from .figures import Line, Panel, line_panels
 from .style import Style
@@ -55,28 +55,13 @@ class ErrorParts:
         ]
 
 
-def drift_ratios(page: Page, table: pd.DataFrame, skew: str) -> pd.DataFrame:
-    """Drift and zeta^2 under the strongest skew over those under the weakest, at the least staleness that both have.
-
-    One row per series and value of the other keys; empty where there is one skew only. skew: a key of the cells.
-    """
-    keys = page.with_keys(table).assign(cell=table["cell"])
-    rest, ratios = ["series", *(key for key in page.keys if key != skew)], []
-    for place, same in keys.groupby(rest, sort=False):
-        ends = same.sort_values(skew, key=lambda values: values.astype(float)).iloc[[0, -1]]
-        runs = page.runs[page.runs["series"] == place[0]]
-        low, high = (drift_by_staleness(runs[runs["cell"] == cell]) for cell in ends["cell"])
-        both = low.index.intersection(high.index)
-        if ends["cell"].nunique() > 1 and len(both):
-            zeta2 = ends["zeta2"].iloc[0] / ends["zeta2"].iloc[1]
-            drift = low["drift"][both[0]] / high["drift"][both[0]]
-            ratios.append({**dict(zip(rest, place, strict=True)), "drift": drift, "zeta2": zeta2})
-    return pd.DataFrame(ratios)
-
-
 def _skews(page: Page, table: pd.DataFrame) -> list[Part]:
     skew = next((key for key in page.keys if key.startswith("heterogeneity.")), None)
-    ratios = drift_ratios(page, table, skew) if skew else pd.DataFrame()
+    ratios = (
+        drift_ratios(page.runs, page.with_keys(table).assign(cell=table["cell"]), page.keys, skew)
+        if skew
+        else pd.DataFrame()
+    )
     if ratios.empty:
         return []
     shown = ratios.assign(drift=ratios["drift"].map(_number), zeta2=ratios["zeta2"].map(_number))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ..analysis import names
+from ..analysis.measures import limited
 from ..analysis.place import place_freely
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..tracking.metrics import COUNTERS
@@ -17,7 +18,6 @@ from .page import Page, finish
 from .spec import Block, Measure, PageSpec
 
 _SPENT = ("server_iterations", "uploads", "virtual_time")
-_LIMITS = dict(zip(names.AXES, _SPENT, strict=True))  # axis -> limit of the budget
 
 
 def own_page(
@@ -58,16 +58,6 @@ def own_page(
     page = Page(spec, placed, points, metric=metric, max_series=max_series)
     apart = _apart(placed.apart, compare)
     return finish(page, [apart], [command] if command else [])
-
-
-def limited(runs: pd.DataFrame) -> str:
-    """The axis that most runs' budgets limit, server iterations before the others: on that one all can be compared at
-    their end, where on another some have hardly begun."""
-    unset = pd.Series(float("nan"), index=runs.index)
-    there = pd.DataFrame({axis: runs.get(f"budget.{limit}", unset).notna() for axis, limit in _LIMITS.items()})
-    first = there.idxmax(axis=1)[there.any(axis=1)]
-    counts = first.value_counts().reindex([*_LIMITS], fill_value=0)
-    return str(counts.idxmax())
 
 
 def _apart(keys: Sequence[str], compare: Sequence[str]) -> str:

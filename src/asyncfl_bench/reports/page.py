@@ -13,9 +13,9 @@ import pandas as pd
 from ..analysis import claims, measures, names, statistics
 from ..analysis.contrasts import values_of
 from ..analysis.differences import texts
-from ..analysis.grids import Grid, grid_of
+from ..analysis.grids import grid_of
 from ..analysis.measures import test_step
-from ..analysis.place import Placed, place
+from ..analysis.place import Placed, of_interest, place
 from ..errors import BenchError
 from ..files import write_text
 from ..tracking.archive import NAME as ARCHIVE_NAME
@@ -213,7 +213,7 @@ def build(
     """
     tuned = spec.tuned if profile == "fair" else None
     grid = grid_of(spec.sweep, profile, scale, length)
-    placed = place(grid, _of_interest(runs, grid), cells=spec.cells, tuned=tuned)
+    placed = place(grid, of_interest(runs, grid), cells=spec.cells, tuned=tuned)
     if placed.runs.empty:
         reasons = set(placed.left_out["reason"]) - {"not in this sweep"}
         text = f"no run to show{': all ' if reasons else ''}{' or '.join(sorted(reasons))}"
@@ -245,16 +245,6 @@ def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
         page.parts += ["## What the paper claims", Table("claims", bold, table, 5)]
     page.parts += [*provenance.chosen(page), *provenance.coverage(page), *provenance.origin(page, commands)]
     return page
-
-
-def _of_interest(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
-    """Runs made for the sweep with this profile, scale and length, and of other sweeps those that only they have."""
-    own = pd.Series(True, index=runs.index)
-    for key in ("sweep", "profile", "scale", "length"):
-        own &= runs[key] == getattr(grid, key) if key in runs else True
-    others = runs[~own & runs["experiment"].isin(grid.jobs["experiment"]) & (runs["status"] == "ok")]
-    others = others[~others["identity"].isin(runs["identity"][own & (runs["status"] == "ok")])]
-    return runs[own | runs.index.isin(others.drop_duplicates("identity").index)]
 
 
 def _values(page: Page, measure: Measure) -> pd.DataFrame:

@@ -1,0 +1,46 @@
+"""What the pages below a folder say of the papers' claims, and which of them a claim is judged by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import BenchError
+from .claims import NAME, Claim, PageVerdicts, Verdict, from_json
+
+SCALES = ("full", "medium", "small")
+
+
+def read_pages(results: Path) -> dict[str, PageVerdicts]:
+    """Folder of a page, relative to ``results`` -> what it says of its claims; a smoke test says nothing of them."""
+    pages = {}
+    for path in sorted(results.rglob(NAME)):
+        try:
+            pages[path.parent.relative_to(results).as_posix()] = from_json(path.read_text(encoding="utf-8"))
+        except (BenchError, ValueError, TypeError, KeyError) as error:
+            raise BenchError(f"{path}: {error}") from None
+    return {folder: page for folder, page in pages.items() if page.scale != "smoke"}
+
+
+def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, PageVerdicts, Verdict]]:
+    """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale."""
+    found = [
+        (folder, page, verdict)
+        for folder, page in pages.items()
+        for verdict in page.verdicts
+        if verdict.claim == claim.key and verdict.verdict in ("holds", "fails", "undecided")
+    ]
+
+    def distance(entry: tuple[str, PageVerdicts, Verdict]) -> tuple:
+        folder, page, _ = entry
+        far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
+        return *far, SCALES.index(page.scale) if page.scale in SCALES else len(SCALES), folder
+
+    return sorted(found, key=distance)
+
+
+def verdict_of(claim: Claim, pages: dict[str, PageVerdicts]) -> tuple[str, Verdict]:
+    """The page that the row is about and its verdict; no folder where no page has judged the claim."""
+    if found := pages_of(claim, pages):
+        return found[0][0], found[0][2]
+    verdict = "blocked" if claim.blocked else "not run"
+    return "", Verdict(claim.key, verdict, claim.blocked or claim.not_run)
