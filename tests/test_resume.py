@@ -322,6 +322,7 @@ HELD = {
     "fedavg": lambda state: state["rule"]["mean"]["count"] > 0,
     "fedopt": lambda state: state["rule"]["second_d"].max() > 1e-6 and state["rule"]["mean"]["count"] > 0,
     "feddyn": lambda state: state["executor"]["memories"]["rows_nd"].abs().max() > 0,
+    "fedbuff schedule.rest=until_update algorithm.buffer_size=8": lambda state: len(state["simulation"]["resting"]) > 2,
     "asyncfeded": lambda state: len(set(state["rule"]["k_n"])) > 3 and len(state["executor"]["versions"]["held"]) > 3,
 }
 
@@ -329,7 +330,14 @@ HELD = {
 @pytest.mark.parametrize("executor", ["batched", *slow("sequential", "threads")])
 @pytest.mark.parametrize("algorithm", HELD)
 def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algorithm, executor):
-    words = [*ROUNDS, *SUSPENSION, f"algorithm={algorithm}", f"executor={executor}", "trace=true", "progress=false"]
+    words = [
+        *ROUNDS,
+        *SUSPENSION,
+        *f"algorithm={algorithm}".split(),
+        f"executor={executor}",
+        "trace=true",
+        "progress=false",
+    ]
     words += ["threads=2", "budget.server_iterations=1000"]
     short = run([*words, "budget.uploads=46", "output_dir=short"])
     long = run([*words, "budget.uploads=140", "output_dir=long"])

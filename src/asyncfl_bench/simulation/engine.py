@@ -78,6 +78,8 @@ class Simulation:
         self._count_n = [0] * clients.n  # dispatches per client
         self._samples_n = [int(s) for s in clients.samples_n]
         self._dispatch_when = schedule.config.dispatch
+        self._rests = schedule.config.rest == "until_update"
+        self._resting: list[int] = []  # clients in order of their arrival
         self._started = False
         self._changed_since_dispatch = False  # the global model, since slots were last filled
         self._uploads_without_change = 0  # of the global model, lost ones included
@@ -246,7 +248,10 @@ class Simulation:
             self._count_iteration()
         if work.takes_slot:
             self.free_slots += 1
-            self.schedule.report(work.client)
+            if self._rests and not changed:
+                self._resting.append(work.client)
+            else:
+                self.schedule.report(work.client)
         stepped = self._ask(ends)
         for observer in self.observers:
             observer.arrived(upload, changed or stepped, counters.virtual_time)
@@ -302,6 +307,12 @@ class Simulation:
         self.counters.iteration += 1
         self._uploads_without_change = 0
         self._changed_since_dispatch = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for client in self._resting:
+            self.schedule.report(client)
+        self._resting.clear()
 
     def _tell_iterated(self) -> None:
         for observer in self.observers:
@@ -339,6 +350,9 @@ class Simulation:
             return
         while self.free_slots:
             client = self.schedule.next()
+            if client is None and self._resting and not self.in_flight:
+                self._wake()  # there is no update to wait for
+                continue
             if client is None:
                 return
             if self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time):
@@ -378,6 +392,7 @@ class Simulation:
             "unmoved": self._uploads_without_change,
             "at_once": self._uploads_at_this_time,
             "schedule": self.schedule.state_dict(),
+            "resting": list(self._resting),
         }
 
     def load_state_dict(self, state: dict) -> None:
@@ -393,3 +408,4 @@ class Simulation:
         self._uploads_at_this_time = state.get("at_once", 0)  # older checkpoints do not say
         self._changed_since_dispatch = state.get("moved_in_tick", False)
         self.schedule.load_state_dict(state["schedule"])
+        self._resting = list(state.get("resting", ()))
