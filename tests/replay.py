@@ -214,6 +214,13 @@ class Replay:
             local = self.versions[row.dispatched_iteration] + self.upload(row)
             self.move_to((1 - alpha) * self.w + alpha * local)
 
+    def fedfa(self):
+        config, models = self.config["algorithm"], []
+        for row in self.trace.itertuples():
+            models.append(self.versions[row.dispatched_iteration] + self.upload(row))
+            if (late := len(models) - config["queue"]) >= 0 and late % config["every"] == 0:
+                self.move_to(np.mean(models[-config["queue"] :], axis=0))
+
     def asyncfeded(self):
         config, k = self.config["algorithm"], [float(self.config["algorithm"]["k_initial"])] * self.n
         for row in self.trace.itertuples():

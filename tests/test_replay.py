@@ -46,6 +46,8 @@ CASES = {
         *("algorithm.lag=time", "algorithm.rho=0.5", *STEPS),
     ],
     "fedasync polynomial": ["algorithm=fedasync", "algorithm.staleness_weight=polynomial", "client.lr_decay=0.9"],
+    "fedfa": ["algorithm=fedfa", "algorithm.queue=4"],
+    "fedfa every": ["algorithm=fedfa", "algorithm.queue=5", "algorithm.every=2", *STEPS],
     "asyncfeded": ["algorithm=asyncfeded", "algorithm.kappa=0.5", *STEPS],
     "asyncfeded literal": ["algorithm=asyncfeded", "algorithm.k_rule=literal", "algorithm.lam=1", *STEPS],
     "delay adaptive drop": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4", "algorithm.variant=drop"],
@@ -73,7 +75,7 @@ def data(tmp_path_factory):
 
 
 FACTS = {"fedasync": ["mixing"], "asyncfeded": ["gamma", "eta_g", "k"]}
-WITHOUT_ETA = (*FACTS, "feddyn")
+WITHOUT_ETA = (*FACTS, "fedfa", "feddyn")
 OF_GRADIENTS = ("ace", "aced", "asgd", "delay")  # whose clients have no local step
 # ACED by gradient age counts turns that leave the model alone; a trace tells the turn of a dispatch only where a
 # client is dispatched as it reports

@@ -15,6 +15,7 @@ NAMES = {
     "fedprox": "FedProx",
     "fedasync": "FedAsync",
     "asyncfeded": "AsyncFedED",
+    "fedfa": "FedFa",
     "fedopt": "FedOpt",
     "feddyn": "FedDyn",
 }
@@ -33,6 +34,7 @@ ORDER = (
     "FedAsync+Hinge",
     "AsyncFedED",
     "adaptive K",
+    "FedFa",
     "FedOpt",
     "FedDyn",
 )

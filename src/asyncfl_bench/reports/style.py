@@ -35,6 +35,7 @@ _STYLES = {
     "FedAsync+Hinge": Style("#117733", "D", _LONG),
     "AsyncFedED": Style("#882255", "^"),
     "adaptive K": Style("#882255", "^"),
+    "FedFa": Style("#EE6677", "<", "--"),
     "FedOpt": Style("#88CCEE", "P", "--"),
     "FedDyn": Style("#999933", "X", "-."),
 }
