@@ -352,3 +352,20 @@ def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algor
     pd.testing.assert_frame_equal(trace, long_trace, check_exact=True)
     assert all(torch.equal(value, long_weights[name]) for name, value in weights.items())
     assert extended.summary["used"] == long.summary["used"]
+
+
+def test_a_checkpoint_from_before_bytes_were_counted_goes_on_with_all_that_were_sent(tmp_path):
+    words = ["algorithm=fedbuff", "scale=smoke", *SUSPENSION, "progress=false"]
+    short, whole = (
+        run([*words, f"budget.server_iterations={end}", f"output_dir={tmp_path}/{end}"]) for end in (10, 15)
+    )
+    saved = torch.load(short.directory / "checkpoint.pt", weights_only=True)
+    for name in ("uplink_bytes", "downlink_bytes"):
+        assert saved["state"]["simulation"]["counters"].pop(name) > 0
+    torch.save(saved, short.directory / "checkpoint.pt")
+    extended = run([f"resume={short.directory}", "budget.server_iterations=15"])
+    assert extended.summary["used"] == whole.summary["used"]
+    d, used = whole.summary["parameters"], whole.summary["used"]
+    assert used["uplink_bytes"] == 4 * d * used["uploads"]
+    last = whole.metrics.iloc[-1]
+    assert (last["uplink_bytes"], last["downlink_bytes"]) == (used["uplink_bytes"], used["downlink_bytes"])

@@ -42,6 +42,7 @@ class Simulation:
     clients       ClientTable
     upload_kind   "gradient" or "difference", what the executor returns
     workload      what K means, and K where the rule does not say
+    parameters    of the model that is sent, which a dry run computes with fewer; None: d
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
     """
@@ -63,6 +64,7 @@ class Simulation:
         budget: BudgetConfig,
         streams: Streams,
         observers: list[Observer] | None = None,
+        parameters: int | None = None,
     ):
         self.rule, self.model_d, self.clients = rule, model_d, clients
         self.executor, self.delay, self.availability, self.schedule = executor, delay, availability, schedule
@@ -84,10 +86,14 @@ class Simulation:
         self._changed_since_dispatch = False  # the global model, since slots were last filled
         self._uploads_without_change = 0  # of the global model, lost ones included
         self._uploads_at_this_time = 0  # lost ones included
-        delay.start(clients.n, streams, model_bytes=model_d.numel() * model_d.element_size())
+        parameters = model_d.numel() if parameters is None else parameters
+        self._model_bytes = parameters * model_d.element_size()
+        self._upload_bytes = parameters * 8 if rule.clients_keep == "previous" else self._model_bytes  # doubles
+        delay.start(clients.n, streams, model_bytes=self._model_bytes)
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
         rule.start(model_d, clients, upload_kind)
+        self.counters.uplink_bytes = rule.bytes_before
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -242,6 +248,7 @@ class Simulation:
         for observer in self.observers:
             observer.received(upload, changed)
         counters.uploads += 1
+        counters.uplink_bytes += self._upload_bytes
         counters.client_steps += work.local_steps
         self._uploads_without_change += 1
         if changed:
@@ -369,6 +376,7 @@ class Simulation:
             self._dispatch(work)
 
     def _dispatch(self, work: Work) -> None:
+        self.counters.downlink_bytes += self._model_bytes
         if not work.lost:
             self.executor.dispatch(work, self.model_d)
         for observer in self.observers:
@@ -396,7 +404,10 @@ class Simulation:
         }
 
     def load_state_dict(self, state: dict) -> None:
-        for name, value in state["counters"].items():
+        # older checkpoints did not count bytes, whose messages all had one size
+        sent = {"uplink_bytes": self._upload_bytes * state["counters"]["uploads"]}
+        sent["downlink_bytes"] = self._model_bytes * state["dispatches"]
+        for name, value in (sent | state["counters"]).items():
             setattr(self.counters, name, value)
         self.in_flight = {work["sequence"]: Work(**work) for work in state["in_flight"]}
         self._due = [(time, sequence) for time, sequence in state["due"]]
