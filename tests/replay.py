@@ -132,10 +132,13 @@ class Replay:
         for row in self.trace.itertuples():
             if config["max_staleness"] is not None and row.staleness > config["max_staleness"]:
                 continue
-            exponent = config["staleness_exponent"] if config["staleness_weight"] == "polynomial" else 0
-            buffer.append((1 + row.staleness) ** -exponent * self.upload(row))
+            buffer.append((row.staleness, self.upload(row)))
             if len(buffer) == config["buffer_size"]:
-                velocity = config["momentum"] * velocity + sum(buffer) / len(buffer)
+                least = min(tau for tau, _ in buffer)
+                exponent = config["staleness_exponent"] if config["staleness_weight"] != "constant" else 0
+                taus = [least if config["staleness_weight"] == "freshest" else tau for tau, _ in buffer]
+                sums = sum((1 + tau) ** -exponent * v for tau, (_, v) in zip(taus, buffer, strict=True))
+                velocity = config["momentum"] * velocity + sums / len(buffer)
                 self.step(velocity)
                 buffer = []
 

@@ -37,6 +37,7 @@ CASES = {
         "algorithm.momentum=0.5",
         "algorithm.max_staleness=5",
     ],
+    "fedbuff freshest": ["algorithm=fedbuff", "algorithm.buffer_size=4", "algorithm.staleness_weight=freshest"],
     "afbs": ["algorithm=afbs", "algorithm.buffer_size=6", "algorithm.clusters=3"],
     "afbs own": [
         *("algorithm=afbs", "algorithm.buffer_size=8", "algorithm.clusters=2", "algorithm.maximum=buffer"),
