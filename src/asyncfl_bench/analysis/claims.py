@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -184,13 +185,20 @@ def _check(claim: Claim) -> None:
         raise ValueError(f"decide: {', '.join(sorted(wrong))} is missing or not of kind {kind}")
 
 
-def evaluate(sweep: str, placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> list[Verdict]:
+def evaluate(
+    sweep: str,
+    placed: Placed,
+    points: pd.DataFrame,
+    limit: float = math.inf,
+    levels: Mapping[str, float] = MappingProxyType({}),
+) -> list[Verdict]:
     """The verdicts of every claim that ``sweep`` is a reading of, in the order of the paper's file.
 
     A claim without runs is named by its item's own sweep only.
     limit   of virtual time, within which the best and times count
+    levels  accuracy [%] that is timed, by data set
     """
-    measure, paper = values_of(placed, points, limit), sweep.partition("/")[0]
+    measure, paper = values_of(placed, points, limit, levels), sweep.partition("/")[0]
     claims = [claim for claim in (claims_of(paper) if paper in papers() else ()) if sweep in claim.readings]
     verdicts = [(claim, judge(claim, measure, placed.cells)) for claim in claims]
     return [one for claim, one in verdicts if one.verdict != "not run" or sweep == claim.readings[0]]

@@ -44,6 +44,7 @@ WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers wr
 AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}
 _KEYS = {
     "heterogeneity.alpha": "α",
+    "heterogeneity.groups": "K",
     "availability.share": "dropout share",
     "availability.probability": "P",
     "algorithm.tau_algo": "τ_algo",
@@ -58,7 +59,14 @@ _KEYS = {
     "algorithm.gamma_bar": "γ_bar",
     "algorithm.kappa": "κ",
 }
-_PROTOCOLS = {"synthetic": "Synthetic", "femnist": "FEMNIST", "shakespeare": "Shakespeare"}
+_PROTOCOLS = {
+    "synthetic": "Synthetic",
+    "femnist": "FEMNIST",
+    "shakespeare": "Shakespeare",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+}
 _BETA = "exp_beta"
 
 
