@@ -71,10 +71,12 @@ class Curves:
 
     def _panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
         runs = page.runs[page.runs["cell"] == cell]
+        limit, in_time = page.limit_of(cell), self.axis == "virtual_time"
+        within = page.points if in_time else page.points[page.points["virtual_time"] <= limit]
         lines = []
         for series in [one for one in page.series if one in self.only] if self.only else page.drawn:
-            points = page.points[page.points["run"].isin(runs.index[runs["series"] == series])]
-            curve = measured.mean_curve(points, self.axis, metric, log, page.limit_of(cell))
+            points = within[within["run"].isin(runs.index[runs["series"] == series])]
+            curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
             x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
             lines.append(Line(series, page.styles[series], x, y, *(band if curve["seeds"].max() > 1 else ())))
         keys = pd.Series(page.cells.loc[cell])
@@ -181,6 +183,8 @@ class Against:
             for measure in self.shown:
                 top = 100.0 if measure.of_metric and names.is_percent(page.metric) else None
                 panels.append(Panel(title, self._lines(page, measure, cells), measure.label(page), top))
+        if not any(len(line.x) for panel in panels for line in panel.lines):
+            return []
         label = names.key_label(self.key, page.cells[self.key])
         figure = line_panels(panels, label, "")
         name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])
