@@ -99,10 +99,12 @@ class ClientTable:
 
     samples_n   (n,) integers: training samples each client holds
     labels_nc   (n, C) integers: how many of them are of each class; None where the task has no classes
+    groups_n    (n,) integers: the group of each client, 0 .. K-1, where the split plants groups; else None
     """
 
     samples_n: np.ndarray
     labels_nc: np.ndarray | None = None
+    groups_n: np.ndarray | None = None
 
     @property
     def n(self) -> int:
@@ -148,6 +150,7 @@ class Facts:
 
     algorithm         the server rule's name, for messages
     n_clients, concurrency
+    groups            groups of clients that the split plants; 0: none
     clock             ticks | time
     dispatch          when free slots are filled (schedules.ScheduleConfig); `auto` until the schedule is resolved
     rounds            the rule steps once per round
@@ -165,6 +168,7 @@ class Facts:
     algorithm: str
     n_clients: int
     concurrency: int
+    groups: int
     clock: str
     dispatch: str
     rounds: bool

@@ -102,6 +102,13 @@ class StepConfig(RuleConfig):
         return super().idle(facts) | {"c": why, "total_steps": why}
 
 
+def check_it_fills(name: str, size: int, facts: Facts) -> None:
+    """ConfigError for a buffer of more uploads than there can be before the model first changes."""
+    fills = facts.dispatch != "after_update" or size <= facts.concurrency
+    allowed = f"at most {facts.concurrency}, the clients in flight, with schedule.dispatch=after_update"
+    check(fills, name, size, f"{allowed}: it would never fill")
+
+
 @dataclass
 class BufferConfig(StepConfig):
     """Fields of a rule that steps once per full buffer.
@@ -114,9 +121,7 @@ class BufferConfig(StepConfig):
 
     def resolve(self, facts: Facts) -> None:
         super().resolve(facts)
-        fills = facts.dispatch != "after_update" or self.buffer_size <= facts.concurrency
-        allowed = f"at most {facts.concurrency}, the clients in flight, with schedule.dispatch=after_update"
-        check(fills, "buffer_size", self.buffer_size, f"{allowed}: it would never fill")
+        check_it_fills("buffer_size", self.buffer_size, facts)
         check(facts.iterations != 0, "buffer_size", self.buffer_size, "less: the budget ends before it is full once")
 
     @property

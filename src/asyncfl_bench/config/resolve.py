@@ -70,6 +70,7 @@ def _facts(settings: Settings) -> Facts:
         algorithm=settings.choices.get("algorithm", "this algorithm"),
         n_clients=root.n_clients,
         concurrency=root.concurrency,
+        groups=parts["heterogeneity"].config.planted,
         clock=root.clock,
         dispatch=parts["schedule"].config.dispatch,
         rounds=target.steps_on_rounds,

@@ -36,6 +36,7 @@ class Task:
     flat       the model; moved to ``device``
     augment    whether training batches are to be cropped and flipped (the caller draws and passes the offsets)
     moved      samples that were moved between clients so that each holds the least number asked for
+    groups_n   (n,) planted group of each client; None where the split plants none
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Task:
         device: str,
         augment: bool = False,
         moved: int = 0,
+        groups_n: np.ndarray | None = None,
     ):
         self.partition, self.moved = partition, moved
         self.flat = flat.to(device)
@@ -53,6 +55,7 @@ class Task:
         self.clients = ClientTable(
             np.array([len(samples) for samples in partition], dtype=np.int64),
             np.stack([np.bincount(data.y_train[samples], minlength=data.classes) for samples in partition]),
+            groups_n,
         )
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
         self.digest = data.digest
@@ -258,4 +261,4 @@ def build_task(
         flat = FlatModel(_module(model, data, streams.model.integer()))
     with _in_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
-    return Task(data, partition, flat, device, augment, heterogeneity.moved)
+    return Task(data, partition, flat, device, augment, heterogeneity.moved, heterogeneity.groups_n)
