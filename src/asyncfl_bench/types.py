@@ -192,3 +192,13 @@ class Counters:
     client_steps: int = 0
     virtual_time: float = 0.0
     discarded: int = 0  # pieces of work whose upload never reached the server
+    uplink_bytes: int = 0  # of uploads that reached the server, and of what clients sent before
+    downlink_bytes: int = 0  # of models handed to clients, also for work that was lost
+
+    @property
+    def bytes(self) -> int:
+        return self.uplink_bytes + self.downlink_bytes
+
+    def spent(self, limit: str) -> float:
+        """Of a limit of ``budget``, by its name."""
+        return self.iteration if limit == "server_iterations" else getattr(self, limit)

@@ -161,6 +161,7 @@ def test_the_server_is_told_projections_and_keeps_neither_them_nor_shares(monkey
     rule.start(torch.zeros(1), ClientTable(labels_nc.sum(axis=1), labels_nc), "difference")
     ((x, k),) = seen
     assert x.shape == (3, 3 * 2) and k == 2
+    assert rule.bytes_before == 4 * 3 * 3 * 2  # what was told counts as sent
     assert rule.state_dict().keys() == {"rows_md", "entries", "decided", "flushes", "cluster_n"}
     assert not any(isinstance(value, np.ndarray) for value in vars(rule).values())
 

@@ -173,4 +173,5 @@ class Afbs(ServerRule):
         rank = max(1, classes - 1) if config.rank is None else config.rank
         check(rank < max(2, classes), "algorithm.rank", rank, f"fewer than the {classes} classes of this task")
         told = projected_shares(clients.labels_nc, rank, config.sigma, self.draws)
+        self.bytes_before = 4 * told.size
         return k_means(told, config.clusters, self.draws(self.n + 1, 0))

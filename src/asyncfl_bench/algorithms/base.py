@@ -155,6 +155,7 @@ class ServerRule:
     averaged         names in ``stats`` whose mean over server iterations says more than the last value
     arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns of their own
     state_names      attributes that make up its state: tensors, numbers, lists
+    bytes_before     that all clients together send the server before anything else; set by the end of ``start``
     decision_columns names of columns of numbers, a table of its own: see ``decisions``
     storage, draws   where to keep a vector per client, and random draws of its own, ``draws(client, count)``; set by
                      ``equip`` before ``start``. Counts of draws are part of its state
@@ -173,6 +174,7 @@ class ServerRule:
     averaged: tuple[str, ...] = ()
     arrival_facts: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
+    bytes_before = 0
     decision_columns: tuple[str, ...] = ()
     storage = Storage()
     draws: Stream

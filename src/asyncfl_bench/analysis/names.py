@@ -41,7 +41,7 @@ ORDER = (
     "FedDyn",
 )
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
-AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time"}
+AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}
 _KEYS = {
     "heterogeneity.alpha": "α",
     "availability.share": "dropout share",

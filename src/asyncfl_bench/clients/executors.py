@@ -98,7 +98,7 @@ class SequentialComputer:
             network.reset_statistics()
         start_d, anchor_d = start(work)
         try:
-            self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work.count), anchor_d)
+            self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work), anchor_d)
         finally:
             if network.has_statistics:
                 statistics = network.statistics()

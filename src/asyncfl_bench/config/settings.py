@@ -38,7 +38,7 @@ TRACKING = "tracking"
 ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # Settings that came later than RESULTS_VERSION 3, as key: value. At these values a run is the one it was without them,
 # so a new setting renames no finished run.
-LATER: dict[str, object] = {}
+LATER: dict[str, object] = {"schedule.rest": "none", "client.lr_decay_by": "work", "budget.bytes": None}
 # groups that came later: choice at which the whole group is left out of the identity
 LATER_GROUPS: dict[str, str] = {}
 # settings that say where and how to compute, not what: they leave a run's identity alone

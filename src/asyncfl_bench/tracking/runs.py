@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..errors import BenchError
 from .archive import read_archive
-from .metrics import COUNTERS
+from .metrics import COUNTERS, SENT
 from .records import Record, find, read_directory
 from .rundir import CONFIG_NAME
 
@@ -69,7 +69,8 @@ def frame_of(records: dict[str, Record]) -> pd.DataFrame:
 
 def load_points(runs: pd.DataFrame) -> pd.DataFrame:
     """One row an evaluation of ``runs`` (of ``load_runs``), in their order: ``run`` (their index), the counters
-    iteration, uploads, client_steps, virtual_time and wall_time, then metrics (``test/accuracy`` as a share); NaN where
+    iteration, uploads, client_steps, virtual_time and wall_time, then ``bytes`` (those sent in both directions, where
+    runs have counted them) and metrics (``test/accuracy`` as a share); NaN where
     a point has no such metric. A run that came to no end of its own (failed, incomplete, unreadable) has no points.
     """
     read: dict[str, Record] = {}
@@ -86,6 +87,8 @@ def load_points(runs: pd.DataFrame) -> pd.DataFrame:
     for name in (*COUNTERS, *sorted(names - set(COUNTERS))):
         parts = [points.get(name, np.full(length, math.nan)) for points, length in zip(columns, lengths, strict=True)]
         frame[name] = np.concatenate([part for part in parts if len(part)] or [np.zeros(0)])
+    if names.issuperset(SENT):
+        frame["bytes"] = frame[SENT[0]] + frame[SENT[1]]
     return pd.DataFrame(frame)
 
 
