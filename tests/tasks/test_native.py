@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,6 +20,7 @@ from asyncfl_bench.clients import choosing
 from asyncfl_bench.clients.choosing import native_network
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tasks import native, networks
+from asyncfl_bench.tasks.data import Data, Scale
 from asyncfl_bench.tasks.flat import FlatModel
 from asyncfl_bench.tasks.native import Convolution, NativeNetwork, Shapes
 from asyncfl_bench.tasks.task import Task
@@ -63,7 +65,7 @@ NETWORKS = {
 
 class FakeTask:
     def __init__(self, module: nn.Module, shape: tuple[int, ...]):
-        self.flat, self.shape = FlatModel(module), shape
+        self.flat, self.shape, self._factor = FlatModel(module), shape, None
 
     native_network = Task.native_network
 
@@ -101,6 +103,23 @@ def test_gradients_are_those_of_automatic_differentiation(name):
         (loss, expected_d), (own_loss, found_d) = both(module, shape, x, y, w_d)
         assert own_loss == pytest.approx(loss, rel=1e-5)
         assert (found_d - expected_d).abs().max() < 1e-5 * expected_d.abs().max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [lambda: networks.lenet5((3, 17, 12), 10), lambda: networks.mlp((3, 17, 12), [7], 10)])
+def test_images_are_taken_where_they_lie_with_the_bits_of_a_fetched_mini_batch(make):
+    draw = np.random.default_rng(2)
+    images, labels = draw.integers(0, 256, (300, 3, 17, 12), dtype=np.uint8), draw.integers(0, 10, 300)
+    data = Data(images, labels, images, labels, 10, Scale((0.1, 0.5, 0.4), (0.2, 0.3, 0.25)))
+    task = Task(data, [np.arange(300)], FlatModel(make()), "cpu")
+    network, w_d, chosen = task.native_network(), task.flat.initial_d(), draw.permutation(300)[:40]
+    in_place_d, fetched_d = torch.empty_like(w_d), torch.empty_like(w_d)
+    loss = network.gradient(w_d, *task.training, in_place_d, chosen)
+    assert loss == network.gradient(w_d, *task.batch(chosen), fetched_d)
+    assert torch.equal(in_place_d, fetched_d)
+    by_torch = task.evaluate(w_d)
+    task.judged_by(network, 2)
+    assert task.evaluate(w_d) == pytest.approx(by_torch, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -156,12 +175,19 @@ def test_no_address_beyond_its_memory_is_touched(tmp_path):
 #include <cstdio>
 int main() {{
   for (int64_t b : {{1, 3, 10}}) {{
-    std::vector<float> w({d}, 0.01f), x(b * {pixels}, 0.5f), out({d});
+    std::vector<float> w({d}, 0.01f), x(b * {pixels}, 0.5f), table({convolution.channels} * 256, 0.5f), out({d});
+    std::vector<uint8_t> images((b + 1) * {pixels}, 255);
+    std::vector<int64_t> chosen(b, b), y_all(b + 1, {CLASSES - 1});
     std::vector<int64_t> y(b, {CLASSES - 1});
     std::vector<char> memory(bytes(b));
     std::vector<float> loss(1), z(b * {CLASSES});
-    gradient(w.data(), x.data(), y.data(), b, out.data(), loss.data(), memory.data());
-    logits(w.data(), x.data(), b, z.data(), memory.data());
+    Samples numbers{{x.data(), nullptr, nullptr, 0, nullptr}};
+    gradient(w.data(), &numbers, y.data(), b, out.data(), loss.data(), memory.data());
+    logits(w.data(), &numbers, b, z.data(), memory.data());
+    std::printf("%f\\n", loss[0]);
+    Samples pixels{{nullptr, images.data(), table.data(), {convolution.channels}, chosen.data()}};
+    gradient(w.data(), &pixels, y_all.data(), b, out.data(), loss.data(), memory.data());
+    logits(w.data(), &pixels, b, z.data(), memory.data());
     std::printf("%f\\n", loss[0]);
   }}
 }}"""
@@ -171,7 +197,7 @@ int main() {{
     subprocess.run([*native.compiler(), *flags, "-o", program, text], check=True)
     answer = subprocess.run([program], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
-    assert [float(line) for line in answer.stdout.split()] == pytest.approx([math.log(CLASSES)] * 3, abs=0.1)
+    assert [float(line) for line in answer.stdout.split()] == pytest.approx([math.log(CLASSES)] * 6, abs=0.1)
 
 
 def _module(name: str):
@@ -302,7 +328,7 @@ def test_native_is_asked_for_in_vain_for_other_networks_and_on_a_gpu():
 
 @pytest.mark.slow
 def test_a_library_that_computes_something_else_is_not_used(no_cache, monkeypatch):
-    wrong = native.SOURCE.read_text().replace("e[y[i]] -= 1.0f / b;", "e[y[i]] -= 1.01f / b;")
+    wrong = native.SOURCE.read_text().replace("e[label] -= 1.0f / b;", "e[label] -= 1.01f / b;")
     source = Shapes.source
     monkeypatch.setattr(Shapes, "source", lambda self: source(self).replace(native.SOURCE.read_text(), wrong))
     with pytest.raises(BenchError, match="another gradient than torch"):

@@ -85,11 +85,11 @@ class SequentialComputer:
             out_d.zero_()
             return out_d.new_zeros(()), None
         total: torch.Tensor | None = None
-        samples = self.samples.steps(work)
+        of_samples = self._of_samples(work, network)
 
         def gradient(w_d, step, into_d):
             nonlocal total
-            loss = network.gradient(w_d, *next(samples), into_d)
+            loss = of_samples(w_d, into_d)
             total = loss if total is None else total + loss
 
         statistics = None
@@ -105,6 +105,14 @@ class SequentialComputer:
                 network.load_statistics(servers)
         assert total is not None
         return total if work.local_steps == 1 else total / work.local_steps, statistics
+
+    def _of_samples(self, work: Work, network) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+        """Writes the gradient at (d,) of the next mini-batch into (d,), and gives the loss."""
+        if network is self._network and self._augment is None:  # the kernel takes its samples where they lie
+            batches = self.batches.one_by_one(work)
+            return lambda w_d, into_d: network.gradient(w_d, *self.task.training, into_d, next(batches))
+        samples = self.samples.steps(work)
+        return lambda w_d, into_d: network.gradient(w_d, *next(samples), into_d)
 
     def state_dict(self) -> dict:
         """The server's running statistics, where the model has them."""

@@ -130,18 +130,24 @@ struct Conv {
   static constexpr int at(int o, int py, int px) { return LAST ? (o * PY + py) * PX + px : (py * PX + px) * O + o; }
 
   // in: (H, W, C), of the first block (C, H, W); out: (PY, PX, O), of the last block (O, PY, PX)
+  // BACK: whether backward will follow
+  template <bool BACK>
   static void forward(const float* in, const Weights& w, Sample& s, float* out) {
     alignas(64) float planes[ROWS ? C * HP * WR + L : 1];
     if constexpr (ROWS) memset(planes, 0, sizeof planes);
-    if constexpr (P > 0) memset(s.in, 0, sizeof s.in);
-    memset(s.in + IN, 0, L * sizeof(float));
-    for (int y = 0; y < H; y++)
-      for (int c = 0; c < C; c++)
-        for (int x = 0; x < W; x++) {
-          const float v = FIRST ? in[(c * H + y) * W + x] : in[(y * W + x) * C + c];
-          s.in[((y + P) * WP + x + P) * C + c] = v;
-          if constexpr (ROWS) planes[(c * HP + y + P) * WR + x + P] = v;
-        }
+    constexpr int PER_CHANNEL = FIRST ? 1 : C, PER_PIXEL = FIRST ? H * W : 1;
+    for (int c = 0; c < C && ROWS; c++)
+      for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++)
+          planes[(c * HP + y + P) * WR + x + P] = in[(y * W + x) * PER_CHANNEL + c * PER_PIXEL];
+    if constexpr (BACK || !ROWS) {
+      if constexpr (P > 0) memset(s.in, 0, sizeof s.in);
+      memset(s.in + IN, 0, L * sizeof(float));
+      for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++)
+          for (int c = 0; c < C; c++)
+            s.in[((y + P) * WP + x + P) * C + c] = in[(y * W + x) * PER_CHANNEL + c * PER_PIXEL];
+    }
     alignas(64) float z[RY][ROWS ? O * XV : USED * OV], row[ROWS ? O * XV : PX * OV];
     uint8_t won[ROWS ? O * XV : PX * OV];
     for (int py = 0; py < PY; py++) {
@@ -182,7 +188,7 @@ struct Conv {
         for (int o = 0; o < O; o++) {
           const int from = ROWS ? o * XV + px : px * OV + o;
           out[at(o, py, px)] = row[from];
-          s.winner[(py * PX + px) * O + o] = won[from];
+          if constexpr (BACK) s.winner[(py * PX + px) * O + o] = won[from];
         }
     }
   }
@@ -379,6 +385,7 @@ struct Chain {  // of no block
   struct Gradient {};
   static void read(const float*, Weights&) {}
   static void write(const Gradient&, float*) {}
+  template <bool>
   static void forward(const float*, const Weights&, Sample&, float*) {}
   static void backward(const float*, const Weights&, const Sample&, Gradient&, float*) {}
 };
@@ -412,13 +419,14 @@ struct Chain<B, Rest...> {
     Next::write(from.next, out + B::PARAMETERS);
   }
 
+  template <bool BACK>
   static void forward(const float* in, const Weights& w, Sample& s, float* features) {
     if constexpr (B::LAST) {
-      B::forward(in, w.own, s.own, features);
+      B::template forward<BACK>(in, w.own, s.own, features);
     } else {
       alignas(64) float out[B::OUT];
-      B::forward(in, w.own, s.own, out);
-      Next::forward(out, w.next, s.next, features);
+      B::template forward<BACK>(in, w.own, s.own, out);
+      Next::template forward<BACK>(out, w.next, s.next, features);
     }
   }
 
@@ -451,6 +459,23 @@ struct Memory {  // the caller's, taken piece by piece
   }
 };
 
+struct Samples {  // numbers, or pixels that a table (channels, 256) turns into numbers; of `chosen`, or the first ones
+  const float* numbers;
+  const uint8_t* pixels;
+  const float* table;
+  int64_t channels;
+  const int64_t* chosen;
+  int64_t at(int64_t i) const { return chosen ? chosen[i] : i; }
+  const float* sample(int64_t i, int64_t size, float* room) const {
+    if (!pixels) return numbers + at(i) * size;
+    const uint8_t* from = pixels + at(i) * size;
+    const int64_t plane = size / channels;
+    for (int64_t c = 0; c < channels; c++)
+      for (int64_t p = c * plane; p < (c + 1) * plane; p++) room[p] = table[c * 256 + from[p]];
+    return room;
+  }
+};
+
 // WIDTHS: features, widths of hidden layers, classes
 template <class Convs, int... WIDTHS>
 struct Network {
@@ -464,13 +489,18 @@ struct Network {
   }
   static constexpr int64_t COUNT = parameters();
 
-  // fills entered[0], or has it point to `x`, up to the logits in entered[LAYERS]; `step`: 0 where nobody goes back
-  static void forward(const float* w, const float* x, int64_t b, typename Convs::Weights& weights,
-                      typename Convs::Sample* samples, int step, float** entered) {
+  static constexpr int SIZE = Convs::EMPTY ? width[0] : Convs::PIXELS;  // of a sample
+
+  // fills entered[0] up to the logits in entered[LAYERS]; BACK: `samples` has b of them, else one; room: SIZE floats
+  template <bool BACK>
+  static void forward(const float* w, const Samples& x, int64_t b, typename Convs::Weights& weights,
+                      typename Convs::Sample* samples, float* room, float** entered) {
     Convs::read(w, weights);
-    if constexpr (Convs::EMPTY) entered[0] = const_cast<float*>(x);
-    for (int64_t i = 0; i < b; i++)
-      Convs::forward(x + i * Convs::PIXELS, weights, samples[i * step], entered[0] + i * width[0]);
+    for (int64_t i = 0; i < b; i++) {
+      const float* sample = x.sample(i, SIZE, room);
+      if constexpr (Convs::EMPTY) memcpy(entered[0] + i * SIZE, sample, SIZE * sizeof(float));
+      else Convs::template forward<BACK>(sample, weights, samples[BACK ? i : 0], entered[0] + i * width[0]);
+    }
     w += Convs::PARAMETERS;
     for (int l = 0; l < LAYERS; l++) {
       const int in = width[l], outs = width[l + 1];
@@ -482,19 +512,21 @@ struct Network {
   }
 
   // (b, classes) to `out`; arguments as of `gradient`, whose memory is enough
-  static void logits(const float* w, const float* x, int64_t b, float* out, Memory memory) {
+  static void logits(const float* w, const Samples& x, int64_t b, float* out, Memory memory) {
     auto* weights = memory.take<typename Convs::Weights>(1);
     auto* sample = memory.take<typename Convs::Sample>(1);
+    float* room = memory.take<float>(SIZE);
     float* entered[LAYERS + 1];
     for (int l = 0; l < LAYERS; l++) entered[l] = memory.take<float>(b * width[l] + L);
     entered[LAYERS] = out;
-    forward(w, x, b, *weights, sample, 0, entered);
+    forward<false>(w, x, b, *weights, sample, room, entered);
   }
 
-  // the mean loss; w: parameters, x: (b, C, H, W), y: labels; the gradient goes to `out`
-  static double gradient(const float* w, const float* x, const int64_t* y, int64_t b, float* out, Memory memory,
+  // the mean loss; w: parameters, x: (., C, H, W), y: labels of all of x; the gradient goes to `out`
+  static double gradient(const float* w, const Samples& x, const int64_t* y, int64_t b, float* out, Memory memory,
                          int64_t* bytes) {
     auto* weights = memory.take<typename Convs::Weights>(1);
+    float* room = memory.take<float>(SIZE);
     auto* sums = memory.take<typename Convs::Gradient>(1);
     auto* samples = memory.take<typename Convs::Sample>(b);
     float *entered[LAYERS + 1], *error[LAYERS + 1];  // what enters a linear layer; the gradient with respect to it
@@ -509,8 +541,8 @@ struct Network {
       *bytes = (int64_t)(memory.at - (char*)nullptr) + 64;
       return 0;
     }
-    forward(w, x, b, *weights, samples, 1, entered);
-    const double loss = cross_entropy(entered[LAYERS], y, b, error[LAYERS]);
+    forward<true>(w, x, b, *weights, samples, room, entered);
+    const double loss = cross_entropy(entered[LAYERS], x, y, b, error[LAYERS]);
     float* to = out + COUNT;
     for (int l = LAYERS - 1; l >= 0; l--) {
       const int in = width[l], outs = width[l + 1];
@@ -533,7 +565,7 @@ struct Network {
   }
 
   // the mean; leaves its gradient with respect to the logits in `error`
-  static double cross_entropy(const float* logits, const int64_t* y, int64_t b, float* error) {
+  static double cross_entropy(const float* logits, const Samples& x, const int64_t* y, int64_t b, float* error) {
     constexpr int classes = width[LAYERS];
     double loss = 0;
     for (int64_t i = 0; i < b; i++) {
@@ -542,9 +574,10 @@ struct Network {
       for (int c = 1; c < classes; c++) most = z[c] > most || z[c] != z[c] ? z[c] : most;
       float total = 0;
       for (int c = 0; c < classes; c++) total += e[c] = expf(z[c] - most);
-      loss += logf(total) - (z[y[i]] - most);
+      const int64_t label = y[x.at(i)];
+      loss += logf(total) - (z[label] - most);
       for (int c = 0; c < classes; c++) e[c] /= total * b;
-      e[y[i]] -= 1.0f / b;
+      e[label] -= 1.0f / b;
     }
     return loss / b;
   }

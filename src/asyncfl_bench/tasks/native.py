@@ -25,6 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,16 +40,16 @@ MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's 
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
 _QUIET: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": TIMEOUT_S}
 _ENTRIES = """
-extern "C" void gradient(const float* w, const float* x, const int64_t* y, int64_t b, float* out, float* loss,
+extern "C" void gradient(const float* w, const Samples* x, const int64_t* y, int64_t b, float* out, float* loss,
                          char* memory) {
-  *loss = Net::gradient(w, x, y, b, out, Memory{memory}, nullptr);
+  *loss = Net::gradient(w, *x, y, b, out, Memory{memory}, nullptr);
 }
-extern "C" void logits(const float* w, const float* x, int64_t b, float* out, char* memory) {
-  Net::logits(w, x, b, out, Memory{memory});
+extern "C" void logits(const float* w, const Samples* x, int64_t b, float* out, char* memory) {
+  Net::logits(w, *x, b, out, Memory{memory});
 }
 extern "C" int64_t bytes(int64_t b) {
   int64_t count;
-  Net::gradient(nullptr, nullptr, nullptr, b, nullptr, Memory{nullptr}, &count);
+  Net::gradient(nullptr, Samples{}, nullptr, b, nullptr, Memory{nullptr}, &count);
   return count;
 }
 """
@@ -142,44 +143,74 @@ def _plain(layers: list[nn.Module]) -> bool:
     )
 
 
+class _Samples(ctypes.Structure):
+    _fields_ = [
+        ("numbers", ctypes.c_void_p),
+        ("pixels", ctypes.c_void_p),
+        ("table", ctypes.c_void_p),
+        ("channels", ctypes.c_int64),
+        ("chosen", ctypes.c_void_p),
+    ]
+
+
 class NativeNetwork:
     """Gradients of one network, from any number of threads at once: the kernel runs without the interpreter's lock."""
 
     has_statistics = False
 
-    def __init__(self, library: ctypes.CDLL, classes: int):
+    def __init__(self, library: ctypes.CDLL, classes: int, numbers_cv: Tensor | None):
         pointer, count = ctypes.c_void_p, ctypes.c_int64
+        samples = ctypes.POINTER(_Samples)
         self._gradient, self._logits, self._bytes = library.gradient, library.logits, library.bytes
-        self._gradient.argtypes = (pointer, pointer, pointer, count, pointer, pointer, pointer)
-        self._logits.argtypes = (pointer, pointer, count, pointer, pointer)
+        self._gradient.argtypes = (pointer, samples, pointer, count, pointer, pointer, pointer)
+        self._logits.argtypes = (pointer, samples, count, pointer, pointer)
         self._gradient.restype = self._logits.restype = None
         self._bytes.argtypes, self._bytes.restype = (count,), count
         self._classes = classes
+        self._numbers_cv = None if numbers_cv is None else numbers_cv.contiguous()
         self._own = threading.local()  # each thread's workspace
 
     @classmethod
-    def of(cls, flat: FlatModel, data_shape: tuple[int, ...]) -> NativeNetwork | None:
+    def of(cls, flat: FlatModel, data_shape: tuple[int, ...], numbers_cv: Tensor | None = None) -> NativeNetwork | None:
         """None for a network that the kernel does not do. BenchError, with the reason, where it could but there is no
-        compiler, it fails, or what it made differs from torch."""
+        compiler, it fails, or what it made differs from torch.
+
+        numbers_cv  (C, 256) float32, where samples are uint8: the number that each value of a channel stands for
+        """
         shapes = Shapes.of(flat.module, data_shape)
         if shapes is None:
             return None
-        native = cls(_library(shapes.source()), shapes.widths[-1])
+        native = cls(_library(shapes.source()), shapes.widths[-1], numbers_cv)
         native._check(flat, data_shape)
         return native
 
-    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
-        """See ``FlatModel.gradient``; results equal its up to rounding."""
-        x, y, loss, count = x.contiguous(), y.contiguous(), w_d.new_empty(()), len(y)
-        tensors = (w_d.data_ptr(), x.data_ptr(), y.data_ptr(), count, out_d.data_ptr(), loss.data_ptr())
-        self._gradient(*tensors, self._memory(count))
+    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, chosen: np.ndarray | None = None) -> Tensor:
+        """See ``FlatModel.gradient``; results equal its up to rounding.
+
+        x       (N, …) float32 or uint8
+        chosen  (B,) the samples of x and y that are the mini-batch; None: all of them
+        """
+        x, y, loss = x.contiguous(), y.contiguous(), w_d.new_empty(())
+        chosen = None if chosen is None else np.ascontiguousarray(chosen, np.int64)
+        count = len(y if chosen is None else chosen)
+        samples, memory = self._samples(x, chosen), self._memory(count)
+        self._gradient(w_d.data_ptr(), samples, y.data_ptr(), count, out_d.data_ptr(), loss.data_ptr(), memory)
         return loss
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
-        """See ``FlatModel.logits``; results equal its up to rounding."""
+        """See ``FlatModel.logits``, of float32 or uint8; results equal its up to rounding."""
         x, out, count = x.contiguous(), w_d.new_empty((len(x), self._classes)), len(x)
-        self._logits(w_d.data_ptr(), x.data_ptr(), count, out.data_ptr(), self._memory(count))
+        self._logits(w_d.data_ptr(), self._samples(x), count, out.data_ptr(), self._memory(count))
         return out
+
+    def _samples(self, x: Tensor, chosen: np.ndarray | None = None) -> _Samples:
+        at = None if chosen is None else chosen.ctypes.data
+        if x.dtype == torch.float32:
+            return _Samples(x.data_ptr(), None, None, 0, at)
+        numbers_cv = self._numbers_cv
+        if x.dtype != torch.uint8 or numbers_cv is None:
+            raise TypeError(f"samples of {x.dtype}")
+        return _Samples(None, x.data_ptr(), numbers_cv.data_ptr(), len(numbers_cv), at)
 
     def _memory(self, count: int) -> int:
         """Address of a workspace for so many samples."""

@@ -72,7 +72,11 @@ class Task:
 
     def native_network(self) -> NativeNetwork | None:
         """What computes faster than torch with this model on a CPU; see ``NativeNetwork.of``."""
-        return NativeNetwork.of(self.flat, self.shape)
+        numbers_cv = None
+        if self._factor is not None:
+            values = torch.arange(256, dtype=torch.uint8).view(256, 1, 1, 1).expand(-1, self.shape[0], 1, 1)
+            numbers_cv = self._as_float(values)[:, :, 0, 0].T
+        return NativeNetwork.of(self.flat, self.shape, numbers_cv)
 
     def judged_by(self, network: NativeNetwork, threads: int) -> None:
         """Evaluates by it from now on, in so many threads: the results do not depend on their number."""
@@ -96,6 +100,11 @@ class Task:
             x = crop_and_flip(x, *(torch.from_numpy(np.ascontiguousarray(a)).to(self.device).view(-1) for a in augment))
         y = self._y_train.index_select(0, flat_index)
         return self._as_float(x).view(*indices.shape, *self.shape), y.view(indices.shape)
+
+    @property
+    def training(self) -> tuple[Tensor, Tensor]:
+        """All training samples as they are kept, images as uint8, and their labels: what ``batch`` takes from."""
+        return self._x_train, self._y_train
 
     def from_numpy(self, array: np.ndarray) -> Tensor:
         """The array on the task's device."""
@@ -127,7 +136,8 @@ class Task:
         size = EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
 
         def judged(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            logits = self._judge_network.logits(w_d, self._as_float(x))
+            network = self._judge_network
+            logits = network.logits(w_d, self._as_float(x) if network is self.flat else x)
             hits = (logits.argmax(dim=1) == y).sum()
             return hits, F.cross_entropy(logits, y, reduction="sum").double()
 
