@@ -76,6 +76,7 @@ class PageSpec:
     limit      of virtual time, within which the best and times count
     levels     accuracy [%] that is timed, by data set
     shares_runs_with   other sweeps that list some of the same runs
+    readings   those of the cells' keys whose values read the paper differently: claims are judged for each
     """
 
     sweep: str
@@ -94,6 +95,7 @@ class PageSpec:
     limit: float = math.inf
     levels: Mapping[str, float] = field(default_factory=dict)
     shares_runs_with: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:

@@ -20,7 +20,7 @@ from ..randomness import Streams
 from ..types import ClientTable
 from .data import Data, hold_back
 from .flat import FlatModel
-from .native import NativeNetwork
+from .native import Chosen, NativeNetwork
 
 CROP_PADDING = 4  # pixels on each side, the customary choice for 32x32 photographs
 EVALUATION_SAMPLES = {"cpu": 256, "cuda": 2048}  # of one batch; larger ones leave a CPU's cache: up to twice the time
@@ -104,10 +104,17 @@ class Task:
         y = self._y_train.index_select(0, flat_index)
         return self._as_float(x).view(*indices.shape, *self.shape), y.view(indices.shape)
 
-    @property
-    def training(self) -> tuple[Tensor, Tensor]:
-        """All training samples as they are kept, images as uint8, and their labels: what ``batch`` takes from."""
-        return self._x_train, self._y_train
+    def gradient_in_place(
+        self,
+        network: NativeNetwork,
+        w_d: Tensor,
+        out_d: Tensor,
+        indices: np.ndarray,
+        augment: Augmentation | None = None,
+    ) -> Tensor:
+        """``network.gradient`` of the mini-batch that ``batch`` would fetch: samples are taken where they lie."""
+        chosen = Chosen(indices, augment, CROP_PADDING)
+        return network.gradient(w_d, self._x_train, self._y_train, out_d, chosen)
 
     def from_numpy(self, array: np.ndarray) -> Tensor:
         """The array on the task's device."""
