@@ -50,10 +50,13 @@ def _part(run: pd.Series) -> str:
     if run["algorithm"] in ("afbs", "fedbuff"):
         weight = "weight" if run["algorithm"] == "afbs" else "staleness_weight"
         words.append(f"weight {run[f'algorithm.{weight}']}")
-    words += ["never by chance"] if run["algorithm.keep"] == "never" else []
-    words += ["η = 2"] if run["algorithm.eta"] == 2 else []
-    words += ["no decay"] if run["client.lr_decay"] == 1 else []
-    return ", ".join(words)
+    others = {
+        "never by chance": ("algorithm.keep", "never"),
+        "η = 2": ("algorithm.eta", 2),
+        "uniform weights": ("algorithm.weights", "uniform"),
+        "no decay": ("client.lr_decay", 1),
+    }
+    return ", ".join([*words, *(word for word, (key, value) in others.items() if run.get(key) == value)])
 
 
 PAGES = (
