@@ -178,6 +178,7 @@ class Natural:
     """The clients the data set comes with; n_clients must be their number."""
 
     Config = NaturalConfig
+    labels_only = False  # clients differ in more than their labels and sizes
     moved = 0
 
     def __init__(self, config: NaturalConfig):
