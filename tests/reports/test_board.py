@@ -61,6 +61,21 @@ def test_a_row_is_about_the_page_nearest_to_what_is_published_and_links_the_othe
     ]
 
 
+def test_each_reading_of_a_page_is_named_beside_the_others(results):
+    laws, *others = (
+        page("ace/figure2_delay_laws", verdict, "ace/figure2-faster", scale="full", reading=reading)
+        for reading, verdict in (("clients alike", "fails"), ("clients' own speeds", "undecided"))
+    )
+    both = PageVerdicts(laws.sweep, laws.profile, laws.scale, laws.length, (*laws.verdicts, *others[0].verdicts))
+    folder = "ace/figure2_delay_laws/published-full"
+    write(results, folder, both)
+    assert read_pages(results)[folder] == both
+    assert row(board(read_pages(results)), FASTER)[6].split(" · ")[3:5] == [
+        f"[clients alike]({folder}/README.md): fails",
+        f"[clients' own speeds]({folder}/README.md): undecided",
+    ]
+
+
 def test_links_lead_to_pages(results):
     text = write_board(results).read_text().partition("Pages of an earlier version")[0]
     links = [part.split(")")[0] for part in text.split("](")[1:]]

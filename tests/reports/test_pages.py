@@ -108,6 +108,27 @@ def test_means_pairs_leaders_and_the_order_come_from_the_same_values(paper_page)
     assert len(page.pairs) == 6  # Holm is over the pairs of all three axes
 
 
+def test_a_page_of_several_readings_judges_its_claims_for_each(paper_page):
+    delay = {"_target_": "x.Exponential", "beta": 5.0, "unit": "ticks"}
+    runs = []
+    for clients, gap in (("exponential", 0.1), ("equal", -0.1)):
+        for seed, noise in enumerate((0, 0.01, 0.02)):
+            others = dict.fromkeys(("ca2fl", "fedbuff", "delay_adaptive_asgd", "asgd"), 0.5)
+            for algorithm, final in ({"ace": 0.5 + gap + noise} | others).items():
+                staleness = {"arrivals": {"staleness_mean": 2.0 if clients == "exponential" else 4.0 + seed}}
+                settings = {"algorithm": algorithm, "seed": seed, "delay": {**delay, "clients": clients}}
+                runs.append((settings, curve(final), {"summary": staleness}))
+    page = paper_page("ace/figure2_delay_laws", runs, keys=("algorithm",))
+    own, alike = "clients' own speeds, rounded down", "clients alike, rounded down"  # of runs older than the rounding
+    verdicts = {(v.claim, v.reading): v.verdict for v in page.claims}
+    assert verdicts["ace/figure2-ace-first", own] == "holds" and verdicts["ace/figure2-ace-first", alike] == "fails"
+    table = shown(page, "claims_by_reading").set_index("claim")
+    first = table.loc["ACE ends higher than every other method"]
+    assert first[own] == "**holds**: 4 of 4 as claimed, 0 contrary" and first[alike].startswith("**fails**")
+    staleness = shown(page, "staleness").set_index("algorithm")
+    assert staleness.loc["ACE"].to_dict() == {f"β = 5, {own}": "2.00 ± 0.00", f"β = 5, {alike}": "5.00 ± 1.00"}
+
+
 def test_two_seeds_say_nothing_about_chance(paper_page):
     page = paper_page("ace/figure2", finals(ace=[0.9, 0.91], asgd=[0.2, 0.21]), keys=("algorithm",))
     assert set(page.pairs["verdict"]) == {"unknown"} and page.pairs["p"].isna().all()

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from toy import Scripted, simulate
 
+from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.config import compose, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
@@ -22,6 +25,7 @@ from asyncfl_bench.simulation.delays import (
     WorkAndLink,
     WorkAndLinkConfig,
 )
+from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.types import Work, Workload
 
 
@@ -149,7 +153,7 @@ def test_impossible_delays_are_refused_with_their_key(override, key):
     assert caught.value.key == key
 
 
-def test_the_tick_clock_of_the_papers_preset_delivers_as_many_uploads_as_its_law_says():
+def test_the_tick_clock_of_our_preset_delivers_as_many_uploads_as_its_law_says():
     # one tick at least, whole ticks: a client with mean beta z reports with rate 1 - exp(-1 / (beta z)) per tick
     part = compose(["delay=exp_beta5"]).parts["delay"]
     delay = part.build()
@@ -158,6 +162,63 @@ def test_the_tick_clock_of_the_papers_preset_delivers_as_many_uploads_as_its_law
     ticks = np.array([[max(1, int(delay.duration(piece(c, k)))) for k in range(60)] for c in range(2000)])
     assert (1 / ticks.mean(axis=1)).mean() == pytest.approx(expected, rel=0.03)
     assert expected == pytest.approx(0.354, rel=0.05)  # the integral over z ~ Exp(1)
+
+
+def ticks_of(delay, rounding, n=100, until=400, seed=0):
+    """(pieces of work,) whole ticks that the engine gives to work of ``delay``, and when each was dispatched."""
+    seen = []
+    observer = Observer()
+    observer.dispatched = lambda work, model_d: seen.append((work.start, work.client, work.due - work.start))
+    rule = Asgd(StepConfig(eta=1e-9))
+    simulate(rule=rule, n=n, delay=delay, clock="ticks", tick_rounding=rounding, virtual_time=until, seed=seed,
+             observers=[observer])  # fmt: skip
+    return np.array(seen)
+
+
+@pytest.mark.parametrize(("rounding", "expected"), [("down", [1, 1, 1, 1, 2, 2, 3]), ("up", [1, 1, 1, 2, 2, 3, 3])])
+def test_durations_become_whole_ticks_by_being_cut_off_or_by_waiting_for_the_next_turn(rounding, expected):
+    scripted = Scripted([[0.0, 0.2, 1.0, 1.5, 2.0, 2.7, 3.0]])
+    assert ticks_of(scripted, rounding, n=1, until=12)[:7, 2].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("compute", "rounding", "extra"), [(0, "down", None), (1, "down", 0), (0, "up", 0), (1, "up", 1)]
+)
+def test_the_literal_law_has_the_ticks_of_a_geometric_law(compute, rounding, extra):
+    beta = 5.0
+    ticks = ticks_of(Exponential(ExponentialConfig(beta=beta, compute=compute, clients="equal")), rounding)[:, 2]
+    stay = np.exp(-1 / beta)  # ceil(Exp(beta)) is geometric: mean 1 / (1 - stay)
+    mean = 1 / (1 - stay) + extra if extra is not None else 1 + stay**2 / (1 - stay)
+    assert ticks.mean() == pytest.approx(mean, rel=0.03)
+    assert ticks.min() == 1 + (extra or 0)
+    if extra is not None:
+        assert ticks.std() == pytest.approx(np.sqrt(stay) / (1 - stay), rel=0.05)
+
+
+@pytest.mark.parametrize("clients", ["equal", "exponential"])
+def test_a_tick_of_computing_cut_off_is_the_bare_draw_that_waits_for_the_next_turn(clients):
+    law = {"beta": 5.0, "clients": clients}
+    cut = ticks_of(Exponential(ExponentialConfig(compute=1.0, **law)), "down", until=50)
+    waits = ticks_of(Exponential(ExponentialConfig(compute=0.0, **law)), "up", until=50)
+    np.testing.assert_array_equal(cut, waits)
+
+
+def test_persistent_speeds_make_uploads_fresher_than_the_literal_law_of_the_same_mean():
+    # of uploads that step in ticks the staleness is the ticks but one: weighted by who sends them
+    staleness = {}
+    for clients in ("exponential", "equal"):
+        ticks = ticks_of(Exponential(ExponentialConfig(beta=30.0, compute=1.0, clients=clients)), "down")
+        staleness[clients] = (ticks[:, 2] - 1)[ticks[:, 0] + ticks[:, 2] <= 400].mean()
+    assert staleness["equal"] == pytest.approx(26, abs=2) and staleness["exponential"] == pytest.approx(7.5, abs=1)
+
+
+def test_rounding_is_of_the_tick_clock_and_renames_no_run():
+    plain, up = compose(["delay=exp_beta5"]), compose(["delay=exp_beta5", "tick_rounding=up"])
+    assert plain.identity == compose(["delay=exp_beta5", "tick_rounding=down"]).identity != up.identity
+    with pytest.raises(ConfigError, match="must be down with clock=time, which rounds nothing"):
+        compose(["delay=exp_beta5", "clock=time", "tick_rounding=up"])
+    with pytest.raises(ConfigError, match="must be one of down, up"):
+        compose(["tick_rounding=nearest"])
 
 
 def work_and_link(samples, n=200, count=50, model_bytes=4_000_000, **config):

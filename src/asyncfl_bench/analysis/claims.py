@@ -12,6 +12,7 @@ not run    no run of it, or no sweep yet;   blocked   cannot be run here, with t
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ import yaml
 from ..config.places import paper_folders
 from ..errors import BenchError
 from .contrasts import MEASURES, Measure, Question, values_of
+from .names import cell_label
 from .place import Placed
 from .statistics import MIN_SEEDS, holm
 
@@ -85,6 +87,7 @@ class Verdict:
     contrasts: int = 0
     agree: int = 0  # contrasts whose interval excludes the contrary
     against: int = 0
+    reading: str = ""  # of the runs that were asked, on a page of several readings
 
     @property
     def numbers(self) -> str:
@@ -184,15 +187,23 @@ def _check(claim: Claim) -> None:
         raise ValueError(f"decide: {', '.join(sorted(wrong))} is missing or not of kind {kind}")
 
 
-def evaluate(sweep: str, placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> list[Verdict]:
+def evaluate(
+    sweep: str, placed: Placed, points: pd.DataFrame, limit: float = math.inf, readings: Sequence[str] = ()
+) -> list[Verdict]:
     """The verdicts of every claim that ``sweep`` is a reading of, in the order of the paper's file.
 
     A claim without runs is named by its item's own sweep only.
-    limit   of virtual time, within which the best and times count
+    limit     of virtual time, within which the best and times count
+    readings  keys of the cells whose values are readings of their own: a claim has a verdict for each
     """
     measure, paper = values_of(placed, points, limit), sweep.partition("/")[0]
     claims = [claim for claim in (claims_of(paper) if paper in papers() else ()) if sweep in claim.readings]
-    verdicts = [(claim, judge(claim, measure, placed.cells)) for claim in claims]
+    keys, verdicts = list(readings), []
+    combinations = placed.runs[keys].drop_duplicates().itertuples(index=False, name=None) if keys else [()]
+    read = {cell_label(keys, values): dict(zip(keys, values, strict=True)) for values in combinations}
+    for claim, (reading, where) in itertools.product(claims, read.items()):
+        verdict = judge(replace(claim, where={**claim.where, **where}), measure, placed.cells)
+        verdicts.append((claim, replace(verdict, reading=reading)))
     return [one for claim, one in verdicts if one.verdict != "not run" or sweep == claim.readings[0]]
 
 
@@ -239,20 +250,35 @@ def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
 
 
 def table_of(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """A row a claim for its page: claim, place, source (of the order that is compared with), measured, verdict."""
+    """A row a claim for its page: claim, place, source (of the order that is compared with), measured, verdict; a row
+    a reading with a column for it on a page of several."""
     claims = {claim.key: claim for paper in papers() for claim in claims_of(paper)}
     rows = [
-        (claim.sentence, claim.place, claim.source, one.measured, one.verdict)
+        (claim.sentence, claim.place, claim.source, one.reading, one.measured, one.verdict)
         for one in verdicts
         for claim in [claims[one.claim]]
     ]
-    return pd.DataFrame(rows, columns=["claim", "place", "source", "measured", "verdict"])
+    table = pd.DataFrame(rows, columns=["claim", "place", "source", "reading", "measured", "verdict"])
+    return table if (table["reading"] != "").any() else table.drop(columns="reading")
+
+
+def by_reading(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """A row a claim, a column a reading: the verdict with its numbers; empty on a page of one reading."""
+    claims = {claim.key: claim for paper in papers() for claim in claims_of(paper)}
+    rows: dict[str, dict[str, str]] = {}
+    for one in verdicts if any(one.reading for one in verdicts) else ():
+        row = rows.setdefault(one.claim, {"claim": claims[one.claim].sentence})
+        row[one.reading] = ": ".join(filter(None, (f"**{one.verdict}**", one.tally or one.numbers)))
+    return pd.DataFrame(list(rows.values()))
 
 
 def to_json(page: PageVerdicts) -> str:
     """The text of ``claims.json``; numbers that are not there are null, so that any reader takes it."""
     content: dict[str, Any] = {"format": FORMAT, **asdict(page)}
-    content["verdicts"] = [{k: None if v != v else v for k, v in one.items()} for one in content["verdicts"]]
+    content["verdicts"] = [
+        {key: None if value != value else value for key, value in one.items() if key != "reading" or value}
+        for one in content["verdicts"]
+    ]
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

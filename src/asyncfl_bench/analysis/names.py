@@ -58,6 +58,13 @@ _KEYS = {
     "algorithm.gamma_bar": "γ_bar",
     "algorithm.kappa": "κ",
 }
+# values that say by themselves what is set
+_WORDS = {
+    ("delay.clients", "exponential"): "clients' own speeds",
+    ("delay.clients", "equal"): "clients alike",
+    ("tick_rounding", "down"): "rounded down",
+    ("tick_rounding", "up"): "rounded up",
+}
 _PROTOCOLS = {"synthetic": "Synthetic", "femnist": "FEMNIST", "shakespeare": "Shakespeare"}
 _BETA = "exp_beta"
 
@@ -70,6 +77,8 @@ def name(algorithm: str, weight: str | None = None, own: str | None = None) -> s
 def setting(key: str, value: object) -> str:
     """``α = 0.1``, ``β = 5`` for ``delay=exp_beta5``, ``τ_algo = 10``, ``FEMNIST`` for ``paper=asyncfeded/femnist``."""
     text = str(value)
+    if (key, text) in _WORDS:
+        return _WORDS[key, text]
     if key == "delay" and text.startswith(_BETA):
         return f"β = {text.removeprefix(_BETA)}"
     if key == "paper":

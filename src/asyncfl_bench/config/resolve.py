@@ -43,6 +43,8 @@ def _clock_and_concurrency(settings: Settings) -> None:
     root = settings.root
     if root.clock == "auto":
         root.clock = "ticks" if settings.parts["delay"].config.unit == "ticks" else "time"
+    whole = root.clock == "ticks" or root.tick_rounding == "down"
+    check(whole, "tick_rounding", root.tick_rounding, f"down with clock={root.clock}, which rounds nothing")
     if root.concurrency is None:
         root.concurrency = root.n_clients
     allowed = f"at most the number of clients (n_clients={root.n_clients})"

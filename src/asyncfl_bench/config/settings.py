@@ -38,7 +38,11 @@ TRACKING = "tracking"
 ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # Settings that came later than RESULTS_VERSION 3, as key: value. At these values a run is the one it was without them,
 # so a new setting renames no finished run.
+<<<<<<< HEAD
 LATER: dict[str, object] = {"schedule.rest": "none", "client.lr_decay_by": "work", "budget.bytes": None}
+=======
+LATER: dict[str, object] = {"tick_rounding": "down"}
+>>>>>>> clients
 # groups that came later: choice at which the whole group is left out of the identity
 LATER_GROUPS: dict[str, str] = {}
 # settings that say where and how to compute, not what: they leave a run's identity alone
@@ -113,6 +117,7 @@ class RootConfig(Checked):
     n_clients: Annotated[int, at_least(1)] = 100
     concurrency: Annotated[int | None, at_least(1, null="for all clients")] = None
     clock: Annotated[str, one_of("auto", "time", "ticks")] = "auto"
+    tick_rounding: Annotated[str, one_of("down", "up")] = "down"
     device: str = "auto"
     threads: Annotated[int | None, at_least(1)] = None
     executor: Annotated[str, one_of("auto", "sequential", "threads", "batched", "native")] = "auto"

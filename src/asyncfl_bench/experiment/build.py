@@ -239,6 +239,7 @@ def _simulation(
         availability=parts["availability"].build(),
         schedule=parts["schedule"].build(),
         clock=root.clock,
+        tick_rounding=root.tick_rounding,
         concurrency=root.concurrency,
         budget=settings.budget,
         streams=streams,

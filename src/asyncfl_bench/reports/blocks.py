@@ -15,6 +15,7 @@ import pandas as pd
 from ..analysis import measures as measured
 from ..analysis import names
 from ..analysis.differences import rank, texts
+from ..analysis.place import cells_in_order
 from ..analysis.published import matching, published
 from ..tracking.runs import shown
 from .comparisons import BEST, FINAL, TO_90, UPLOADS, other_keys
@@ -23,6 +24,7 @@ from .page import Page
 from .spec import Measure
 from .write import Part, Picture, Table, number, with_spread
 
+MEAN_STALENESS = "summary.arrivals.staleness_mean"
 _WIDE = 6  # more cells than this become rows
 _LONG, _TOP = 30, 10  # a search with more rows is shown in part: its first, the published choice, its last
 
@@ -161,6 +163,29 @@ class Values:
         data = page.with_keys(data.rename_axis(["cell", "series"]).reset_index())
         whole = Table("measured", table if page.keys else table.drop(columns="cell"), data, 2 if page.keys else 1)
         return [self.heading, whole, Table("measured_by_seed", None, page.with_keys(by_run))]
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """The mean staleness of uploads beside the delays that made it: a row a series, a column for each law of delays.
+    The same mean delay gives quite different ones, by the clock, by who waits for whom and by how speeds are spread."""
+
+    def __call__(self, page: Page) -> list[Part]:
+        if MEAN_STALENESS not in page.runs:
+            return []
+        keys = ["delay", *(key for key in page.keys if key.startswith("delay.") or key in ("clock", "tick_rounding"))]
+        runs = page.runs[["series", *keys]].assign(value=pd.to_numeric(page.runs[MEAN_STALENESS]))
+        words = pd.DataFrame({key: texts(runs[key]) for key in keys}, index=runs.index)
+        runs["law"] = [names.cell_label(keys, list(row)) for row in words.itertuples(index=False)]
+        laws = cells_in_order(runs.rename(columns={"law": "cell"}), keys)
+        table = pd.DataFrame({"algorithm": page.series})
+        for law in laws:
+            of = runs[runs["law"] == law].groupby("series")["value"]
+            own = {str(series): values for series, values in of}
+            table[law] = [with_spread(own.get(series, ()), 2) for series in page.series]
+        data = runs.groupby(["series", *keys], sort=False)["value"].agg(["mean", "std", "size"]).reset_index()
+        title = "**Mean staleness of an upload [server iterations]**, over runs; β is what the paper gives of a delay"
+        return [title, Table("staleness", table, data)]
 
 
 @dataclass(frozen=True)

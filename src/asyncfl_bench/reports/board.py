@@ -85,7 +85,7 @@ def _row(parts: Sequence[Claim], found: Sequence[tuple[str, Verdict]], pages: di
     first = parts[0]
     folders = dict.fromkeys(folder for folder, _ in found if folder)
     scales = dict.fromkeys(_scale(pages[folder], verdict) for folder, verdict in found if folder)
-    others = [text for claim, (folder, _) in zip(parts, found, strict=True) for text in _others(claim, folder, pages)]
+    others = [text for claim, (_, main) in zip(parts, found, strict=True) for text in _others(claim, main, pages)]
     return [
         f"{claims.title_of(first.paper)}, {first.item}",
         f"{first.statement} ({first.place})",
@@ -112,9 +112,9 @@ def _scale(page: PageVerdicts, verdict: Verdict) -> str:
     return f"{page.scale}, {verdict.seeds} seed{'s' * (verdict.seeds != 1)}" if verdict.seeds else page.scale
 
 
-def _others(claim: Claim, main: str, pages: dict[str, PageVerdicts]) -> Iterator[str]:
+def _others(claim: Claim, main: Verdict, pages: dict[str, PageVerdicts]) -> Iterator[str]:
     for folder, page, verdict in pages_of(claim, pages):
-        if folder != main:
+        if verdict is not main:
             words = [claims.reading_of(page.sweep), *([page.profile] if page.profile != "published" else [])]
-            words += [page.length] * (page.length != "standard") + [claim.word]
+            words += [page.length] * (page.length != "standard") + [claim.word, verdict.reading]
             yield f"[{', '.join(filter(None, words)) or page.scale}]({folder}/README.md): {verdict.verdict}"

@@ -227,7 +227,7 @@ def build(
     if tuned is not None:
         page.placed, page.choices = measures.choose_tuned(placed, page.points)
         page.points = page.points[page.points["run"].isin(page.runs.index)]
-    page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit)
+    page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit, spec.readings)
     words = f"--profile {profile} --scale {scale}" + (f" --length {length}" if length != "standard" else "")
     commands = [" ".join(["afl-run", "-m", *grid.command]), f"afl-report {spec.sweep} {words}"]
     return finish(page, provenance.header(page), commands)
@@ -239,10 +239,13 @@ def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
     if "drawn" in vars(page) and (others := [series for series in page.series if series not in page.drawn]):
         page.notes.append(f"Figures show the {len(page.drawn)} best series; left out of them: {'; '.join(others)}.")
     page.parts = [f"# {page.title}", *header, *page.notes, *parts]
-    table = claims.table_of(page.claims)
+    table, by_reading = claims.table_of(page.claims), claims.by_reading(page.claims)
     if len(table):
         bold = table.assign(verdict=[f"**{verdict}**" for verdict in table["verdict"]])
-        page.parts += ["## What the paper claims", Table("claims", bold, table, 5)]
+        page.parts += ["## What the paper claims"]
+        if len(by_reading):
+            page.parts += [Table("claims_by_reading", by_reading, by_reading, len(by_reading.columns))]
+        page.parts += [Table("claims", None if len(by_reading) else bold, table, 5)]
     page.parts += [*provenance.chosen(page), *provenance.coverage(page), *provenance.origin(page, commands)]
     return page
 

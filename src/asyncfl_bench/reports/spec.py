@@ -73,6 +73,7 @@ class PageSpec:
     published  numbers and curves that belong beside ours
     limit      of virtual time, within which the best and times count
     shares_runs_with   other sweeps that list some of the same runs
+    readings   those of the cells' keys whose values read the paper differently: claims are judged for each
     """
 
     sweep: str
@@ -90,6 +91,7 @@ class PageSpec:
     published: Published | None = None
     limit: float = math.inf
     shares_runs_with: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:

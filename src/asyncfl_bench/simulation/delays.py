@@ -162,13 +162,13 @@ class ExponentialConfig(DelayConfig):
 
 
 class Exponential(Delay):
-    """compute + Exp(beta z_i): readings of the ACE paper's delays.
+    """compute + Exp(beta z_i).
 
-    z_i = 1 (`clients=equal`) or z_i ~ Exp(1), drawn once per client (`clients=exponential`);
+    z_i = 1 (`clients=equal`: i.i.d.) or z_i ~ Exp(1), drawn once per client (`clients=exponential`: persistent speeds);
     `redraw=false` puts the mean in place of the draw, so a client's work always takes compute + beta z_i.
-    Source: arXiv:2511.19066 section 5 says only "exponential with mean beta"; the default presets `exp_beta*` take
-    persistent client means with a compute time of one tick, the one reading under which beta matters and learning
-    within the published 500 iterations is possible.
+    The ACE paper (arXiv:2511.19066, section 5) says only "exponential with mean beta". The presets `exp_beta*`,
+    persistent speeds and a tick of computing, are our reading of it, `clients=equal` is the literal one
+    (docs/clocks.md).
     """
 
     Config = ExponentialConfig

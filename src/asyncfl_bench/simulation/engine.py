@@ -45,6 +45,8 @@ class Simulation:
     parameters    of the model that is sent, which a dry run computes with fewer; None: d
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
+    tick_rounding "down" or "up": how a duration becomes whole ticks, at least one; down cuts it off, up has the upload
+                  wait for the server's next turn
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Simulation:
         concurrency: int,
         budget: BudgetConfig,
         streams: Streams,
+        tick_rounding: str = "down",
         observers: list[Observer] | None = None,
         parameters: int | None = None,
     ):
@@ -70,6 +73,7 @@ class Simulation:
         self.executor, self.delay, self.availability, self.schedule = executor, delay, availability, schedule
         self.clock, self.budget, self.observers = clock, budget, list(observers or [])
         self.workload = workload
+        self._in_ticks = math.ceil if tick_rounding == "up" else math.floor
         self.counters = Counters()
         self.in_flight: dict[int, Work] = {}  # by sequence number
         self.dispatches = 0
@@ -369,7 +373,7 @@ class Simulation:
             duration, arrives = self.availability.outcome(work, self.delay.duration(work))
             work.lost = not arrives
             if self.clock == "ticks":
-                duration = max(1, math.floor(duration))
+                duration = max(1, self._in_ticks(duration))
             work.due = self.counters.virtual_time + duration
             heapq.heappush(self._due, (work.due, work.sequence))
             self.in_flight[work.sequence] = work

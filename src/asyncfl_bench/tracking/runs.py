@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..config import LATER
 from ..errors import BenchError
 from .archive import read_archive
 from .metrics import COUNTERS, SENT
@@ -130,7 +131,10 @@ def _row(record: Record) -> dict[str, Any]:
         "results_version": record.results_version,
         "data_digest": summary.get("data_digest"),
     }
-    return flatten(config) | chosen | fixed | (flatten(summary, "summary") if summary else {})
+    settings = flatten(config)
+    if settings:  # a run made before a setting came has it at the value that is no change
+        settings |= {key: value for key, value in LATER.items() if key not in settings}
+    return settings | chosen | fixed | (flatten(summary, "summary") if summary else {})
 
 
 def _column(values: list[Any]) -> pd.Series:
