@@ -38,6 +38,7 @@ class Replay:
         self.kept = [0] * self.n  # of each client, vectors that entered a cache so far
         self.sums = np.zeros((self.n, len(self.w)))  # of each client's uploads, where it is pulled around them
         self.facts: list[tuple] = []  # of each arrival, as the trace's last columns should have them
+        self.decisions: list[tuple] = []  # what rule.parquet should have, but for AFBS's numbers of clusters
         first_round = self.config["choices"]["algorithm"] in ("ace", "aced")
         self.counts = counts_of(self.config, self.trace["client"].tolist(), first_round, self.n)
 
@@ -131,12 +132,58 @@ class Replay:
         for row in self.trace.itertuples():
             if config["max_staleness"] is not None and row.staleness > config["max_staleness"]:
                 continue
-            exponent = config["staleness_exponent"] if config["staleness_weight"] == "polynomial" else 0
-            buffer.append((1 + row.staleness) ** -exponent * self.upload(row))
+            buffer.append((row.staleness, self.upload(row)))
             if len(buffer) == config["buffer_size"]:
-                velocity = config["momentum"] * velocity + sum(buffer) / len(buffer)
+                least = min(tau for tau, _ in buffer)
+                exponent = config["staleness_exponent"] if config["staleness_weight"] != "constant" else 0
+                taus = [least if config["staleness_weight"] == "freshest" else tau for tau, _ in buffer]
+                sums = sum((1 + tau) ** -exponent * v for tau, (_, v) in zip(taus, buffer, strict=True))
+                velocity = config["momentum"] * velocity + sums / len(buffer)
                 self.step(velocity)
                 buffer = []
+
+    def told_clusters(self):
+        """Of AFBS, by another k-means: the same groups of clients, under other numbers."""
+        from sklearn.cluster import KMeans
+
+        config, seed, n = self.config["algorithm"], self.config["seed"], self.n
+        if config["clustering"] == "none" or config["clusters"] == 1:
+            return np.zeros(n, dtype=int)
+        c = self.classes
+        r = config["rank"] or c - 1
+        secret = draws(seed, "rule", n, 0).normal(0, np.sqrt(1 / r), (r, c))
+        told = []
+        for i, samples in enumerate(self.clients):
+            share = np.bincount(self.y[samples], minlength=c) / len(samples)
+            noise = draws(seed, "rule", i, 0).normal(0, config["sigma"], (c, c))
+            told.append((secret @ (np.tile(share, (c, 1)) + noise).T).T.ravel())
+        return KMeans(config["clusters"], n_init=50, random_state=0).fit_predict(np.array(told))
+
+    def afbs(self):
+        config, buffer, flush = self.config["algorithm"], [], 0
+        cluster = self.told_clusters()
+        for row in self.trace.itertuples():
+            buffer.append((row.client, row.staleness, row.samples, cluster[row.client], self.upload(row)))
+            if len(buffer) < config["buffer_size"]:
+                continue
+            flush += 1
+            luck = draws(self.config["seed"], "rule", 0, flush).random(len(buffer))
+            scores = [n / (1 + tau) ** 2 for _, tau, n, _, _ in buffer]
+            lam = {"freshest": min(tau for _, tau, *_ in buffer), "none": 0}.get(config["weight"])
+            step, rows = 0.0, []
+            for (client, tau, n, k, difference), score, chance in zip(buffer, scores, luck, strict=True):
+                same = [j for j, entry in enumerate(buffer) if entry[3] == k]
+                top = min(same, key=lambda j: (-scores[j], buffer[j][1], -buffer[j][2], j))
+                highest = scores[top] if config["maximum"] == "cluster" else max(scores)
+                kept = n >= buffer[top][2] or tau <= buffer[top][1]
+                kept = kept or (config["keep"] == "random" and chance < score / highest)
+                weight = kept * (1 + (tau if lam is None else lam)) ** -0.5
+                step = step + weight * difference
+                rows.append((flush, client, tau, n, score, kept, weight))
+            stay = sum(kept for *_, kept, _ in rows)
+            self.step(step / stay)
+            self.decisions += [(*row[:-1], row[-1] / stay) for row in rows]
+            buffer = []
 
     def ca2fl(self):
         h = np.zeros((self.n, len(self.w)))
@@ -213,6 +260,13 @@ class Replay:
             self.facts.append((alpha,))
             local = self.versions[row.dispatched_iteration] + self.upload(row)
             self.move_to((1 - alpha) * self.w + alpha * local)
+
+    def fedfa(self):
+        config, models = self.config["algorithm"], []
+        for row in self.trace.itertuples():
+            models.append(self.versions[row.dispatched_iteration] + self.upload(row))
+            if (late := len(models) - config["queue"]) >= 0 and late % config["every"] == 0:
+                self.move_to(np.mean(models[-config["queue"] :], axis=0))
 
     def asyncfeded(self):
         config, k = self.config["algorithm"], [float(self.config["algorithm"]["k_initial"])] * self.n

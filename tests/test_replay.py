@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from replay import Replay
 from replay_time import arrivals_in_rounds, arrivals_one_by_one
@@ -36,6 +37,15 @@ CASES = {
         "algorithm.momentum=0.5",
         "algorithm.max_staleness=5",
     ],
+    "fedbuff freshest": ["algorithm=fedbuff", "algorithm.buffer_size=4", "algorithm.staleness_weight=freshest"],
+    "afbs": ["algorithm=afbs", "algorithm.buffer_size=6", "algorithm.clusters=3"],
+    "afbs own": [
+        *("algorithm=afbs", "algorithm.buffer_size=8", "algorithm.clusters=2", "algorithm.maximum=buffer"),
+        *("algorithm.weight=own", "algorithm.rank=1", "algorithm.sigma=0.01"),
+    ],
+    "afbs never": [
+        *("algorithm=afbs", "algorithm.buffer_size=5", "algorithm.keep=never", "algorithm.weight=none", *STEPS),
+    ],
     "ca2fl": ["algorithm=ca2fl", "algorithm.buffer_size=4"],
     "asgd": ["algorithm=asgd"],
     "delay adaptive": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4"],
@@ -46,6 +56,8 @@ CASES = {
         *("algorithm.lag=time", "algorithm.rho=0.5", *STEPS),
     ],
     "fedasync polynomial": ["algorithm=fedasync", "algorithm.staleness_weight=polynomial", "client.lr_decay=0.9"],
+    "fedfa": ["algorithm=fedfa", "algorithm.queue=4"],
+    "fedfa every": ["algorithm=fedfa", "algorithm.queue=5", "algorithm.every=2", *STEPS],
     "asyncfeded": ["algorithm=asyncfeded", "algorithm.kappa=0.5", *STEPS],
     "asyncfeded literal": ["algorithm=asyncfeded", "algorithm.k_rule=literal", "algorithm.lam=1", *STEPS],
     "delay adaptive drop": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4", "algorithm.variant=drop"],
@@ -73,7 +85,7 @@ def data(tmp_path_factory):
 
 
 FACTS = {"fedasync": ["mixing"], "asyncfeded": ["gamma", "eta_g", "k"]}
-WITHOUT_ETA = (*FACTS, "feddyn")
+WITHOUT_ETA = (*FACTS, "fedfa", "feddyn")
 OF_GRADIENTS = ("ace", "aced", "asgd", "delay")  # whose clients have no local step
 # ACED by gradient age counts turns that leave the model alone; a trace tells the turn of a dispatch only where a
 # client is dispatched as it reports
@@ -114,7 +126,7 @@ def test_every_world_has_at_least_three_rules_and_every_case_two_worlds_in_the_f
     fast = [pair.values for pair in PAIRS if not pair.marks]
     for place in WORLDS:
         assert len({case.split()[0] for case, world in fast if world == place}) >= 3, place
-    assert all(sum(case == one for case, _ in fast) == 2 for one in CASES | ROUNDS) and len(fast) < 60 < len(PAIRS)
+    assert all(sum(case == one for case, _ in fast) == 2 for one in CASES | ROUNDS) and len(fast) < 70 < len(PAIRS)
 
 
 @pytest.mark.parametrize(("case", "world"), PAIRS)
@@ -128,6 +140,10 @@ def test_numpy_replay_of_the_trace_gives_the_final_weights(case, world, data):
     for number, name in enumerate(FACTS.get(case.split()[0], ())):
         expected = [facts[number] for facts in replay.facts]
         np.testing.assert_allclose(replay.trace[name], expected, rtol=2e-4, atol=2e-6, err_msg=name)
+    if replay.decisions:
+        told = pd.read_parquet(result.directory / "rule.parquet")
+        np.testing.assert_allclose(told.drop(columns="cluster"), replay.decisions, rtol=1e-12)
+        assert 0 < told["kept"].mean() < 1, "some were left out"
 
 
 LOSSY = ["availability=suspension", "availability.probability=0.3", "delay=work_and_link"]

@@ -322,6 +322,7 @@ HELD = {
     "fedavg": lambda state: state["rule"]["mean"]["count"] > 0,
     "fedopt": lambda state: state["rule"]["second_d"].max() > 1e-6 and state["rule"]["mean"]["count"] > 0,
     "feddyn": lambda state: state["executor"]["memories"]["rows_nd"].abs().max() > 0,
+    "fedbuff schedule.rest=until_update algorithm.buffer_size=8": lambda state: len(state["simulation"]["resting"]) > 2,
     "asyncfeded": lambda state: len(set(state["rule"]["k_n"])) > 3 and len(state["executor"]["versions"]["held"]) > 3,
 }
 
@@ -329,7 +330,14 @@ HELD = {
 @pytest.mark.parametrize("executor", ["batched", *slow("sequential", "threads")])
 @pytest.mark.parametrize("algorithm", HELD)
 def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algorithm, executor):
-    words = [*ROUNDS, *SUSPENSION, f"algorithm={algorithm}", f"executor={executor}", "trace=true", "progress=false"]
+    words = [
+        *ROUNDS,
+        *SUSPENSION,
+        *f"algorithm={algorithm}".split(),
+        f"executor={executor}",
+        "trace=true",
+        "progress=false",
+    ]
     words += ["threads=2", "budget.server_iterations=1000"]
     short = run([*words, "budget.uploads=46", "output_dir=short"])
     long = run([*words, "budget.uploads=140", "output_dir=long"])
@@ -344,3 +352,20 @@ def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algor
     pd.testing.assert_frame_equal(trace, long_trace, check_exact=True)
     assert all(torch.equal(value, long_weights[name]) for name, value in weights.items())
     assert extended.summary["used"] == long.summary["used"]
+
+
+def test_a_checkpoint_from_before_bytes_were_counted_goes_on_with_all_that_were_sent(tmp_path):
+    words = ["algorithm=fedbuff", "scale=smoke", *SUSPENSION, "progress=false"]
+    short, whole = (
+        run([*words, f"budget.server_iterations={end}", f"output_dir={tmp_path}/{end}"]) for end in (10, 15)
+    )
+    saved = torch.load(short.directory / "checkpoint.pt", weights_only=True)
+    for name in ("uplink_bytes", "downlink_bytes"):
+        assert saved["state"]["simulation"]["counters"].pop(name) > 0
+    torch.save(saved, short.directory / "checkpoint.pt")
+    extended = run([f"resume={short.directory}", "budget.server_iterations=15"])
+    assert extended.summary["used"] == whole.summary["used"]
+    d, used = whole.summary["parameters"], whole.summary["used"]
+    assert used["uplink_bytes"] == 4 * d * used["uploads"]
+    last = whole.metrics.iloc[-1]
+    assert (last["uplink_bytes"], last["downlink_bytes"]) == (used["uplink_bytes"], used["downlink_bytes"])

@@ -238,6 +238,23 @@ def test_scales_replace_the_data_and_a_sweep_keeps_its_runs_apart_by_profile_sca
     assert sweep_name(words) == "ace/figure2/fair-small-long"
 
 
+@pytest.mark.slow
+def test_the_medium_scale_has_real_data_of_each_paper_and_each_sweep():
+    def data(*words: str) -> set[tuple[str, str]]:
+        chosen = [job.settings.choices for job in plan([*words, "scale=medium", "seed=0"])]
+        return {(choices["dataset"], choices["model"]) for choices in chosen}
+
+    assert data("sweep=ace/figure2", "algorithm=asgd") == {("cifar10", "lenet5")}
+    assert data("sweep=ace/figure_a2", "algorithm=asgd") == {("cifar100", "lenet5")}
+    assert data("sweep=ace/figure_a2", "algorithm=asgd", "dataset=mnist") == {("mnist", "lenet5")}
+    assert data("sweep=asyncfeded/figure2", "algorithm=fedprox") == {
+        ("synthetic_1_1", "mlp"),
+        ("femnist", "cnn_one_pool"),
+        ("shakespeare_sized", "lstm"),
+    }
+    assert compose(["paper=asyncfeded/shakespeare", "scale=medium"]).parts["model"].config.hidden == 64
+
+
 def test_settings_of_the_jobs_are_those_each_job_would_compose_alone():
     words = ["sweep=ace/figure3a", "scale=smoke", "availability.share=0.1,0.7"]
     found = plan(words)
@@ -366,3 +383,9 @@ def test_a_sweep_that_is_run_again_says_how_it_ended(afl_run):
     assert afl_run(*words).returncode == 0
     again = afl_run(*words, "rerun=true")
     assert again.returncode == 0 and again.stdout.count(" % (best ") == 2 and "did not finish" not in again.stderr
+
+
+def test_jobs_that_come_to_one_run_are_one_job():
+    """AFBS's protocols differ in their data alone, for which digits stand in."""
+    words = ["sweep=afbs/table2", "algorithm=fedbuff", "heterogeneity.groups=1"]
+    assert [len(plan([*words, f"scale={scale}"])) for scale in ("full", "smoke")] == [3, 1]

@@ -99,10 +99,12 @@ class ClientTable:
 
     samples_n   (n,) integers: training samples each client holds
     labels_nc   (n, C) integers: how many of them are of each class; None where the task has no classes
+    groups_n    (n,) integers: the group of each client, 0 .. K-1, where the split plants groups; else None
     """
 
     samples_n: np.ndarray
     labels_nc: np.ndarray | None = None
+    groups_n: np.ndarray | None = None
 
     @property
     def n(self) -> int:
@@ -148,6 +150,7 @@ class Facts:
 
     algorithm         the server rule's name, for messages
     n_clients, concurrency
+    groups            groups of clients that the split plants; 0: none
     clock             ticks | time
     dispatch          when free slots are filled (schedules.ScheduleConfig); `auto` until the schedule is resolved
     rounds            the rule steps once per round
@@ -165,6 +168,7 @@ class Facts:
     algorithm: str
     n_clients: int
     concurrency: int
+    groups: int
     clock: str
     dispatch: str
     rounds: bool
@@ -188,3 +192,13 @@ class Counters:
     client_steps: int = 0
     virtual_time: float = 0.0
     discarded: int = 0  # pieces of work whose upload never reached the server
+    uplink_bytes: int = 0  # of uploads that reached the server, and of what clients sent before
+    downlink_bytes: int = 0  # of models handed to clients, also for work that was lost
+
+    @property
+    def bytes(self) -> int:
+        return self.uplink_bytes + self.downlink_bytes
+
+    def spent(self, limit: str) -> float:
+        """Of a limit of ``budget``, by its name."""
+        return self.iteration if limit == "server_iterations" else getattr(self, limit)

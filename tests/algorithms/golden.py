@@ -34,7 +34,9 @@ def trajectory(algorithm: str, delay: str) -> dict:
         words = [*WORDS, f"algorithm={algorithm}", f"delay={delay}", f"output_dir={folder}"]
         if algorithm == "asyncfeded":
             words.append("client.local_steps=4")  # so that K can fall
-        if algorithm in ("fedbuff", "ca2fl"):
+        if algorithm == "afbs":
+            words.append("algorithm.clusters=2")
+        if algorithm in ("afbs", "fedbuff", "ca2fl"):
             words.append("algorithm.buffer_size=4")
         result = run(words)
         trace = pd.read_parquet(result.directory / "trace.parquet")

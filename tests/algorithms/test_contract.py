@@ -16,6 +16,7 @@ from asyncfl_bench.storage import Storage
 from asyncfl_bench.types import ClientTable, Upload
 
 N, D = 5, 7
+CLIENTS = ClientTable(np.full(N, 10), np.eye(N, 3, dtype=int) * 8 + 1)
 ALGORITHMS = options("algorithm")
 CLOCKS = ("delay=exponential", "delay=exp_beta5")
 
@@ -61,7 +62,7 @@ def feed(rule, model, events, iteration=0):
 def test_a_rule_moves_the_model_stays_finite_and_says_exactly_when(name, clock):
     rule, kind = built(name, clock)
     model = torch.zeros(D)
-    rule.start(model, ClientTable(np.full(N, 10)), kind)
+    rule.start(model, CLIENTS, kind)
     answers, _ = feed(rule, model, arrivals(40))
     assert sum(answers) >= 2, "at least two server iterations"
     assert torch.isfinite(model).all() and model.abs().max() > 0
@@ -73,14 +74,14 @@ def test_a_rule_moves_the_model_stays_finite_and_says_exactly_when(name, clock):
 def test_a_rule_restored_from_its_state_goes_on_bit_for_bit(name, clock):
     rule, kind = built(name, clock)
     model = torch.zeros(D)
-    rule.start(model, ClientTable(np.full(N, 10)), kind)
+    rule.start(model, CLIENTS, kind)
     events = arrivals(60)
     _, iteration = feed(rule, model, events[:23])
     saved, saved_model = copy.deepcopy(rule.state_dict()), model.clone()
 
     restored, _ = built(name, clock)
     other = torch.zeros(D)
-    restored.start(other, ClientTable(np.full(N, 10)), kind)
+    restored.start(other, CLIENTS, kind)
     other.copy_(saved_model)
     restored.load_state_dict(saved)
 
@@ -97,10 +98,10 @@ def test_a_rule_restored_from_its_state_goes_on_bit_for_bit(name, clock):
 def test_uploads_are_only_lent_to_a_rule(name):
     rule, kind = built(name)
     model = torch.zeros(D)
-    rule.start(model, ClientTable(np.full(N, 10)), kind)
+    rule.start(model, CLIENTS, kind)
     reused, base, twin_rule = torch.zeros(D), torch.zeros(D), built(name)[0]
     twin = torch.zeros(D)
-    twin_rule.start(twin, ClientTable(np.full(N, 10)), kind)
+    twin_rule.start(twin, CLIENTS, kind)
     for client, vector, staleness in arrivals(30):
         reused.copy_(vector)
         base.fill_(0.05 * staleness)

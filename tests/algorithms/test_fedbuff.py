@@ -32,6 +32,23 @@ def test_polynomial_weights_are_not_renormalised():
     assert model.item() == pytest.approx((1 / 2 + 1) / 2)
 
 
+def test_freshest_weighs_the_whole_buffer_by_its_least_stale_upload():
+    _, model, arrive = started(staleness_weight="freshest", staleness_exponent=0.5, momentum=0.5, max_staleness=20)
+    arrive(1.0, staleness=15)
+    arrive(9.0, staleness=21)  # dropped
+    arrive(5.0, staleness=3)
+    assert model.item() == 3 / 2
+    arrive(1.0, staleness=8)  # the buffer before has no part in this one
+    arrive(5.0, staleness=8)
+    assert model.item() == pytest.approx(3 / 2 + (0.5 * 3 / 2 + 3 / 3))
+
+
+def test_checkpoints_have_what_they_had_unless_the_weight_is_freshest():
+    before = {"sum_d", "count", "velocity_d", "dropped"}
+    assert started()[0].state_dict().keys() == before
+    assert started(staleness_weight="freshest")[0].state_dict().keys() == before | {"freshest"}
+
+
 @pytest.mark.slow
 def test_server_momentum_is_that_of_torchs_sgd():
     _, model, arrive = started(momentum=0.9, eta=0.3)

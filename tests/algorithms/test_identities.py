@@ -7,6 +7,7 @@ from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
+from asyncfl_bench.algorithms.afbs import Afbs, AfbsConfig
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
@@ -77,6 +78,17 @@ def test_fedbuff_of_all_clients_dispatched_after_each_update_is_fedavg():
 def test_fedbuff_with_a_polynomial_weight_of_exponent_zero_has_no_weight():
     weighted = fedbuff(staleness_weight="polynomial", staleness_exponent=0.0)
     np.testing.assert_array_equal(models(weighted, lr=0.2), models(fedbuff(), lr=0.2))
+
+
+def test_fedbuff_with_a_buffer_of_one_has_one_polynomial_weight_bit_for_bit():
+    one, other = (fedbuff(buffer_size=1, staleness_weight=weight) for weight in ("freshest", "polynomial"))
+    np.testing.assert_array_equal(models(one, lr=0.2), models(other, lr=0.2))
+
+
+def test_afbs_that_drops_nothing_is_fedbuff_with_the_weight_of_the_freshest():
+    one = models(Afbs(AfbsConfig(buffer_size=3, clusters=1)), lr=0.2)  # all clients hold one sample
+    np.testing.assert_allclose(one, models(fedbuff(staleness_weight="freshest"), lr=0.2), rtol=1e-12)
+    assert np.abs(one - models(fedbuff(staleness_weight="polynomial"), lr=0.2)).max() > 1e-3
 
 
 def test_the_first_buffer_of_ca2fl_is_that_of_fedbuff_and_the_second_is_not():

@@ -8,7 +8,7 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
 
-RULES = ["asyncfeded", "fedasync"]
+RULES = ["asyncfeded", "fedasync", "fedfa"]
 WORDS = ["scale=smoke", "model=softmax", "progress=false", "client.local_steps=3", "delay=lognormal", "threads=2"]
 
 
@@ -66,6 +66,7 @@ def final(*words):
     [
         ["algorithm=asyncfeded", "algorithm.lam_over_eps=1", "algorithm.kappa=0"],
         ["algorithm=fedasync", "algorithm.alpha=1"],
+        ["algorithm=fedfa", "algorithm.queue=1"],
     ],
 )
 def test_a_single_client_does_plain_local_sgd(words):

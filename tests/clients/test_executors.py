@@ -12,6 +12,7 @@ from asyncfl_bench.clients.queue import WorkQueue
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.config import compose
 from asyncfl_bench.randomness import Streams
+from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.tasks.task import build_task
 from asyncfl_bench.types import Work
 
@@ -68,6 +69,40 @@ def test_a_clients_step_is_smaller_in_each_of_its_pieces_of_work_and_others_keep
     gradient = torch.empty_like(sent[4, 0])
     task.gradient(task.flat.initial_d(), *task.batch(task.partition[4]), gradient)
     torch.testing.assert_close(sent[4, 0], -0.4 * gradient)
+
+
+@pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
+def test_the_local_step_of_a_run_follows_the_server_iterations_of_the_models_sent_out(executor):
+    """Of one run: each upload is the gradient at the model its work started from, times 0.4 * 0.9^iteration."""
+    sent = []
+
+    class Watch(Observer):
+        def __init__(self):
+            self.starts = {}
+
+        def dispatched(self, work, model_d):
+            self.starts[work.client] = model_d.clone()
+
+        def arrived(self, upload, changed, time):
+            sent.append((upload.client, upload.base_iteration, upload.vector_d.clone(), self.starts[upload.client]))
+
+    words = ["algorithm=fedbuff", "algorithm.buffer_size=2", "model=softmax", "scale=smoke", "client.batch_size=all"]
+    words += [
+        "client.lr=0.4",
+        "client.lr_decay=0.9",
+        "client.lr_decay_by=iteration",
+        "delay=uniform",
+        "schedule=random_idle",
+    ]
+    words += ["concurrency=4", "progress=false", f"executor={executor}"]
+    watch = Watch()
+    assert run(words, observers=[watch]).ok
+    task = digits("model=softmax", "scale=smoke")
+    assert {iteration for _, iteration, *_ in sent} >= {0, 1, 5, 15}
+    for client, iteration, upload_d, start_d in sent:
+        gradient_d = torch.empty_like(start_d)
+        task.gradient(start_d, *task.batch(task.partition[client]), gradient_d)
+        torch.testing.assert_close(upload_d, -0.4 * 0.9**iteration * gradient_d, rtol=1e-4, atol=1e-7)
 
 
 def test_the_order_of_computing_changes_no_result():

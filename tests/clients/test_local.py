@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
+from asyncfl_bench.types import Work
 
 
 def noisy_quadratic(w, step, out):
@@ -98,8 +99,13 @@ def test_the_proximal_term_is_torchs_step_on_a_loss_with_that_term(optimizer, an
 
 def test_the_local_step_decays_with_each_piece_of_a_clients_work():
     local = LocalTraining(LocalConfig(lr=0.4, lr_decay=0.5), "difference")
-    assert [local.lr(count) for count in range(4)] == [0.4, 0.2, 0.1, 0.05]
-    assert LocalTraining(LocalConfig(lr=0.4), "difference").lr(1000) == 0.4
+    assert [local.lr(Work(0, 9, count, 7, 1)) for count in range(4)] == [0.4, 0.2, 0.1, 0.05]
+    assert LocalTraining(LocalConfig(lr=0.4), "difference").lr(Work(0, 9, 1000, 7, 1)) == 0.4
+
+
+def test_or_it_decays_with_the_server_iterations_done_at_the_dispatch():
+    local = LocalTraining(LocalConfig(lr=0.4, lr_decay=0.5, lr_decay_by="iteration"), "difference")
+    assert [local.lr(Work(0, 9, 5, iteration, 1)) for iteration in range(4)] == [0.4, 0.2, 0.1, 0.05]
 
 
 @pytest.mark.parametrize("steps", [1, 5])

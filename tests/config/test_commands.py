@@ -61,7 +61,7 @@ REFUSED = {
         ("=ace", "=ace: no such setting"),
         ("algorithm.eta.x=3", "no such setting of algorithm.eta"),
         ("model.layers=3", "no such setting of model, except with model=lstm"),
-        ("algorithm.buffer_size=5", "except with algorithm=ca2fl|fedbuff"),
+        ("algorithm.buffer_size=5", "except with algorithm=afbs|ca2fl|fedbuff"),
         ("availability.share=0.5", "except with availability=dropout"),
         ("dataset.path=x.npz", "except with dataset=arrays"),
         ("delay.bandwidth=9", "except with delay=work_and_link"),

@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+import yaml
 from tiers import slow
 
 from asyncfl_bench.config import compose, places
@@ -91,6 +92,24 @@ def test_a_rule_of_ones_own_runs_and_is_named_after_its_yaml(words, parts, afl_r
 
     assert main(["runs"]) == 0  # without the folder: what a run is called is in its summary
     assert "| My rule" in (parts.parent / "runs" / "report" / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_and_is_shown(parts, afl_run, tmp_path):
+    scale = "# @package _global_\n# Its own network\ninstead:\n  model: softmax\nn_clients: 6 # n\n"
+    write(parts, {"sweep/own/two/smoke.yaml": scale})
+    words = ["--config-dir", "parts", "sweep=own/two", "scale=smoke", "algorithm=asgd", "progress=false"]
+    for launcher in (
+        [],
+        ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1", "seed=1"],
+        ["hydra/sweeper=basic", "objective=test/accuracy", "-m"],
+    ):
+        answer = afl_run(*words, *launcher)
+        assert answer.returncode == 0, answer.stderr
+    made = [yaml.safe_load(path.read_text()) for path in tmp_path.rglob("config.yaml")]
+    assert len(made) >= 2 and {(one["choices"]["model"], one["n_clients"]) for one in made} == {("softmax", 6)}
+    assert "models.Mlp" not in afl_run(*words, "--cfg", "job").stdout
+    assert "models.Mlp" in afl_run(*words, "model=mlp", "--cfg", "job").stdout
 
 
 @pytest.mark.slow

@@ -114,6 +114,20 @@ def test_runs_are_compared_by_what_their_budgets_limit(tmp_path):
     assert not shown.map(str).apply(lambda column: column.str.contains("seeds")).any(axis=None)
 
 
+def test_bytes_are_an_axis_of_runs_that_have_counted_them(tmp_path):
+    sent = {"uplink_bytes": [0, 4000, 10_000], "downlink_bytes": [1000, 5000, 10_000]}
+    points = [(0, 0, 0.0, 0.1), (5, 500, 25.0, 0.5), (10, 1000, 50.0, 0.9)]
+    for seed in (0, 1, 2):
+        write_run(tmp_path / "runs", "ace", seed=seed, points=points, columns=sent)
+        write_run(tmp_path / "runs", "asgd", seed=seed, points=points)  # of an earlier version
+    page = own_page(load_runs(tmp_path / "runs"), "runs", axes=["bytes"])
+    found = page.tables["accuracy_bytes"].set_index("series")
+    assert found["mean_percent"].to_dict() == {"ACE": 90} and found["budget"].to_dict() == {"ACE": 20_000}
+    for old in (tmp_path / "runs").glob("ace*"):
+        old.rename(tmp_path / old.name)
+    assert {*own_page(load_runs(tmp_path / "runs"), "runs", axes=["bytes"]).tables} == {"measured", "measured_by_seed"}
+
+
 def test_a_full_disk_is_told_with_the_file_that_it_met(tmp_path, capsys):
     write_run(tmp_path / "runs")
     out = tmp_path / "page"

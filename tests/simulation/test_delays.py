@@ -14,6 +14,8 @@ from asyncfl_bench.simulation.delays import (
     ClassesConfig,
     Exponential,
     ExponentialConfig,
+    FixedUniform,
+    FixedUniformConfig,
     LogNormal,
     LogNormalConfig,
     MixedExponential,
@@ -43,6 +45,28 @@ def test_uniform_fills_its_interval():
     assert values.min() >= 2 and values.max() <= 5
     assert values.mean() == pytest.approx(3.5, rel=0.01)
     assert values.std() == pytest.approx(3 / np.sqrt(12), rel=0.02)
+
+
+def test_fixed_uniform_draws_once_per_client_and_keeps_it():
+    values = drawn(FixedUniform(FixedUniformConfig(low=0.0, high=6000.0)), n=4000, count=3)
+    assert (values == values[:, :1]).all()
+    assert values.min() >= 0 and values.max() < 6000
+    assert values[:, 0].mean() == pytest.approx(3000, rel=0.03)
+    assert values[:, 0].std() == pytest.approx(6000 / np.sqrt(12), rel=0.03)
+    np.testing.assert_array_equal(values, drawn(FixedUniform(FixedUniformConfig(low=0.0, high=6000.0)), 4000, 3))
+    assert (values != drawn(FixedUniform(FixedUniformConfig(low=0.0, high=6000.0)), 4000, 3, seed=1)).mean() > 0.99
+
+
+def test_a_clients_fixed_latency_depends_on_no_other_client():
+    few, many = (drawn(FixedUniform(FixedUniformConfig(high=9.0)), n=n, count=1) for n in (5, 50))
+    np.testing.assert_array_equal(few, many[:5])
+
+
+def test_whole_latencies_are_all_whole_numbers_below_the_upper_end_alike():
+    values = drawn(FixedUniform(FixedUniformConfig(low=0.0, high=6.0, whole=True)), n=6000, count=1)[:, 0]
+    numbers, counts = np.unique(values, return_counts=True)
+    assert numbers.tolist() == [0, 1, 2, 3, 4, 5]
+    assert counts == pytest.approx(1000, rel=0.1)
 
 
 def test_exponential_with_equal_clients_is_the_same_law_for_everyone():
@@ -112,6 +136,10 @@ def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
 @pytest.mark.parametrize(
     ("override", "key"),
     [
+        ("delay=fixed_uniform delay.low=3", "delay.high"),
+        ("delay=fixed_uniform delay.low=-1", "delay.low"),
+        # every latency is rounded down to nothing, so time would stand still
+        ("delay=fixed_uniform delay.low=0 delay.high=1 delay.whole=true budget.virtual_time=9", "budget.virtual_time"),
         ("delay.beta=-1", "delay.beta"),
         ("delay.compute=-0.5", "delay.compute"),
         ("delay.clients=some", "delay.clients"),
@@ -121,7 +149,7 @@ def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
 )
 def test_impossible_delays_are_refused_with_their_key(override, key):
     with pytest.raises(ConfigError) as caught:
-        compose([override])
+        compose(override.split())
     assert caught.value.key == key
 
 

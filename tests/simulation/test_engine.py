@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from toy import Scripted, simulate
+import torch
+from toy import Scripted, ScriptedLoss, simulate
 
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
@@ -249,3 +250,27 @@ def test_a_budget_of_time_alone_ends_as_stalled_when_time_stands_still():
     simulation, _, ended_by = simulate(asgd(), n=2, delay=Scripted([[0.0], [1.0]]), virtual_time=5)
     assert ended_by == "stalled"
     assert simulation.counters.virtual_time == 0.0
+
+
+def test_bytes_are_a_model_at_every_dispatch_and_an_upload_at_every_arrival():
+    # 3 numbers of 8 bytes; client 0 arrives at 1, 2, 3, client 1, whose second piece of work is lost, at 2
+    world = {"n": 2, "delay": Scripted([[1], [2, 1, 9]]), "availability": ScriptedLoss({(1, 1)})}
+    simulation, _, _ = simulate(asgd(), **world, virtual_time=3.5)
+    assert simulation.counters.uploads == 4 and simulation.dispatches == 7
+    assert (simulation.counters.uplink_bytes, simulation.counters.downlink_bytes) == (4 * 24, 7 * 24)
+
+
+def test_clients_that_send_changes_send_doubles_and_a_rule_may_have_them_send_more_before():
+    rule = Ace(AceConfig(eta=0.1, rule="incremental"))
+    rule.bytes_before = 1000
+    world = {"start": torch.zeros(3), "n": 4, "targets": np.ones((4, 3)), "delay": Scripted([[1]] * 4)}
+    simulation, _, _ = simulate(rule, **world, uploads=10)
+    assert simulation.counters.uplink_bytes == 1000 + 10 * 3 * 8
+    assert simulation.counters.downlink_bytes == simulation.dispatches * 3 * 4
+
+
+def test_a_budget_of_bytes_ends_with_the_message_that_reaches_it():
+    # both directions: 2 models at first, then an upload and a model at each arrival
+    simulation, _, ended_by = simulate(asgd(), n=2, delay=Scripted([[1], [1.5]]), bytes=24 * 7)
+    assert ended_by == "bytes"
+    assert simulation.counters.bytes == 24 * 8 and simulation.counters.uploads == 3

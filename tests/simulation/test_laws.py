@@ -50,7 +50,8 @@ def worlds(draw):
     dispatch = draw(st.sampled_from(["immediate", "after_update", "per_round"]))
     if rule.steps_on_rounds:
         dispatch = "per_round"
-    schedule = draw(st.sampled_from([SameClient, RandomIdle]))(ScheduleConfig(dispatch=dispatch))
+    rest = draw(st.sampled_from(["none", "until_update"]))
+    schedule = draw(st.sampled_from([SameClient, RandomIdle]))(ScheduleConfig(dispatch=dispatch, rest=rest))
     durations = draw(st.lists(st.lists(st.floats(0, 6), min_size=1, max_size=5), min_size=n, max_size=n))
     share = draw(st.sampled_from([0.0, 0.0, 0.5, 1.0]))
     dropout = Dropout(DropoutConfig(share=share, at_iteration=draw(st.integers(1, 20))))

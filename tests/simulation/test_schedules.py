@@ -1,10 +1,12 @@
 """Who goes next."""
 
 import numpy as np
-from toy import Scripted, simulate
+from toy import Scripted, ScriptedLoss, simulate
 
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
+from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
+from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
 
 
@@ -46,3 +48,69 @@ def test_a_fixed_smaller_set_of_clients_is_chosen_by_the_seed():
     assert (one > 0).sum() == 5
     np.testing.assert_array_equal(one, again)
     assert set(np.flatnonzero(one)) != set(np.flatnonzero(other))
+
+
+def arrivals(rule, rest, *, n=12, concurrency=4, dispatch="immediate", schedule=RandomIdle, **world):
+    """(client, time) of every arrival, and the models after every server iteration."""
+    delay = world.pop("delay", Scripted(np.random.default_rng(3).exponential(size=(n, 40)).tolist()))
+    _, recorder, ended = simulate(
+        rule,
+        n=n,
+        delay=delay,
+        schedule=schedule(ScheduleConfig(dispatch=dispatch, rest=rest)),
+        concurrency=concurrency,
+        kind="difference",
+        lr=0.1,
+        **world,
+    )
+    return [(a.client, a.time) for a in recorder.arrivals], np.array(recorder.models), ended
+
+
+def buffered(size):
+    return FedBuff(FedBuffConfig(eta=1.0, buffer_size=size))
+
+
+def test_who_rests_until_the_update_is_in_no_buffer_twice():
+    def most_often_in_one_buffer(rest):
+        came, *_ = arrivals(buffered(6), rest, uploads=600)
+        return max(len(part) - len({c for c, _ in part}) for part in (came[i : i + 6] for i in range(0, 600, 6)))
+
+    assert most_often_in_one_buffer("until_update") == 0 < most_often_in_one_buffer("none")
+
+
+def test_resting_keeps_all_slots_in_use_while_anybody_is_idle():
+    came, *_ = arrivals(buffered(6), "until_update", uploads=600, delay=Scripted([[1.0]] * 12))
+    assert came[-1][1] == 150  # 4 at once, one unit each
+
+
+def test_resting_by_hand():
+    # buffers of 2; client 2 is too slow to matter: 0 rests from 1 until 1 fills the buffer at 2, then both work again
+    schedule = {"schedule": SameClient, "n": 3, "concurrency": 3, "delay": Scripted([[1.0], [2.0], [9.0]])}
+    came, *_ = arrivals(buffered(2), "until_update", uploads=5, **schedule)
+    assert came == [(0, 1.0), (1, 2.0), (0, 3.0), (1, 4.0), (0, 5.0)]
+    came, *_ = arrivals(buffered(2), "none", uploads=5, **schedule)
+    assert came == [(0, 1.0), (1, 2.0), (0, 2.0), (0, 3.0), (1, 4.0)]
+
+
+def test_where_everybody_rests_all_are_idle_again_so_a_buffer_beyond_n_fills():
+    came, models, ended = arrivals(buffered(7), "until_update", n=3, concurrency=2, server_iterations=4)
+    assert ended == "server_iterations" and len(came) == 28 and len(models) == 4
+    for start in range(0, 6, 3):  # of each three uploads one is of each client
+        assert {c for c, _ in came[start : start + 3]} == {0, 1, 2}
+
+
+def test_a_client_whose_upload_was_lost_waits_for_no_update():
+    lost = ScriptedLoss({(0, 0)})
+    world = {"n": 2, "concurrency": 2, "schedule": SameClient, "delay": Scripted([[1.0], [1.5]])}
+    came, *_ = arrivals(buffered(2), "until_update", uploads=2, availability=lost, **world)
+    assert came == [(1, 1.5), (0, 2.0)]
+
+
+def test_rules_that_step_at_every_arrival_or_in_rounds_meet_the_same_arrivals_with_rest_as_without():
+    for rule, dispatch in (
+        (lambda: Asgd(StepConfig(eta=0.1)), "immediate"),
+        (lambda: FedAvg(FedAvgConfig()), "per_round"),
+    ):
+        one, other = (arrivals(rule(), rest, dispatch=dispatch, uploads=120) for rest in ("none", "until_update"))
+        assert one[0] == other[0]
+        np.testing.assert_array_equal(one[1], other[1])

@@ -106,16 +106,18 @@ def test_gradients_are_those_of_automatic_differentiation(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("augment", [False, True])
 @pytest.mark.parametrize("make", [lambda: networks.lenet5((3, 17, 12), 10), lambda: networks.mlp((3, 17, 12), [7], 10)])
-def test_images_are_taken_where_they_lie_with_the_bits_of_a_fetched_mini_batch(make):
+def test_images_are_taken_where_they_lie_with_the_bits_of_a_fetched_mini_batch(make, augment):
     draw = np.random.default_rng(2)
     images, labels = draw.integers(0, 256, (300, 3, 17, 12), dtype=np.uint8), draw.integers(0, 10, 300)
     data = Data(images, labels, images, labels, 10, Scale((0.1, 0.5, 0.4), (0.2, 0.3, 0.25)))
     task = Task(data, [np.arange(300)], FlatModel(make()), "cpu")
     network, w_d, chosen = task.native_network(), task.flat.initial_d(), draw.permutation(300)[:40]
     in_place_d, fetched_d = torch.empty_like(w_d), torch.empty_like(w_d)
-    loss = network.gradient(w_d, *task.training, in_place_d, chosen)
-    assert loss == network.gradient(w_d, *task.batch(chosen), fetched_d)
+    cut = task.draw_augmentation(draw, 40) if augment else None
+    loss = task.gradient_in_place(network, w_d, in_place_d, chosen, cut)
+    assert loss == network.gradient(w_d, *task.batch(chosen, cut), fetched_d)
     assert torch.equal(in_place_d, fetched_d)
     by_torch = task.evaluate(w_d)
     task.judged_by(network, 2)
@@ -181,13 +183,20 @@ int main() {{
     std::vector<int64_t> y(b, {CLASSES - 1});
     std::vector<char> memory(bytes(b));
     std::vector<float> loss(1), z(b * {CLASSES});
-    Samples numbers{{x.data(), nullptr, nullptr, 0, nullptr}};
+    Samples numbers{{x.data()}};
     gradient(w.data(), &numbers, y.data(), b, out.data(), loss.data(), memory.data());
     logits(w.data(), &numbers, b, z.data(), memory.data());
     std::printf("%f\\n", loss[0]);
-    Samples pixels{{nullptr, images.data(), table.data(), {convolution.channels}, chosen.data()}};
-    gradient(w.data(), &pixels, y_all.data(), b, out.data(), loss.data(), memory.data());
-    logits(w.data(), &pixels, b, z.data(), memory.data());
+    for (int64_t corner : {{0, 4, 8}})
+      for (int64_t mirrored : {{0, 1}}) {{
+        std::vector<int64_t> cut(2 * b, corner);
+        cut.insert(cut.end(), b, mirrored);
+        Samples pixels{{nullptr, images.data(), table.data(), {convolution.channels}, chosen.data(), cut.data(),
+                        {convolution.height}, {convolution.width}, 4}};
+        gradient(w.data(), &pixels, y_all.data(), b, out.data(), loss.data(), memory.data());
+        pixels.cut = nullptr;
+        logits(w.data(), &pixels, b, z.data(), memory.data());
+      }}
     std::printf("%f\\n", loss[0]);
   }}
 }}"""

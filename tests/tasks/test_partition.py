@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.partition import (
+    Clusters,
+    ClustersConfig,
     Dirichlet,
     DirichletConfig,
     Iid,
@@ -45,6 +47,8 @@ def share_nc(partition, y, classes=10):
         Iid(IidConfig()),
         Shards(ShardsConfig()),
         Shards(ShardsConfig(shards_per_client=3)),
+        Clusters(ClustersConfig()),
+        Clusters(ClustersConfig(groups=1, volume_sigma=0.0)),
     ],
 )
 def test_every_sample_belongs_to_one_client_and_the_seed_decides_to_which(rule):
@@ -178,3 +182,99 @@ def test_natural_clients_are_kept_and_counted():
         rule.split(np.zeros(5), 3, Streams(0), natural)
     with pytest.raises(ConfigError, match="no clients of its own"):
         rule.split(np.zeros(5), 2, Streams(0))
+
+
+MANY = np.tile(np.arange(10), 2400)  # as many samples as clients of the paper's mean volume need, 24 000 over 240
+
+
+def clusters(y=MANY, n=240, seed=0, **config):
+    """(partition, planted group of each client)."""
+    split = Clusters(ClustersConfig(**config))
+    return split.split(y, n, Streams(seed)), split.groups_n
+
+
+def test_planted_groups_are_of_one_size_and_spread_over_all_clients():
+    _, groups_n = clusters(n=23, groups=5)
+    assert np.bincount(groups_n).tolist() == [5, 5, 5, 4, 4]
+    assert (np.diff(groups_n) != 0).sum() > 8 and not np.array_equal(groups_n, clusters(n=23, groups=5, seed=1)[1])
+
+
+@pytest.mark.parametrize("groups", [3, 5])
+def test_labels_differ_between_planted_groups_and_not_within_one(groups):
+    partition, groups_n = clusters(groups=groups)
+    count_nc = np.array([np.bincount(MANY[part], minlength=10) for part in partition])
+    share_kc = np.array([count_nc[groups_n == k].sum(axis=0) / count_nc[groups_n == k].sum() for k in range(groups)])
+    apart = np.abs(share_kc[:, None] - share_kc[None]).sum(axis=2)
+    assert apart[~np.eye(groups, dtype=bool)].min() > 0.5
+    for part, group in zip(partition, groups_n, strict=True):
+        expected = share_kc[group] * len(part)
+        found = np.bincount(MANY[part], minlength=10)
+        assert (np.abs(found - expected) < 5 * np.sqrt(expected) + 3).all()  # counts of a random sample
+
+
+def test_a_class_is_cut_over_planted_groups_by_a_dirichlet():
+    share = []
+    for seed in range(200):
+        partition, groups_n = clusters(MANY[:2000], 8, seed, groups=4, alpha=2.0)
+        held_k = [np.concatenate([partition[i] for i in np.flatnonzero(groups_n == k)]) for k in range(4)]
+        share += [np.bincount(MANY[held], minlength=10) / 200 for held in held_k]
+    assert np.mean(share) == pytest.approx(1 / 4, abs=1e-9)
+    assert np.var(share) == pytest.approx((1 / 4) * (3 / 4) / (4 * 2 + 1), rel=0.06)
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.5, 1.0])
+def test_volumes_are_log_normal_with_the_groups_total(sigma):
+    partition, groups_n = clusters(groups=2, volume_sigma=sigma, min_samples=1)
+    log_n = np.log([len(part) for part in partition])
+    for group in range(2):
+        own = log_n[groups_n == group]
+        assert own.std() == pytest.approx(sigma, rel=0.2, abs=0.02)
+        if sigma:  # symmetric on the scale of logarithms
+            assert abs(np.mean((own - own.mean()) ** 3)) / own.std() ** 3 < 0.8
+
+
+def test_without_groups_only_the_volumes_differ():
+    partition, groups_n = clusters(groups=1)
+    size_n = np.array([len(part) for part in partition])
+    assert set(groups_n) == {0} and size_n.min() >= 2
+    assert np.median(size_n) == pytest.approx(100 * np.exp(-0.5), rel=0.2)  # of a log-normal of mean 100
+    large = [part for part in partition if len(part) > 150]
+    assert np.abs(share_nc(large, MANY) - 0.1).max() < 0.1
+
+
+def test_every_client_of_a_planted_group_holds_the_minimum_and_what_was_moved_is_told():
+    split = Clusters(ClustersConfig(groups=3, volume_sigma=2.0, min_samples=10))
+    partition = split.split(MANY, 240, Streams(0))
+    assert_each_sample_once(partition, len(MANY))
+    assert min(map(len, partition)) == 10 and split.moved > 0
+    assert max(map(len, clusters(groups=1, volume_sigma=1e6)[0])) == len(MANY) - 239 * 2  # the rest have the minimum
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"groups": 21}, r"^groups=21: must be at most the number of clients \(20\)"),
+        ({"groups": 1, "min_samples": 101}, r"^min_samples=101: must be at most 100: 2000 samples over 20 clients"),
+        ({"groups": 12, "alpha": 1e-3}, r"^groups=12: must be fewer, or alpha=0.001 larger: in 1000 draws"),
+    ],
+)
+def test_planted_groups_that_cannot_be_are_refused(config, message):
+    with pytest.raises(ConfigError, match=message):
+        clusters(LABELS, 20, **config)
+
+
+@pytest.mark.parametrize(("field", "value"), [("groups", 0), ("alpha", 0.0), ("volume_sigma", -1.0)])
+def test_a_bad_setting_of_planted_groups_is_named(field, value):
+    with pytest.raises(ConfigError, match=f"^{field}={value}: must be a"):
+        ClustersConfig(**{field: value})
+
+
+def test_a_task_tells_its_clients_groups():
+    from asyncfl_bench.config import compose
+    from asyncfl_bench.experiment.build import build_run
+
+    words = ["heterogeneity=clusters", "heterogeneity.groups=3", "n_clients=20", "model=softmax", "progress=false"]
+    built = build_run(compose(words))
+    assert np.bincount(built.task.clients.groups_n).tolist() == [7, 7, 6]
+    assert built.task.clients.labels_nc.shape == (20, 10)
+    built.executor.close()

@@ -102,6 +102,13 @@ class StepConfig(RuleConfig):
         return super().idle(facts) | {"c": why, "total_steps": why}
 
 
+def check_it_fills(name: str, size: int, facts: Facts) -> None:
+    """ConfigError for a buffer of more uploads than there can be before the model first changes."""
+    fills = facts.dispatch != "after_update" or size <= facts.concurrency
+    allowed = f"at most {facts.concurrency}, the clients in flight, with schedule.dispatch=after_update"
+    check(fills, name, size, f"{allowed}: it would never fill")
+
+
 @dataclass
 class BufferConfig(StepConfig):
     """Fields of a rule that steps once per full buffer.
@@ -114,9 +121,7 @@ class BufferConfig(StepConfig):
 
     def resolve(self, facts: Facts) -> None:
         super().resolve(facts)
-        fills = facts.dispatch != "after_update" or self.buffer_size <= facts.concurrency
-        allowed = f"at most {facts.concurrency}, the clients in flight, with schedule.dispatch=after_update"
-        check(fills, "buffer_size", self.buffer_size, f"{allowed}: it would never fill")
+        check_it_fills("buffer_size", self.buffer_size, facts)
         check(facts.iterations != 0, "buffer_size", self.buffer_size, "less: the budget ends before it is full once")
 
     @property
@@ -150,6 +155,7 @@ class ServerRule:
     averaged         names in ``stats`` whose mean over server iterations says more than the last value
     arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns of their own
     state_names      attributes that make up its state: tensors, numbers, lists
+    bytes_before     that all clients together send the server before anything else; set by the end of ``start``
     decision_columns names of columns of numbers, a table of its own: see ``decisions``
     storage, draws   where to keep a vector per client, and random draws of its own, ``draws(client, count)``; set by
                      ``equip`` before ``start``. Counts of draws are part of its state
@@ -168,6 +174,7 @@ class ServerRule:
     averaged: tuple[str, ...] = ()
     arrival_facts: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
+    bytes_before = 0
     decision_columns: tuple[str, ...] = ()
     storage = Storage()
     draws: Stream

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -13,13 +14,13 @@ from .base import BufferConfig, ServerRule
 class FedBuffConfig(BufferConfig):
     """
     buffer_size         M, uploads per server iteration
-    staleness_weight    s(tau): `constant` 1, or `polynomial` (1 + tau)^-a
+    staleness_weight    s(tau): `constant` 1, `polynomial` (1 + tau)^-a, or `freshest`, that of the buffer's least tau
     staleness_exponent  a
     momentum            of the server
     max_staleness       older uploads are dropped and not counted; null keeps all
     """
 
-    staleness_weight: Annotated[str, one_of("constant", "polynomial")] = "constant"
+    staleness_weight: Annotated[str, one_of("constant", "polynomial", "freshest")] = "constant"
     staleness_exponent: Annotated[float, at_least(0)] = 0.5
     momentum: Annotated[float, within("[0, 1)")] = 0.0
     max_staleness: Annotated[int | None, at_least(0)] = None
@@ -39,10 +40,11 @@ class FedBuff(ServerRule):
              m = M:  b <- beta b + S / M;  w <- w + eta b;  S <- 0, m <- 0                       (lines 12-14)
     Upload   difference, shape (d,)
     State    sum_d (S), count (m), velocity_d (b, only with momentum)      Memory d floats, 2 d with momentum
+             freshest (least tau in the buffer), only with that weight
     Limits   M = 1, s = 1, beta = 0, K = 1: vanilla ASGD with step eta * eta_l
              M = n, concurrency n, dispatch=after_update: FedAvg with equal client weights
     Differs  divides by M as the paper does; FLSim (the authors' code) sums, so its eta is ours / M, and divides s by
-             its value at tau = 1. s is not renormalised over the buffer.
+             its value at tau = 1. s is not renormalised over the buffer. `freshest` is AFBS's weight
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 
@@ -53,7 +55,7 @@ class FedBuff(ServerRule):
     Config = FedBuffConfig
     config: FedBuffConfig
     linear = True
-    state_names = ("sum_d", "count", "velocity_d", "dropped")
+    state_names: tuple[str, ...] = ("sum_d", "count", "velocity_d", "dropped")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -61,6 +63,9 @@ class FedBuff(ServerRule):
         self.velocity_d = model_d.new_zeros(model_d.shape if self.config.momentum else (0,))
         self.count = 0
         self.dropped = 0
+        self.freshest = math.inf
+        if self.config.staleness_weight == "freshest":  # else its checkpoints are those from before there was one
+            self.state_names = (*self.state_names, "freshest")
 
     def vectors(self, n: int) -> int:
         return 2 if self.config.momentum else 1
@@ -70,10 +75,14 @@ class FedBuff(ServerRule):
         if config.max_staleness is not None and upload.staleness > config.max_staleness:
             self.dropped += 1
             return False
-        self.sum_d.add_(upload.vector_d, alpha=self._weight(upload.staleness))
+        one_by_one = config.staleness_weight == "polynomial"
+        self.sum_d.add_(upload.vector_d, alpha=self._weight(upload.staleness) if one_by_one else 1.0)
+        self.freshest = min(self.freshest, upload.staleness)
         self.count += 1
         if self.count < config.buffer_size:
             return False
+        if config.staleness_weight == "freshest":
+            self.sum_d.mul_(self._weight(self.freshest))
         if config.momentum:
             self.velocity_d.mul_(config.momentum).add_(self.sum_d, alpha=1 / config.buffer_size)
             self.model_d.add_(self.velocity_d, alpha=self.step_size)
@@ -81,12 +90,11 @@ class FedBuff(ServerRule):
             self.model_d.add_(self.sum_d, alpha=self.step_size / config.buffer_size)
         self.sum_d.zero_()
         self.count = 0
+        self.freshest = math.inf
         return True
 
     def stats(self) -> dict[str, float]:
         return {"rule/dropped_uploads": float(self.dropped)}
 
-    def _weight(self, staleness: int) -> float:
-        if self.config.staleness_weight == "constant":
-            return 1.0
+    def _weight(self, staleness: float) -> float:
         return (1 + staleness) ** -self.config.staleness_exponent

@@ -16,7 +16,9 @@ import pandas as pd
 from .names import AXES, is_percent, natural
 from .place import Placed
 
-_LIMITS = dict(zip(AXES, ("server_iterations", "uploads", "virtual_time"), strict=True))  # axis -> of the budget
+_LIMITS = dict(
+    zip(AXES, ("server_iterations", "uploads", "virtual_time", "bytes"), strict=True)
+)  # axis -> of the budget
 
 ACCURACY, TIME = "test/accuracy", "virtual_time"
 GRID_POINTS = 200  # of a mean curve where seeds were evaluated at different places
@@ -50,7 +52,7 @@ def at_equal_budget(
 ) -> pd.DataFrame:
     """What every run had at the largest budget that all runs of its cell spent: a row a run, indexed by ``run``.
 
-    axis     iteration, uploads or virtual_time
+    axis     iteration, uploads, virtual_time or bytes
     across   keys of the cells: cells that differ in nothing else are compared too, so they share one budget
     Columns series, cell, the keys of the cell, seed, budget, value (straight lines between evaluations; NaN before the
     first), interpolated (no evaluation just there), evaluations (how many lie within the budget, that at 0 left out:

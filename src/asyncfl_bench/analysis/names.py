@@ -9,12 +9,14 @@ NAMES = {
     "aced": "ACED",
     "ca2fl": "CA2FL",
     "fedbuff": "FedBuff",
+    "afbs": "AFBS",
     "delay_adaptive_asgd": "delay-adaptive ASGD",
     "asgd": "vanilla ASGD",
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
     "fedasync": "FedAsync",
     "asyncfeded": "AsyncFedED",
+    "fedfa": "FedFa",
     "fedopt": "FedOpt",
     "feddyn": "FedDyn",
 }
@@ -24,6 +26,7 @@ ORDER = (
     "ACED",
     "CA2FL",
     "FedBuff",
+    "AFBS",
     "delay-adaptive ASGD",
     "vanilla ASGD",
     "FedAvg",
@@ -33,11 +36,12 @@ ORDER = (
     "FedAsync+Hinge",
     "AsyncFedED",
     "adaptive K",
+    "FedFa",
     "FedOpt",
     "FedDyn",
 )
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
-AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time"}
+AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}
 _KEYS = {
     "heterogeneity.alpha": "α",
     "availability.share": "dropout share",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..config import places
-from ..config.choices import groups, hydra_config
+from ..config.choices import INSTEAD, groups, hydra_config, instead
 from ..config.composition import Compositions, check_composed, check_one_word, compose, plain, replace_limits
 from ..config.settings import RootConfig
 from ..config.words import quoted, word
@@ -105,7 +105,9 @@ def _main(arguments: list[str]) -> int:
             if {"-sc", "--shell-completion"} & set(arguments):
                 _complete_places()
             if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
-                Compositions().settings([a for a in arguments if "=" in a and not a.startswith("-")])
+                words = [a for a in arguments if "=" in a and not a.startswith("-")]
+                Compositions().settings(words)
+                arguments = [*(a for a in arguments if a not in words), *instead(words), *words]
             return _hydra(arguments)
         planned = "--plan" in arguments
         multirun, overrides = _split([a for a in arguments if a != "--plan"])
@@ -298,9 +300,13 @@ def _hydra(arguments: list[str]) -> int:
         try:
             by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
             places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
+            chosen = place
+            if INSTEAD in config:
+                config = hydra_config([*place.overrides.hydra, *place.overrides.task])
+                chosen = config.hydra
             tree = plain(config)
             replace_limits(tree, place.overrides.task)
-            settings = placed(check_composed(tree, place), place)
+            settings = placed(check_composed(tree, chosen), place)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from ..experiment import SCHEDULER_SIGNALS, execute

@@ -131,7 +131,7 @@ class BatchedComputer(SequentialComputer):
         start_d, anchor_d = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in start(work))
         packed_d = out_pd.new_empty(out_pd.shape[1])
         with np.errstate(all="ignore"):  # a model that diverges is no surprise
-            self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work.count), anchor_d)
+            self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work), anchor_d)
         perceptron.unpack(packed_d, out_pd[0])
         return out_pd.new_tensor([loss / work.local_steps])
 
@@ -175,7 +175,7 @@ class BatchedComputer(SequentialComputer):
             loss_p = self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd)
             total_p = loss_p if total_p is None else total_p + loss_p
 
-        lrs = [self.local.lr(work.count) for work in works]
+        lrs = [self.local.lr(work) for work in works]
         lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
         self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd)
         for row, work in enumerate(works):

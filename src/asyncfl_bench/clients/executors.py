@@ -98,7 +98,7 @@ class SequentialComputer:
             network.reset_statistics()
         start_d, anchor_d = start(work)
         try:
-            self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work.count), anchor_d)
+            self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work), anchor_d)
         finally:
             if network.has_statistics:
                 statistics = network.statistics()
@@ -108,9 +108,9 @@ class SequentialComputer:
 
     def _of_samples(self, work: Work, network) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         """Writes the gradient at (d,) of the next mini-batch into (d,), and gives the loss."""
-        if network is self._network and self._augment is None:  # the kernel takes its samples where they lie
-            batches = self.batches.one_by_one(work)
-            return lambda w_d, into_d: network.gradient(w_d, *self.task.training, into_d, next(batches))
+        if network is self._network:  # the kernel takes its samples where they lie
+            batches = self.samples.batches(work)
+            return lambda w_d, into_d: self.task.gradient_in_place(network, w_d, into_d, *next(batches))
         samples = self.samples.steps(work)
         return lambda w_d, into_d: network.gradient(w_d, *next(samples), into_d)
 

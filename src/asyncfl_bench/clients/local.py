@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from ..errors import check
 from ..ranges import Checked, above, at_least, one_of, within
-from ..types import Facts, Workload
+from ..types import Facts, Work, Workload
 
 
 @dataclass
@@ -24,7 +24,9 @@ class LocalConfig(Checked):
     local_epochs   K passes over the client's data per piece of work instead; null counts local_steps
     optimizer      with a fresh state for each piece of work
     lr             local step eta_l; a gradient upload does not use it
-    lr_decay       eta_l of a client's c-th piece of work is lr * lr_decay^c, c from 0
+    lr_decay       eta_l of a piece of work is lr * lr_decay^c
+    lr_decay_by    c: `work`, the pieces of work this client was given before; `iteration`, the server iterations done
+                   when it was dispatched
     momentum       of sgd
     weight_decay   of the optimizer
     proximal       mu: each gradient gains mu * (local - received model)
@@ -38,6 +40,7 @@ class LocalConfig(Checked):
     optimizer: Annotated[str, one_of("sgd", "adamw")] = "sgd"
     lr: Annotated[float, above(0)] = 0.1
     lr_decay: Annotated[float, within("(0, 1]")] = 1.0
+    lr_decay_by: Annotated[str, one_of("work", "iteration")] = "work"
     momentum: Annotated[float, within("[0, 1)")] = 0.0
     weight_decay: Annotated[float, at_least(0)] = 0.0
     proximal: Annotated[float, at_least(0)] = 0.0
@@ -76,8 +79,10 @@ class LocalConfig(Checked):
         if self.upload == "gradient":
             instead = "; client.upload=difference has local steps" if "difference" in facts.accepts else ""
             why = f"on uploads that are gradients: the step is the server's, algorithm.eta or algorithm.c{instead}"
-            local = ("lr", "lr_decay", "momentum", "proximal", "optimizer")
+            local = ("lr", "lr_decay", "lr_decay_by", "momentum", "proximal", "optimizer")
             return found | dict.fromkeys((*local, *(("weight_decay", "") if self.optimizer == "adamw" else ())), why)
+        if self.lr_decay == 1:
+            found["lr_decay_by"] = "with client.lr_decay=1: the local step stays"
         if self.optimizer == "adamw":
             found["momentum"] = "with client.optimizer=adamw, which has its own; sgd has it"
         if facts.one_step:
@@ -124,9 +129,10 @@ class LocalTraining:
             return 5 + pulled  # the local model, two moments, the root of one and their quotient
         return pulled if steps == 1 else 1 + (self.config.momentum > 0) + pulled
 
-    def lr(self, count: int) -> float:
-        """eta_l of a client's piece of work number ``count``."""
-        return self.config.lr * self.config.lr_decay**count
+    def lr(self, work: Work) -> float:
+        """eta_l of a piece of work."""
+        steps = work.count if self.config.lr_decay_by == "work" else work.iteration
+        return self.config.lr * self.config.lr_decay**steps
 
     def upload(self, start, gradient, steps: int, out, lr: Any = None, anchor=None) -> None:
         """Writes the upload into ``out``.

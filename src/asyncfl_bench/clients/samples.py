@@ -17,6 +17,8 @@ from .batches import Batches
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..tasks.task import Augmentation
+
 CHUNK_BYTES = 2**20  # of samples fetched at once: few calls, and what is fetched is still in the cache when it is used
 
 
@@ -32,27 +34,31 @@ class Samples:
         self._task, self._batches = task, batches
         self._augment = augment
 
+    def batches(self, work: Work) -> Iterator[tuple[np.ndarray, Augmentation | None]]:
+        """The samples of each step by their place in the training set, and how they are cut."""
+        generator = self._augment.own(work.client, work.count) if self._augment is not None else None
+        for batch in self._batches.one_by_one(work):
+            yield batch, None if generator is None else self._task.draw_augmentation(generator, len(batch))
+
     def chunks(self, work: Work) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
         """x (m, ...) and y (m,) of some mini-batches, one after another, and the number of samples in each."""
-        generator = self._augment.own(work.client, work.count) if self._augment is not None else None
         fitting = CHUNK_BYTES // (4 * int(np.prod(self._task.shape)))
-        batches: list[np.ndarray] = []
+        fetched: list[tuple[np.ndarray, Augmentation | None]] = []
         m = 0
-        for batch in self._batches.one_by_one(work):
+        for batch, augment in self.batches(work):
             if m and m + len(batch) > fitting:
-                yield self._fetch(batches, generator)
-                batches, m = [], 0
-            batches.append(batch)
+                yield self._fetch(fetched)
+                fetched, m = [], 0
+            fetched.append((batch, augment))
             m += len(batch)
-        yield self._fetch(batches, generator)
+        yield self._fetch(fetched)
 
-    def _fetch(self, batches: list[np.ndarray], generator: np.random.Generator | None):
-        augment = None
-        if generator is not None:
-            drawn = [self._task.draw_augmentation(generator, len(batch)) for batch in batches]
-            augment = tuple(np.concatenate(column) for column in zip(*drawn, strict=True))
-        sizes = [len(batch) for batch in batches]
-        return *self._task.batch(np.concatenate(batches), augment=augment), sizes
+    def _fetch(self, fetched: list[tuple[np.ndarray, Augmentation | None]]) -> tuple[Tensor, Tensor, list[int]]:
+        batches, cuts = zip(*fetched, strict=True)
+        drawn = [cut for cut in cuts if cut is not None]
+        augment = tuple(np.concatenate(column) for column in zip(*drawn, strict=True)) if drawn else None
+        x, y = self._task.batch(np.concatenate(batches), augment=augment)
+        return x, y, [len(batch) for batch in batches]
 
     def steps(self, work: Work) -> Iterator[tuple[Tensor, Tensor]]:
         """x (B, ...) and y (B,) of each step."""

@@ -11,6 +11,8 @@ from .places import places
 from .settings import PARTS, TRACKING
 from .words import word
 
+INSTEAD = "instead"  # a section of yaml files: what a scale chooses for the groups of one paper or sweep
+
 
 def options(group: str) -> list[str]:
     """The choices of a group in every place, in alphabetical order."""
@@ -62,10 +64,24 @@ def choices_with(group: str, setting: str) -> list[str]:
 
 
 def hydra_config(overrides: list[str]) -> Any:
-    """The config that Hydra composes of ``overrides``, its own settings included. Shared: copy it before changing it.
+    """The config that Hydra composes of ``overrides`` and of what ``instead`` adds to them, its own settings included.
+    Shared: copy it before changing it.
 
     Raises ConfigError.
     """
+    return _hydra_config([*instead(overrides), *overrides])
+
+
+def instead(overrides: list[str]) -> list[str]:
+    """The choices that the scale of these overrides makes for their paper or sweep alone, as words: what is listed in
+    ``instead`` there, for groups that the overrides leave alone. (Hydra forbids to choose groups in files that it
+    finds by other choices.) Raises ConfigError."""
+    chosen = {word(text).key for text in overrides}
+    listed = _hydra_config(overrides).get(INSTEAD, {})
+    return [f"{group}={choice}" for group, choice in listed.items() if group not in chosen]
+
+
+def _hydra_config(overrides: list[str]) -> Any:
     overrides = [text for text in overrides if text != "sweep=null"]  # Hydra knows no null among choices
     folders = tuple(dict.fromkeys(folder for place in places() for folder in (place.conf, place.sweeps)))
     newest = max(path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*"))

@@ -73,6 +73,7 @@ def _facts(settings: Settings) -> Facts:
         algorithm=settings.choices.get("algorithm", "this algorithm"),
         n_clients=root.n_clients,
         concurrency=root.concurrency,
+        groups=parts["heterogeneity"].config.planted,
         clock=root.clock,
         dispatch=parts["schedule"].config.dispatch,
         rounds=target.steps_on_rounds,
@@ -90,7 +91,7 @@ def _facts(settings: Settings) -> Facts:
 
 def _check_clients(settings: Settings) -> None:
     """What a client may expect follows from its labels only where clients differ in nothing else."""
-    by_labels = getattr(settings.parts["heterogeneity"].target, "labels_only", True)
+    by_labels = settings.parts["heterogeneity"].target.labels_only
     allowed = f"false with heterogeneity={settings.choices.get('heterogeneity')}: clients differ in more than labels"
     check(by_labels or not settings.evaluation.clients, "evaluation.clients", True, allowed)
 

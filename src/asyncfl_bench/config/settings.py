@@ -38,7 +38,12 @@ TRACKING = "tracking"
 ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # Settings that came later than RESULTS_VERSION 3, as key: value. At these values a run is the one it was without them,
 # so a new setting renames no finished run.
-LATER: dict[str, object] = {"tick_rounding": "down"}
+LATER: dict[str, object] = {
+    "budget.bytes": None,
+    "client.lr_decay_by": "work",
+    "schedule.rest": "none",
+    "tick_rounding": "down",
+}
 # groups that came later: choice at which the whole group is left out of the identity
 LATER_GROUPS: dict[str, str] = {}
 # settings that say where and how to compute, and what to measure, not what: they leave a run's identity alone

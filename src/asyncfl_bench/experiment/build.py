@@ -243,6 +243,7 @@ def _simulation(
         concurrency=root.concurrency,
         budget=settings.budget,
         streams=streams,
+        parameters=task.flat.d,
     )
     check_same_clients(simulation.delay, simulation.availability)
     return simulation

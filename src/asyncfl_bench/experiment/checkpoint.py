@@ -15,6 +15,7 @@ from ..errors import BenchError, ConfigError
 from ..files import atomic_write, remove_leftovers, say
 from ..storage import bytes_of
 from ..tracking.rundir import RunDirectory
+from ..types import Counters
 
 if TYPE_CHECKING:
     from .build import Components
@@ -136,9 +137,9 @@ class Checkpoints:
     def _check(self, state: dict) -> None:
         """Raises BenchError where the run so far was not what is now asked for."""
         directory, task = self._directory.path, self._components.task
-        counters = state["simulation"]["counters"]
+        counters = Counters(**state["simulation"]["counters"])
         for key, limit in asdict(self._settings.budget).items():
-            used = counters["iteration" if key == "server_iterations" else key]
+            used = counters.spent(key)
             if self._settings.earlier is not None and limit is not None and limit < used:
                 raise ConfigError(f"budget.{key}", limit, f"must be at least {used:g}, what that run has used")
         if state.get("data", task.digest) != task.digest:

@@ -146,6 +146,8 @@ class Run:
                 "client_steps": used.client_steps,
                 "virtual_time": used.virtual_time,
                 "discarded": used.discarded,
+                "uplink_bytes": used.uplink_bytes,
+                "downlink_bytes": used.downlink_bytes,
             },
             "wall_seconds": wall,
             "evaluation_seconds": self.evaluations.seconds,

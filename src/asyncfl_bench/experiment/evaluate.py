@@ -105,8 +105,7 @@ class Evaluations(Observer):
             self._progress.close()
 
     def _used(self) -> float:
-        counters = self._simulation.counters
-        return counters.iteration if self._budget_key == "server_iterations" else getattr(counters, self._budget_key)
+        return self._simulation.counters.spent(self._budget_key)
 
     # -- when --------------------------------------------------------------------------------------------------------
 
@@ -164,6 +163,8 @@ class Evaluations(Observer):
             "client_steps": counters.client_steps,
             "virtual_time": counters.virtual_time,
             "wall_time": wall,
+            "uplink_bytes": counters.uplink_bytes,
+            "downlink_bytes": counters.downlink_bytes,
         }
         row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
         row |= parts.diagnostics.metrics()

@@ -109,7 +109,15 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
         if (refusal := refused.get(tuple(sorted(probe)))) is not None:
             raise refusal
     _refuse_idle(list(jobs.values()))
-    return list(jobs.values())
+    return _once(list(jobs.values()))
+
+
+def _once(jobs: list[Job]) -> list[Job]:
+    """Without those that would be an earlier one's run: several protocols of a paper may have one stand-in."""
+    first: dict[object, Job] = {}
+    for job in jobs:
+        first.setdefault(job.settings.directory if job.settings else id(job), job)
+    return list(first.values())
 
 
 def _refuse_idle(jobs: list[Job]) -> None:

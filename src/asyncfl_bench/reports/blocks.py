@@ -46,7 +46,7 @@ class Curves:
 
     def __call__(self, page: Page) -> list[Part]:
         metric = self.metric or page.metric
-        if metric not in page.points:
+        if metric not in page.points or self.axis not in page.points:
             return []
         pictures: list[Part] = []
         ends = page.points.groupby("run")[self.axis].max()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .spec import PageSpec
 
 FORMATS = ("png", "pdf", "svg", "tex")
-AXES = ("iteration", "uploads", "virtual_time")
+AXES = ("iteration", "uploads", "virtual_time", "bytes")
 _REFRESH_SECONDS = 5
 _DESCRIPTION = """Writes a page: README.md with tables and figures, a CSV of every table, its runs as an archive. NAME 
 is a page (ace/figure2), all pages of a paper (ace), 'all', or folders of runs and archives (*.parquet) of your own, of

@@ -24,7 +24,7 @@ TO_90, TO_TARGET = Measure("time_to_90"), Measure("time_to_target")
 
 
 def equal(*axes: str) -> tuple[Measure, ...]:
-    """The metric at equal budgets of these axes, or of all three."""
+    """The metric at equal budgets of these axes, or of all."""
     return tuple(Measure("equal", axis) for axis in axes or AXES)
 
 

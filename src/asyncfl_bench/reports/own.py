@@ -10,7 +10,7 @@ from ..analysis import names
 from ..analysis.measures import limited
 from ..analysis.place import place_freely
 from ..errors import BenchError, ConfigError, did_you_mean
-from ..tracking.metrics import COUNTERS
+from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
 from .blocks import Accuracies, Curves, Values
 from .comparisons import BEST, FINAL, Leaders, Neighbours, Overall, equal
@@ -42,7 +42,11 @@ def own_page(
         raise BenchError(f"{title}: no run to show ({reasons or 'none with these settings'})")
     points = load_points(placed.runs)
     if metric not in points or points[metric].isna().all():
-        known = [name for name in points.columns if name not in ("run", *COUNTERS) and points[name].notna().any()]
+        known = [
+            name
+            for name in points.columns
+            if name not in ("run", *COUNTERS, *SENT, "bytes") and points[name].notna().any()
+        ]
         raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
     axes = axes or [limited(placed.runs)]

@@ -26,6 +26,7 @@ _STYLES = {
     "ACED": Style("#D55E00", "s", "--"),
     "CA2FL": Style("#009E73", "^", "-."),
     "FedBuff": Style("#CC79A7", "D", _LONG),
+    "AFBS": Style("#CC3311", "p", "--"),
     "delay-adaptive ASGD": Style("#E69F00", "v"),
     "vanilla ASGD": Style("#000000", "P", (0, (1, 1.5))),
     "FedAvg": Style("#332288", "o"),
@@ -35,6 +36,7 @@ _STYLES = {
     "FedAsync+Hinge": Style("#117733", "D", _LONG),
     "AsyncFedED": Style("#882255", "^"),
     "adaptive K": Style("#882255", "^"),
+    "FedFa": Style("#EE6677", "<", "--"),
     "FedOpt": Style("#88CCEE", "P", "--"),
     "FedDyn": Style("#999933", "X", "-."),
 }

@@ -19,12 +19,14 @@ class BudgetConfig(Checked):
                        tick of a rule that steps once per tick
     client_steps       mini-batch steps in delivered work
     virtual_time       seconds or ticks of the virtual clock; what happens at this very time still counts
+    bytes              sent in both directions
     """
 
     server_iterations: Annotated[int | None, above(0, null="for no limit")] = None
     uploads: Annotated[int | None, above(0, null="for no limit")] = None
     client_steps: Annotated[int | None, above(0, null="for no limit")] = None
     virtual_time: Annotated[float | None, above(0, null="for no limit")] = None
+    bytes: Annotated[int | None, above(0, null="for no limit")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -33,7 +35,7 @@ class BudgetConfig(Checked):
 
     @property
     def only_time(self) -> bool:
-        return self.server_iterations is self.uploads is self.client_steps is None
+        return self.server_iterations is self.uploads is self.client_steps is self.bytes is None
 
     def iterations(self, uploads: int | None, steps: int | None, ticks: bool) -> int | None:
         """Server iterations that the budget is enough for; None where no limit tells that before the run.
@@ -59,4 +61,6 @@ class BudgetConfig(Checked):
             return "uploads"
         if self.client_steps is not None and used.client_steps >= self.client_steps:
             return "client_steps"
+        if self.bytes is not None and used.bytes >= self.bytes:
+            return "bytes"
         return None

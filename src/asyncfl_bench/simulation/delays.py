@@ -117,6 +117,35 @@ class Uniform(Delay):
 
 
 @dataclass
+class FixedUniformConfig(UniformConfig):
+    """whole: rounded down to a whole number of units, so that every whole number from low to high - 1 is as likely."""
+
+    whole: bool = False
+
+    @property
+    def takes_time(self) -> bool:
+        return self.high > (1 if self.whole else 0)
+
+
+class FixedUniform(Delay):
+    """U(low, high) once per client: each of its pieces of work takes the same, whatever its data and its work.
+
+    The latencies of FLGO's mode UNI (WwZzz/easyFL), with which AFBS (Lu et al. 2025) was run.
+    """
+
+    Config = FixedUniformConfig
+    config: FixedUniformConfig
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        config = self.config
+        latency_n = np.array([streams.speed(client).uniform(config.low, config.high) for client in range(n)])
+        return np.floor(latency_n) if config.whole else latency_n
+
+    def duration(self, work: Work) -> float:
+        return float(self.speed_n[work.client])
+
+
+@dataclass
 class ExponentialConfig(DelayConfig):
     beta: Annotated[float, at_least(0)] = 5.0
     compute: Annotated[float, at_least(0)] = 0.0

@@ -42,6 +42,7 @@ class Simulation:
     clients       ClientTable
     upload_kind   "gradient" or "difference", what the executor returns
     workload      what K means, and K where the rule does not say
+    parameters    of the model that is sent, which a dry run computes with fewer; None: d
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
     tick_rounding "down" or "up": how a duration becomes whole ticks, at least one; down cuts it off, up has the upload
@@ -66,6 +67,7 @@ class Simulation:
         streams: Streams,
         tick_rounding: str = "down",
         observers: list[Observer] | None = None,
+        parameters: int | None = None,
     ):
         self.rule, self.model_d, self.clients = rule, model_d, clients
         self.executor, self.delay, self.availability, self.schedule = executor, delay, availability, schedule
@@ -82,14 +84,20 @@ class Simulation:
         self._count_n = [0] * clients.n  # dispatches per client
         self._samples_n = [int(s) for s in clients.samples_n]
         self._dispatch_when = schedule.config.dispatch
+        self._rests = schedule.config.rest == "until_update"
+        self._resting: list[int] = []  # clients in order of their arrival
         self._started = False
         self._changed_since_dispatch = False  # the global model, since slots were last filled
         self._uploads_without_change = 0  # of the global model, lost ones included
         self._uploads_at_this_time = 0  # lost ones included
-        delay.start(clients.n, streams, model_bytes=model_d.numel() * model_d.element_size())
+        parameters = model_d.numel() if parameters is None else parameters
+        self._model_bytes = parameters * model_d.element_size()
+        self._upload_bytes = parameters * 8 if rule.clients_keep == "previous" else self._model_bytes  # doubles
+        delay.start(clients.n, streams, model_bytes=self._model_bytes)
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
         rule.start(model_d, clients, upload_kind)
+        self.counters.uplink_bytes = rule.bytes_before
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -244,13 +252,17 @@ class Simulation:
         for observer in self.observers:
             observer.received(upload, changed)
         counters.uploads += 1
+        counters.uplink_bytes += self._upload_bytes
         counters.client_steps += work.local_steps
         self._uploads_without_change += 1
         if changed:
             self._count_iteration()
         if work.takes_slot:
             self.free_slots += 1
-            self.schedule.report(work.client)
+            if self._rests and not changed:
+                self._resting.append(work.client)
+            else:
+                self.schedule.report(work.client)
         stepped = self._ask(ends)
         for observer in self.observers:
             observer.arrived(upload, changed or stepped, counters.virtual_time)
@@ -306,6 +318,12 @@ class Simulation:
         self.counters.iteration += 1
         self._uploads_without_change = 0
         self._changed_since_dispatch = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for client in self._resting:
+            self.schedule.report(client)
+        self._resting.clear()
 
     def _tell_iterated(self) -> None:
         for observer in self.observers:
@@ -343,6 +361,9 @@ class Simulation:
             return
         while self.free_slots:
             client = self.schedule.next()
+            if client is None and self._resting and not self.in_flight:
+                self._wake()  # there is no update to wait for
+                continue
             if client is None:
                 return
             if self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time):
@@ -359,6 +380,7 @@ class Simulation:
             self._dispatch(work)
 
     def _dispatch(self, work: Work) -> None:
+        self.counters.downlink_bytes += self._model_bytes
         if not work.lost:
             self.executor.dispatch(work, self.model_d)
         for observer in self.observers:
@@ -382,10 +404,14 @@ class Simulation:
             "unmoved": self._uploads_without_change,
             "at_once": self._uploads_at_this_time,
             "schedule": self.schedule.state_dict(),
+            "resting": list(self._resting),
         }
 
     def load_state_dict(self, state: dict) -> None:
-        for name, value in state["counters"].items():
+        # older checkpoints did not count bytes, whose messages all had one size
+        sent = {"uplink_bytes": self._upload_bytes * state["counters"]["uploads"]}
+        sent["downlink_bytes"] = self._model_bytes * state["dispatches"]
+        for name, value in (sent | state["counters"]).items():
             setattr(self.counters, name, value)
         self.in_flight = {work["sequence"]: Work(**work) for work in state["in_flight"]}
         self._due = [(time, sequence) for time, sequence in state["due"]]
@@ -397,3 +423,4 @@ class Simulation:
         self._uploads_at_this_time = state.get("at_once", 0)  # older checkpoints do not say
         self._changed_since_dispatch = state.get("moved_in_tick", False)
         self.schedule.load_state_dict(state["schedule"])
+        self._resting = list(state.get("resting", ()))

@@ -20,9 +20,12 @@ class ScheduleConfig(Checked):
               iteration this arrival may have caused); `after_update`: only once the global model has changed, or nobody
               is in flight any more; `per_round`: once everybody in flight has reported or is lost; `auto`: per_round
               for rules that work in rounds, immediate for the others
+    rest      `none`: a client that has delivered is idle; `until_update`: only once the global model has changed, or
+              nobody is in flight and all others rest too, so that no client is in one buffer twice
     """
 
     dispatch: Annotated[str, one_of("auto", "immediate", "after_update", "per_round")] = "immediate"
+    rest: Annotated[str, one_of("none", "until_update")] = "none"
 
     def resolve(self, facts: Facts) -> None:
         """Puts the moment that suits the rule in the place of `auto`. ConfigError where it cannot be another one."""

@@ -465,14 +465,34 @@ struct Samples {  // numbers, or pixels that a table (channels, 256) turns into 
   const float* table;
   int64_t channels;
   const int64_t* chosen;
+  const int64_t* cut;  // null, or (3, b): row and column of each image's corner in itself with zeros around; mirrored
+  int64_t height, width, border;
   int64_t at(int64_t i) const { return chosen ? chosen[i] : i; }
-  const float* sample(int64_t i, int64_t size, float* room) const {
+  const float* sample(int64_t i, int64_t b, int64_t size, float* room) const {
     if (!pixels) return numbers + at(i) * size;
     const uint8_t* from = pixels + at(i) * size;
     const int64_t plane = size / channels;
-    for (int64_t c = 0; c < channels; c++)
-      for (int64_t p = c * plane; p < (c + 1) * plane; p++) room[p] = table[c * 256 + from[p]];
+    for (int64_t c = 0; c < channels; c++) {
+      const float* number = table + c * 256;
+      if (!cut)
+        for (int64_t p = c * plane; p < (c + 1) * plane; p++) room[p] = number[from[p]];
+      else
+        cut_out(from + c * plane, number, cut[i] - border, cut[b + i] - border, cut[2 * b + i], room + c * plane);
+    }
     return room;
+  }
+  void cut_out(const uint8_t* from, const float* number, int64_t top, int64_t left, bool mirrored, float* room) const {
+    for (int64_t y = 0; y < height; y++) {
+      float* row = room + y * width;
+      const int64_t first = left < 0 ? -left : 0, last = left > 0 ? width - left : width;
+      for (int64_t x = 0; x < width; x++) row[x] = number[0];
+      if (y + top < 0 || y + top >= height) continue;
+      const uint8_t* line = from + (y + top) * width + left;
+      if (mirrored)
+        for (int64_t x = first; x < last; x++) row[width - 1 - x] = number[line[x]];
+      else
+        for (int64_t x = first; x < last; x++) row[x] = number[line[x]];
+    }
   }
 };
 
@@ -497,7 +517,7 @@ struct Network {
                       typename Convs::Sample* samples, float* room, float** entered) {
     Convs::read(w, weights);
     for (int64_t i = 0; i < b; i++) {
-      const float* sample = x.sample(i, SIZE, room);
+      const float* sample = x.sample(i, b, SIZE, room);
       if constexpr (Convs::EMPTY) memcpy(entered[0] + i * SIZE, sample, SIZE * sizeof(float));
       else Convs::template forward<BACK>(sample, weights, samples[BACK ? i : 0], entered[0] + i * width[0]);
     }

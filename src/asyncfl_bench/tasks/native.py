@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -143,6 +144,19 @@ def _plain(layers: list[nn.Module]) -> bool:
     )
 
 
+class Chosen:
+    """Samples of a mini-batch, by their place among all, and how each image is cut.
+
+    index    (B,) whole numbers
+    augment  dy, dx, flip as in ``Task.batch``, around images ``border`` pixels of zeros; None: images as they are
+    """
+
+    def __init__(self, index: np.ndarray, augment: Sequence[np.ndarray] | None = None, border: int = 0):
+        self.index_b = np.ascontiguousarray(index, np.int64)
+        self.cut_3b = None if augment is None else np.stack([part.astype(np.int64) for part in augment])
+        self.border = border
+
+
 class _Samples(ctypes.Structure):
     _fields_ = [
         ("numbers", ctypes.c_void_p),
@@ -150,6 +164,10 @@ class _Samples(ctypes.Structure):
         ("table", ctypes.c_void_p),
         ("channels", ctypes.c_int64),
         ("chosen", ctypes.c_void_p),
+        ("cut", ctypes.c_void_p),
+        ("height", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("border", ctypes.c_int64),
     ]
 
 
@@ -184,15 +202,13 @@ class NativeNetwork:
         native._check(flat, data_shape)
         return native
 
-    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, chosen: np.ndarray | None = None) -> Tensor:
+    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, chosen: Chosen | None = None) -> Tensor:
         """See ``FlatModel.gradient``; results equal its up to rounding.
 
-        x       (N, …) float32 or uint8
-        chosen  (B,) the samples of x and y that are the mini-batch; None: all of them
+        x  (N, …) float32 or uint8, of which ``chosen`` is the mini-batch, or all
         """
         x, y, loss = x.contiguous(), y.contiguous(), w_d.new_empty(())
-        chosen = None if chosen is None else np.ascontiguousarray(chosen, np.int64)
-        count = len(y if chosen is None else chosen)
+        count = len(y if chosen is None else chosen.index_b)
         samples, memory = self._samples(x, chosen), self._memory(count)
         self._gradient(w_d.data_ptr(), samples, y.data_ptr(), count, out_d.data_ptr(), loss.data_ptr(), memory)
         return loss
@@ -203,14 +219,17 @@ class NativeNetwork:
         self._logits(w_d.data_ptr(), self._samples(x), count, out.data_ptr(), self._memory(count))
         return out
 
-    def _samples(self, x: Tensor, chosen: np.ndarray | None = None) -> _Samples:
-        at = None if chosen is None else chosen.ctypes.data
-        if x.dtype == torch.float32:
-            return _Samples(x.data_ptr(), None, None, 0, at)
+    def _samples(self, x: Tensor, chosen: Chosen | None = None) -> _Samples:
+        at = None if chosen is None else chosen.index_b.ctypes.data
+        cut = None if chosen is None or chosen.cut_3b is None else chosen.cut_3b.ctypes.data
+        if x.dtype == torch.float32 and cut is None:
+            return _Samples(numbers=x.data_ptr(), chosen=at)
         numbers_cv = self._numbers_cv
         if x.dtype != torch.uint8 or numbers_cv is None:
-            raise TypeError(f"samples of {x.dtype}")
-        return _Samples(None, x.data_ptr(), numbers_cv.data_ptr(), len(numbers_cv), at)
+            raise TypeError(f"samples of {x.dtype}{'' if cut is None else ', to be cut'}")
+        known = _Samples(pixels=x.data_ptr(), table=numbers_cv.data_ptr(), channels=len(numbers_cv), chosen=at, cut=cut)
+        known.height, known.width, known.border = *x.shape[-2:], 0 if chosen is None else chosen.border
+        return known
 
     def _memory(self, count: int) -> int:
         """Address of a workspace for so many samples."""

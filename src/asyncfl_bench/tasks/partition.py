@@ -1,7 +1,7 @@
 """Which client holds which training samples.
 
-Legend: n clients, N training samples, C classes. ``split`` gives n sorted int64 index arrays that share no sample and
-together hold all of them. Every draw comes from the stream `partition`.
+Legend: n clients, N training samples, C classes, K groups of clients. ``split`` gives n sorted int64 index arrays that
+share no sample and together hold all of them. Every draw comes from the stream `partition`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,41 @@ from typing import Annotated
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..errors import ConfigError, check
 from ..randomness import Streams
 from ..ranges import Checked, above, at_least
 from ..types import Facts
 
 
 @dataclass
-class DirichletConfig(Checked):
+class SplitConfig(Checked):
+    """Settings of a split; the base of all."""
+
+    @property
+    def planted(self) -> int:
+        """Groups of clients with one mix of labels that the split makes on purpose; 0: none."""
+        return 0
+
+
+class Split:
+    """Base of all splits.
+
+    moved        samples that the last split moved so that each client holds the least number asked for
+    groups_n     (n,) planted group of each client in the last split, 0 .. K-1; None without
+    labels_only  clients differ in nothing but their labels and sizes
+    """
+
+    Config: type[SplitConfig] = SplitConfig
+    moved = 0
+    groups_n: np.ndarray | None = None
+    labels_only = True
+
+    def __init__(self, config):
+        self.config = config
+
+
+@dataclass
+class DirichletConfig(SplitConfig):
     """
     alpha        concentration: small is skewed (each class with few clients), large is uniform
     min_samples  every client holds at least so many samples; a client without any uploads zeros
@@ -33,7 +60,7 @@ class DirichletConfig(Checked):
         return {} if self.min_samples else {"tries": "with heterogeneity.min_samples=0: the first draw has it"}
 
 
-class Dirichlet:
+class Dirichlet(Split):
     """Every class is cut over the clients in shares drawn from Dirichlet(alpha, ..., alpha).
 
     Source   Hsu, Qi, Brown 2019 (arXiv:1909.06335) for the idea, in the class-wise form in common use
@@ -52,10 +79,6 @@ class Dirichlet:
     """
 
     Config = DirichletConfig
-    moved = 0  # samples that the last split's repair moved
-
-    def __init__(self, config: DirichletConfig):
-        self.config = config
 
     def split(
         self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
@@ -82,11 +105,7 @@ class Dirichlet:
         best, best_short = None, None
         for _ in range(self.config.tries):
             share_cn = rng.dirichlet(alpha_n, size=len(size_c))
-            offset_c = rng.random(len(size_c))  # E floor(a + U) = a: nobody's shares are rounded down on average
-            edge_cn = np.floor(np.cumsum(share_cn, axis=1) * size_c[:, None] + offset_c[:, None]).astype(np.int64)
-            edge_cn = np.minimum(edge_cn, size_c[:, None])
-            edge_cn[:, -1] = size_c  # the shares' sum may miss 1 by rounding
-            count_cn = np.diff(edge_cn, axis=1, prepend=0)
+            count_cn = _whole(share_cn, size_c, rng)
             short = np.maximum(self.config.min_samples - count_cn.sum(axis=0), 0).sum()
             if best_short is None or short < best_short:
                 best, best_short = count_cn, short
@@ -94,6 +113,15 @@ class Dirichlet:
                 break
         assert best is not None  # tries >= 1
         return best
+
+
+def _whole(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(C, n) whole samples of each class by shares that sum to 1 over n: on average exactly the shares."""
+    offset_c = rng.random(len(size_c))  # E floor(a + U) = a: nobody's shares are rounded down on average
+    edge_cn = np.floor(np.cumsum(share_cn, axis=1) * size_c[:, None] + offset_c[:, None]).astype(np.int64)
+    edge_cn = np.minimum(edge_cn, size_c[:, None])
+    edge_cn[:, -1] = size_c  # the shares' sum may miss 1 by rounding
+    return np.diff(edge_cn, axis=1, prepend=0)
 
 
 def _repair(count_cn: np.ndarray, least: int, rng: np.random.Generator) -> int:
@@ -113,18 +141,97 @@ def _repair(count_cn: np.ndarray, least: int, rng: np.random.Generator) -> int:
 
 
 @dataclass
-class IidConfig:
+class ClustersConfig(SplitConfig):
+    """
+    groups        K, groups of clients with one mix of labels each
+    alpha         concentration of a class over the groups: small is skewed, large is uniform
+    volume_sigma  standard deviation of the logarithm of a client's number of samples; 0: equal numbers
+    min_samples   every client holds at least so many samples
+    """
+
+    groups: Annotated[int, at_least(1)] = 5
+    alpha: Annotated[float, above(0)] = 0.1
+    volume_sigma: Annotated[float, at_least(0)] = 1.0
+    min_samples: Annotated[int, at_least(0)] = 2
+
+    @property
+    def planted(self) -> int:
+        return self.groups
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        return {} if self.groups > 1 else {"alpha": "with heterogeneity.groups=1, which has all of every class"}
+
+
+class Clusters(Split):
+    """Groups of clients: between them labels differ, within one they do not, but clients' sizes do everywhere.
+
+    Source   Lu et al. 2025, AFBS, arXiv:2506.12754, section 4 (K groups, alpha = 0.1, volumes log-normal with 1)
+    Split    Every class is cut over the K groups in shares from Dirichlet(alpha, ..., alpha). A group has n / K
+             clients, the first ones one more where K does not divide n; which clients is drawn. Their sizes are in
+             proportion to log-normal draws and add up to the group's samples, which are dealt at random.
+    Minimum  All shares are drawn again until every group has 5 % of N / K samples, and enough for its clients' minimum;
+             after TRIES draws the settings are refused. Clients that are short get samples from their group's largest.
+    Differs  the paper leaves open what Dirichlet is drawn over. FLGo, on which it is built, draws shares of the classes
+             for each group, from Dirichlet(alpha p) with p the classes' shares in the data: with 100 classes of
+             alpha / 100 each a group has hardly more than one class
+    """
+
+    Config = ClustersConfig
+    TRIES, LEAST_SHARE = 1000, 0.05
+
+    def split(
+        self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
+    ) -> list[np.ndarray]:
+        config, samples, rng = self.config, len(y_train), streams.partition()
+        check(config.groups <= n_clients, "groups", config.groups, f"at most the number of clients ({n_clients})")
+        allowed = f"at most {samples // n_clients}: {samples} samples over {n_clients} clients"
+        check(config.min_samples * n_clients <= samples, "min_samples", config.min_samples, allowed)
+        clients_k = [len(part) for part in np.array_split(np.arange(n_clients), config.groups)]
+        _, label, size_c = np.unique(y_train, return_inverse=True, return_counts=True)
+        edge_ck = np.cumsum(self._draw(size_c, np.array(clients_k), rng), axis=1)[:, :-1]
+        pieces_ck = [
+            np.split(rng.permutation(np.flatnonzero(label == class_)), edge_k) for class_, edge_k in enumerate(edge_ck)
+        ]
+        order = rng.permutation(n_clients)  # which client comes where
+        self.groups_n = np.repeat(np.arange(config.groups), clients_k)[order]
+        self.moved = 0
+        held = [
+            part
+            for group, clients in enumerate(clients_k)
+            for part in self._deal(np.concatenate([pieces[group] for pieces in pieces_ck]), clients, rng)
+        ]
+        return [_sorted(held[place]) for place in order]
+
+    def _draw(self, size_c: np.ndarray, clients_k: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """(C, K) samples of each class for each group."""
+        config, groups = self.config, len(clients_k)
+        least_k = np.maximum(self.LEAST_SHARE * size_c.sum() / groups, config.min_samples * clients_k)
+        for _ in range(self.TRIES):
+            share_ck = rng.dirichlet(np.full(groups, min(config.alpha, 1e12)), size=len(size_c))
+            count_ck = _whole(share_ck, size_c, rng)
+            if (count_ck.sum(axis=0) >= least_k).all():
+                return count_ck
+        allowed = f"must be fewer, or alpha={config.alpha:g} larger: in {self.TRIES} draws some group was all but empty"
+        raise ConfigError("groups", groups, allowed)
+
+    def _deal(self, samples: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """The samples of a group over its clients."""
+        log_n = self.config.volume_sigma * rng.standard_normal(clients)
+        volume_n = np.exp(log_n - log_n.max())  # the largest is 1, whatever sigma
+        size_1n = _whole(volume_n[None] / volume_n.sum(), np.array([len(samples)]), rng)
+        self.moved += _repair(size_1n, self.config.min_samples, rng)
+        return np.split(rng.permutation(samples), np.cumsum(size_1n[0])[:-1])
+
+
+@dataclass
+class IidConfig(SplitConfig):
     """No settings."""
 
 
-class Iid:
+class Iid(Split):
     """Samples dealt at random; sizes differ by at most one."""
 
     Config = IidConfig
-    moved = 0
-
-    def __init__(self, config: IidConfig):
-        self.config = config
 
     def split(
         self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
@@ -134,7 +241,7 @@ class Iid:
 
 
 @dataclass
-class ShardsConfig(Checked):
+class ShardsConfig(SplitConfig):
     """
     shards_per_client  s; a client sees at most about s classes
     """
@@ -142,17 +249,13 @@ class ShardsConfig(Checked):
     shards_per_client: Annotated[int, at_least(1)] = 2
 
 
-class Shards:
+class Shards(Split):
     """Samples sorted by label, cut into n s shards of equal size (to one sample), s random shards to each client.
 
     Source: McMahan et al. 2017, FedAvg, arXiv:1602.05629, section 3 (their s is 2).
     """
 
     Config = ShardsConfig
-    moved = 0
-
-    def __init__(self, config: ShardsConfig):
-        self.config = config
 
     def split(
         self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
@@ -170,25 +273,21 @@ class Shards:
 
 
 @dataclass
-class NaturalConfig:
+class NaturalConfig(SplitConfig):
     """No settings."""
 
 
-class Natural:
+class Natural(Split):
     """The clients the data set comes with; n_clients must be their number."""
 
     Config = NaturalConfig
-    labels_only = False  # clients differ in more than their labels and sizes
-    moved = 0
-
-    def __init__(self, config: NaturalConfig):
-        self.config = config
+    labels_only = False
 
     def split(
         self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
     ) -> list[np.ndarray]:
         if natural is None:
-            allowed = "this data set has no clients of its own; use dirichlet, iid or shards"
+            allowed = "this data set has no clients of its own; use dirichlet, clusters, iid or shards"
             raise ConfigError("", "natural", allowed)  # the whole group is at fault, not one of its fields
         if len(natural) != n_clients:
             raise ConfigError("n_clients", n_clients, f"must be {len(natural)}, the clients this data set comes with")

@@ -21,7 +21,7 @@ from ..randomness import Streams
 from ..types import ClientTable
 from .data import Data, hold_back
 from .flat import FlatModel
-from .native import NativeNetwork
+from .native import Chosen, NativeNetwork
 
 CROP_PADDING = 4  # pixels on each side, the customary choice for 32x32 photographs
 EVALUATION_SAMPLES = {"cpu": 256, "cuda": 2048}  # of one batch; larger ones leave a CPU's cache: up to twice the time
@@ -37,6 +37,7 @@ class Task:
     flat       the model; moved to ``device``
     augment    whether training batches are to be cropped and flipped (the caller draws and passes the offsets)
     moved      samples that were moved between clients so that each holds the least number asked for
+    groups_n   (n,) planted group of each client; None where the split plants none
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Task:
         device: str,
         augment: bool = False,
         moved: int = 0,
+        groups_n: np.ndarray | None = None,
     ):
         self.partition, self.moved = partition, moved
         self.flat = flat.to(device)
@@ -54,6 +56,7 @@ class Task:
         self.clients = ClientTable(
             np.array([len(samples) for samples in partition], dtype=np.int64),
             np.stack([np.bincount(data.y_train[samples], minlength=data.classes) for samples in partition]),
+            groups_n,
         )
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
         self.digest = data.digest
@@ -102,10 +105,17 @@ class Task:
         y = self._y_train.index_select(0, flat_index)
         return self._as_float(x).view(*indices.shape, *self.shape), y.view(indices.shape)
 
-    @property
-    def training(self) -> tuple[Tensor, Tensor]:
-        """All training samples as they are kept, images as uint8, and their labels: what ``batch`` takes from."""
-        return self._x_train, self._y_train
+    def gradient_in_place(
+        self,
+        network: NativeNetwork,
+        w_d: Tensor,
+        out_d: Tensor,
+        indices: np.ndarray,
+        augment: Augmentation | None = None,
+    ) -> Tensor:
+        """``network.gradient`` of the mini-batch that ``batch`` would fetch: samples are taken where they lie."""
+        chosen = Chosen(indices, augment, CROP_PADDING)
+        return network.gradient(w_d, self._x_train, self._y_train, out_d, chosen)
 
     def from_numpy(self, array: np.ndarray) -> Tensor:
         """The array on the task's device."""
@@ -260,4 +270,4 @@ def build_task(
         flat = FlatModel(_module(model, data, streams.model.integer()))
     with _in_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
-    return Task(data, partition, flat, device, augment, heterogeneity.moved)
+    return Task(data, partition, flat, device, augment, heterogeneity.moved, heterogeneity.groups_n)

@@ -15,7 +15,7 @@ import pandas as pd
 from ..config import LATER
 from ..errors import BenchError
 from .archive import read_archive
-from .metrics import COUNTERS
+from .metrics import COUNTERS, SENT
 from .records import Record, find, read_directory
 from .rundir import CONFIG_NAME
 
@@ -72,10 +72,12 @@ def frame_of(records: dict[str, Record]) -> pd.DataFrame:
 
 def load_points(runs: pd.DataFrame) -> pd.DataFrame:
     """One row an evaluation of ``runs`` (of ``load_runs``), in their order: ``run`` (their index), the counters
-    iteration, uploads, client_steps, virtual_time and wall_time, then metrics (``test/accuracy`` as a share); NaN where
+    iteration, uploads, client_steps, virtual_time and wall_time, then ``bytes`` (those sent in both directions, where
+    runs have counted them) and metrics (``test/accuracy`` as a share); NaN where
     a point has no such metric. A run that came to no end of its own (failed, incomplete, unreadable) has no points.
     """
-    return _stacked(runs, [record.points for record in _records(runs)], COUNTERS)
+    points = _stacked(runs, [record.points for record in _records(runs)], COUNTERS)
+    return points.assign(bytes=points[SENT[0]] + points[SENT[1]]) if {*SENT} <= {*points} else points
 
 
 def load_clients(runs: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,83 @@
+"""FedFa: the mean of the last local models, and when it is taken."""
+
+import numpy as np
+import pytest
+import torch
+from toy import Scripted, simulate
+
+from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
+from asyncfl_bench.algorithms.fedavg import FedAvg
+from asyncfl_bench.algorithms.fedfa import FedFa, FedFaConfig
+from asyncfl_bench.config import compose
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
+from asyncfl_bench.types import ClientTable, Upload
+
+N = 5
+DELAY = Scripted(np.random.default_rng(4).exponential(size=(N, 60)).tolist())
+
+
+def models(rule, iterations=40, **world):
+    """(iterations, 3) global model after every server iteration."""
+    world = {"n": N, "delay": DELAY, "kind": "difference", "lr": 0.3} | world
+    return np.array(simulate(rule, server_iterations=iterations, **world)[1].models)
+
+
+def after(locals_, **config):
+    """(answers, the model at the end) of these local models one after another, all but the first stale."""
+    rule, model = FedFa(FedFaConfig(**config)), torch.zeros(2, dtype=torch.float64)
+    rule.start(model, ClientTable(np.ones(N, int)), "difference")
+    base = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    answers = [
+        rule.receive(Upload(i % N, torch.tensor(local) - base, 0, i, 1, 1, base_d=base))
+        for i, local in enumerate(locals_)
+    ]
+    return answers, model.tolist()
+
+
+def test_a_queue_of_one_is_fedasync_with_alpha_one_bit_for_bit():
+    one = models(FedFa(FedFaConfig(queue=1)))
+    np.testing.assert_array_equal(one, models(FedAsync(FedAsyncConfig(alpha=1.0))))
+    assert not np.array_equal(one, models(FedFa(FedFaConfig(queue=2))))
+
+
+def test_nothing_is_applied_before_the_queue_is_full_and_every_arrival_afterwards():
+    locals_ = [[3.0, 0.0], [6.0, 3.0], [9.0, 0.0], [12.0, 6.0]]
+    assert after(locals_[:2], queue=3) == ([False] * 2, [0.0, 0.0])
+    assert after(locals_[:3], queue=3) == ([False, False, True], [6.0, 1.0])
+    assert after(locals_, queue=3) == ([False, False, True, True], [9.0, 3.0])
+
+
+def test_every_counts_arrivals_from_the_first_full_queue_on():
+    assert after([[1.0, 1.0]] * 9, queue=4, every=2)[0] == [False] * 3 + [True, False] * 3
+    answers, model = after([[float(i), 0.0] for i in range(8)], queue=4, every=4)
+    assert answers == ([False] * 3 + [True]) * 2 and model == [(4 + 5 + 6 + 7) / 4, 0.0]
+
+
+def test_equal_models_give_that_model_whatever_the_global_one_was():
+    assert after([[4.0, 2.0]] * 7, queue=4)[1] == [4.0, 2.0]
+
+
+def test_a_queue_of_all_clients_dispatched_together_is_fedavg_with_equal_weights():
+    schedule = SameClient(ScheduleConfig(dispatch="after_update"))
+    one = models(FedFa(FedFaConfig(queue=N, every=N)), schedule=schedule)
+    rounds = SameClient(ScheduleConfig(dispatch="per_round"))
+    np.testing.assert_allclose(one, models(FedAvg(weights="uniform", eta=1.0), schedule=rounds), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["queue=0"], r"^algorithm\.queue=0: must be a whole number >= 1$"),
+        (["every=0"], r"^algorithm\.every=0: must be a whole number >= 1$"),
+        (["queue=3", "every=4"], r"^algorithm\.every=4: must be at most algorithm\.queue=3: more are not kept$"),
+    ],
+)
+def test_a_bad_setting_is_one_message(words, message):
+    with pytest.raises(ConfigError, match=message):
+        compose(["algorithm=fedfa", *(f"algorithm.{word}" for word in words)])
+
+
+def test_a_queue_that_would_never_fill_is_refused():
+    with pytest.raises(ConfigError, match=r"^algorithm\.queue=11: must be at most 10, the clients in flight"):
+        compose(["algorithm=fedfa", "algorithm.queue=11", "schedule.dispatch=after_update", "concurrency=10"])
