@@ -51,7 +51,7 @@ PAGES = (
         (*_SKEW_BY_DELAY, *_LAW),
         (
             Leaders(equal("iteration")),
-            Curves("iteration", split="delay"),
+            Curves("iteration", split="delay", columns=3),
             *(Accuracies(axis) for axis in AXES),
             Served(),
         ),
