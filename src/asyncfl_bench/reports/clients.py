@@ -36,7 +36,7 @@ class Served:
     """The block of this module; nothing where no run was measured so."""
 
     def __call__(self, page: Page) -> list[Part]:
-        if f"{_COLUMN}mean_accuracy" not in page.runs:
+        if f"{_COLUMN}mean_accuracy" not in page.runs or page.runs[f"{_COLUMN}mean_accuracy"].isna().all():
             return []
         clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
         return ["## Whom the model serves", _TEXT, _table(page), _against_heard(page, clients), _split(page, clients)]
