@@ -147,6 +147,8 @@ def test_whom_the_model_serves_is_shown_where_it_was_measured(paper_page):
         for alpha in (0.1, 0.3)
     ]
     runs.append(({"algorithm": "ace", "seed": 3, "alpha": 0.1}, curve(0.5)))  # not measured
+    plain = paper_page("ace/figure_a1", [runs[-1]], keys=("algorithm",))
+    assert "clients" not in plain.tables
     page = paper_page("ace/figure2", runs, keys=("algorithm",))
     asgd = row(page.tables["clients"], series="vanilla ASGD", **{"heterogeneity.alpha": 0.1})
     assert asgd["gap"] == pytest.approx(11) and (asgd["verdict"], asgd["seeds"]) == ("larger", 3)

@@ -82,7 +82,8 @@ def _against_heard(page: Page, clients: pd.DataFrame) -> Picture:
             lines.append(Line(series, page.styles[series], x, mean, np.maximum(mean - std, 0), mean + std))
         panels.append(Panel(cell, lines, top=100.0))
     label = "uploads of a client, over the mean of all"
-    figure = line_panels(panels, label, "expected accuracy of the client [%]", x_log=False)
+    x_log = 2 if all((line.x > 0).all() for panel in panels for line in panel.lines) else False
+    figure = line_panels(panels, label, "expected accuracy of the client [%]", x_log=x_log)
     alt = "Expected accuracy of clients against how often they were heard, tenths of the clients, mean and deviation"
     return Picture("clients_heard", figure, f"{alt} over seeds")
 
