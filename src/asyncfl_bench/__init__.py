@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from .api import run, sweep
     from .experiment import RunResult
     from .simulation.observer import Observer
-    from .tracking.runs import load_points, load_runs
+    from .tracking.runs import load_clients, load_points, load_runs
 
 __version__ = "0.1.0"
 _FROM = {
     "Observer": "simulation.observer",
     "RunResult": "experiment",
+    "load_clients": "tracking.runs",
     "load_points": "tracking.runs",
     "load_runs": "tracking.runs",
     "run": "api",
@@ -37,6 +38,7 @@ __all__ = [
     "Observer",
     "RunResult",
     "__version__",
+    "load_clients",
     "load_points",
     "load_runs",
     "run",

@@ -52,12 +52,13 @@ def write_run(
     status: str | None = "ok",
     summary: dict | None = None,
     columns: dict[str, list] | None = None,
+    clients: dict[str, list] | None = None,
     **settings: Any,
 ) -> Path:
     """A run directory with the config of ``config_of``.
 
     points   (iteration, uploads, virtual time, test accuracy) each; columns: more of each point
-    status   None: no summary.json; summary: what it says besides
+    status   None: no summary.json; summary: what it says besides; clients: columns of clients.parquet
     """
     tree = config_of(*args, **settings)
     choices, identity = tree["choices"], identity_of(tree)
@@ -71,6 +72,8 @@ def write_run(
         for line, value in zip(lines, values, strict=True):
             line[column] = value
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if clients is not None:
+        pd.DataFrame(clients).to_parquet(path / "clients.parquet")
     if status is not None:
         content = {
             "exit_status": status,

@@ -129,6 +129,42 @@ def test_a_page_of_several_readings_judges_its_claims_for_each(paper_page):
     assert staleness.loc["ACE"].to_dict() == {f"β = 5, {own}": "2.00 ± 0.00", f"β = 5, {alike}": "5.00 ± 1.00"}
 
 
+def served(seed: int, gap: float) -> dict:
+    """Twenty clients with labels of two classes, of which the first ten are heard twice as often as the others."""
+    accuracy = [0.8 + gap] * 10 + [0.8 - 0.01 * seed] * 10
+    table = {"client": range(20), "samples": [10] * 20, "uploads": [20] * 10 + [10] * 10, "accuracy": accuracy}
+    table |= {"mean_delay": [1.0] * 10 + [9.0] * 10, "label_0": [10, 0] * 10, "label_1": [0, 10] * 10}
+    told = {"mean_accuracy": sum(accuracy) / 20, "worst_tenth_accuracy": min(accuracy)}
+    told |= {"fast_quarter_accuracy": accuracy[0], "slow_quarter_accuracy": accuracy[-1]}
+    return {"clients": table, "summary": {"clients": told}}
+
+
+def test_whom_the_model_serves_is_shown_where_it_was_measured(paper_page):
+    runs = [
+        ({"algorithm": name, "seed": seed, "alpha": alpha}, curve(0.5), served(seed, gap))
+        for name, gap in (("ace", 0.0), ("asgd", 0.1))
+        for seed in range(3)
+        for alpha in (0.1, 0.3)
+    ]
+    runs.append(({"algorithm": "ace", "seed": 3, "alpha": 0.1}, curve(0.5)))  # not measured
+    plain = paper_page("ace/figure_a1", [runs[-1]], keys=("algorithm",))
+    assert "clients" not in plain.tables
+    page = paper_page("ace/figure2", runs, keys=("algorithm",))
+    asgd = row(page.tables["clients"], series="vanilla ASGD", **{"heterogeneity.alpha": 0.1})
+    assert asgd["gap"] == pytest.approx(11) and (asgd["verdict"], asgd["seeds"]) == ("larger", 3)
+    assert asgd["mean_accuracy"] == pytest.approx(84.5) and asgd["worst_tenth_accuracy"] == pytest.approx(79)
+    text = row(shown(page, "clients"), algorithm="ACE", cell="α = 0.1, β = 5")
+    assert text["slow quarter"] == "79.00 ± 1.00" and text["fast - slow"] == "+1.00" and text["seeds"] == "3"
+    heard, split = (next(p for p in page.parts if isinstance(p, Picture) and p.name == name).figure
+                    for name in ("clients_heard", "clients_split"))  # fmt: skip
+    lines = {line.get_label(): line for line in heard.axes[0].get_lines()}
+    assert len(heard.axes) == 2 and len(lines) == 2
+    x, y = heard.axes[0].get_lines()[1].get_data()
+    assert x[[0, -1]] == pytest.approx([2 / 3, 4 / 3]) and y[[0, -1]] == pytest.approx([79, 90])
+    shares = split.axes[0].images[0].get_array()
+    assert shares.shape == (2, 20) and shares[0].tolist() == [100] * 10 + [0] * 10
+
+
 def test_two_seeds_say_nothing_about_chance(paper_page):
     page = paper_page("ace/figure2", finals(ace=[0.9, 0.91], asgd=[0.2, 0.21]), keys=("algorithm",))
     assert set(page.pairs["verdict"]) == {"unknown"} and page.pairs["p"].isna().all()

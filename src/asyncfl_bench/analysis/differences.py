@@ -27,6 +27,8 @@ def texts(values: pd.Series) -> list[str]:
 
 def is_setting(key: str) -> bool:
     """Whether a column of ``load_runs`` is a setting that decides a run's numbers, its seed apart."""
+    if key in NOT_IDENTITY:
+        return False
     first = key.partition(".")[0]
     others = (*NOT_IDENTITY, *FIXED, *ORIGINS, *PARTS, "summary", "series", "cell", "tuned", "listed")
     return first not in others or ("." in key and first in PARTS and first not in NOT_IDENTITY)

@@ -186,7 +186,7 @@ def _resumed(directory: str, words: list[Word]) -> Settings:
     was = check_settings(copy.deepcopy(tree), choices)
     changeable = [key for key in (*NOT_IDENTITY, "budget") if key not in (*PARTS, "resume")]
     for one in words:
-        if one.key.partition(".")[0] not in changeable:
+        if not {one.key, one.key.partition(".")[0]} & {*changeable}:
             value = one.text.partition("=")[2]
             raise ConfigError(one.key, value, f"cannot be changed by a resumed run; only {', '.join(changeable)} can")
         _set(tree, one, {})

@@ -29,6 +29,7 @@ def resolve(settings: Settings) -> None:
             raise error.under(name) from None
     _check_that_time_passes(settings)
     settings.parts["diagnostics"].target.check_run(settings)
+    _check_clients(settings)
     settings.idle = _idle(settings)
 
 
@@ -86,6 +87,13 @@ def _facts(settings: Settings) -> Facts:
         lr=client.lr,
         iterations=iterations,
     )
+
+
+def _check_clients(settings: Settings) -> None:
+    """What a client may expect follows from its labels only where clients differ in nothing else."""
+    by_labels = settings.parts["heterogeneity"].target.labels_only
+    allowed = f"false with heterogeneity={settings.choices.get('heterogeneity')}: clients differ in more than labels"
+    check(by_labels or not settings.evaluation.clients, "evaluation.clients", True, allowed)
 
 
 def _idle(settings: Settings) -> dict[str, str]:

@@ -39,16 +39,17 @@ ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # Settings that came later than RESULTS_VERSION 3, as key: value. At these values a run is the one it was without them,
 # so a new setting renames no finished run.
 LATER: dict[str, object] = {
-    "schedule.rest": "none",
-    "client.lr_decay_by": "work",
     "budget.bytes": None,
+    "client.lr_decay_by": "work",
+    "schedule.rest": "none",
     "tick_rounding": "down",
 }
 # groups that came later: choice at which the whole group is left out of the identity
 LATER_GROUPS: dict[str, str] = {}
-# settings that say where and how to compute, not what: they leave a run's identity alone
+# settings that say where and how to compute, and what to measure, not what: they leave a run's identity alone
 NOT_IDENTITY = (
     "diagnostics",
+    "evaluation.clients",
     TRACKING,
     "objective",
     "device",
@@ -77,12 +78,14 @@ class EvaluationConfig(Checked):
     every_time        units of virtual time between them instead
     every_uploads     uploads between them instead: at the first server iteration that completes so many
     validation_share  of the training samples, set aside before they are split over the clients
+    clients           also measure what accuracy each client may expect
     """
 
     every: Annotated[int, at_least(1)] = 10
     every_time: Annotated[float | None, above(0, null="to count server iterations")] = None
     every_uploads: Annotated[int | None, at_least(1, null="to count server iterations")] = None
     validation_share: Annotated[float, within("[0, 1)")] = 0.0
+    clients: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -228,7 +231,9 @@ def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({
     for name, section in kept.items():
         if isinstance(section, dict):
             kept[name] = {
-                key: value for key, value in section.items() if LATER.get(f"{name}.{key}", _NEVER) != value
+                key: value
+                for key, value in section.items()
+                if (dotted := f"{name}.{key}") not in NOT_IDENTITY and LATER.get(dotted, _NEVER) != value
             } | ({"path": digests[name]} if name in digests else {})
     if cache := kept["algorithm"].get("cache"):  # its place changes no number
         kept["algorithm"]["cache"] = {key: value for key, value in cache.items() if key != "place"}

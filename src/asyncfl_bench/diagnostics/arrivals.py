@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..simulation.observer import Observer
-from ..types import Upload
+from ..types import Upload, Work
 
 
 class Arrivals(Observer):
@@ -18,6 +18,7 @@ class Arrivals(Observer):
 
     def __init__(self, n: int, trace=None, rule=None):
         self.uploads_n = [0] * n
+        self._works_n, self._delay_n = [0] * n, [0.0] * n  # work that takes time and arrives, and its delays' sum
         self._version_n = [0] * n  # version of the model the client's latest upload was computed at
         self._staleness_sum, self._staleness_max = 0, 0
         # in words, the first upload in the last answer of ``metrics`` whose training loss was not finite
@@ -33,6 +34,18 @@ class Arrivals(Observer):
         # tensors: reading them here would wait for the device at every upload
         self._losses: list = []
         self._losses_before: list[float] = []  # read already, before a checkpoint
+
+    def dispatched(self, work: Work, model_d) -> None:
+        if work.takes_slot and not work.lost:
+            self._works_n[work.client] += 1
+            self._delay_n[work.client] += work.due - work.start
+
+    @property
+    def mean_delay_n(self) -> np.ndarray:
+        """(n,) mean delay of the work dispatched to each client, that under way included, so that slow clients do not
+        seem fast; NaN without any. Lost work and a first round, which takes no time, do not count."""
+        works_n = np.asarray(self._works_n, dtype=float)
+        return np.divide(self._delay_n, works_n, out=np.full(len(works_n), np.nan), where=works_n > 0)
 
     def arrived(self, upload: Upload, changed: bool, time: float) -> None:
         self._uploads += 1
@@ -114,6 +127,8 @@ class Arrivals(Observer):
         return {
             "uploads_n": list(self.uploads_n),
             "uploads": self._uploads,
+            "works_n": list(self._works_n),
+            "delay_n": list(self._delay_n),
             "version_n": list(self._version_n),
             "staleness_so_far": [self._staleness_sum, self._staleness_max],
             "staleness": list(self._staleness),
@@ -124,6 +139,9 @@ class Arrivals(Observer):
 
     def load_state_dict(self, state: dict) -> None:
         self.uploads_n, self._uploads = list(state["uploads_n"]), state["uploads"]
+        n = len(self.uploads_n)
+        self._works_n = list(state.get("works_n", [1] * n))  # older checkpoints do not say: unknown from then on
+        self._delay_n = list(state.get("delay_n", [float("nan")] * n))
         self._version_n = list(state["version_n"])
         self._staleness_sum, self._staleness_max = state["staleness_so_far"]
         self._staleness, self._clients = list(state["staleness"]), list(state["clients"])

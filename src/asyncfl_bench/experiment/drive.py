@@ -101,6 +101,8 @@ class Run:
 
     def _leave_final_state(self) -> None:
         parts = self.components
+        if self.settings.evaluation.clients:
+            self.evaluations.write_clients(self.directory)
         if self.settings.root.trace or self.tracker.wants_model:
             self.directory.write_model("model_final", parts.task.flat.named(parts.model_d))
         if parts.needs.total <= self.settings.checkpoint.at_end_mib * 2**20:
@@ -137,6 +139,7 @@ class Run:
             "diagnostics": settings.tree["diagnostics"],
             "diagnosed": parts.diagnostics.summary(),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
+            **({"clients": self.evaluations.clients} if self.evaluations.clients else {}),
             "used": {
                 "server_iterations": used.iteration,
                 "uploads": used.uploads,

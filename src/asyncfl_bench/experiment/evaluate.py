@@ -9,12 +9,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..config import Settings
+from ..diagnostics import clients
 from ..diagnostics.arrivals import Arrivals
 from ..diagnostics.steps import Steps
 from ..errors import BenchError
 from ..simulation.observer import Observer
 from ..tracking.progress import Progress
+from ..tracking.rundir import CLIENTS_NAME
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
@@ -56,6 +60,7 @@ class Evaluations(Observer):
     last, best  test metrics of the latest point; the best test accuracy and its server iteration
     seconds     spent in evaluating
     lines       points logged so far
+    clients     what clients may expect of the final model, where that is asked for, once ``write_clients`` was called
     Raises Diverged, after logging the point, when the loss is no longer finite.
     """
 
@@ -80,6 +85,8 @@ class Evaluations(Observer):
             self.steps.open(directory)
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
+        self.clients: dict[str, float] | None = None
+        self._hits_c: np.ndarray | None = None  # at the latest point, of the test samples of each class
         self.seconds = 0.0
         self.lines = 0
         self._logged_at: tuple | None = None
@@ -146,7 +153,8 @@ class Evaluations(Observer):
         parts = self._components
         started = time.monotonic()
         with parts.stop.waits_for("an evaluation, then a checkpoint"):
-            measured = parts.task.evaluate(parts.model_d)
+            self._hits_c = np.zeros(parts.task.classes, dtype=np.int64) if self.config.clients else None
+            measured = parts.task.evaluate(parts.model_d, self._hits_c)
         self.seconds += time.monotonic() - started
         wall = self._stopwatch.seconds
         row: dict[str, object] = {
@@ -160,6 +168,8 @@ class Evaluations(Observer):
         }
         row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
         row |= parts.diagnostics.metrics()
+        if self._hits_c is not None:
+            row |= {f"clients/{key}": value for key, value in self._served(self._expected(self._hits_c)).items()}
         self._metrics.write(row)
         self.lines += 1
         self._logged_at = _moment(counters)
@@ -174,6 +184,32 @@ class Evaluations(Observer):
             accuracy = measured["test/accuracy"]
             self._progress.update(self._used(), counters.iteration, accuracy, counters.virtual_time, rate)
         self._refuse_divergence(counters, measured["test/loss"])
+
+    def _expected(self, hits_c: np.ndarray) -> np.ndarray:
+        return clients.expected_accuracy(hits_c, self._components.task.tests_c, self._labels_nc)
+
+    @property
+    def _labels_nc(self) -> np.ndarray:
+        labels_nc = self._components.task.clients.labels_nc
+        assert labels_nc is not None  # of every task
+        return labels_nc
+
+    def _served(self, accuracy_n: np.ndarray) -> dict[str, float]:
+        return clients.served(accuracy_n, self.arrivals.mean_delay_n, np.asarray(self.arrivals.uploads_n))
+
+    def write_clients(self, directory: RunDirectory) -> None:
+        """clients.parquet, of the final model."""
+        task = self._components.task
+        if self._hits_c is None:  # resumed at its end
+            self._hits_c = np.zeros(task.classes, dtype=np.int64)
+            task.evaluate(self._components.model_d, self._hits_c)
+        accuracy_n = self._expected(self._hits_c)
+        types = clients.TYPES | {f"{clients.LABEL}{label}": np.int64 for label in range(task.classes)}
+        table = directory.open_table(CLIENTS_NAME, types)
+        facts = (task.clients.samples_n, self.arrivals.uploads_n, self.arrivals.mean_delay_n, accuracy_n)
+        for row in zip(range(task.clients.n), *facts, *self._labels_nc.T, strict=True):
+            table.add(row)
+        self.clients = self._served(accuracy_n)
 
     def _refuse_divergence(self, counters: Counters, loss: float) -> None:
         first = self.arrivals.first_unfinite

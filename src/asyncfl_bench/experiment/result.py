@@ -15,6 +15,7 @@ from ..config import RESULTS_VERSION, Settings
 from ..diagnostics.base import covers
 from ..errors import EXIT_INTERRUPTED
 from ..files import read_json
+from ..tracking.rundir import CLIENTS_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,9 +111,8 @@ def complete(
 ) -> RunResult | None:
     """The same, also where it is to be run again."""
     directory = settings.directory
-    if _is_complete(summary := _summary(directory), settings, or_diverged) and (
-        not settings.root.trace or _is_traced(directory, summary)
-    ):
+    summary = _summary(directory)
+    if _is_complete(summary, settings, or_diverged) and _has_tables(directory, summary, settings):
         return RunResult(directory, summary | {"already_complete": True})
     packed = (archive or {}).get(settings.identity)
     if packed is not None and not settings.root.trace:  # an archive holds no traces
@@ -138,6 +138,13 @@ def _has_numbers(summary: dict) -> bool:
     return all(isinstance(number, (int, float)) for number in (summary["wall_seconds"], *numbers))
 
 
+def _has_tables(directory: Path, summary: dict, settings: Settings) -> bool:
+    """Whether the files beside the summary that are asked for are there."""
+    asked = settings.evaluation.clients and summary["exit_status"] == "ok"
+    there = not asked or (directory / CLIENTS_NAME).exists()
+    return there and (not settings.root.trace or _is_traced(directory, summary))
+
+
 def _is_traced(directory: Path, summary: dict) -> bool:
     """Whether the trace is there, and is that of the whole run."""
     import pyarrow
@@ -158,6 +165,7 @@ def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -
         and set(summary) >= REQUIRED
         and (or_diverged or _has_numbers(summary))
         and covers(summary.get("diagnostics"), settings.tree["diagnostics"])
+        and ("clients" in summary or not settings.evaluation.clients or summary["exit_status"] == "diverged")
     )
 
 

@@ -91,9 +91,9 @@ class Overall:
         data = pd.DataFrame(rows, columns=names)
         if len(page.cells) < 2 or data["algorithm"].nunique() < 2:
             return []
-        table = data[["by", "algorithm"]].assign(mean=data["iqm"].map(number), at=_intervals(data["low"], data["high"]))
+        table = data[["by", "algorithm"]].assign(mean=data["iqm"].map(number), at=intervals(data["low"], data["high"]))
         table["above"] = data["above"].map(number)
-        table["interval"] = _intervals(data["above_low"], data["above_high"])
+        table["interval"] = intervals(data["above_low"], data["above_high"])
         table.columns = [
             *names[:2],
             "interquartile mean",
@@ -235,14 +235,15 @@ def _tested(
     return {
         header or other: data[other],
         difference: [number(d, "+", n) for d, n in zip(data["difference"], digits, strict=True)],
-        "95 % interval": _intervals(data["low"], data["high"], digits),
+        "95 % interval": intervals(data["low"], data["high"], digits),
         "p (Holm)" if p == "p_holm" else "p": data[p].map(lambda p: "<0.001" if p < 0.001 else number(p, "", 3)),
         "seeds": data["seeds"].astype(str),
         "verdict": data["verdict"],
     }
 
 
-def _intervals(low: pd.Series, high: pd.Series, digits: Sequence[int] = ()) -> list[str]:
+def intervals(low: pd.Series, high: pd.Series, digits: Sequence[int] = ()) -> list[str]:
+    """``[1.20, 3.40]``, by default with two digits; ``-`` where there is none."""
     three = zip(low, high, digits or [2] * len(low), strict=True)
     return ["-" if a != a else f"[{number(a, '', n)}, {number(b, '', n)}]" for a, b, n in three]
 

@@ -1,4 +1,4 @@
-"""The two kinds of figures: panels of lines, and heat maps. Neither knows runs; both take arrays and labels."""
+"""The kinds of figures: panels of lines, heat maps, maps of labels. None knows runs; all take arrays and labels."""
 
 from __future__ import annotations
 
@@ -253,5 +253,25 @@ def heat_maps(
         if place + across >= len(maps):
             axes.set_xlabel(column_label)
             axes.tick_params(labelbottom=True)
+    figure.colorbar(image, ax=grid.ravel().tolist(), label=bar, shrink=0.9)
+    return figure
+
+
+def label_maps(maps: Sequence[tuple[str, np.ndarray]], x_label: str, y_label: str, bar: str) -> Figure:
+    """Up to three maps in a row, each a title and shares (labels, clients) in percent, without numbers in them."""
+    across = min(3, len(maps))
+    down = math.ceil(len(maps) / across)
+    figure = new_figure(1.4 + 3.4 * across, 0.5 + 2.2 * down)
+    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.flat[len(maps) :]:
+        axes.set_visible(False)
+    for place, (axes, (title, share_cn)) in enumerate(zip(grid.flat, maps, strict=False)):
+        image = axes.imshow(share_cn, cmap=_COLOURS, vmin=0, vmax=100, aspect="auto", interpolation="nearest")
+        axes.set_title(title, fontsize=10)
+        axes.spines[:].set_visible(False)
+        if place % across == 0:
+            axes.set_ylabel(y_label)
+        if place + across >= len(maps):
+            axes.set_xlabel(x_label)
     figure.colorbar(image, ax=grid.ravel().tolist(), label=bar, shrink=0.9)
     return figure

@@ -13,6 +13,7 @@ from ..errors import BenchError, ConfigError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
 from .blocks import Accuracies, Curves, Values
+from .clients import Served
 from .comparisons import BEST, FINAL, Leaders, Neighbours, Overall, equal
 from .page import Page, finish
 from .spec import Block, Measure, PageSpec
@@ -57,6 +58,7 @@ def own_page(
         Leaders(ranked),
         Overall(ranked, reference),
         *(block for axis in axes for block in (Curves(axis), Accuracies(axis), Neighbours(equal(axis)))),
+        Served(),
     )
     spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks)
     page = Page(spec, placed, points, metric=metric, max_series=max_series)

@@ -30,13 +30,15 @@ class SplitConfig(Checked):
 class Split:
     """Base of all splits.
 
-    moved     samples that the last split moved so that each client holds the least number asked for
-    groups_n  (n,) planted group of each client in the last split, 0 .. K-1; None without
+    moved        samples that the last split moved so that each client holds the least number asked for
+    groups_n     (n,) planted group of each client in the last split, 0 .. K-1; None without
+    labels_only  clients differ in nothing but their labels and sizes
     """
 
     Config: type[SplitConfig] = SplitConfig
     moved = 0
     groups_n: np.ndarray | None = None
+    labels_only = True
 
     def __init__(self, config):
         self.config = config
@@ -279,6 +281,7 @@ class Natural(Split):
     """The clients the data set comes with; n_clients must be their number."""
 
     Config = NaturalConfig
+    labels_only = False
 
     def split(
         self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,10 +24,11 @@ from .data import Data, hold_back
 from .flat import FlatModel
 from .native import Chosen, NativeNetwork
 
+if TYPE_CHECKING:
+    from ..types import Augmentation
+
 CROP_PADDING = 4  # pixels on each side, the customary choice for 32x32 photographs
 EVALUATION_SAMPLES = {"cpu": 256, "cuda": 2048}  # of one batch; larger ones leave a CPU's cache: up to twice the time
-
-Augmentation = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Task:
@@ -129,9 +132,11 @@ class Task:
         """As ``FlatModel.gradient``."""
         return self.flat.gradient(w_d, x, y, out_d)
 
-    def evaluate(self, w_d: Tensor) -> dict[str, float]:
+    def evaluate(self, w_d: Tensor, hits_c: np.ndarray | None = None) -> dict[str, float]:
         """``test/accuracy`` (share, 0 to 1) and ``test/loss`` (mean cross-entropy in nats) of ``w_d`` on the test set,
         and ``validation/…`` on the samples held back, if any.
+
+        hits_c  (C,) filled with how many test samples of each class the model has right
 
         Draws nothing and leaves the model as it was. A model that has diverged gives a loss of NaN or infinity and an
         accuracy at chance level (NaN outputs count as a vote for the first class).
@@ -139,16 +144,17 @@ class Task:
         return {
             f"{name}/{key}": value
             for name, (x, y) in self._judged.items()
-            for key, value in self._judge(w_d, x, y).items()
+            for key, value in self._judge(w_d, x, y, hits_c if name == "test" else None).items()
         }
 
-    def _judge(self, w_d: Tensor, x_all: Tensor, y_all: Tensor) -> dict[str, float]:
+    def _judge(self, w_d: Tensor, x_all: Tensor, y_all: Tensor, hits_c: np.ndarray | None) -> dict[str, float]:
         size = EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
 
         def judged(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             network = self._judge_network
             logits = network.logits(w_d, self._as_float(x) if network is self.flat else x)
-            hits = (logits.argmax(dim=1) == y).sum()
+            right = logits.argmax(dim=1) == y
+            hits = right.sum() if hits_c is None else torch.bincount(y[right], minlength=self.classes)
             return hits, F.cross_entropy(logits, y, reduction="sum").double()
 
         pieces = x_all.split(size), y_all.split(size)
@@ -158,16 +164,21 @@ class Task:
             with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
                 results = list(pool.map(judged, *pieces))
         correct, loss = zip(*results, strict=True)
+        if hits_c is not None:
+            hits_c[:] = torch.stack(correct).sum(dim=0).cpu()
         total = len(y_all)  # divided at the end: one wait for the device instead of one per batch
         hits, nats = torch.stack([torch.stack(correct).sum().double(), torch.stack(loss).sum()]).tolist()
         return {"accuracy": hits / total, "loss": nats / total}
 
+    @cached_property
+    def tests_c(self) -> np.ndarray:
+        """(C,) test samples of each class."""
+        return torch.bincount(self._judged["test"][1].cpu(), minlength=self.classes).numpy()
+
     @property
     def chance(self) -> float:
         """Test accuracy of the best constant answer, 0 to 1."""
-        _, y = self._judged["test"]
-        counts = [(y == label).sum() for label in range(self.classes)]
-        return int(torch.stack(counts).max()) / len(y)
+        return int(self.tests_c.max()) / int(self.tests_c.sum())
 
     def describe(self) -> dict:
         """Facts for the log and the summary."""

@@ -1,7 +1,8 @@
 """Many finished runs in one file: settings, summaries and metrics, without weights.
 
 An archive is a parquet file with a row a run: name, identity, experiment, results_version, status, config and summary
-(JSON), and a list for each column of metrics.jsonl, under its name with ``point.`` before it. Nothing is rounded.
+(JSON), and a list for each column of metrics.jsonl and of clients.parquet, under its name with ``point.`` or
+``client.`` before it. Nothing is rounded.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .records import MEASURED, Record, checked, find, read_directory
 _KEY, _VERSION = b"asyncfl_bench.archive", b"1"
 NAME = "runs.parquet"  # beside a page
 _LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
-_POINT = "point."
+_POINT, _CLIENT = "point.", "client."
 _LEVEL = 19  # of zstd: packing takes a second, and the file is copied and committed
 
 
@@ -30,7 +31,7 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
     """Writes the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
 
     Runs that are in ``target`` stay in it. Of two with one identity the one of the newer results version counts, then
-    the one that ended well, then the one found in ``places``.
+    the one that ended well, then the one with a table of its clients, then the one found in ``places``.
 
     only  experiments whose runs it is to hold; None: all
     Returns how many runs the archive then holds. Raises BenchError when there is none, or an archive cannot be read.
@@ -94,13 +95,19 @@ def _read(path: Path, stamp: int) -> list[Record]:
         return []
     table = _table_in(path).combine_chunks()
     facts = table.select(["name", "status", "config", "summary"]).to_pylist()
-    columns = {name.removeprefix(_POINT): _lists(table[name]) for name in table.column_names if name.startswith(_POINT)}
+    lists = {
+        first: {name.removeprefix(first): _lists(table[name]) for name in table.column_names if name.startswith(first)}
+        for first in (_POINT, _CLIENT)
+    }
     records = []
     for row, fact in enumerate(facts):
-        points = {name: values for name, lists in columns.items() if (values := lists[row]) is not None}
+        points, clients = (
+            {name: values for name, of in columns.items() if (values := of[row]) is not None}
+            for columns in lists.values()
+        )
         config, summary = json.loads(fact["config"]), json.loads(fact["summary"])
         note = "" if fact["status"] == "ok" else str(summary.get("error") or "").partition("\n")[0]
-        records.append(checked(Record(fact["name"], fact["status"], note, config, summary, points)))
+        records.append(checked(Record(fact["name"], fact["status"], note, config, summary, points, clients)))
     return records
 
 
@@ -150,7 +157,7 @@ def _lists(column: Any) -> list[np.ndarray | None]:
 
 def _rank(record: Record) -> tuple:
     version = record.results_version
-    return (version if isinstance(version, int) else -1, record.status == "ok")
+    return (version if isinstance(version, int) else -1, record.status == "ok", bool(record.clients))
 
 
 def _portable(config: dict[str, Any]) -> dict[str, Any]:
@@ -171,10 +178,11 @@ def _table(records: list[Record]) -> Any:
     }
     arrays: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in texts.items()}
     arrays["results_version"] = pa.array([record.results_version for record in records], pa.int64())
-    for name in sorted({name for record in records for name in record.points}):
-        columns = [record.points.get(name) for record in records]
-        whole = all(column is None or column.dtype.kind == "i" for column in columns)
-        arrays[_POINT + name] = pa.array(columns, pa.list_(pa.int64() if whole else pa.float64()), from_pandas=True)
+    for first, tables in ((_POINT, [one.points for one in records]), (_CLIENT, [one.clients for one in records])):
+        for name in sorted({name for table in tables for name in table}):
+            columns = [table.get(name) for table in tables]
+            whole = all(column is None or column.dtype.kind == "i" for column in columns)
+            arrays[first + name] = pa.array(columns, pa.list_(pa.int64() if whole else pa.float64()), from_pandas=True)
     return pa.table(arrays).replace_schema_metadata({_KEY: _VERSION})
 
 
@@ -188,8 +196,8 @@ def _write(table: Any, file: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    inner = {name: f"{name}.list.element" if name.startswith(_POINT) else name for name in table.column_names}
     numbers = [name for name in table.column_names if pa.types.is_list(table.schema.field(name).type)]
+    inner = {name: f"{name}.list.element" if name in numbers else name for name in table.column_names}
     split = [
         inner[name]
         for name in numbers

@@ -18,7 +18,7 @@ from ..config import NOT_IDENTITY, PARTS, identity_of_tree
 from ..errors import BenchError
 from ..files import read_json, read_yaml
 from .metrics import iter_metrics
-from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
+from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
 MEASURED = ("ok", "diverged")  # statuses of runs that came to an end of their own
 
@@ -30,7 +30,8 @@ _HELD = 4096  # runs whose files are kept in memory as long as they do not chang
 
 @dataclass(frozen=True)
 class Record:
-    """What one run left. points: the columns of metrics.jsonl, NaN where a line has no such number."""
+    """What one run left. points: the columns of metrics.jsonl, NaN where a line has no such number; clients: those of
+    clients.parquet, empty where it was not asked for."""
 
     name: str
     status: str
@@ -38,6 +39,7 @@ class Record:
     config: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     points: dict[str, np.ndarray] = field(default_factory=dict)
+    clients: dict[str, np.ndarray] = field(default_factory=dict)
 
     @functools.cached_property
     def identity(self) -> str | None:
@@ -124,7 +126,11 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
             points = _columns(iter_metrics(path / METRICS_NAME))
         except (BenchError, OSError, ValueError, OverflowError) as error:
             return checked(Record(name, "unreadable", _first_line(error, path / METRICS_NAME), config, summary))
-    return checked(Record(name, status, note, config, summary, points))
+    try:
+        clients = _clients(path / CLIENTS_NAME) if "clients" in summary else {}
+    except (OSError, ValueError) as error:
+        return checked(Record(name, "unreadable", _first_line(error, path / CLIENTS_NAME), config, summary))
+    return checked(Record(name, status, note, config, summary, points, clients))
 
 
 def checked(record: Record) -> Record:
@@ -134,7 +140,7 @@ def checked(record: Record) -> Record:
     if problem := _malformed(record):
         return Record(record.name, "unreadable", problem if readable else record.note)
     problem = _contradiction(record) if readable else ""
-    return replace(record, status="inconsistent", note=problem, points={}) if problem else record
+    return replace(record, status="inconsistent", note=problem, points={}, clients={}) if problem else record
 
 
 def _malformed(record: Record) -> str:
@@ -195,6 +201,18 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
         return identity_of_tree({**tree, "seed": None} if without_seed else tree, digests)
     except (OSError, KeyError, AttributeError, TypeError):
         return None
+
+
+def _clients(path: Path) -> dict[str, np.ndarray]:
+    """The columns of clients.parquet. Raises OSError or ValueError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+        return {name: table[name].to_numpy() for name in table.column_names}
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from None
 
 
 def _columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:

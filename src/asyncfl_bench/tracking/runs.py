@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ FIXED = (
 )
 
 
+CLIENT_COLUMNS = ("client", "samples", "uploads", "mean_delay", "accuracy")
 _SEPARATOR = "::"  # archive.parquet::name of the run
 
 
@@ -74,23 +76,38 @@ def load_points(runs: pd.DataFrame) -> pd.DataFrame:
     runs have counted them) and metrics (``test/accuracy`` as a share); NaN where
     a point has no such metric. A run that came to no end of its own (failed, incomplete, unreadable) has no points.
     """
+    points = _stacked(runs, [record.points for record in _records(runs)], COUNTERS)
+    return points.assign(bytes=points[SENT[0]] + points[SENT[1]]) if {*SENT} <= {*points} else points
+
+
+def load_clients(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row a client of those of ``runs`` that were made with ``evaluation.clients=true``, in their order: ``run``
+    (their index) and the columns of clients.parquet (docs/run_directory.md), accuracy as a share."""
+    return _stacked(runs, [record.clients for record in _records(runs)], CLIENT_COLUMNS)
+
+
+def _records(runs: pd.DataFrame) -> list[Record]:
     read: dict[str, Record] = {}
     for archive in {str(run).partition(_SEPARATOR)[0] for run in runs.index if _SEPARATOR in str(run)}:
         read |= _archived(Path(archive))
-    columns: list[dict[str, np.ndarray]] = []
-    for run in map(str, runs.index):
-        if run not in read:
-            read[run] = read_directory(Path(run))
-        columns.append(read[run].points)
-    lengths = [len(next(iter(points.values()), ())) for points in columns]
-    names = set(itertools.chain(*columns))
+    return [read[run] if run in read else read_directory(Path(run)) for run in map(str, runs.index)]
+
+
+def _stacked(runs: pd.DataFrame, tables: list[dict[str, np.ndarray]], first: Sequence[str]) -> pd.DataFrame:
+    """The tables of all runs in one, NaN where a run has no such column. first: columns that come first."""
+    lengths = [len(next(iter(table.values()), ())) for table in tables]
+    names = set(itertools.chain(*tables))
     frame: dict[str, Any] = {"run": np.repeat(np.array(runs.index, dtype=object), lengths)}
-    for name in (*COUNTERS, *sorted(names - set(COUNTERS))):
-        parts = [points.get(name, np.full(length, math.nan)) for points, length in zip(columns, lengths, strict=True)]
+    for name in (*first, *sorted(names - set(first), key=_by_number)):
+        parts = [table.get(name, np.full(length, math.nan)) for table, length in zip(tables, lengths, strict=True)]
         frame[name] = np.concatenate([part for part in parts if len(part)] or [np.zeros(0)])
-    if names.issuperset(SENT):
-        frame["bytes"] = frame[SENT[0]] + frame[SENT[1]]
     return pd.DataFrame(frame)
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    """``label_2`` before ``label_10``."""
+    head = name.rstrip("0123456789")
+    return head, int(name[len(head) :] or 0)
 
 
 def flatten(node: Any, prefix: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from ...analysis.published import Published
 from ...reports.blocks import Accuracies, Against, Counts, Curves, Maps, Staleness
+from ...reports.clients import Served
 from ...reports.comparisons import FINAL, Beside, Cost, Leaders, Neighbours, Overall, equal
 from ...reports.mse import ErrorParts
 from ...reports.spec import AXES, Block, PageSpec
@@ -15,7 +16,7 @@ _FAIR = (
 _ALONG_AXES: tuple[Block, ...] = tuple(
     block for axis in AXES for block in (Curves(axis), Accuracies(axis), Neighbours(equal(axis)))
 )
-_CURVES: tuple[Block, ...] = (Leaders(equal()), Overall(equal(), "ACE"), *_ALONG_AXES, Cost("delay"))
+_CURVES: tuple[Block, ...] = (Leaders(equal()), Overall(equal(), "ACE"), *_ALONG_AXES, Cost("delay"), Served())
 _SHARES: tuple[Block, ...] = tuple(
     block for axis in AXES for block in (Against("availability.share", equal(axis)), Accuracies(axis))
 )
@@ -50,8 +51,9 @@ PAGES = (
         (*_SKEW_BY_DELAY, *_LAW),
         (
             Leaders(equal("iteration")),
-            Curves("iteration", split="delay"),
+            Curves("iteration", split="delay", columns=3),
             *(Accuracies(axis) for axis in AXES),
+            Served(),
         ),
         readings=_LAW,
     ),

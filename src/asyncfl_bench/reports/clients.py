@@ -1,0 +1,114 @@
+"""Whom the models serve, from runs made with evaluation.clients=true: a client's accuracy by its own mix of labels,
+beside its speed and how often it was heard. Legend: n clients, C classes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ..analysis import names, statistics
+from ..tracking.runs import load_clients
+from .comparisons import intervals
+from .figures import Line, Panel, label_maps, line_panels
+from .write import Part, Picture, Table, number, with_spread
+
+if TYPE_CHECKING:
+    from .page import Page
+
+_SHOWN = {
+    "mean_accuracy": "mean",
+    "worst_tenth_accuracy": "worst 10 %",
+    "slow_quarter_accuracy": "slow quarter",
+    "fast_quarter_accuracy": "fast quarter",
+}
+_COLUMN = "summary.clients."
+_GROUPS = 10  # of a run's clients, by how often they were heard
+_TEXT = (
+    "What a client may expect of the final model: test accuracy by class, weighted by the client's own labels. Slow "
+    "and fast are the quarters of the clients with the longest and the shortest mean delay of their work."
+)
+
+
+class Served:
+    """The block of this module; nothing where no run was measured so."""
+
+    def __call__(self, page: Page) -> list[Part]:
+        if f"{_COLUMN}mean_accuracy" not in page.runs or page.runs[f"{_COLUMN}mean_accuracy"].isna().all():
+            return []
+        clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
+        return ["## Whom the model serves", _TEXT, _table(page), _against_heard(page, clients), _split(page, clients)]
+
+
+def _table(page: Page) -> Table:
+    """By cell and series: means over clients, over seeds; and the fast quarter minus the slow one, seed by seed."""
+    runs = page.runs[page.runs[f"{_COLUMN}mean_accuracy"].notna()]
+    own = [key for key in runs if str(key).startswith(_COLUMN)]
+    percent = (100 * runs[own].astype(float)).rename(columns=lambda key: str(key).removeprefix(_COLUMN))
+    percent = runs[["series", "cell", "seed"]].join(percent)
+    rows: list[dict[str, Any]] = []
+    texts: list[dict[str, str]] = []
+    groups = {place: of for place, of in percent.groupby(["cell", "series"])}
+    for cell, series in ((c, s) for c in page.cells.index for s in page.series if (c, s) in groups):
+        of = groups[cell, series]
+        gap = statistics.paired(of["fast_quarter_accuracy"] - of["slow_quarter_accuracy"])
+        means = {str(key): of[key].mean() for key in of if key not in ("cell", "series", "seed")}
+        tested = {"gap": gap.mean, "low": gap.low, "high": gap.high, "p": gap.p, "seeds": gap.n}
+        rows.append({"cell": cell, "series": series} | means | tested | {"verdict": gap.verdict})
+        texts.append({"cell": cell, "algorithm": series} | {name: with_spread(of[key]) for key, name in _SHOWN.items()})
+    data = pd.DataFrame(rows)
+    shown = pd.DataFrame(texts)
+    shown["fast - slow"] = data["gap"].map(lambda gap: number(gap, "+"))
+    shown["95 % interval"] = intervals(data["low"], data["high"])
+    shown["seeds"], shown["verdict"] = data["seeds"].astype(str), data["verdict"]
+    return Table("clients", shown if page.keys else shown.drop(columns="cell"), page.with_keys(data), 2)
+
+
+def _against_heard(page: Page, clients: pd.DataFrame) -> Picture:
+    """A panel a cell: tenths of a run's clients by their uploads, mean over seeds with a band of one deviation, which
+    stays within 0 and 100."""
+    panels = []
+    for cell in page.cells.index:
+        lines = []
+        for series in page.drawn:
+            of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
+            tenths = [_tenths(run) for _, run in of.groupby("seed")]
+            if not tenths:
+                continue
+            x, y = np.mean([tenth[0] for tenth in tenths], axis=0), np.array([tenth[1] for tenth in tenths])
+            mean, std = y.mean(axis=0), y.std(axis=0, ddof=1) if len(y) > 1 else np.zeros(y.shape[1])
+            lines.append(Line(series, page.styles[series], x, mean, np.maximum(mean - std, 0), mean + std))
+        panels.append(Panel(cell, lines, top=100.0))
+    label = "uploads of a client, over the mean of all"
+    x_log = 2 if all((line.x > 0).all() for panel in panels for line in panel.lines) else False
+    figure = line_panels(panels, label, "expected accuracy of the client [%]", x_log=x_log)
+    alt = "Expected accuracy of clients against how often they were heard, tenths of the clients, mean and deviation"
+    return Picture("clients_heard", figure, f"{alt} over seeds")
+
+
+def _tenths(run: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Uploads over the mean of all, and accuracy [%], of ten groups of the run's clients, the least heard first."""
+    known = run[run["accuracy"].notna()].sort_values("uploads", kind="stable")
+    parts = np.array_split(np.arange(len(known)), min(_GROUPS, len(known)))
+    relative = (known["uploads"] / known["uploads"].mean()).to_numpy()
+    accuracy = 100 * known["accuracy"].to_numpy()
+    return np.array([relative[p].mean() for p in parts]), np.array([accuracy[p].mean() for p in parts])
+
+
+def _split(page: Page, clients: pd.DataFrame) -> Picture:
+    """The labels of the clients under the first seed, a map for each split; clients by their most frequent label."""
+    keys = [key for key in page.keys if key.startswith("heterogeneity")]
+    labels = [key for key in clients if str(key).startswith("label_")]
+    first = clients[clients["seed"] == clients["seed"].min()]
+    maps = []
+    for _, of in first.groupby(keys, sort=True) if keys else [((), first)]:
+        one = of[of["run"] == of["run"].iloc[0]]
+        held_nc = one[labels].dropna(axis=1).to_numpy(float)
+        share_nc = held_nc / np.maximum(held_nc.sum(axis=1, keepdims=True), 1)
+        order = np.lexsort((-share_nc.max(axis=1), share_nc.argmax(axis=1)))
+        texts = page.cell_texts.loc[one["cell"].iloc[0], keys]
+        maps.append((names.cell_label(keys, list(texts)), 100 * share_nc[order].T))
+    figure = label_maps(maps, "clients, by their most frequent label", "label", "share of a client's samples [%]")
+    return Picture("clients_split", figure, "Share of each label among the samples of each client, of the first seed")
