@@ -66,7 +66,7 @@ def test_every_yaml_has_a_description_and_a_comment_for_every_key(group, name):
         key = line.split(":")[0].strip()
         if (
             key in ("_target_", "defaults", "hydra", "sweeper", "params", "")
-            or key.startswith("- ")
+            or key.startswith(("- ", "#"))
             or (not line.split(":", 1)[1].strip() and not line.startswith(" "))
         ):
             continue  # a section's own line

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    Augmentation = tuple[np.ndarray, np.ndarray, np.ndarray]  # dy, dx, flip of a mini-batch's images: Task.batch
+
 USUAL_ITERATIONS = 500  # of a run without any limit: the length that the ACE paper's factors c are for
 
 

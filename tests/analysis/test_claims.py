@@ -269,6 +269,9 @@ def test_measures_come_from_runs_and_their_evaluations():
     assert values("time_to_90") == [20, 10, 20]
     assert values("time_to_target") == [20, 10, 20]  # 90 % of 60 = 54: a has 50 at 10
     assert values_of(placed, points, limit=10)("best", "", None, ())["value"].tolist() == pytest.approx([50, 60, 30])
+    timed = values_of(Placed(table.assign(dataset=["cifar10", "cifar10", "digits"]), *[pd.DataFrame()] * 2, 3), points,
+                      levels={"cifar10": 55.0})("time_to_level", "iteration", None, ())["value"].tolist()  # fmt: skip
+    assert timed[:2] == [20, 10] and math.isnan(timed[2])  # nothing is timed on digits
     assert values("uploads_per_iteration") == [1.0, 1.0, 10.0]  # ACE's first round of 100 left out
     assert values("server_vectors") == pytest.approx([102, 0, 1])
 

@@ -40,7 +40,7 @@ REFUSED = {
         ("diagnostics=noise", "must be one of mse, none"),
         ("tracking=tensorbord", "tracking=tensorbord: must"),
         ("heterogeneity=dirichlett", "did you mean 'dirichlet'"),
-        ("paper=ACE", "paper=ACE: must be one of ace, asyncfeded/femnist"),
+        ("paper=ACE", "paper=ACE: must be one of ace, afbs/cifar10"),
         ("paper=asyncfeded", "did you mean 'asyncfeded/femnist'"),
         ("paper=ace/fair", "must be one of ace"),
         ("profile=fairly", "must be one of fair, published"),

@@ -389,6 +389,36 @@ def test_a_stand_in_gets_no_difference_to_published_accuracies_and_the_real_thin
     assert texts.loc["ACE"].tolist()[1:] == ["71.00 ± 1.00", "68.70 ± 1.80", "+2.30"]
 
 
+# AFBS
+
+
+def test_afbs_page_has_the_time_to_the_papers_target_and_published_numbers_beside_real_runs(paper_page):
+    def runs(**data) -> list[tuple]:
+        common = {"choices__paper": "afbs/cifar10", "heterogeneity": {"_target_": "x.Clusters", "groups": 1}, **data}
+        best = {"afbs": (0.2, 0.52, 0.66), "fedbuff": (0.1, 0.3, 0.55), "fedfa": (0.1, 0.12, 0.14)}
+        return [
+            (common | {"algorithm": algorithm}, [(i, 100 * i, 1000.0 * i, a) for i, a in enumerate(accuracies)])
+            for algorithm, accuracies in best.items()
+        ]
+
+    real = runs(choices__dataset="cifar10", choices__model="lenet5")
+    page = paper_page("afbs/table2", real, scale="full", keys=("algorithm", "paper"))
+    table = page.tables["measured"].set_index("series")
+    assert table.loc[["AFBS", "FedBuff"], "time_to_level"].tolist() == [1000, 2000]  # 50 % on CIFAR-10
+    assert pd.isna(table.loc["FedFa", "time_to_level"])
+    beside = page.tables["published_difference"].set_index("series")
+    assert beside.loc["AFBS", "best_published"] == 65.79 and beside.loc["AFBS", "best_difference"] == pytest.approx(
+        0.21
+    )
+    assert beside.loc["FedBuff", "time_to_level_published"] == 234_115
+    verdicts = {one.claim: one for one in page.claims}
+    assert verdicts["afbs/table4-fastest-cifar10"].verdict == "undecided"  # one seed, methods missing
+    assert verdicts["afbs/table2-first-mnist"].verdict == "not run"
+
+    small = paper_page("afbs/table2", runs(seed=1), keys=("algorithm", "paper"))
+    assert "published_difference" not in small.tables and "published" in small.tables
+
+
 # AsyncFedED
 
 
@@ -589,7 +619,7 @@ def page_figures(page: Page, name: str) -> list:
 def test_every_sweep_of_a_paper_has_a_page_and_every_page_a_sweep():
     sweeps = Path(__file__).parents[2] / "sweeps"
     assert set(SPECS) == {
-        f"{paper}/{path.stem}" for paper in ("ace", "asyncfeded") for path in (sweeps / paper).glob("*.yaml")
+        f"{paper}/{path.stem}" for paper in ("ace", "afbs", "asyncfeded") for path in (sweeps / paper).glob("*.yaml")
     }
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -188,15 +189,21 @@ def _check(claim: Claim) -> None:
 
 
 def evaluate(
-    sweep: str, placed: Placed, points: pd.DataFrame, limit: float = math.inf, readings: Sequence[str] = ()
+    sweep: str,
+    placed: Placed,
+    points: pd.DataFrame,
+    limit: float = math.inf,
+    readings: Sequence[str] = (),
+    levels: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Verdict]:
     """The verdicts of every claim that ``sweep`` is a reading of, in the order of the paper's file.
 
     A claim without runs is named by its item's own sweep only.
     limit     of virtual time, within which the best and times count
     readings  keys of the cells whose values are readings of their own: a claim has a verdict for each
+    levels    accuracy [%] that is timed, by data set
     """
-    measure, paper = values_of(placed, points, limit), sweep.partition("/")[0]
+    measure, paper = values_of(placed, points, limit, levels), sweep.partition("/")[0]
     claims = [claim for claim in (claims_of(paper) if paper in papers() else ()) if sweep in claim.readings]
     keys, verdicts = list(readings), []
     combinations = placed.runs[keys].drop_duplicates().itertuples(index=False, name=None) if keys else [()]

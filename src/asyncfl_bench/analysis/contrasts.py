@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -26,6 +27,7 @@ MEASURES = {
     "best": ("points", False),  # highest test accuracy [%]
     "time_to_90": ("", True),  # along the axis, to 90 % of the run's own best
     "time_to_target": ("", True),  # along the axis, to 90 % of the lowest mean best of the cell
+    "time_to_level": ("", True),  # along the axis, to the accuracy that the paper times on this data set
     "unsteadiness": ("points", True),  # mean change between evaluations, from the time of 90 % of the best on
     "uploads_per_iteration": ("uploads", True),  # without a first round of all clients
     "server_vectors": ("vectors", True),  # state in vectors of d floats
@@ -84,11 +86,14 @@ class Contrast:
         return "against" if contrary and p_adjusted < 0.05 else "open"
 
 
-def values_of(placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> Measure:
+def values_of(
+    placed: Placed, points: pd.DataFrame, limit: float = math.inf, levels: Mapping[str, float] = MappingProxyType({})
+) -> Measure:
     """The measures of a page's runs.
 
     limit   of virtual time, for everything but accuracies at equal budgets; where runs of a protocol (cell key
             ``paper``) end earlier, that end is its limit
+    levels  accuracy [%] that is timed, by data set
     """
     runs, early = placed.runs, points
     if "paper" in placed.cells:
@@ -113,6 +118,8 @@ def values_of(placed: Placed, points: pd.DataFrame, limit: float = math.inf) -> 
             best = measures.best(early).reindex(runs.index)
             means = best.groupby([runs["cell"], runs["series"]]).transform("mean")
             values = measures.time_to(early, 0.9 * means.groupby(runs["cell"]).transform("min"), axis)
+        elif name == "time_to_level":
+            values = measures.time_to(early, runs["dataset"].map(levels).astype(float), axis)
         elif name == "unsteadiness":
             values = measures.unsteadiness(early)
         elif name == "uploads_per_iteration":

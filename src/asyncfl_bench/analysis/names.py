@@ -44,6 +44,7 @@ WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers wr
 AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}
 _KEYS = {
     "heterogeneity.alpha": "α",
+    "heterogeneity.groups": "K",
     "availability.share": "dropout share",
     "availability.probability": "P",
     "algorithm.tau_algo": "τ_algo",
@@ -65,7 +66,14 @@ _WORDS = {
     ("tick_rounding", "down"): "rounded down",
     ("tick_rounding", "up"): "rounded up",
 }
-_PROTOCOLS = {"synthetic": "Synthetic", "femnist": "FEMNIST", "shakespeare": "Shakespeare"}
+_PROTOCOLS = {
+    "synthetic": "Synthetic",
+    "femnist": "FEMNIST",
+    "shakespeare": "Shakespeare",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+}
 _BETA = "exp_beta"
 
 

@@ -16,9 +16,10 @@ from .names import WEIGHT, series_label
 
 @cache
 def published(paper: str, name: str) -> pd.DataFrame:
-    """The rows of ``papers/<paper>/published/<name>.csv``; each has a source. Adds ``series``: what pages call it."""
+    """The rows of ``papers/<paper>/published/<name>.csv``; each has a source. Adds ``series``, what pages call it,
+    where the file does not say."""
     table = pd.read_csv(paper_folders()[paper] / "published" / f"{name}.csv")
-    if "algorithm" in table:
+    if "algorithm" in table and "series" not in table:
         weights = table[WEIGHT] if WEIGHT in table else [None] * len(table)
         pairs = zip(table["algorithm"], weights, strict=True)
         table["series"] = [series_label(a, {WEIGHT: w} if isinstance(w, str) else {}) for a, w in pairs]

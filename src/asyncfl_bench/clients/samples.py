@@ -17,7 +17,7 @@ from .batches import Batches
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..tasks.task import Augmentation
+    from ..types import Augmentation
 
 CHUNK_BYTES = 2**20  # of samples fetched at once: few calls, and what is fetched is still in the cache when it is used
 

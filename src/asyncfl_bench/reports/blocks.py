@@ -35,6 +35,7 @@ class Curves:
     Uploads have a logarithmic axis, others where runs end far apart.
 
     metric  instead of the page's; only: series; split: a key of the cells with a figure for each of its values
+    name    of the files, where a page draws an axis twice
     """
 
     axis: str = "iteration"
@@ -43,6 +44,7 @@ class Curves:
     split: str = ""
     columns: int = 2
     heading: str = ""
+    name: str = "curves"
 
     def __call__(self, page: Page) -> list[Part]:
         metric = self.metric or page.metric
@@ -59,8 +61,11 @@ class Curves:
                 continue
             figure = line_panels(panels, x_label, y_label, columns=self.columns, x_log=log)
             value = page.cell_texts.loc[cells.index[0], self.split] if self.split else ""
-            end = f"{self.split.rpartition('.')[2]}{value}".replace(".", "_") if self.split else self.axis
-            name = f"{metric.rpartition('/')[2] if self.metric else 'curves'}_{end}"
+            end = self.axis
+            if self.split:
+                end = f"{self.split.rpartition('.')[2]}{value}".replace(".", "_").replace("/", "_")
+                end += f"_{self.axis}" if self.axis != "virtual_time" else ""
+            name = f"{metric.rpartition('/')[2] if self.metric else self.name}_{end}"
             where = f", {names.setting(self.split, value)}" if self.split else ""
             alt = f"{y_label} against {x_label}{where}, mean and deviation over seeds"
             pictures.append(Picture(name, figure, alt))
@@ -68,10 +73,12 @@ class Curves:
 
     def _panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
         runs = page.runs[page.runs["cell"] == cell]
+        limit, in_time = page.limit_of(cell), self.axis == "virtual_time"
+        within = page.points if in_time else page.points[page.points["virtual_time"] <= limit]
         lines = []
-        for series in [one for one in page.drawn if not self.only or one in self.only]:
-            points = page.points[page.points["run"].isin(runs.index[runs["series"] == series])]
-            curve = measured.mean_curve(points, self.axis, metric, log, page.limit_of(cell))
+        for series in [one for one in page.series if one in self.only] if self.only else page.drawn:
+            points = within[within["run"].isin(runs.index[runs["series"] == series])]
+            curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
             x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
             lines.append(Line(series, page.styles[series], x, y, *(band if curve["seeds"].max() > 1 else ())))
         keys = pd.Series(page.cells.loc[cell])
@@ -202,7 +209,11 @@ class Against:
                 top = 100.0 if measure.of_metric and names.is_percent(page.metric) else None
                 panels.append(Panel(title, self._lines(page, measure, cells), measure.label(page), top))
         if not any(len(line.x) for panel in panels for line in panel.lines):
+<<<<<<< HEAD
             return []  # runs that did not count what is measured
+=======
+            return []
+>>>>>>> world
         label = names.key_label(self.key, page.cells[self.key])
         figure = line_panels(panels, label, "")
         name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])

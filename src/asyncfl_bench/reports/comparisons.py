@@ -20,7 +20,7 @@ from .spec import AXES, Measure
 from .write import Part, Table, number, with_spread
 
 FINAL, BEST, UPLOADS = Measure("final"), Measure("best"), Measure("uploads")
-TO_90, TO_TARGET = Measure("time_to_90"), Measure("time_to_target")
+TO_90, TO_TARGET, TO_LEVEL = Measure("time_to_90"), Measure("time_to_target"), Measure("time_to_level")
 
 
 def equal(*axes: str) -> tuple[Measure, ...]:

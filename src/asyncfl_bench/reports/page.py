@@ -124,7 +124,7 @@ class Page:
     def decimals(self, measure: Measure) -> int:
         if measure.of_metric:
             return 2 if names.is_percent(self.metric) else 4
-        return 0 if measure.kind.endswith(("uploads", "iterations")) else 1
+        return 0 if measure.kind.endswith(("uploads", "iterations", "bytes")) else 1
 
     @functools.cached_property
     def limits(self) -> pd.Series:
@@ -227,7 +227,7 @@ def build(
     if tuned is not None:
         page.placed, page.choices = measures.choose_tuned(placed, page.points)
         page.points = page.points[page.points["run"].isin(page.runs.index)]
-    page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit, spec.readings)
+    page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit, spec.readings, spec.levels)
     words = f"--profile {profile} --scale {scale}" + (f" --length {length}" if length != "standard" else "")
     commands = [" ".join(["afl-run", "-m", *grid.command]), f"afl-report {spec.sweep} {words}"]
     return finish(page, provenance.header(page), commands)
@@ -264,7 +264,7 @@ def _values(page: Page, measure: Measure) -> pd.DataFrame:
     elif kind == "uploads":
         table["value"] = measures.final(early, "uploads")
     elif kind in claims.MEASURES:
-        of = values_of(page.placed, points, page.spec.limit)
+        of = values_of(page.placed, points, page.spec.limit, page.spec.levels)
         table["value"] = of(kind, measure.axis or "virtual_time", None, ())["value"]
     else:
         table["value"] = pd.to_numeric(runs[kind]) if kind in runs else math.nan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -25,8 +25,9 @@ class Measure:
 
     kind   ``equal``: the metric at the largest budget of ``axis`` that all runs of a cell have spent · ``final`` ·
            ``best`` · ``time_to_90``: when it first has 90 % of its own best; ``time_to_target``: of the lowest
-           mean best of its cell · ``unsteadiness`` · ``uploads`` that arrived. The last five count within the page's
-           limit of time. · any other: a measure of claims, or a column of ``load_runs``
+           mean best of its cell; ``time_to_level``: the page's level of its data set · ``unsteadiness`` ·
+           ``uploads`` that arrived. The last six count within the page's limit of time. ·
+           any other: a measure of claims, or a column of ``load_runs``
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Measure:
         if self.kind.endswith(".virtual_time"):
             return page.axis_label("virtual_time")
         known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
+        known["time_to_level"] = f"time to target{clock}"
         if self.kind == "equal":
             known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[self.axis]}"
             return known["equal"] + (f" [{unit}" if unit and not short else "")
@@ -72,6 +74,7 @@ class PageSpec:
     order      algorithms, worst first, as ``order_source`` has them
     published  numbers and curves that belong beside ours
     limit      of virtual time, within which the best and times count
+    levels     accuracy [%] that is timed, by data set
     shares_runs_with   other sweeps that list some of the same runs
     readings   those of the cells' keys whose values read the paper differently: claims are judged for each
     """
@@ -90,6 +93,7 @@ class PageSpec:
     order_source: str = ""
     published: Published | None = None
     limit: float = math.inf
+    levels: Mapping[str, float] = field(default_factory=dict)
     shares_runs_with: tuple[str, ...] = ()
     readings: tuple[str, ...] = ()
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,10 +24,11 @@ from .data import Data, hold_back
 from .flat import FlatModel
 from .native import Chosen, NativeNetwork
 
+if TYPE_CHECKING:
+    from ..types import Augmentation
+
 CROP_PADDING = 4  # pixels on each side, the customary choice for 32x32 photographs
 EVALUATION_SAMPLES = {"cpu": 256, "cuda": 2048}  # of one batch; larger ones leave a CPU's cache: up to twice the time
-
-Augmentation = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Task:
