@@ -209,11 +209,7 @@ class Against:
                 top = 100.0 if measure.of_metric and names.is_percent(page.metric) else None
                 panels.append(Panel(title, self._lines(page, measure, cells), measure.label(page), top))
         if not any(len(line.x) for panel in panels for line in panel.lines):
-<<<<<<< HEAD
             return []  # runs that did not count what is measured
-=======
-            return []
->>>>>>> world
         label = names.key_label(self.key, page.cells[self.key])
         figure = line_panels(panels, label, "")
         name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])
