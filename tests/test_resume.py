@@ -104,7 +104,7 @@ def test_without_a_usable_checkpoint_the_command_starts_over_and_resume_refuses(
 
 
 def test_a_run_resumed_by_another_executor_names_both(interrupted):
-    words, directory, _ = interrupted
+    _, directory, _ = interrupted
     assert run([f"resume={directory}", "budget.server_iterations=70", "executor=sequential"]).summary["executor"] == (
         "batched then sequential"
     )
