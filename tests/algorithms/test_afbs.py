@@ -166,6 +166,13 @@ def test_the_server_is_told_projections_and_keeps_neither_them_nor_shares(monkey
     assert not any(isinstance(value, np.ndarray) for value in vars(rule).values())
 
 
+@pytest.mark.parametrize("given", [{}, {"maximum": "buffer"}])
+def test_clients_without_samples_alone_in_a_cluster_stay_since_nobody_beats_them(given):
+    empty = [(0, 0, 0, 0.0), (1, 5, 0, 0.0), (2, 1, 10, 3.0)]
+    assert flush(empty, [0, 0, 1], **given)[1]["kept"].tolist() == [1, 1, 1]
+    assert flush(empty[:2], [0, 0], **given)[1]["kept"].tolist() == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

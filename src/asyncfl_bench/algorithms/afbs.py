@@ -146,8 +146,8 @@ class Afbs(ServerRule):
             m = best[cluster_m[row]]
             beaten = samples < self.entries[m][2] and staleness > self.entries[m][1]
             highest = score_m[m] if self.config.maximum == "cluster" else max(score_m)
-            lucky = self.config.keep == "random" and chance_m[row] < score_m[row] / highest
-            stays.append(not beaten or bool(lucky))
+            # by an entry that has samples, so that highest > 0
+            stays.append(not beaten or (self.config.keep == "random" and bool(chance_m[row] < score_m[row] / highest)))
         return stays
 
     def _weights(self) -> list[float]:
