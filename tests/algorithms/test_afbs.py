@@ -204,6 +204,11 @@ def test_a_rank_that_hides_nothing_is_refused_before_anything_is_on_disk(tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
+def test_more_groups_than_clients_are_refused_by_the_name_that_was_set():
+    with pytest.raises(ConfigError, match=r"^heterogeneity\.groups=21: must be at most the number of clients \(20\)$"):
+        run([*WORDS, "heterogeneity=clusters", "heterogeneity.groups=21"])
+
+
 def test_the_number_of_clusters_is_that_of_the_splits_groups_where_it_plants_some():
     def resolved(*words):
         return compose(["algorithm=afbs", *words]).parts["algorithm"].config.clusters

@@ -39,7 +39,8 @@ class AfbsConfig(BufferConfig):
         allowed = "projected or none: the split plants no groups, heterogeneity=clusters does"
         check(self.clustering != "planted" or facts.groups > 0, "clustering", self.clustering, allowed)
         if self.clusters is None:
-            self.clusters = 1 if self.clustering == "none" else facts.groups or 1
+            groups = min(facts.groups, facts.n_clients)  # the split refuses more
+            self.clusters = 1 if self.clustering == "none" else groups or 1
         check(self.clusters <= facts.n_clients, "clusters", self.clusters, f"at most n_clients={facts.n_clients}")
 
     def idle(self, facts) -> dict[str, str]:
