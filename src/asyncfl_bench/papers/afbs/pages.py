@@ -5,6 +5,7 @@ import pandas as pd
 from ...analysis import names
 from ...analysis.published import Published
 from ...reports.blocks import Curves, Values
+from ...reports.clients import Kept, Served
 from ...reports.comparisons import BEST, FINAL, TO_LEVEL, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference
 from ...reports.spec import Block, Measure, PageSpec
 
@@ -74,6 +75,7 @@ PAGES = (
             Neighbours((BEST, TO_LEVEL)),
             Cost(_K, BEST),
             Curves("bytes", split="paper", columns=3),
+            Served(),
         ),
         published=Published(
             "afbs_tables2_4",
@@ -95,6 +97,7 @@ PAGES = (
             Beside((FINAL,)),
             Values((FINAL, BEST, TO_LEVEL)),
             Curves("virtual_time", _KEPT, split="paper", heading="**Entries kept of a buffer of 10**"),
+            Kept(),
         ),
         relabel=_with_clusters,
         published=Published("afbs_table3", {"final": ("final_accuracy_percent", "spread")}, note=_NO_SPREAD),
