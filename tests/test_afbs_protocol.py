@@ -7,7 +7,8 @@ from toy import simulate
 from asyncfl_bench.algorithms.afbs import Afbs, AfbsConfig
 from asyncfl_bench.config import compose
 from asyncfl_bench.multirun.grid import jobs_of
-from asyncfl_bench.multirun.jobs import sweep_grids
+from asyncfl_bench.multirun.jobs import plan, sweep_grids
+from asyncfl_bench.reports.cli import main as report
 
 PROTOCOLS = ("cifar10", "mnist", "cifar100")
 
@@ -36,6 +37,31 @@ def test_every_scale_keeps_groups_of_clients_and_medium_the_papers_data():
 @pytest.mark.parametrize(("item", "runs"), [("table2", 63), ("table3", 12), ("figure8", 10), ("ablation", 20)])
 def test_the_sweeps_have_the_runs_of_their_item(item, runs):
     assert len(jobs_of(sweep_grids([f"sweep=afbs/{item}"]))) == runs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", ["table2", "table3", "figure8", "ablation"])
+@pytest.mark.parametrize("scale", ["full", "medium", "small", "smoke"])
+def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
+    assert {job.error for job in plan([f"sweep=afbs/{item}", f"scale={scale}"])} == {None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("item", "words", "shown"),
+    [
+        ("table2", ["algorithm=afbs,fedavg", "heterogeneity.groups=3", "evaluation.clients=true"], "clients_heard.png"),
+        ("table3", ["evaluation.clients=true"], "kept_labels.png"),
+        ("figure8", ["algorithm.buffer_size=5,10", "heterogeneity.groups=5"], "curves_virtual_time.png"),
+        ("ablation", ["algorithm=fedbuff"], "curves_steps_virtual_time.png"),
+    ],
+)
+def test_a_sweep_becomes_a_page(item, words, shown, afl_run, tmp_path):
+    done = afl_run(f"sweep=afbs/{item}", "scale=smoke", "threads=1", "progress=false", *words)
+    assert done.returncode == 0, done.stderr
+    assert report([f"afbs/{item}", "--scale", "smoke", "--out", str(tmp_path / "pages")]) == 0
+    folder = tmp_path / "pages" / "afbs" / item / "published-smoke"
+    assert (folder / "README.md").exists() and any(shown in path.name for path in folder.iterdir())
 
 
 def test_the_world_makes_the_uploads_and_the_staleness_that_its_latencies_give():

@@ -79,7 +79,7 @@ def test_links_lead_to_files():
     assert not broken
 
 
-@pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
+@pytest.mark.parametrize("paper", ["ace", "afbs", "asyncfeded"])
 def test_findings_name_device_and_hours(paper):
     found = table((ROOT / "docs" / "findings" / f"{paper}.md").read_text())
     named = found.loc[found["page"] != "", "device, hours of computing"]

@@ -161,3 +161,18 @@ def test_a_damaged_table_is_named(measured, tmp_path):
 def test_clients_that_differ_in_more_than_labels_are_refused():
     with pytest.raises(ConfigError, match="must be false with heterogeneity=natural: clients differ in more than lab"):
         compose(["dataset=femnist", "heterogeneity=natural", CLIENTS])
+
+
+@pytest.mark.slow
+def test_whose_uploads_a_selecting_rule_kept_is_counted_also_over_a_checkpoint(tmp_path):
+    words = ["paper=afbs/cifar10", "scale=smoke", "model=softmax", "checkpoint.every=2", "progress=false", CLIENTS]
+    words += ["trace=true", "heterogeneity.groups=3"]
+    whole = run(words)
+    decided = pd.read_parquet(whole.directory / "rule.parquet")
+    kept = decided.groupby("client")["kept"].sum().reindex(range(30), fill_value=0)
+    assert table(whole)["kept"].tolist() == kept.tolist() and 0 < kept.sum() < len(decided)
+    cut = Path(shutil.copytree(whole.directory, tmp_path / "cut" / whole.directory.name))
+    for name in ("summary.json", "clients.parquet", "checkpoint.pt"):
+        (cut / name).unlink()
+    assert table(run([*words, f"output_dir={cut.parent}"])).equals(table(whole))
+    assert "kept" not in table(run([*words, "algorithm=fedbuff"]))

@@ -419,6 +419,30 @@ def test_afbs_page_has_the_time_to_the_papers_target_and_published_numbers_besid
     assert "published_difference" not in small.tables and "published" in small.tables
 
 
+def test_afbs_page_says_whose_uploads_and_which_labels_were_kept(paper_page):
+    """Of the slow half of the clients, which alone holds label 1, a quarter of the uploads is kept without clusters."""
+    settings = {"algorithm": "afbs", "choices__paper": "afbs/cifar10"}
+    table = {"client": range(8), "samples": [10] * 8, "uploads": [8] * 8, "accuracy": [0.5] * 8}
+    table |= {"mean_delay": [1.0] * 4 + [9.0] * 4, "label_0": [10] * 4 + [5] * 4, "label_1": [0] * 4 + [5] * 4}
+    runs = [
+        (
+            settings | {"algorithm__clustering": clustering, "seed": seed},
+            timed(0.1, 0.5),
+            {"clients": table | {"kept": [8.0] * 4 + [slow] * 4}, "summary": {"clients": {"mean_accuracy": 0.5}}},
+        )
+        for clustering, slow in (("projected", 8.0), ("none", 2.0))
+        for seed in (0, 1)
+    ]
+    page = paper_page("afbs/table3", runs, keys=("algorithm", "algorithm.clustering", "paper"))
+    found = page.tables["kept"].set_index("series")
+    assert found.loc["with clusters", ["all", "slow quarter", "label least kept"]].tolist() == [100, 100, 100]
+    assert found.loc["without clusters", ["all", "slow quarter", "fast quarter"]].tolist() == [62.5, 25, 100]
+    labels = found.loc["without clusters", ["label least kept", "label most kept"]].tolist()
+    assert labels == pytest.approx([25, 100 * (8 * 40 + 2 * 20) / (8 * 60)])
+    (figure,) = page_figures(page, "kept_labels")
+    assert len(figure.axes[0].get_lines()) >= 2
+
+
 # AsyncFedED
 
 

@@ -226,7 +226,8 @@ class ServerRule:
     def decisions(self) -> list[tuple]:
         """What the rule decided in the last server iteration: rows of numbers in the order of ``decision_columns``.
 
-        Asked once after each server iteration and written, behind its number, to rule.parquet (trace=true).
+        Asked once after each server iteration and written, behind its number, to rule.parquet (trace=true). Of a rule
+        with the columns ``client`` and ``kept`` (0 or 1) clients.parquet counts whose uploads were kept.
         """
         return []
 

@@ -48,6 +48,7 @@ _KEYS = {
     "availability.share": "dropout share",
     "availability.probability": "P",
     "algorithm.tau_algo": "τ_algo",
+    "algorithm.clusters": "clusters told",
     "algorithm.cache.precision": "cache",
     "client.local_epochs": "K",
     "algorithm.mu": "μ",

@@ -16,6 +16,7 @@ TYPES: dict[str, type] = {
     "mean_delay": np.float64,  # of the work dispatched to it, in the unit of virtual time; NaN where there was none
     "accuracy": np.float64,  # expected on its own mix of labels, a share
 }
+KEPT: dict[str, type] = {"kept": np.float64}  # of its uploads, by a rule that decides that; NaN where unknown
 LABEL = "label_"  # and a class: of its training samples, how many are of it
 
 

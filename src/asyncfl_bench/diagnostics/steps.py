@@ -23,12 +23,18 @@ class Steps(Observer):
 
     rule     its ``averaged`` names the numbers of ``stats`` that are averaged
     model_d  (d,) global model; a copy of it is kept. Memory: d floats
+    n        number of clients
+    kept_n   of each client's uploads, how many the rule kept; None of a rule that does not decide that
     """
 
-    def __init__(self, rule, model_d: torch.Tensor):
+    def __init__(self, rule, model_d: torch.Tensor, n: int):
         self._rule, self._model_d = rule, model_d
         self._before_d = model_d.clone()
         self._table: Trace | None = None
+        self.kept_n: list[float] | None = None
+        if "kept" in (columns := rule.decision_columns):
+            self.kept_n = [0.0] * n
+            self._client, self._kept = columns.index("client"), columns.index("kept")
         self._clear()
 
     def open(self, directory: RunDirectory) -> None:
@@ -46,9 +52,11 @@ class Steps(Observer):
             for name in self._sums:
                 self._sums[name] += stats[name]
             self._iterations += 1
-        if self._table is not None:
-            for row in self._rule.decisions():
+        for row in self._rule.decisions():
+            if self._table is not None:
                 self._table.add((counters.iteration, *row))
+            if self.kept_n is not None:
+                self.kept_n[row[self._client]] += row[self._kept]
 
     def metrics(self) -> dict[str, float]:
         """Metrics over the iterations since the last call."""
@@ -61,10 +69,14 @@ class Steps(Observer):
 
     def state_dict(self) -> dict:
         state = {"before_d": self._before_d, "iterations": self._iterations, "sums": dict(self._sums)}
+        state |= {"kept_n": list(self.kept_n)} if self.kept_n is not None else {}
         return state | ({"table": self._table.state_dict()} if self._table is not None else {})
 
     def load_state_dict(self, state: dict) -> None:
         self._before_d.copy_(state["before_d"])
         self._iterations, self._sums = state["iterations"], dict(state["sums"])
+        if self.kept_n is not None:
+            unknown = [float("nan")] * len(self.kept_n)  # older checkpoints do not say
+            self.kept_n = list(state.get("kept_n", unknown))
         if self._table is not None:
             self._table.load_state_dict(state["table"])

@@ -80,7 +80,7 @@ class Evaluations(Observer):
         self._budget_key, self._total = next((key, limit) for key, limit in limits if limit is not None)
         self.trace = directory.open_trace(components.rule.arrival_facts) if settings.root.trace else None
         self.arrivals = Arrivals(settings.root.n_clients, self.trace, components.rule)
-        self.steps = Steps(components.rule, components.model_d)
+        self.steps = Steps(components.rule, components.model_d, settings.root.n_clients)
         if settings.root.trace:
             self.steps.open(directory)
         self.last: dict[str, float] = {}
@@ -204,9 +204,12 @@ class Evaluations(Observer):
             self._hits_c = np.zeros(task.classes, dtype=np.int64)
             task.evaluate(self._components.model_d, self._hits_c)
         accuracy_n = self._expected(self._hits_c)
-        types = clients.TYPES | {f"{clients.LABEL}{label}": np.int64 for label in range(task.classes)}
+        kept_n = self.steps.kept_n
+        types = clients.TYPES | (clients.KEPT if kept_n is not None else {})
+        types |= {f"{clients.LABEL}{label}": np.int64 for label in range(task.classes)}
         table = directory.open_table(CLIENTS_NAME, types)
-        facts = (task.clients.samples_n, self.arrivals.uploads_n, self.arrivals.mean_delay_n, accuracy_n)
+        facts = [task.clients.samples_n, self.arrivals.uploads_n, self.arrivals.mean_delay_n, accuracy_n]
+        facts += [np.asarray(kept_n)] if kept_n is not None else []
         for row in zip(range(task.clients.n), *facts, *self._labels_nc.T, strict=True):
             table.add(row)
         self.clients = self._served(accuracy_n)

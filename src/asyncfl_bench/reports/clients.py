@@ -1,5 +1,6 @@
 """Whom the models serve, from runs made with evaluation.clients=true: a client's accuracy by its own mix of labels,
-beside its speed and how often it was heard. Legend: n clients, C classes.
+beside its speed and how often it was heard; and whose uploads a rule that selects has kept. Legend: n clients,
+C classes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ _TEXT = (
     "What a client may expect of the final model: test accuracy by class, weighted by the client's own labels. Slow "
     "and fast are the quarters of the clients with the longest and the shortest mean delay of their work."
 )
+_KEPT_TEXT = (
+    "Share of uploads that are in a step of the server [%]: of all clients, of the quarters with the longest and the "
+    "shortest mean delay of their work; and of the samples behind uploads, for the label least and most kept."
+)
 
 
 class Served:
@@ -40,6 +45,62 @@ class Served:
             return []
         clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
         return ["## Whom the model serves", _TEXT, _table(page), _against_heard(page, clients), _split(page, clients)]
+
+
+class Kept:
+    """Whose uploads a rule that selects has kept; nothing where no run was measured so."""
+
+    def __call__(self, page: Page) -> list[Part]:
+        clients = load_clients(page.runs)
+        if "kept" not in clients or clients["kept"].isna().all():
+            return []
+        clients = clients[clients["kept"].notna()].join(page.runs[["series", "cell", "seed"]], on="run")
+        shares = {run: _kept(of) for run, of in clients.groupby("run")}
+        rows, texts = [], []
+        groups = {place: of for place, of in clients.drop_duplicates("run").groupby(["cell", "series"])}
+        for cell, series in ((c, s) for c in page.cells.index for s in page.series if (c, s) in groups):
+            found = pd.DataFrame([shares[run] for run in groups[cell, series]["run"]])
+            rows.append({"cell": cell, "series": series, **found.mean()})
+            texts.append({"cell": cell, "algorithm": series} | {name: with_spread(found[name]) for name in found})
+        shown = pd.DataFrame(texts)
+        table = Table("kept", shown if page.keys else shown.drop(columns="cell"), page.with_keys(pd.DataFrame(rows)), 2)
+        return ["## Whose uploads were kept", _KEPT_TEXT, table, _kept_labels(page, clients)]
+
+
+def _kept(run: pd.DataFrame) -> dict[str, float]:
+    """Shares [%] of a run's uploads that were kept: of all, of the slow and the fast quarter of the clients, and by
+    samples in them, of the label least and most kept."""
+    by_speed = run.sort_values("mean_delay", kind="stable")
+    quarter = -(-len(run) // 4)
+    parts = {"all": run, "slow quarter": by_speed.tail(quarter), "fast quarter": by_speed.head(quarter)}
+    label_c = _kept_by_label(run)
+    of_parts = {name: 100 * float(of["kept"].sum() / of["uploads"].sum()) for name, of in parts.items()}
+    return of_parts | {"label least kept": float(label_c.min()), "label most kept": float(label_c.max())}
+
+
+def _kept_by_label(run: pd.DataFrame) -> pd.Series:
+    """By label: samples in a run's kept uploads over samples in all of its uploads [%]."""
+    held = run.filter(regex="^label_").dropna(axis=1)
+    share = 100 * held.mul(run["kept"], axis=0).sum() / held.mul(run["uploads"], axis=0).sum()
+    return share.rename(lambda name: int(str(name).rpartition("_")[2]))
+
+
+def _kept_labels(page: Page, clients: pd.DataFrame) -> Picture:
+    """A panel a cell: each run's labels from the most to the least kept, mean over seeds with bars of one deviation."""
+    panels = []
+    for cell in page.cells.index:
+        lines = []
+        for series in page.drawn:
+            of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
+            if of.empty:
+                continue
+            ranked = np.array([-np.sort(-_kept_by_label(run).to_numpy()) for _, run in of.groupby("run")])
+            mean, std = ranked.mean(axis=0), ranked.std(axis=0, ddof=1) if len(ranked) > 1 else np.zeros(len(ranked[0]))
+            x = np.arange(1.0, len(mean) + 1)
+            lines.append(Line(series, page.styles[series], x, mean, mean - std, mean + std, points=True))
+        panels.append(Panel(cell, lines, top=100.0))
+    figure = line_panels(panels, "labels of a run, the most kept first", "samples of the label kept [%]", x_log=False)
+    return Picture("kept_labels", figure, "Share of each label's uploaded samples that were in kept uploads")
 
 
 def _table(page: Page) -> Table:

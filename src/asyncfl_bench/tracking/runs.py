@@ -32,7 +32,7 @@ FIXED = (
 )
 
 
-CLIENT_COLUMNS = ("client", "samples", "uploads", "mean_delay", "accuracy")
+CLIENT_COLUMNS = ("client", "samples", "uploads", "mean_delay", "accuracy")  # of every run
 _SEPARATOR = "::"  # archive.parquet::name of the run
 
 

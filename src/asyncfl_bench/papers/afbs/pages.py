@@ -5,11 +5,11 @@ import pandas as pd
 from ...analysis import names
 from ...analysis.published import Published
 from ...reports.blocks import Curves, Values
+from ...reports.clients import Kept, Served
 from ...reports.comparisons import BEST, FINAL, TO_LEVEL, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference
 from ...reports.spec import Block, Measure, PageSpec
 
 _K = "heterogeneity.groups"
-_KEPT = "rule/kept_mean"
 _UPLINK, _DOWNLINK = (Measure(f"summary.used.{way}_bytes") for way in ("uplink", "downlink"))
 _LEVELS = {"mnist": 90.0, "cifar10": 50.0, "cifar100": 15.0, "digits": 80.0}  # of table 4; the last is ours
 _TARGETS = "Targets: 90 % on MNIST, 50 % on CIFAR-10, 15 % on CIFAR-100 as in table 4; 80 % on digits, ours."
@@ -74,6 +74,7 @@ PAGES = (
             Neighbours((BEST, TO_LEVEL)),
             Cost(_K, BEST),
             Curves("bytes", split="paper", columns=3),
+            Served(),
         ),
         published=Published(
             "afbs_tables2_4",
@@ -94,7 +95,7 @@ PAGES = (
             Reference("with clusters", (FINAL, BEST, TO_LEVEL)),
             Beside((FINAL,)),
             Values((FINAL, BEST, TO_LEVEL)),
-            Curves("virtual_time", _KEPT, split="paper", heading="**Entries kept of a buffer of 10**"),
+            Kept(),
         ),
         relabel=_with_clusters,
         published=Published("afbs_table3", {"final": ("final_accuracy_percent", "spread")}, note=_NO_SPREAD),
