@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -234,6 +234,9 @@ GROWTH = {
 }
 
 
+OURS = ("-m", "asyncfl_bench.cli")
+
+
 def growth(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
     """Time per arrival with few clients and with many, and the memory that a client takes."""
     rows = []
@@ -272,21 +275,56 @@ def _peak(words: list[str], data: Path, device: str, batch: int) -> int:
     return machine.peak_memory(built.device)
 
 
+def bound(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
+    """What memory leaves of W3: per upload only the kernel's gradient at one of 1000 models, a copy of the new model
+    into its row and the model's change, all in parallel, beside the bare step. Nothing is drawn, fetched or queued."""
+    import torch
+
+    words, shape, samples = WORKLOADS["W3a-1"][1:4]
+    built = built_run(words, made_up_images(shape, samples, folder), "cpu", 32)
+    bare, network = BareLoop(built, 32), built.task.native_network()
+    rows_nd = built.model_d.repeat(1000, 1)
+    order = np.random.default_rng(0).permutation(1000)
+
+    def uploads(rows: np.ndarray) -> None:
+        model_d, out_d = built.model_d.clone(), torch.empty_like(built.model_d)
+        for row in rows:
+            network.gradient(rows_nd[row], bare.x.view(32, -1), bare.y, out_d)
+            model_d.add_(out_d, alpha=-0.001)
+            rows_nd[row].copy_(model_d)
+
+    rows = []
+    torch.set_num_threads(1)
+    for threads in (1, 2):
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            ratios = []
+            for _ in range(repeats + 1):
+                started = time.perf_counter()
+                list(pool.map(uploads, np.array_split(order, threads)))
+                ours = (time.perf_counter() - started) / len(order)
+                ratios.append(bare(500, lambda: None) / ours)
+        row = spread(f"W3-bound-{threads}", f"W3, its memory traffic alone, threads: {threads}", "ratio", ratios[1:])
+        rows.append((row, f"| {row.what} | {shown(row)} |"))
+    return rows
+
+
 def start_up(repeats: int, folder: Path) -> list[tuple[Row, str]]:
     """Wall seconds of whole commands, cold processes."""
     commands = {
-        "help": ("afl-run --help", ["--help"]),
-        "start": ("afl-run, digits, one iteration", ["budget.server_iterations=1", "rerun=true", "progress=false"]),
-        "plan": ("afl-run sweep=ace/figure2 --plan, 100 runs", ["sweep=ace/figure2", "--plan"]),
+        "torch": ("python -c 'import torch'", ["-c", "import torch"]),
+        "help": ("afl-run --help", [*OURS, "--help"]),
+        "start": (
+            "afl-run, digits, one iteration",
+            [*OURS, "budget.server_iterations=1", "rerun=true", "progress=false"],
+        ),
+        "plan": ("afl-run sweep=ace/figure2 --plan, 100 runs", [*OURS, "sweep=ace/figure2", "--plan"]),
     }
     rows = []
     for name, (what, words) in commands.items():
         seconds = []
         for _ in range(repeats):
             started = time.perf_counter()
-            subprocess.run(
-                [sys.executable, "-m", "asyncfl_bench.cli", *words], cwd=folder, check=True, stdout=subprocess.DEVNULL
-            )
+            subprocess.run([sys.executable, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
             seconds.append(time.perf_counter() - started)
         row = spread(name, what, "seconds", seconds)
         rows.append((row, f"| {what} | {shown(row)} |"))
@@ -295,13 +333,13 @@ def start_up(repeats: int, folder: Path) -> list[tuple[Row, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(WORKLOADS)}, W6, growth, startup; default: all")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(WORKLOADS)}, W6, bound, growth, startup; default: all")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the tables there")
     parser.add_argument("--history", type=Path, help="also add to the history in this folder and draw its page")
     given = parser.parse_args()
-    known = {**dict.fromkeys([*WORKLOADS, "W6"]), "growth": None, "startup": None}
+    known = {**dict.fromkeys([*WORKLOADS, "W6"]), "bound": None, "growth": None, "startup": None}
     if unknown := [name for name in given.names if name not in known and not any(k.startswith(name) for k in known)]:
         parser.error(f"unknown: {', '.join(unknown)}")
     names = [k for k in known if not given.names or any(k.startswith(name) for name in given.names)]
@@ -337,6 +375,10 @@ def main() -> None:
                 measured(*many_steps(device, given.repeats))
             else:
                 measured(*measure(name, device, given.repeats, Path(folder)))
+        if "bound" in names and device == "cpu":
+            say("\n| what bounds it | ratio |\n| --- | ---: |")
+            for row, line in bound(device, given.repeats, Path(folder)):
+                measured(row, line)
         if "growth" in names:
             say("\n| rule | us per arrival, n=100 | with many | ratio | KiB per client |")
             say("| --- | ---: | ---: | ---: | ---: |")

@@ -176,15 +176,6 @@ def test_the_data_directory_comes_from_the_key_then_the_environment(tmp_path, mo
     assert compose([f"data_dir={tmp_path / 'two'}"]).data_dir == tmp_path / "two"
 
 
-def test_a_users_own_class_is_named_by_its_yaml_target(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(
-        "from asyncfl_bench.algorithms.asgd import Asgd\nclass Mine(Asgd):\n    '''ASGD under another name.'''\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    settings = compose(["algorithm=asgd", "algorithm._target_=mine.Mine"])
-    assert settings.parts["algorithm"].target.__name__ == "Mine"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -154,11 +154,17 @@ def test_the_time_left_knows_of_the_runs_under_way_beside(capsys):
     assert capsys.readouterr().out.endswith("; 0:00:17 left\n")  # one and a half in 10 s, two and a half left
 
 
+@pytest.mark.slow
 def test_a_plan_is_shown_and_nothing_is_run(tmp_path, afl_run):
     answer = afl_run("-m", *GRID, "--plan")
     assert answer.returncode == 0, answer.stderr
     assert "4 runs, 0 of them finished (0 in archives), 4 pending" in answer.stdout
     assert "time: unknown" in answer.stdout and not (tmp_path / "runs").exists()
+    measured = afl_run("-m", *GRID, "--plan", "--measure")
+    assert re.search(r"time: about 0:0\d:\d\d, one run after another, by \d short trials? here\n", measured.stdout)
+    assert not Path("runs").exists()
+    refused = afl_run("--measure", "scale=smoke")
+    assert (refused.returncode, refused.stderr) == (2, "afl-run: --measure goes with --plan\n")
     one = afl_run("--plan", "scale=smoke")
     assert one.stdout.startswith("1 run, 0 of them finished")
     assert afl_run("--plan", "-m", "algorithm=ace,aec").returncode == 2

@@ -40,7 +40,7 @@ CASES = {
     "fedbuff freshest": ["algorithm=fedbuff", "algorithm.buffer_size=4", "algorithm.staleness_weight=freshest"],
     "afbs": ["algorithm=afbs", "algorithm.buffer_size=6", "algorithm.clusters=3"],
     "afbs own": [
-        *("algorithm=afbs", "algorithm.buffer_size=8", "algorithm.clusters=2", "algorithm.maximum=buffer"),
+        *("algorithm=afbs", "algorithm.buffer_size=4", "algorithm.clusters=2", "algorithm.maximum=buffer"),
         *("algorithm.weight=own", "algorithm.rank=1", "algorithm.sigma=0.01"),
     ],
     "afbs never": [

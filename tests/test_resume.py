@@ -103,6 +103,13 @@ def test_without_a_usable_checkpoint_the_command_starts_over_and_resume_refuses(
     assert_same(directory, whole)
 
 
+def test_a_run_resumed_by_another_executor_names_both(interrupted):
+    _, directory, _ = interrupted
+    assert run([f"resume={directory}", "budget.server_iterations=70", "executor=sequential"]).summary["executor"] == (
+        "batched then sequential"
+    )
+
+
 def test_a_resumed_run_keeps_its_settings(interrupted):
     _, directory, _ = interrupted
     with pytest.raises(ConfigError, match=r"algorithm\.c=3: cannot be changed by a resumed run"):

@@ -166,6 +166,13 @@ def test_the_server_is_told_projections_and_keeps_neither_them_nor_shares(monkey
     assert not any(isinstance(value, np.ndarray) for value in vars(rule).values())
 
 
+@pytest.mark.parametrize("given", [{}, {"maximum": "buffer"}])
+def test_clients_without_samples_alone_in_a_cluster_stay_since_nobody_beats_them(given):
+    empty = [(0, 0, 0, 0.0), (1, 5, 0, 0.0), (2, 1, 10, 3.0)]
+    assert flush(empty, [0, 0, 1], **given)[1]["kept"].tolist() == [1, 1, 1]
+    assert flush(empty[:2], [0, 0], **given)[1]["kept"].tolist() == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -195,6 +202,11 @@ def test_a_rank_that_hides_nothing_is_refused_before_anything_is_on_disk(tmp_pat
     with pytest.raises(ConfigError, match=r"^algorithm\.rank=10: must be fewer than the 10 classes of this task$"):
         run([*WORDS, "algorithm.rank=10", "algorithm.clusters=2", f"output_dir={tmp_path}/runs"])
     assert not (tmp_path / "runs").exists()
+
+
+def test_more_groups_than_clients_are_refused_by_the_name_that_was_set():
+    with pytest.raises(ConfigError, match=r"^heterogeneity\.groups=21: must be at most the number of clients \(20\)$"):
+        run([*WORDS, "heterogeneity=clusters", "heterogeneity.groups=21"])
 
 
 def test_the_number_of_clusters_is_that_of_the_splits_groups_where_it_plants_some():

@@ -112,6 +112,26 @@ def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_a
     assert "models.Mlp" in afl_run(*words, "model=mlp", "--cfg", "job").stdout
 
 
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (
+            "{dataest: digits}",
+            r"^instead={'dataest': 'digits'}: must be a choice for each of .*dataset",
+        ),
+        ("{seed: 3}", r"^instead={'seed': 3}: must be a choice for each"),
+        ("", "^instead=null: must be a choice for each"),
+        ("[dataset]", r"^instead=\['dataset'\]: must be a choice for each"),
+        ("{dataset: digts}", "^instead.dataset=digts: must be one of arrays, "),
+    ],
+)
+def test_what_a_scale_chooses_instead_is_checked(listed, said, parts):
+    write(parts, {"paper/own/smoke.yaml": f"# @package _global_\n# Its own\ninstead: {listed}\n"})
+    places.use([parts])
+    with pytest.raises(ConfigError, match=said):
+        compose(["paper=own", "scale=smoke", "algorithm=asgd"])
+
+
 @pytest.mark.slow
 def test_its_sweep_and_its_paper_are_found_too(parts, afl_run):
     words = ["--config-dir", "parts", "sweep=own/two", "scale=smoke", "model=softmax", "progress=false"]

@@ -87,6 +87,15 @@ def test_what_is_in_the_archive_stays_and_the_newer_run_wins(tmp_path):
     assert runs["summary.wall_seconds"].to_dict() == {0: 1.5, 1: 9.5, 2: 1.5, 5: 1.5}
 
 
+def test_a_run_that_another_archive_has_too_stays_as_it_is(tmp_path):
+    for name, seconds in (("target", 1.5), ("a", 9.5), ("z", 9.5)):
+        write_run(tmp_path / "runs" / name, seed=1, summary={"wall_seconds": seconds})
+        pack([tmp_path / "runs" / name], tmp_path / name / "runs.parquet")
+    before = (tmp_path / "target/runs.parquet").read_bytes()
+    assert pack([tmp_path / "a", tmp_path / "z"], tmp_path / "target/runs.parquet") == 1
+    assert (tmp_path / "target/runs.parquet").read_bytes() == before
+
+
 def test_an_archive_of_a_page_holds_the_experiments_of_its_sweep_only(tmp_path):
     some_runs(tmp_path / "runs")
     experiments = load_runs(tmp_path / "runs").set_index("seed")["experiment"]

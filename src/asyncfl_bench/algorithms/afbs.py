@@ -39,7 +39,8 @@ class AfbsConfig(BufferConfig):
         allowed = "projected or none: the split plants no groups, heterogeneity=clusters does"
         check(self.clustering != "planted" or facts.groups > 0, "clustering", self.clustering, allowed)
         if self.clusters is None:
-            self.clusters = 1 if self.clustering == "none" else facts.groups or 1
+            groups = min(facts.groups, facts.n_clients)  # the split refuses more
+            self.clusters = 1 if self.clustering == "none" else groups or 1
         check(self.clusters <= facts.n_clients, "clusters", self.clusters, f"at most n_clients={facts.n_clients}")
 
     def idle(self, facts) -> dict[str, str]:
@@ -146,8 +147,8 @@ class Afbs(ServerRule):
             m = best[cluster_m[row]]
             beaten = samples < self.entries[m][2] and staleness > self.entries[m][1]
             highest = score_m[m] if self.config.maximum == "cluster" else max(score_m)
-            lucky = self.config.keep == "random" and chance_m[row] < score_m[row] / highest
-            stays.append(not beaten or bool(lucky))
+            # by an entry that has samples, so that highest > 0
+            stays.append(not beaten or (self.config.keep == "random" and bool(chance_m[row] < score_m[row] / highest)))
         return stays
 
     def _weights(self) -> list[float]:

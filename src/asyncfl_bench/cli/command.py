@@ -17,13 +17,14 @@ from ..config.choices import INSTEAD, groups, hydra_config, instead
 from ..config.composition import Compositions, check_composed, check_one_word, compose, plain, replace_limits
 from ..config.settings import RootConfig
 from ..config.words import quoted, word
-from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError
+from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import say
 from ..multirun import launchers, pending, search
 from ..multirun.jobs import Job, asks_for_multirun, check_chosen, placed, plan, sweep_name
 
 if TYPE_CHECKING:
+    from ..config import Settings
     from ..experiment import RunResult
 
 _UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
@@ -109,10 +110,12 @@ def _main(arguments: list[str]) -> int:
                 Compositions().settings(words)
                 arguments = [*(a for a in arguments if a not in words), *instead(words), *words]
             return _hydra(arguments)
-        planned = "--plan" in arguments
-        multirun, overrides = _split([a for a in arguments if a != "--plan"])
+        planned, measured = "--plan" in arguments, "--measure" in arguments
+        if measured and not planned:
+            raise InputError("--measure goes with --plan")
+        multirun, overrides = _split([a for a in arguments if a not in ("--plan", "--measure")])
         if planned:
-            return _show_plan(overrides)
+            return _show_plan(overrides, measured)
         if multirun or asks_for_multirun(overrides):
             return run_all(overrides)
         return _single(overrides)
@@ -151,7 +154,7 @@ def _complete_places() -> None:
     """The line to be completed as Hydra knows it: without our own options, whose folders are noted."""
     command, *words = os.environ.get("COMP_LINE", "").split(" ")
     with suppress(ConfigError):  # an option half written
-        words = [text for text in _with_places(words) if text not in ("--plan", "--resume")]
+        words = [text for text in _with_places(words) if text not in ("--plan", "--measure", "--resume")]
     os.environ["COMP_LINE"] = " ".join([command, *words])
 
 
@@ -231,15 +234,22 @@ def closing_line(result: RunResult, time_unit: str) -> str:
     return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
 
 
-def _show_plan(overrides: list[str]) -> int:
+def _show_plan(overrides: list[str], measured: bool) -> int:
     from ..multirun.outlook import outlook
+    from ..multirun.trial import seconds_of
     from ..multirun.workers import workers_of
 
     jobs = _planned(overrides)[0]
     words = [word(text) for text in overrides]
     places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
     hydra = hydra_config([one.text for one in words if one.of_hydra]).hydra
-    print(outlook(jobs, pending.archive_of(jobs), places, workers_of(hydra)))
+
+    def tried(settings: Settings) -> float:
+        say(f"trying {' on '.join(settings.choices[group] for group in ('algorithm', 'dataset'))} for some seconds")
+        return seconds_of(settings)
+
+    measure = tried if measured else None
+    print(outlook(jobs, pending.archive_of(jobs), places, workers_of(hydra), measure))
     return 0
 
 

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check, did_you_mean
 from .places import places
 from .settings import PARTS, TRACKING
 from .words import word
@@ -78,6 +78,10 @@ def instead(overrides: list[str]) -> list[str]:
     finds by other choices.) Raises ConfigError."""
     chosen = {word(text).key for text in overrides}
     listed = _hydra_config(overrides).get(INSTEAD, {})
+    allowed = f"a choice for each of some of the groups {', '.join(PARTS)}"
+    check(hasattr(listed, "items") and {*listed} <= {*PARTS}, INSTEAD, listed, allowed)
+    for group, choice in listed.items():
+        check(choice in options(group), f"{INSTEAD}.{group}", choice, f"one of {', '.join(options(group))}")
     return [f"{group}={choice}" for group, choice in listed.items() if group not in chosen]
 
 

@@ -27,7 +27,7 @@ def overview() -> str:
         "",
         "  afl-run algorithm=ace delay=exp_beta30             one run",
         "  afl-run -m algorithm=ace,fedbuff seed=0,1,2        a grid of runs",
-        "  afl-run sweep=ace/figure2 scale=small --plan       what a sweep would run, and how long; runs nothing",
+        "  afl-run sweep=ace/figure2 scale=small --plan       what a sweep would run, and how long; --measure tries it",
         "  afl-run --resume DIR                               go on with an interrupted run",
         "  afl-run --sync runs                                send what W&B kept offline",
         "  afl-run --config-dir DIR algorithm=mine            parts of your own, from a folder like conf/",

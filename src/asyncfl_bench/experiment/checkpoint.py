@@ -33,7 +33,10 @@ class DamagedState(BenchError):
 
 
 class Checkpoints:
-    """Saves a run when that is due, and puts it back where its checkpoint says."""
+    """Saves a run when that is due, and puts it back where its checkpoint says.
+
+    computed_by  the executors that had a part in the run, in their order
+    """
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Checkpoints:
         self._saved_at = time.monotonic()
         self._saved_iteration = 0
         self._problem: str | None = None  # why the last attempt to save failed
+        self.computed_by = [components.executor_kind]
 
     # -- saving ------------------------------------------------------------------------------------------------------
 
@@ -92,6 +96,7 @@ class Checkpoints:
             "diagnostics": {"settings": self._diagnostics, "state": parts.diagnostics.state_dict()},
             "checkpoint_iteration": self._saved_iteration,
             "wall_time": self._stopwatch.seconds,
+            "computed_by": self.computed_by,
             **self._evaluations.state_dict(),
         }
         size = bytes_of(state) / 2**20
@@ -166,6 +171,7 @@ class Checkpoints:
             parts.diagnostics.load_state_dict(state["diagnostics"]["state"])
             self._saved_iteration = state["checkpoint_iteration"]
             self._stopwatch.before = state["wall_time"]
+            self.computed_by = list(dict.fromkeys([*state.get("computed_by", []), *self.computed_by]))
         except (KeyError, RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise DamagedState(f"{path}: does not fit this run ({reason[:150]}); delete it to start again") from None

@@ -157,7 +157,7 @@ class Run:
             "state_bytes": parts.state_bytes(),
             "device": machine.device_name(parts.device),
             "threads": parts.cores,
-            "executor": parts.executor_kind,
+            "executor": " then ".join(self.checkpoints.computed_by),
             "versions": machine.versions(),
             "git_revision": machine.git_revision(),
         }

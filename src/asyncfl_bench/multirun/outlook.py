@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from ..config import Settings
 from .jobs import Job
 from .lines import clock_text, runs, varied
-from .past import Past, finished_in, like
+from .past import GROUPS, Past, finished_in, like
 
 
 def outlook(
-    jobs: Sequence[Job], archive: Mapping[str, Path], places: Iterable[str | Path] = (), workers: int = 1
+    jobs: Sequence[Job],
+    archive: Mapping[str, Path],
+    places: Iterable[str | Path] = (),
+    workers: int = 1,
+    measure: Callable[[Settings], float] | None = None,
 ) -> str:
     """How many runs there are and which are finished, and what the pending ones take.
 
     archive  identity -> file; places: where other finished runs may be; workers: runs under way at once
+    measure  what gives a run's seconds by trying it, once for each kind; None: finished runs are gone by
     """
     known = [(job, job.settings) for job in jobs if job.settings is not None]
     found = [(settings, job.ended(archive)) for job, settings in known]
@@ -34,7 +40,11 @@ def outlook(
     archives = {Path(settings.root.archive_dir).expanduser() for _, settings in known}
     past = finished_in([*own, *places, *archives])
     estimates = [like(settings, past) for settings in pending]
-    lines.append(_time([(seconds, of) for seconds, of in estimates if of], len(pending), min(workers, len(pending))))
+    workers = min(workers, len(pending))
+    if measure is None:
+        lines.append(_time([(seconds, of) for seconds, of in estimates if of], len(pending), workers))
+    else:
+        lines.append(_measured(pending, workers, measure))
     lines.append(_disk([of for _, of in estimates], pending[0].directory))
     return "\n".join(lines)
 
@@ -52,14 +62,28 @@ def _axes(jobs: Sequence[Job]) -> Iterator[str]:
 
 def _time(estimates: Sequence[tuple[float, list[Past]]], pending: int, workers: int) -> str:
     if not estimates:
-        return f"time: unknown, no run of these algorithms on this data is finished; {runs(pending)}"
+        return (
+            f"time: unknown, no run of these algorithms on this data is finished; --measure tries them; {runs(pending)}"
+        )
     seconds = [seconds for seconds, _ in estimates]
     packed = any(one.packed for _, of in estimates for one in of)
     where = ", some of them perhaps of another machine" if packed else ""
     rest = f", without {runs(pending - len(seconds))} whose like is not there" if len(seconds) < pending else ""
-    how = f" with {workers} workers" if workers > 1 else ", one run after another" if pending > 1 else ""
     total = max(sum(seconds) / workers, *seconds, 1)
-    return f"time: about {clock_text(total)}{how}, as finished runs alike took{where}{rest}"
+    return f"time: about {clock_text(total)}{_how(workers, pending)}, as finished runs alike took{where}{rest}"
+
+
+def _measured(pending: Sequence[Settings], workers: int, measure: Callable[[Settings], float]) -> str:
+    kinds = [tuple(settings.choices.get(group) for group in (*GROUPS, "delay")) for settings in pending]
+    tried = {kind: measure(settings) for kind, settings in dict(zip(kinds, pending, strict=True)).items()}
+    seconds = [tried[kind] for kind in kinds]
+    total = max(sum(seconds) / workers, *seconds, 1)
+    trials = f"{len(tried)} short trial{'s' * (len(tried) != 1)} here"
+    return f"time: about {clock_text(total)}{_how(workers, len(pending))}, by {trials}"
+
+
+def _how(workers: int, pending: int) -> str:
+    return f" with {workers} workers" if workers > 1 else ", one run after another" if pending > 1 else ""
 
 
 def _disk(likes: Sequence[list[Past]], place: Path) -> str:

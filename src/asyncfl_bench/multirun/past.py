@@ -14,7 +14,7 @@ from ..config import Settings
 from ..errors import BenchError
 from ..files import read_json, read_yaml
 
-_GROUPS = ("algorithm", "dataset", "model")  # runs that have these in common take about as long for an upload
+GROUPS = ("algorithm", "dataset", "model")  # runs that have these in common take about as long for an upload
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Past:
 
     def is_alike(self, settings: Settings) -> bool:
         """Whether algorithm, data set and model are the same. The summary, which has two of them, is asked first."""
-        if any(self.summary.get(group) != settings.choices[group] for group in _GROUPS[:2]):
+        if any(self.summary.get(group) != settings.choices[group] for group in GROUPS[:2]):
             return False
-        return all(self.choices.get(group) == settings.choices[group] for group in _GROUPS)
+        return all(self.choices.get(group) == settings.choices[group] for group in GROUPS)
 
     @functools.cached_property
     def seconds(self) -> float:

@@ -31,7 +31,8 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
     """Writes the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
 
     Runs that are in ``target`` stay in it. Of two with one identity the one of the newer results version counts, then
-    the one that ended well, then the one with a table of its clients, then the one found in ``places``.
+    the one that ended well, then the one with a table of its clients, then the one in a run directory, then the one in
+    ``target``: other archives bring what it lacks.
 
     only  experiments whose runs it is to hold; None: all
     Returns how many runs the archive then holds. Raises BenchError when there is none, or an archive cannot be read.
@@ -41,7 +42,7 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
     if target.exists():
         if not _is_archive(target):
             raise BenchError(f"{target}: no archive of runs; choose another file")
-        archives = [target, *(archive for archive in archives if archive.resolve() != target.resolve())]
+        archives = [*(archive for archive in archives if archive.resolve() != target.resolve()), target]
     kept: dict[str, Record] = {}
     for record in (*(one for archive in archives for one in read_archive(archive)), *map(read_directory, directories)):
         identity = record.identity
