@@ -53,7 +53,7 @@ def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
         ("table2", ["algorithm=afbs,fedavg", "heterogeneity.groups=3", "evaluation.clients=true"], "clients_heard.png"),
         ("table3", ["evaluation.clients=true"], "kept_labels.png"),
         ("figure8", ["algorithm.buffer_size=5,10", "heterogeneity.groups=5"], "curves_virtual_time.png"),
-        ("ablation", ["algorithm=fedbuff"], "curves_steps_virtual_time.png"),
+        ("ablation", ["algorithm=fedbuff"], "steps_virtual_time.png"),
     ],
 )
 def test_a_sweep_becomes_a_page(item, words, shown, afl_run, tmp_path):
