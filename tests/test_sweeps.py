@@ -385,6 +385,7 @@ def test_a_sweep_that_is_run_again_says_how_it_ended(afl_run):
     assert again.returncode == 0 and again.stdout.count(" % (best ") == 2 and "did not finish" not in again.stderr
 
 
+@pytest.mark.slow
 def test_jobs_that_come_to_one_run_are_one_job():
     """AFBS's protocols differ in their data alone, for which digits stand in."""
     words = ["sweep=afbs/table2", "algorithm=fedbuff", "heterogeneity.groups=1"]

@@ -392,6 +392,7 @@ def test_a_stand_in_gets_no_difference_to_published_accuracies_and_the_real_thin
 # AFBS
 
 
+@pytest.mark.slow
 def test_afbs_page_has_the_time_to_the_papers_target_and_published_numbers_beside_real_runs(paper_page):
     def runs(**data) -> list[tuple]:
         common = {"choices__paper": "afbs/cifar10", "heterogeneity": {"_target_": "x.Clusters", "groups": 1}, **data}
