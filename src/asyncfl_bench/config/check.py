@@ -18,6 +18,9 @@ import traceback
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
 from ..errors import ConfigError, check, did_you_mean
 from ..ranges import allowed
 from .places import importable
@@ -221,9 +224,6 @@ def _checked(schema: type, values: dict, prefix: str):
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
         _check_finite(f"{dotted}{key}", value)
-    from omegaconf import OmegaConf  # takes a while: not for --help
-    from omegaconf.errors import OmegaConfBaseException
-
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), values)
         converted = cast(dict[str, Any], OmegaConf.to_container(merged))

@@ -9,13 +9,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..errors import BenchError
 from ..files import atomic_write, plain
 from .metrics import MetricsFile
 from .trace import TRACE_TYPES, Trace
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 CONFIG_NAME = "config.yaml"
@@ -113,8 +114,6 @@ class RunDirectory:
 
     def write_partition(self, indices_n: Sequence[np.ndarray]) -> None:
         """partition.npz: the sample indices of client i under the key ``client_i``."""
-        import numpy as np
-
         # Any: NumPy's hints take any keyword for its flag allow_pickle
         arrays: dict[str, Any] = {f"client_{i}": np.asarray(indices) for i, indices in enumerate(indices_n)}
         with atomic_write(self.path / PARTITION_NAME) as file:
