@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +37,7 @@ class Task:
     partition  n arrays of training-sample indices
     flat       the model; moved to ``device``
     augment    whether training batches are to be cropped and flipped (the caller draws and passes the offsets)
+    tests_c    (C,) test samples of each class
     moved      samples that were moved between clients so that each holds the least number asked for
     groups_n   (n,) planted group of each client; None where the split plants none
     """
@@ -62,6 +62,7 @@ class Task:
         )
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
         self.digest = data.digest
+        self.tests_c = np.bincount(data.y_test, minlength=data.classes)
         self.device = torch.device(device)
         self._x_train, self._y_train = self._on_device(data.x_train), self._on_device(data.y_train)
         self._judged = {"test": (self._on_device(data.x_test), self._on_device(data.y_test))}
@@ -154,7 +155,7 @@ class Task:
             network = self._judge_network
             logits = network.logits(w_d, self._as_float(x) if network is self.flat else x)
             right = logits.argmax(dim=1) == y
-            hits = right.sum() if hits_c is None else torch.bincount(y[right], minlength=self.classes)
+            hits = right.sum() if hits_c is None else (F.one_hot(y, self.classes) * right[:, None]).sum(dim=0)
             return hits, F.cross_entropy(logits, y, reduction="sum").double()
 
         pieces = x_all.split(size), y_all.split(size)
@@ -169,11 +170,6 @@ class Task:
         total = len(y_all)  # divided at the end: one wait for the device instead of one per batch
         hits, nats = torch.stack([torch.stack(correct).sum().double(), torch.stack(loss).sum()]).tolist()
         return {"accuracy": hits / total, "loss": nats / total}
-
-    @cached_property
-    def tests_c(self) -> np.ndarray:
-        """(C,) test samples of each class."""
-        return torch.bincount(self._judged["test"][1].cpu(), minlength=self.classes).numpy()
 
     @property
     def chance(self) -> float:
