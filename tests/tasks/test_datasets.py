@@ -186,6 +186,7 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path):
         load_images(tmp_path / "file", "mnist")
 
 
+@pytest.mark.slow
 def test_several_jobs_download_once_and_all_read_the_same_file(tmp_path, monkeypatch):
     import torchvision
 

@@ -54,6 +54,7 @@ def facts(directory: Path, identity: str, config: dict | None = None, name: str 
     return RunFacts(config or {"choices": {"algorithm": "ace"}}, name, identity, "ace-digits", directory, group)
 
 
+@pytest.mark.slow
 def test_every_point_of_metrics_jsonl_reaches_wandb_unchanged(wandb, tmp_path):
     run = RunDirectory(tmp_path / "run")
     tracker = WandbTracker(WandbTrackerConfig(mode="offline", tags=["paper"]))
