@@ -23,7 +23,7 @@ def outlook(
     """How many runs there are and which are finished, and what the pending ones take.
 
     archive  identity -> file; places: where other finished runs may be; workers: runs under way at once
-    measure  what gives a run's seconds by trying it, once for each kind; None: finished runs are gone by
+    measure  what gives a run's seconds by trying it, once for each kind; None: finished runs tell
     """
     known = [(job, job.settings) for job in jobs if job.settings is not None]
     found = [(settings, job.ended(archive)) for job, settings in known]
