@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..analysis import names, statistics
+from ..analysis.participation import by_tenths, kept_by_label, kept_shares
 from ..tracking.runs import load_clients
 from .comparisons import intervals
 from .figures import Line, Panel, label_maps, line_panels
@@ -26,7 +27,6 @@ _SHOWN = {
     "fast_quarter_accuracy": "fast quarter",
 }
 _COLUMN = "summary.clients."
-_GROUPS = 10  # of a run's clients, by how often they were heard
 _TEXT = (
     "What a client may expect of the final model: test accuracy by class, weighted by the client's own labels. Slow "
     "and fast are the quarters of the clients with the longest and the shortest mean delay of their work."
@@ -55,7 +55,7 @@ class Kept:
         if "kept" not in clients or clients["kept"].isna().all():
             return []
         clients = clients[clients["kept"].notna()].join(page.runs[["series", "cell", "seed"]], on="run")
-        shares = {run: _kept(of) for run, of in clients.groupby("run")}
+        shares = {run: kept_shares(of) for run, of in clients.groupby("run")}
         rows, texts = [], []
         groups = {place: of for place, of in clients.drop_duplicates("run").groupby(["cell", "series"])}
         for cell, series in ((c, s) for c in page.cells.index for s in page.series if (c, s) in groups):
@@ -67,24 +67,6 @@ class Kept:
         return ["## Whose uploads were kept", _KEPT_TEXT, table, _kept_labels(page, clients)]
 
 
-def _kept(run: pd.DataFrame) -> dict[str, float]:
-    """Shares [%] of a run's uploads that were kept: of all, of the slow and the fast quarter of the clients, and by
-    samples in them, of the label least and most kept."""
-    by_speed = run.sort_values("mean_delay", kind="stable")
-    quarter = -(-len(run) // 4)
-    parts = {"all": run, "slow quarter": by_speed.tail(quarter), "fast quarter": by_speed.head(quarter)}
-    label_c = _kept_by_label(run)
-    of_parts = {name: 100 * float(of["kept"].sum() / of["uploads"].sum()) for name, of in parts.items()}
-    return of_parts | {"label least kept": float(label_c.min()), "label most kept": float(label_c.max())}
-
-
-def _kept_by_label(run: pd.DataFrame) -> pd.Series:
-    """By label: samples in a run's kept uploads over samples in all of its uploads [%]."""
-    held = run.filter(regex="^label_").dropna(axis=1)
-    share = 100 * held.mul(run["kept"], axis=0).sum() / held.mul(run["uploads"], axis=0).sum()
-    return share.rename(lambda name: int(str(name).rpartition("_")[2]))
-
-
 def _kept_labels(page: Page, clients: pd.DataFrame) -> Picture:
     """A panel a cell: each run's labels from the most to the least kept, mean over seeds with bars of one deviation."""
     panels = []
@@ -94,7 +76,7 @@ def _kept_labels(page: Page, clients: pd.DataFrame) -> Picture:
             of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
             if of.empty:
                 continue
-            ranked = np.array([-np.sort(-_kept_by_label(run).to_numpy()) for _, run in of.groupby("run")])
+            ranked = np.array([-np.sort(-kept_by_label(run).to_numpy()) for _, run in of.groupby("run")])
             mean, std = ranked.mean(axis=0), ranked.std(axis=0, ddof=1) if len(ranked) > 1 else np.zeros(len(ranked[0]))
             x = np.arange(1.0, len(mean) + 1)
             lines.append(Line(series, page.styles[series], x, mean, mean - std, mean + std, points=True))
@@ -135,7 +117,7 @@ def _against_heard(page: Page, clients: pd.DataFrame) -> Picture:
         lines = []
         for series in page.drawn:
             of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
-            tenths = [_tenths(run) for _, run in of.groupby("seed")]
+            tenths = [by_tenths(run) for _, run in of.groupby("seed")]
             if not tenths:
                 continue
             x, y = np.mean([tenth[0] for tenth in tenths], axis=0), np.array([tenth[1] for tenth in tenths])
@@ -147,15 +129,6 @@ def _against_heard(page: Page, clients: pd.DataFrame) -> Picture:
     figure = line_panels(panels, label, "expected accuracy of the client [%]", x_log=x_log)
     alt = "Expected accuracy of clients against how often they were heard, tenths of the clients, mean and deviation"
     return Picture("clients_heard", figure, f"{alt} over seeds")
-
-
-def _tenths(run: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Uploads over the mean of all, and accuracy [%], of ten groups of the run's clients, the least heard first."""
-    known = run[run["accuracy"].notna()].sort_values("uploads", kind="stable")
-    parts = np.array_split(np.arange(len(known)), min(_GROUPS, len(known)))
-    relative = (known["uploads"] / known["uploads"].mean()).to_numpy()
-    accuracy = 100 * known["accuracy"].to_numpy()
-    return np.array([relative[p].mean() for p in parts]), np.array([accuracy[p].mean() for p in parts])
 
 
 def _split(page: Page, clients: pd.DataFrame) -> Picture:
