@@ -329,7 +329,9 @@ NativeNetwork.of(FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 3))), (4,))
 
 
 def test_native_is_asked_for_in_vain_for_other_networks_and_on_a_gpu():
-    assert native_network("auto", "cpu", FakeTask(networks.softmax((4,), 2), (4,))) is None  # formulas are faster
+    small, large = networks.softmax((4,), 2), networks.mlp((200,), [100], 100)
+    assert native_network("auto", "cpu", FakeTask(small, (4,))) is None  # formulas are faster
+    assert native_network("auto", "cpu", FakeTask(large, (200,))) is not None
     with pytest.raises(ConfigError, match="possible only on a CPU"):
         native_network("native", "cuda", TASK)
     assert native_network("threads", "cpu", TASK) is None

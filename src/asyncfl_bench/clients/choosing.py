@@ -9,6 +9,7 @@ from ..files import say
 from .batched import BatchedComputer
 from .executors import SequentialComputer, ThreadsComputer
 
+COMPILED_D = 20_000  # parameters from which a network of linear layers alone is worth compiling (docs/performance.md)
 NATIVE = "on a CPU with a sequential network of linear layers behind blocks of convolution, ReLU and 2x2 max-pool"
 
 
@@ -16,10 +17,11 @@ def native_network(choice: str, device: str, task):
     """The task's compiled kernel (tasks.native.NativeNetwork), where the executor ``choice`` asks for it or leaves it
     open and it is faster; else None.
 
-    A network of linear layers alone has formulas that are faster still with many clients at once (see ``batched``).
-    Where only a compiler lacks, one line says so. Raises ConfigError for ``native`` where it cannot be.
+    A small network of linear layers alone has formulas that are faster still with many clients at once (see
+    ``batched``). Where only a compiler lacks, one line says so. Raises ConfigError for ``native`` where it cannot be.
     """
-    if choice not in ("auto", "native") or (choice == "auto" and (device != "cpu" or task.flat.perceptron is not None)):
+    small = task.flat.perceptron is not None and task.flat.d < COMPILED_D
+    if choice not in ("auto", "native") or (choice == "auto" and (device != "cpu" or small)):
         return None
     try:
         found = task.native_network() if device == "cpu" else None

@@ -15,7 +15,7 @@ CHUNK = 512  # samples of one pass: more would only need more memory
 
 
 class Objective:
-    """Computes G_i(w), the gradient of F_i, on a network of its own, so that the run's is never touched.
+    """Computes G_i(w), the gradient of F_i, by a network of its own or a compiled one: the run's is never touched.
 
     task    tasks.task.Task, without batch normalisation
     decay   weight decay the clients train with: F_i includes decay / 2 * |w|^2
@@ -23,8 +23,8 @@ class Objective:
 
     def __init__(self, task, decay: float = 0.0):
         self.task, self.decay = task, decay
-        self._flat = task.flat.twin()
-        self._part_d = self._flat.initial_d()
+        self._network = task.compiled or task.flat.twin()
+        self._part_d = task.flat.initial_d()
 
     def gradient(self, client: int, w_d: torch.Tensor, out_d: torch.Tensor) -> torch.Tensor:
         """Writes G_i(w) into ``out_d`` and returns it. Without samples it is zero, like such a client's uploads."""
@@ -34,7 +34,7 @@ class Objective:
             return out_d
         for first in range(0, len(own), CHUNK):
             chunk = own[first : first + CHUNK]
-            self._flat.gradient(w_d, *self.task.batch(chunk), self._part_d)
+            self._network.gradient(w_d, *self.task.batch(chunk), self._part_d)
             out_d.add_(self._part_d, alpha=len(chunk) / len(own))
         return out_d.add_(w_d, alpha=self.decay) if self.decay else out_d
 

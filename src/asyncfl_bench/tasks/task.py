@@ -68,7 +68,7 @@ class Task:
         self._judged = {"test": (self._on_device(data.x_test), self._on_device(data.y_test))}
         if data.x_validation is not None and data.y_validation is not None:
             self._judged["validation"] = self._on_device(data.x_validation), self._on_device(data.y_validation)
-        self._judge_network: FlatModel | NativeNetwork = flat
+        self.compiled: NativeNetwork | None = None  # computes instead of ``flat`` where no executor is involved
         self._threads = 1
         self._factor: Tensor | None = None
         self._offset: Tensor | None = None
@@ -87,7 +87,7 @@ class Task:
 
     def judged_by(self, network: NativeNetwork, threads: int) -> None:
         """Evaluates by it from now on, in so many threads: the results do not depend on their number."""
-        self._judge_network, self._threads = network, threads
+        self.compiled, self._threads = network, threads
 
     def _on_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
@@ -152,8 +152,8 @@ class Task:
         size = EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
 
         def judged(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            network = self._judge_network
-            logits = network.logits(w_d, self._as_float(x) if network is self.flat else x)
+            compiled = self.compiled
+            logits = self.flat.logits(w_d, self._as_float(x)) if compiled is None else compiled.logits(w_d, x)
             right = logits.argmax(dim=1) == y
             hits = right.sum() if hits_c is None else (F.one_hot(y, self.classes) * right[:, None]).sum(dim=0)
             return hits, F.cross_entropy(logits, y, reduction="sum").double()
