@@ -185,6 +185,23 @@ class Replay:
             self.decisions += [(*row[:-1], row[-1] / stay) for row in rows]
             buffer = []
 
+    def fadas(self):
+        config, buffer, k, m, v, largest = self.config["algorithm"], [], 0, 0.0, 0.0, 0.0
+        b1, b2, eta = config["beta1"], config["beta2"], config["eta"]
+        for row in self.trace.itertuples():
+            buffer.append((row.staleness, self.upload(row)))
+            if len(buffer) < config["buffer_size"]:
+                continue
+            k += 1
+            stalest, g = max(tau for tau, _ in buffer), np.mean([upload for _, upload in buffer], axis=0)
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+            largest = np.maximum(largest, v)
+            c1, c2 = (1 - b1**k, 1 - b2**k) if config["bias_correction"] else (1, 1)
+            shorter = {"none": eta, "code": eta / max(stalest, 1), "paper": min(eta, 1 / max(stalest, 1))}
+            scale = shorter[config["delay_adaptive"]] / eta if stalest > config["tau_c"] else 1
+            self.step(scale * (m / c1) / (np.sqrt(largest / c2) + config["eps"]))
+            buffer = []
+
     def ca2fl(self):
         h = np.zeros((self.n, len(self.w)))
         mean, total, count = h.mean(axis=0), 0.0, 0

@@ -27,6 +27,7 @@ _STYLES = {
     "CA2FL": Style("#009E73", "^", "-."),
     "FedBuff": Style("#CC79A7", "D", _LONG),
     "AFBS": Style("#CC3311", "p", "--"),
+    "FADAS": Style("#228833", "X"),
     "delay-adaptive ASGD": Style("#E69F00", "v"),
     "vanilla ASGD": Style("#000000", "P", (0, (1, 1.5))),
     "FedAvg": Style("#332288", "o"),
@@ -40,7 +41,7 @@ _STYLES = {
     "FedOpt": Style("#88CCEE", "P", "--"),
     "FedDyn": Style("#999933", "X", "-."),
 }
-_SPARE = ("#56B4E9", "#661100", "#6699CC", "#DDCC77", "#CC6677", "#4477AA", "#228833", "#BBBBBB")
+_SPARE = ("#56B4E9", "#661100", "#6699CC", "#DDCC77", "#CC6677", "#4477AA", "#BBBBBB")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _DASHES = ("-", "--", "-.", _LONG, (0, (1, 1.5)))
 
