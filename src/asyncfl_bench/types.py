@@ -57,14 +57,18 @@ class Work:
 class Delivery:
     """What an executor computed for one piece of work; vectors are lent until its next delivery or dispatch.
 
-    vector_d  (d,) the upload: a gradient or a difference
-    loss      mean training loss over the work's mini-batches, 0-d tensor
-    base_d    (d,) the model the work started from, where the executor keeps it (ServerRule.needs_base)
+    vector_d    (d,) the upload: a gradient or a difference
+    loss        mean training loss over the work's mini-batches, 0-d tensor
+    base_d      (d,) the model the work started from, where the executor keeps it (ServerRule.needs_base)
+    outputs_uc  (u, C) logits of the local model on the server's own samples, where the rule asks for them
+    along_d     (d,) the second vector of an upload, where the rule asks for one
     """
 
     vector_d: torch.Tensor
     loss: torch.Tensor | None = None
     base_d: torch.Tensor | None = None
+    outputs_uc: torch.Tensor | None = None
+    along_d: torch.Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -81,6 +85,8 @@ class Upload:
     k               K, the amount of work in the client's unit: local steps or passes over its data
     delay           virtual time between dispatch and arrival
     base_d          (d,) the model the work started from, for rules that ask for it (ServerRule.needs_base); lent
+    outputs_uc      (u, C) logits of the local model on the server's own u samples, for rules that ask for them; lent
+    along_d         (d,) a second vector, for rules that ask for one; lent
     """
 
     client: int
@@ -93,6 +99,8 @@ class Upload:
     k: int = 1
     delay: float = 0.0
     base_d: torch.Tensor | None = None
+    outputs_uc: torch.Tensor | None = None
+    along_d: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)

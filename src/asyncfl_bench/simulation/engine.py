@@ -285,6 +285,8 @@ class Simulation:
             k=work.k,
             delay=self.counters.virtual_time - work.start,
             base_d=delivery.base_d,
+            outputs_uc=delivery.outputs_uc,
+            along_d=delivery.along_d,
         )
 
     # -- server iterations -----------------------------------------------------------------------------------------
