@@ -71,3 +71,24 @@ def arrivals_in_rounds(config, k, held_n, parameters):
         yield from ((start + delays[i], delays[i], int(i)) for i in order if hangs[i] is None)
         start += max(delay * (1 + (lost or 0.0)) for delay, lost in zip(delays, hangs, strict=True))
         cycle += 1
+
+
+def ranked_classes(config: dict, held_n: list[int]) -> np.ndarray:
+    """(n,) class of each client under delay=ranked_classes, 0 the fastest."""
+    law, n = config["delay"], len(held_n)
+    luck = [draws(config["seed"], "speed", i, 0).random() for i in range(n)]
+    ranks = {i: place + 1 for place, i in enumerate(sorted(range(n), key=lambda i: (held_n[i], luck[i])))}
+    keys = luck if law["gamma"] is None else [ranks[i] / n + law["gamma"] * luck[i] for i in range(n)]
+    from_slowest = sorted(range(n), key=lambda i: -keys[i])
+    found, begin = np.zeros(n, dtype=int), 0
+    for number in range(len(law["shares"]) - 1, 0, -1):
+        count = int(n * law["shares"][number] / sum(law["shares"]))
+        count = max(1, count) if number == len(law["shares"]) - 1 else count
+        found[from_slowest[begin : begin + count]] = number
+        begin += count
+    return found
+
+
+def class_duration(config: dict, kind: int, client: int, cycle: int) -> float:
+    low, high = config["delay"]["ranges"][2 * kind : 2 * kind + 2]
+    return low + (high - low) * draws(config["seed"], "delay", client, cycle).random()

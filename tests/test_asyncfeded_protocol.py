@@ -1,10 +1,11 @@
 """The AsyncFedED paper's printed settings and its clients' published times, as `paper=asyncfeded/…` has them."""
 
+import numpy as np
 import pytest
 
 from asyncfl_bench.config import Settings, compose
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.types import Work
+from asyncfl_bench.types import ClientTable, Work
 
 # section 6 and tables 1 to 4 of the paper: Synthetic(1,1), FEMNIST, Shakespeare
 PRINTED = {
@@ -56,7 +57,7 @@ def test_a_cycle_of_every_synthetic_client_lasts_as_long_as_in_the_published_run
     config = settings.parts["delay"].config
     config.link_spread = 0.0
     delay = settings.parts["delay"].build()
-    delay.start(10, Streams(0), model_bytes=4 * 16_714)
+    delay.start(ClientTable(np.ones(10)), Streams(0), model_bytes=4 * 16_714)
     cycles = [
         delay.duration(Work(client, sequence=0, count=0, iteration=0, local_steps=1, k=10, samples=10 * samples))
         for client, samples in enumerate(TRAINING_SAMPLES)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from replay import Replay
-from replay_time import arrivals_in_rounds, arrivals_one_by_one
+from replay_time import arrivals_in_rounds, arrivals_one_by_one, class_duration, ranked_classes
 
 from asyncfl_bench import run
 
@@ -174,3 +174,14 @@ def test_times_and_delays_follow_from_the_seed_where_rounds_wait_for_everybody(d
     expected = list(itertools.islice(arrivals, len(replay.trace)))
     np.testing.assert_allclose(replay.trace[["time", "delay", "client"]], expected, rtol=1e-9)
     assert result.summary["used"]["discarded"] > 50
+
+
+@pytest.mark.parametrize("words", [[], ["delay.gamma=0"], ["delay.gamma=null"]])
+def test_delays_of_ranked_classes_follow_from_the_seed_and_what_clients_hold(words, data):
+    _, replay = replayed(data, *CASES["fedbuff"], "delay=fedecho_mild", "client.lr=0.5", *words)
+    class_n = ranked_classes(replay.config, [len(own) for own in replay.clients])
+    assert np.bincount(class_n).tolist() == [8, 3, 1]
+    cycles = replay.trace.groupby("client").cumcount()
+    rows = zip(replay.trace["client"], cycles, strict=True)
+    expected = [class_duration(replay.config, class_n[client], client, cycle) for client, cycle in rows]
+    np.testing.assert_allclose(replay.trace["delay"], expected, rtol=1e-9)

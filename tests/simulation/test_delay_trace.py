@@ -1,5 +1,6 @@
 """Durations from a file."""
 
+import numpy as np
 import pytest
 from toy import Scripted, simulate
 
@@ -8,14 +9,14 @@ from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.delay_trace import DelayTrace, DelayTraceConfig
-from asyncfl_bench.types import Work
+from asyncfl_bench.types import ClientTable, Work
 
 
 def trace(content, n, **settings):
     with open("d.csv", "w") as file:
         file.write(content)
     delay = DelayTrace(DelayTraceConfig(path="d.csv", **settings))
-    delay.start(n, Streams(0))
+    delay.start(ClientTable(np.ones(n)), Streams(0))
     return delay
 
 

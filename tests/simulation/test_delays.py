@@ -20,13 +20,15 @@ from asyncfl_bench.simulation.delays import (
     LogNormalConfig,
     MixedExponential,
     MixedExponentialConfig,
+    RankedClasses,
+    RankedClassesConfig,
     Uniform,
     UniformConfig,
     WorkAndLink,
     WorkAndLinkConfig,
 )
 from asyncfl_bench.simulation.observer import Observer
-from asyncfl_bench.types import Work, Workload
+from asyncfl_bench.types import ClientTable, Work, Workload
 
 
 def piece(client, cycle):
@@ -36,7 +38,7 @@ def piece(client, cycle):
 
 def drawn(delay, n=200, count=100, seed=0):
     """(n, count) durations."""
-    delay.start(n, Streams(seed))
+    delay.start(ClientTable(np.ones(n)), Streams(seed))
     return np.array([[delay.duration(piece(client, k)) for k in range(count)] for client in range(n)])
 
 
@@ -119,14 +121,47 @@ def test_classes_draw_from_the_range_of_the_clients_own_class():
         assert own.mean() == pytest.approx((low + high) / 2, rel=0.02)
 
 
+def ranked(held_n, seed=0, **config):
+    """(n,) class of each client that holds so much."""
+    delay = RankedClasses(RankedClassesConfig(**config))
+    delay.start(ClientTable(np.asarray(held_n)), Streams(seed))
+    return delay.speed_n
+
+
+@pytest.mark.parametrize(
+    ("n", "sizes"), [(50, [30, 15, 5]), (10, [6, 3, 1]), (7, [4, 2, 1]), (3, [2, 0, 1]), (1, [0, 0, 1])]
+)
+def test_without_chance_who_holds_most_is_slowest_and_each_class_has_its_share(n, sizes):
+    held_n = np.random.default_rng(n).permutation(n)
+    class_n = ranked(held_n, gamma=0.0)
+    assert np.bincount(class_n, minlength=3).tolist() == sizes
+    assert (np.diff(class_n[np.argsort(held_n)]) >= 0).all()
+
+
+def test_the_smaller_gamma_the_more_classes_follow_from_the_sizes():
+    held_n = np.random.default_rng(1).permutation(500)
+    correlation = {
+        gamma: np.mean([np.corrcoef(held_n, ranked(held_n, seed, gamma=gamma))[0, 1] for seed in range(5)])
+        for gamma in (0.0, 1.0, 5.0, None)
+    }
+    assert correlation[0.0] > 0.85 > 0.7 > correlation[1.0] > 0.5 > 0.3 > correlation[5.0] > 0.1
+    assert abs(correlation[None]) < 0.06
+    np.testing.assert_array_equal(ranked(held_n, gamma=None), ranked(held_n[::-1], gamma=None))
+
+
+def test_among_clients_of_one_size_chance_decides_even_without_gamma():
+    one, other = ranked(np.ones(40), seed=0, gamma=0.0), ranked(np.ones(40), seed=1, gamma=0.0)
+    assert (one != other).any() and (one == ranked(np.ones(40), seed=0, gamma=0.0)).all()
+
+
 @pytest.mark.parametrize("name", options("delay"))
 def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
     (tmp_path / "own.csv").write_text("client,duration\n" + "".join(f"{c},{1 + c % 3}\n{c},7\n" for c in range(10)))
     words = [f"delay.path={tmp_path}/own.csv"] if name == "trace" else []
     part = compose([f"delay={name}", *words]).parts["delay"]
     one, other = part.build(), part.build()
-    one.start(10, Streams(4))
-    other.start(10, Streams(4))
+    one.start(ClientTable(np.arange(10)), Streams(4))
+    other.start(ClientTable(np.arange(10)), Streams(4))
     forward = [one.duration(piece(c, k)) for c in range(10) for k in range(5)]
     backward = [other.duration(piece(c, k)) for c in reversed(range(10)) for k in reversed(range(5))]
     assert forward == backward[::-1]
@@ -140,6 +175,8 @@ def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
         ("delay=fixed_uniform delay.low=-1", "delay.low"),
         # every latency is rounded down to nothing, so time would stand still
         ("delay=fixed_uniform delay.low=0 delay.high=1 delay.whole=true budget.virtual_time=9", "budget.virtual_time"),
+        ("delay=ranked_classes delay.gamma=-1", "delay.gamma"),
+        ("delay=ranked_classes delay.shares=[1,2]", "delay.ranges"),
         ("delay.beta=-1", "delay.beta"),
         ("delay.compute=-0.5", "delay.compute"),
         ("delay.clients=some", "delay.clients"),
@@ -157,7 +194,7 @@ def test_the_tick_clock_of_our_preset_delivers_as_many_uploads_as_its_law_says()
     # one tick at least, whole ticks: a client with mean beta z reports with rate 1 - exp(-1 / (beta z)) per tick
     part = compose(["delay=exp_beta5"]).parts["delay"]
     delay = part.build()
-    delay.start(2000, Streams(1))
+    delay.start(ClientTable(np.ones(2000)), Streams(1))
     expected = (1 - np.exp(-1 / (5 * delay.speed_n))).mean()
     ticks = np.array([[max(1, int(delay.duration(piece(c, k)))) for k in range(60)] for c in range(2000)])
     assert (1 / ticks.mean(axis=1)).mean() == pytest.approx(expected, rel=0.03)
@@ -224,7 +261,7 @@ def test_rounding_is_of_the_tick_clock_and_renames_no_run():
 def work_and_link(samples, n=200, count=50, model_bytes=4_000_000, **config):
     """(n, count) durations of work that goes through so many samples."""
     delay = WorkAndLink(WorkAndLinkConfig(**config))
-    delay.start(n, Streams(0), model_bytes=model_bytes)
+    delay.start(ClientTable(np.ones(n)), Streams(0), model_bytes=model_bytes)
     pieces = [[Work(c, 0, k, 0, 1, samples=samples, cycle=k) for k in range(count)] for c in range(n)]
     return np.array([[delay.duration(work) for work in row] for row in pieces])
 

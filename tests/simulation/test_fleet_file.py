@@ -1,5 +1,6 @@
 """A file somebody measured is read as it is meant, or refused by file, row and what is allowed."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -8,12 +9,12 @@ from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability_trace import AvailabilityTrace, AvailabilityTraceConfig
 from asyncfl_bench.simulation.delay_trace import DelayTrace, DelayTraceConfig
 from asyncfl_bench.simulation.fleet import FleetFile, check_same_clients
-from asyncfl_bench.types import Work
+from asyncfl_bench.types import ClientTable, Work
 
 
 def delays(path, n, **settings):
     delay = DelayTrace(DelayTraceConfig(path=str(path), **settings))
-    delay.start(n, Streams(0))
+    delay.start(ClientTable(np.ones(n)), Streams(0))
     return delay
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from ..errors import ConfigError, check
 from ..randomness import Streams
 from ..ranges import above, one_of
-from ..types import Work
+from ..types import ClientTable, Work
 from .delays import Delay, DelayConfig
 from .fleet import FleetFile, check_file
 
@@ -46,13 +46,13 @@ class DelayTrace(Delay):
     config: DelayTraceConfig
     file: FleetFile
 
-    def start(self, n: int, streams: Streams, model_bytes: int = 0) -> None:
+    def start(self, clients: ClientTable, streams: Streams, model_bytes: int = 0) -> None:
         """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""
         assert self.config.path is not None
-        self.n = n
+        self.n = clients.n
         self.file = FleetFile(self.config.path, (("duration",), ("duration", "start")))
         durations, start_r = self.file.columns["duration"], self.file.columns.get("start")
-        rows_n = self.file.rows_of(n)
+        rows_n = self.file.rows_of(self.n)
         self._starts_n: list[list[float]] | None = None
         if start_r is not None:
             rows_n = [self._in_order(rows, start_r) for rows in rows_n]

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import check
 from ..randomness import Streams
 from ..ranges import Checked, above, at_least, one_of, within
-from ..types import Facts, Work
+from ..types import ClientTable, Facts, Work
 from .fleet import FleetFile
 
 
@@ -35,7 +35,10 @@ class DelayConfig(Checked):
 
 
 class Delay:
-    """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key."""
+    """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
+
+    samples_n  (n,) training samples that each client holds, for laws that go by them; model_bytes as in ``start``
+    """
 
     Config = DelayConfig
     file: FleetFile | None = None  # where the durations are from, if they were measured
@@ -43,10 +46,10 @@ class Delay:
     def __init__(self, config: DelayConfig):
         self.config = config
 
-    def start(self, n: int, streams: Streams, model_bytes: int = 0) -> None:
+    def start(self, clients: ClientTable, streams: Streams, model_bytes: int = 0) -> None:
         """model_bytes: size of one model on its way, for laws that know transmission."""
-        self._stream, self.model_bytes = streams.delay, model_bytes
-        self.speed_n = self._speeds(n, streams)
+        self._stream, self.model_bytes, self.samples_n = streams.delay, model_bytes, clients.samples_n
+        self.speed_n = self._speeds(clients.n, streams)
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
         """(n,) persistent number per client; its meaning belongs to the law."""
@@ -276,6 +279,45 @@ class Classes(Delay):
     def duration(self, work: Work) -> float:
         low, high = self.config.ranges[2 * self.speed_n[work.client] :][:2]
         return float(self._stream(work.client, work.cycle).uniform(low, high))
+
+
+@dataclass
+class RankedClassesConfig(ClassesConfig):
+    """
+    shares  of the clients in each class, up to a common factor, from the fast to the slow
+    ranges  low, high of each class
+    gamma   how much chance there is beside the sizes; null: chance alone
+    """
+
+    shares: list[float] = field(default_factory=lambda: [6.0, 3.0, 1.0])
+    gamma: Annotated[float | None, at_least(0, null="for classes whatever the clients hold")] = 1.0
+
+
+class RankedClasses(Classes):
+    """U(low, high) of the client's speed class, fresh for every piece of work; who holds most samples is slowest.
+
+    Clients are ordered by rank of n_i / n + gamma u_i, u_i ~ U(0, 1) once per client; the last ones are the slowest
+    class, the next ones the second slowest, and so on. A class has its share of the clients rounded down, the slowest
+    at least one, the fastest all the others.
+    FedEcho (Wang, Ma, Chen 2025, arXiv:2511.19966) says that classes follow from a client's samples and a gamma, that
+    a smaller one makes the dependence stronger, and that at most a tenth of the clients is slowest; the rest is ours.
+    """
+
+    Config = RankedClassesConfig
+    config: RankedClassesConfig
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        gamma, luck_n = self.config.gamma, np.array([streams.speed(client).random() for client in range(n)])
+        rank_n = np.empty(n)
+        rank_n[np.lexsort((luck_n, self.samples_n))] = np.arange(1, n + 1)  # chance decides between equals
+        order = np.argsort(luck_n if gamma is None else rank_n / n + gamma * luck_n)
+        shares = np.array(self.config.shares)
+        counts = np.floor(n * shares / shares.sum() + 1e-9).astype(int)  # 0.3 of 10 is 3
+        counts[-1] = max(1, counts[-1])
+        counts[0] = n - counts[1:].sum()
+        class_n = np.empty(n, dtype=int)
+        class_n[order] = np.repeat(np.arange(len(counts)), counts)
+        return class_n
 
 
 @dataclass

@@ -93,7 +93,7 @@ class Simulation:
         parameters = model_d.numel() if parameters is None else parameters
         self._model_bytes = parameters * model_d.element_size()
         self._upload_bytes = parameters * 8 if rule.clients_keep == "previous" else self._model_bytes  # doubles
-        delay.start(clients.n, streams, model_bytes=self._model_bytes)
+        delay.start(clients, streams, model_bytes=self._model_bytes)
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
         rule.start(model_d, clients, upload_kind)
