@@ -40,6 +40,7 @@ CRASHES = {
     "fedbuff": ["budget.server_iterations=200", "algorithm.momentum=0.5", "client.local_steps=3", "client=adamw"],
     "afbs": ["budget.server_iterations=250", "algorithm.clusters=3", "client.local_steps=3", *SUSPENSION],
     "fadas": ["budget.server_iterations=250", "algorithm.delay_adaptive=code", "delay=fadas_large"],
+    "fedac": ["budget.server_iterations=200", "algorithm.variate_step=share", "client.local_steps=3", *SUSPENSION],
     "ca2fl": ["budget.server_iterations=250", "schedule=random_idle", "schedule.rest=until_update"],
     "asgd": ["budget.server_iterations=1200", "model=cnn", "delay=exponential"],
     "delay_adaptive_asgd": ["budget.server_iterations=2500", "evaluation.every_time=20", "algorithm.variant=drop"],

@@ -37,6 +37,8 @@ class Replay:
         self.versions = [self.w.copy()]
         self.kept = [0] * self.n  # of each client, vectors that entered a cache so far
         self.sums = np.zeros((self.n, len(self.w)))  # of each client's uploads, where it is pulled around them
+        self.variates = np.zeros((self.n, len(self.w)))  # of each client, what corrects its gradients
+        self.server_variates = [np.zeros(len(self.w))]  # of each version
         self.facts: list[tuple] = []  # of each arrival, as the trace's last columns should have them
         self.decisions: list[tuple] = []  # what rule.parquet should have, but for AFBS's numbers of clusters
         first_round = self.config["choices"]["algorithm"] in ("ace", "aced")
@@ -59,12 +61,17 @@ class Replay:
         if client["upload"] == "gradient":
             return self.gradient(row.client, start)
         w, velocity, anchor = start, 0.0, start - self.sums[row.client]
-        lr = client["lr"] * client["lr_decay"] ** self.counts[row.upload - 1]
+        lr = self.lr(row)
+        shift = self.server_variates[min(row.dispatched_iteration, len(self.server_variates) - 1)]
+        shift = shift - self.variates[row.client]
         for _ in range(row.local_steps):
-            g = self.gradient(row.client, w) + client["proximal"] * (w - anchor) + client["weight_decay"] * w
+            g = self.gradient(row.client, w) + client["proximal"] * (w - anchor) + client["weight_decay"] * w + shift
             velocity = client["momentum"] * velocity + g
             w = w - lr * velocity
         return w - start
+
+    def lr(self, row) -> float:
+        return self.config["client"]["lr"] * self.config["client"]["lr_decay"] ** self.counts[row.upload - 1]
 
     def stored(self, row) -> np.ndarray:
         """The upload as the cache keeps it: with 8 bits rounded by the draws of the run's own stream."""
@@ -200,6 +207,27 @@ class Replay:
             shorter = {"none": eta, "code": eta / max(stalest, 1), "paper": min(eta, 1 / max(stalest, 1))}
             scale = shorter[config["delay_adaptive"]] / eta if stalest > config["tau_c"] else 1
             self.step(scale * (m / c1) / (np.sqrt(largest / c2) + config["eps"]))
+            buffer = []
+
+    def fedac(self):
+        config, buffer, m, v = self.config["algorithm"], [], 0.0, 0.0
+        b1, b2 = config["beta1"], config["beta2"]
+        for row in self.trace.itertuples():
+            d, start = self.upload(row), self.versions[row.dispatched_iteration]
+            change = -d / (row.local_steps * self.lr(row)) - self.server_variates[row.dispatched_iteration]
+            self.variates[row.client] += change
+            away = self.w - start
+            cosine = away @ d / np.linalg.norm(away) / np.linalg.norm(d) if row.staleness else 1.0
+            buffer.append((max(cosine, config["floor"]), d, change))
+            if len(buffer) < config["buffer_size"]:
+                continue
+            r, differences, changes = map(np.array, zip(*buffer, strict=True))
+            p = r / r.sum()
+            g = p @ differences
+            m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g**2
+            share = len(buffer) / self.n if config["variate_step"] == "share" else 1
+            self.server_variates.append(self.server_variates[-1] + share * p @ changes)
+            self.step((b1 * m + (1 - b1) * g) / (np.sqrt(v) + config["eps"]))
             buffer = []
 
     def ca2fl(self):

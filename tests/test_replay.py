@@ -53,6 +53,18 @@ CASES = {
     "fadas paper": [
         *(*FADAS, "algorithm.buffer_size=4", "algorithm.delay_adaptive=paper", "algorithm.bias_correction=false"),
     ],
+    # of a single step at the same model a second time nothing but rounding is left
+    "fedac": [
+        "algorithm=fedac",
+        "algorithm.eps=0.3",
+        "algorithm.buffer_size=4",
+        "client.local_steps=2",
+        "client.lr=0.2",
+    ],
+    "fedac share": [
+        *("algorithm=fedac", "algorithm.eps=0.1", "algorithm.buffer_size=3", "algorithm.variate_step=share"),
+        *("client.local_steps=4", "client.lr=0.1", "client.lr_decay=0.95", "client.weight_decay=0.01"),
+    ],
     "asgd": ["algorithm=asgd"],
     "delay adaptive": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4"],
     "delay adaptive koloskova": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4", "algorithm.variant=koloskova"],

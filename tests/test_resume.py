@@ -330,6 +330,10 @@ HELD = {
     "fedopt": lambda state: state["rule"]["second_d"].max() > 1e-6 and state["rule"]["mean"]["count"] > 0,
     "feddyn": lambda state: state["executor"]["memories"]["rows_nd"].abs().max() > 0,
     "fedbuff schedule.rest=until_update algorithm.buffer_size=8": lambda state: len(state["simulation"]["resting"]) > 2,
+    "fedac algorithm.buffer_size=3": lambda state: (
+        state["executor"]["memories"]["variates"]["rows_nd"].abs().max() > 0
+        and len(state["executor"]["memories"]["versions"]["held"]) > 1
+    ),
     "asyncfeded": lambda state: len(set(state["rule"]["k_n"])) > 3 and len(state["executor"]["versions"]["held"]) > 3,
 }
 

@@ -171,6 +171,7 @@ class Facts:
     first_k           name and value of the rule's setting that is the clients' first K; None: it is theirs
     workload          what K means, and K where the rule does not say
     one_step          every piece of work is a single mini-batch step
+    variates          clients keep the mean of their gradients (ServerRule.clients_keep), which an upload must tell
     lr                local step of the clients' first piece of work
     iterations        server iterations that the budget is enough for, or 0; None where nobody knows before the run
     """
@@ -189,6 +190,7 @@ class Facts:
     first_k: tuple[str, int] | None
     workload: Workload
     one_step: bool
+    variates: bool
     lr: float
     iterations: int | None
 

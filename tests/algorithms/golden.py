@@ -36,7 +36,7 @@ def trajectory(algorithm: str, delay: str) -> dict:
             words.append("client.local_steps=4")  # so that K can fall
         if algorithm == "afbs":
             words.append("algorithm.clusters=2")
-        if algorithm in ("afbs", "fadas", "fedbuff", "ca2fl"):
+        if algorithm in ("afbs", "fadas", "fedac", "fedbuff", "ca2fl"):
             words.append("algorithm.buffer_size=4")
         result = run(words)
         trace = pd.read_parquet(result.directory / "trace.parquet")

@@ -43,6 +43,7 @@ def feed(rule, model, events, iteration=0):
     for number, (client, vector, staleness) in enumerate(events):
         upload = Upload(client, vector.clone(), max(0, iteration - staleness), staleness, 10, 1)
         upload.base_d = torch.full((D,), 0.05 * staleness)
+        upload.along_d = -0.3 * upload.vector_d
         moved = 0
         # a tick after every arrival, a round after every fourth
         for ask in (lambda upload=upload: rule.receive(upload), rule.tick, *([rule.round] if number % 4 == 3 else [])):
@@ -99,15 +100,16 @@ def test_uploads_are_only_lent_to_a_rule(name):
     rule, kind = built(name)
     model = torch.zeros(D)
     rule.start(model, CLIENTS, kind)
-    reused, base, twin_rule = torch.zeros(D), torch.zeros(D), built(name)[0]
+    reused, base, along, twin_rule = torch.zeros(D), torch.zeros(D), torch.zeros(D), built(name)[0]
     twin = torch.zeros(D)
     twin_rule.start(twin, CLIENTS, kind)
     for client, vector, staleness in arrivals(30):
         reused.copy_(vector)
         base.fill_(0.05 * staleness)
-        rule.receive(Upload(client, reused, 0, staleness, 10, 1, base_d=base))
-        twin_rule.receive(Upload(client, vector, 0, staleness, 10, 1, base_d=base.clone()))
-        for lent in (reused, base):
+        along.copy_(-0.3 * vector)
+        rule.receive(Upload(client, reused, 0, staleness, 10, 1, base_d=base, along_d=along))
+        twin_rule.receive(Upload(client, vector, 0, staleness, 10, 1, base_d=base.clone(), along_d=along.clone()))
+        for lent in (reused, base, along):
             lent.fill_(float("nan"))  # the executor recycles it
         assert rule.round() == twin_rule.round()
     assert torch.equal(model, twin)

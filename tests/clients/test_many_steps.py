@@ -10,7 +10,7 @@ from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
 from asyncfl_bench.clients.queue import WorkQueue
-from asyncfl_bench.clients.versions import ClientSums
+from asyncfl_bench.clients.versions import ClientSums, ClientVariates
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.data import Data
 from asyncfl_bench.tasks.flat import FlatModel
@@ -57,24 +57,28 @@ def uploads(executor, wanted, order=None):
     return found
 
 
-def make(kind, config, sums=False, **options):
+def make(kind, config, keeps=None, **options):
     built = task()
     local = LocalTraining(LocalConfig(**{"batch_size": 8} | config), "difference")
     batches = Batches(PARTITION, local.config.batch_size, Streams(0))
-    memories = None
-    if sums:
-        memories = ClientSums(len(SIZES), built.flat.initial_d())
+    memories, like_d = None, built.flat.initial_d()
+    if keeps == "sum":
+        memories = ClientSums(len(SIZES), like_d)
         for client in range(len(SIZES)):
             memories.message(client, torch.full((built.flat.d,), 0.1 * client))
+    if keeps == "variate":
+        memories = ClientVariates(len(SIZES), like_d, server_d=lambda: torch.full_like(like_d, 0.2), lr=local.lr)
+        for client in range(len(SIZES)):
+            memories.variates.put(client, torch.full((built.flat.d,), 0.1 * client))
     return WorkQueue(kind(built, local, batches, Streams(0), **options), memories=memories)
 
 
 @pytest.mark.parametrize("name", LOCAL)
-@pytest.mark.parametrize("sums", [False, True])
-def test_uploads_and_losses_are_those_of_one_after_another(name, sums):
+@pytest.mark.parametrize("keeps", [None, "sum", "variate"])
+def test_uploads_and_losses_are_those_of_one_after_another(name, keeps):
     wanted = works([(0, 40), (1, 15), (2, 9), (3, 20), (4, 15)])  # a client has one piece of work at a time
-    expected = uploads(make(SequentialComputer, LOCAL[name], sums), wanted)
-    found = uploads(make(BatchedComputer, LOCAL[name], sums), wanted)
+    expected = uploads(make(SequentialComputer, LOCAL[name], keeps), wanted)
+    found = uploads(make(BatchedComputer, LOCAL[name], keeps), wanted)
     for sequence, (vector_d, loss) in expected.items():
         tolerance = 5e-3 if name == "adamw" else 2e-5  # AdamW divides by the size of gradients near zero
         torch.testing.assert_close(found[sequence][0], vector_d, rtol=1e-3, atol=tolerance)

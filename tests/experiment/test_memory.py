@@ -28,6 +28,7 @@ ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
         (["algorithm=fedbuff", "algorithm.momentum=0.9"], 2 + 100 + 7),
         (["algorithm=afbs", "algorithm.buffer_size=6"], 7 + 100 + 7),
         (["algorithm=fadas"], 5 + 100 + 7),
+        (["algorithm=fedac"], 8 + 100 + 4 + 2 * 100 + 7),  # the clients' variates, and one with every version
         (["algorithm=fedavg"], 2 + 100 + 7),
         (["algorithm=feddyn"], 3 + 100 + 4 + 100 + 7 + 2),  # the clients' sums; what they are pulled to, and how far
         (["algorithm=fedasync"], 1 + 100 + 7),

@@ -145,7 +145,10 @@ class ServerRule:
     accepts          kinds of upload it can use, its own kind first
     first_round      asks for one upload of every client at w0 before anything else
     clients_keep     a vector of d floats each client keeps from one upload to the next: `previous`, its last upload, of
-                     which it sends the change; `sum`, the sum of its uploads, around which it is regularised; or None
+                     which it sends the change; `sum`, the sum of its uploads, around which it is regularised;
+                     `variate`, an estimate of its gradient, by which with ``variate_d`` its local steps are corrected
+                     and whose change comes along with its upload (``Upload.along_d``); or None
+    variate_d        (d,) with clients_keep=variate the server's own, sent to clients along with the model
     needs_base       uploads come with the model their work started from (``Upload.base_d``)
     steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
     steps_on_rounds  takes its step in ``round``: nothing is dispatched before all in flight have reported or are lost
@@ -178,6 +181,7 @@ class ServerRule:
     decision_columns: tuple[str, ...] = ()
     storage = Storage()
     draws: Stream
+    variate_d: torch.Tensor
 
     def __init__(self, config: RuleConfig | None = None, **settings):
         """Takes resolved settings, as an object or by name: ``FedBuff(eta=1.0, buffer_size=2)``."""
@@ -196,6 +200,11 @@ class ServerRule:
         assert eta is not None
         # a rule adds step_size * u; a gradient points uphill, a difference downhill
         self.step_size = eta if upload_kind == "difference" else -eta
+
+    @property
+    def sends_two(self) -> bool:
+        """Whether every model and every upload is two vectors of d floats."""
+        return self.clients_keep == "variate"
 
     def receive(self, upload: Upload) -> bool:
         """Uses one upload; exactly True when the global model changed (one server iteration), else exactly False."""

@@ -23,7 +23,8 @@ def after_each(rule: ServerRule, *uploads: tuple[int, list[float]]) -> list[list
     equip(rule, Storage(), Streams(0)).start(model_d, ClientTable(np.ones(n, dtype=int)), rule.accepts[0])
     for number, (client, vector) in enumerate(uploads, start=1):
         vector_d = torch.tensor(vector, dtype=model_d.dtype)
-        iteration += rule.receive(Upload(client, vector_d, 0, iteration, samples=1, local_steps=1, base_d=first_d))
+        upload = Upload(client, vector_d, 0, iteration, samples=1, local_steps=1, base_d=first_d, along_d=first_d)
+        iteration += rule.receive(upload)
         if number == len(uploads):
             rule.round()
         models.append([round(value, 4) for value in model_d.tolist()])

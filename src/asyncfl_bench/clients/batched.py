@@ -128,10 +128,10 @@ class BatchedComputer(SequentialComputer):
             nonlocal loss
             loss += perceptron.gradient(w_d, next(samples), into_d)
 
-        start_d, anchor_d = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in start(work))
+        start_d, *bent = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in start(work))
         packed_d = out_pd.new_empty(out_pd.shape[1])
         with np.errstate(all="ignore"):  # a model that diverges is no surprise
-            self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work), anchor_d)
+            self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work), *bent)
         perceptron.unpack(packed_d, out_pd[0])
         return out_pd.new_tensor([loss / work.local_steps])
 
@@ -154,13 +154,15 @@ class BatchedComputer(SequentialComputer):
         import torch
 
         steps = works[0].local_steps
-        anchors = []
+        bent = []
         for work, row_d in zip(works, start_pd, strict=True):
-            start_d, anchor_d = start(work)
+            start_d, *bent_d = start(work)
             row_d.copy_(start_d)
-            if anchor_d is not None:  # of all clients or of none
-                anchors.append(anchor_d)
-        anchor_pd = torch.stack(anchors) if anchors else None
+            bent.append(bent_d)
+        # of all clients or of none
+        anchor_pd, shift_pd = (
+            None if vectors[0] is None else torch.stack(vectors) for vectors in zip(*bent, strict=True)
+        )
         total_p: torch.Tensor | None = None
 
         def gradient(w_pd, step, into_pd):
@@ -177,7 +179,7 @@ class BatchedComputer(SequentialComputer):
 
         lrs = [self.local.lr(work) for work in works]
         lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
-        self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd)
+        self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd, shift_pd)
         for row, work in enumerate(works):
             if not self.batches.held(work.client):
                 out_pd[row].zero_()

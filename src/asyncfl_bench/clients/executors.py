@@ -96,9 +96,9 @@ class SequentialComputer:
         if network.has_statistics:
             servers = network.statistics()
             network.reset_statistics()
-        start_d, anchor_d = start(work)
+        start_d, anchor_d, shift_d = start(work)
         try:
-            self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work), anchor_d)
+            self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work), anchor_d, shift_d)
         finally:
             if network.has_statistics:
                 statistics = network.statistics()

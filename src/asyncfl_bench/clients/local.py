@@ -72,6 +72,11 @@ class LocalConfig(Checked):
             check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
             check(self.local_steps == 1, "local_steps", self.local_steps, f"1 {why}")
 
+        if facts.variates:
+            why = f"for {facts.algorithm}, whose clients keep the mean of their gradients, (received - local) / (K lr)"
+            check(self.optimizer == "sgd", "optimizer", self.optimizer, f"sgd {why}")
+            check(self.momentum == 0, "momentum", self.momentum, f"0 {why}")
+
     def idle(self, facts: Facts) -> dict[str, str]:
         found: dict[str, str] = {}
         if facts.first_k is not None and not self.local_epochs and facts.first_k[1] != self.local_steps:
@@ -134,14 +139,17 @@ class LocalTraining:
         steps = work.count if self.config.lr_decay_by == "work" else work.iteration
         return self.config.lr * self.config.lr_decay**steps
 
-    def upload(self, start, gradient, steps: int, out, lr: Any = None, anchor=None) -> None:
+    def upload(self, start, gradient, steps: int, out, lr: Any = None, anchor=None, shift=None) -> None:
         """Writes the upload into ``out``.
 
         start     (..., d) received model, left as it is
         gradient  gradient(w, step, out): writes the mini-batch gradient at w (..., d) into out
         lr        eta_l: a number, or (..., 1) one for each client; None: the configured one
         anchor    (..., d) what the proximal term pulls to; None: the received model
+        shift     (..., d) added to each gradient; None: nothing
         """
+        if shift is not None:
+            gradient = self._shifted(gradient, shift)
         if self.config.proximal:
             gradient = self._pulled(gradient, start if anchor is None else anchor)
         lr = self.config.lr if lr is None else lr
@@ -169,6 +177,13 @@ class LocalTraining:
             out.add_(away, alpha=self.config.proximal)
 
         return with_pull
+
+    def _shifted(self, gradient, shift):
+        def with_shift(w, step, out) -> None:
+            gradient(w, step, out)
+            out.add_(shift)
+
+        return with_shift
 
     def _decay(self, w, gradient) -> None:
         if self.config.weight_decay:

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..types import Delivery, Work
 from .local import Stopped
-from .versions import Block, Blocks, ClientMemories, ClientSums, ModelVersions
+from .versions import Block, Blocks, ClientVectors, ModelVersions
 
 if TYPE_CHECKING:
     import torch
 
-    # of a piece of work: (d,) the model it starts from, and (d,) what its proximal term pulls to if that is another
-    Start = Callable[[Work], tuple[torch.Tensor, torch.Tensor | None]]
+    # of a piece of work: (d,) the model it starts from, (d,) what its proximal term pulls to if that is another, and
+    # (d,) what is added to its gradients, if anything
+    Start = Callable[[Work], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
     # of a piece of work: mean training loss, and the statistics of batch normalisation if the model has them
     Answer = tuple[torch.Tensor, torch.Tensor | None]
 
@@ -96,14 +97,12 @@ class WorkQueue:
     """The executor of a run (simulation.engine.Executor): work that is never delivered costs at most its computing.
 
     computer    how work is computed
-    memories    None, or what each client keeps from one upload to the next (versions.ClientMemories, ClientSums)
+    memories    None, or what each client keeps from one upload to the next
     keeps_base  a model version is held until the upload is delivered, and delivered with it
     versions    models that pending work starts from;  blocks  uploads and workspaces
     """
 
-    def __init__(
-        self, computer: Computer, *, memories: ClientMemories | ClientSums | None = None, keeps_base: bool = False
-    ):
+    def __init__(self, computer: Computer, *, memories: ClientVectors | None = None, keeps_base: bool = False):
         self.computer, self.memories, self.keeps_base = computer, memories, keeps_base
         self.versions, self.blocks = ModelVersions(), Blocks()
         self._pending: dict[int, Work] = {}  # by sequence number
@@ -117,6 +116,8 @@ class WorkQueue:
     def dispatch(self, work: Work, model_d: torch.Tensor) -> None:
         """Takes note of the work and of the model it starts from."""
         self.versions.hold(work.iteration, model_d)
+        if self.memories is not None:
+            self.memories.hold(work)
         self._pending[work.sequence] = work
         heapq.heappush(self._order, (work.due, work.sequence))
 
@@ -124,6 +125,8 @@ class WorkQueue:
         """The work will never be delivered."""
         if self._is_begun(work):
             self._collect()
+        if self.memories is not None:
+            self.memories.release(work)
         if (result := self._results.pop(work.sequence, None)) is not None:
             self.blocks.used(result.block)
             if self.keeps_base:
@@ -152,10 +155,12 @@ class WorkQueue:
         if self.keeps_base:
             base_d = self.versions[work.iteration]
             self.versions.release(work.iteration)  # its memory is not used again before the next dispatch
-        vector_d = result.vector_d
+        vector_d, along_d = result.vector_d, None
         if self.memories is not None:
+            along_d = self.memories.along(work, vector_d)
             vector_d = self.memories.message(work.client, vector_d)
-        return Delivery(vector_d, result.loss, base_d)
+            self.memories.release(work)
+        return Delivery(vector_d, result.loss, base_d, along_d=along_d)
 
     def close(self) -> None:
         """Ends threads, if any."""
@@ -163,10 +168,13 @@ class WorkQueue:
 
     # -- computing ---------------------------------------------------------------------------------------------------
 
-    def start(self, work: Work) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """(d,) the model the work starts from, and (d,) what it is pulled to if that is another one."""
-        start_d = self.versions[work.iteration]
-        return start_d, None if self.memories is None else self.memories.anchor(work.client, start_d)
+    def start(self, work: Work) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """(d,) the model the work starts from, (d,) what it is pulled to if that is another one, and (d,) what is added
+        to its gradients, if anything."""
+        start_d, memories = self.versions[work.iteration], self.memories
+        if memories is None:
+            return start_d, None, None
+        return start_d, memories.anchor(work.client, start_d), memories.shift(work)
 
     def _next_works(self, first: Work | None = None) -> list[Work]:
         """``first`` and the pending work that is due next, as many pieces as are computed together; no more pending."""

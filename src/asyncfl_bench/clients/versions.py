@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from ..storage import Rows, Storage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
+
+    from ..types import Work
 
 
 class ModelVersions:
@@ -90,7 +94,42 @@ class Blocks:
             self._spare.append(block)
 
 
-class ClientSums:
+class ClientVectors:
+    """A vector that each client keeps from one upload to the next.
+
+    Changed only at delivery: work that is discarded leaves client and server in step.
+    """
+
+    def hold(self, work: Work) -> None:
+        """The work was dispatched."""
+
+    def release(self, work: Work) -> None:
+        """It was delivered, or never will be."""
+
+    def anchor(self, client: int, start_d: torch.Tensor) -> torch.Tensor | None:
+        """(d,) what the client is pulled to by its proximal term; None: the received model."""
+        return None
+
+    def shift(self, work: Work) -> torch.Tensor | None:
+        """(d,) what is added to each of its mini-batch gradients; None: nothing."""
+        return None
+
+    def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
+        """(d,) what the client sends, lent until the next call."""
+        return vector_d
+
+    def along(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor | None:
+        """(d,) what it sends besides, lent until the next call; None: nothing."""
+        return None
+
+    def state_dict(self) -> dict:
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+    def load_state_dict(self, state: dict) -> None:
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+
+class ClientSums(ClientVectors):
     """The sum of each client's delivered uploads, for rules that regularise clients around it (FedDyn).
 
     Memory: n d floats in ``place`` (storage.PLACES).
@@ -115,11 +154,61 @@ class ClientSums:
         self.sums.load_state_dict(state)
 
 
-class ClientMemories:
+class ClientVariates(ClientVectors):
+    """A control variate c_i of each client, an estimate of its gradient, for rules that correct local steps (FedAC).
+
+    Each gradient gains c - c_i, with c the server's variate as it was when the work was dispatched. At the end
+    c_i <- -D_i / (K lr) - (c - c_i), the mean of the K gradients without what they gained, and the client sends by how
+    much c_i changed.
+
+    server_d  () -> (d,) c as it is;  lr  the local step of a piece of work
+    Memory: n d floats in ``place`` (storage.PLACES), and c of every version of the model held, on the device.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        like_d: torch.Tensor,
+        place: str = "device",
+        storage: Storage | None = None,
+        *,
+        server_d: Callable[[], torch.Tensor],
+        lr: Callable[[Work], float],
+    ):
+        self.variates = Rows(n, like_d, place, storage.folder if storage else None)
+        self.versions = ModelVersions()
+        self._server_d, self._lr, self._like_d = server_d, lr, like_d
+
+    def hold(self, work: Work) -> None:
+        self.versions.hold(work.iteration, self._server_d())
+
+    def release(self, work: Work) -> None:
+        self.versions.release(work.iteration)
+
+    def shift(self, work: Work) -> torch.Tensor:
+        return self.versions[work.iteration] - self.variates[work.client]
+
+    def along(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor:
+        if not work.samples:  # an empty client has nothing to say
+            return vector_d.new_zeros(vector_d.shape)
+        mean_d = vector_d / (-work.local_steps * self._lr(work))
+        change_d = mean_d - self.versions[work.iteration]  # what c_i gains, c - c_i taken off the mean
+        self.variates.put(work.client, self.variates[work.client] + change_d)
+        return change_d
+
+    def state_dict(self) -> dict:
+        return {"variates": self.variates.state_dict(), "versions": self.versions.state_dict()}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.variates.load_state_dict(state["variates"])
+        self.versions.load_state_dict(state["versions"], self._like_d)
+
+
+class ClientMemories(ClientVectors):
     """Each client's previous upload, for rules whose clients send changes (ACE, Algorithm a.5, lines 17-18).
 
-    Touched only at delivery: work that is discarded leaves client and server in step. A change is a double: rounded to
-    single precision, every message would leave the server's sum a little further behind its clients.
+    A change is a double: rounded to single precision, every message would leave the server's sum a little further
+    behind its clients.
     Memory: n d floats in ``place`` (storage.PLACES), 4 d on the device.
     """
 
@@ -127,9 +216,6 @@ class ClientMemories:
         self.previous = Rows(n, like_d, place, storage.folder if storage else None)
         self._change_d = like_d.new_empty(like_d.shape).double()
         self._wide_d = self._change_d.clone()  # mixed types in one operation would allocate at every upload
-
-    def anchor(self, client: int, start_d: torch.Tensor) -> None:
-        """Nothing but the received model pulls."""
 
     def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
         """(d,) doubles, what the client sends: vector - previous, lent until the next call; previous <- vector."""

@@ -84,6 +84,7 @@ def _facts(settings: Settings) -> Facts:
         first_k=rule.first_k,
         workload=workload,
         one_step=workload.one_step and not target.sets_k,
+        variates=target.clients_keep == "variate",
         lr=client.lr,
         iterations=iterations,
     )

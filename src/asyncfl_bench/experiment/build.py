@@ -12,8 +12,9 @@ from ..algorithms.caches import CacheConfig
 from ..clients.batches import Batches
 from ..clients.choosing import executor_class, make_computer, native_network
 from ..clients.executors import SequentialComputer
+from ..clients.local import LocalTraining
 from ..clients.queue import WorkQueue
-from ..clients.versions import ClientMemories, ClientSums
+from ..clients.versions import ClientMemories, ClientSums, ClientVariates, ClientVectors
 from ..config import Settings
 from ..errors import BenchError
 from ..randomness import Streams
@@ -112,11 +113,8 @@ def build_run(settings: Settings) -> Components:
     vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
     memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
     model_d = flat.initial_d()
-    memories = None
-    if rule.clients_keep:
-        assert vectors.cache is not None
-        kind_of_memory = ClientMemories if rule.clients_keep == "previous" else ClientSums
-        memories = kind_of_memory(root.n_clients, model_d, vectors.cache.place, storage)
+    place = vectors.cache.place if vectors.cache else "device"
+    memories = _memories(rule, computer.local, root.n_clients, model_d, place, storage)
     executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs_base)
     simulation = _simulation(settings, rule, model_d, task, executor, streams)
     diagnostics.start(
@@ -174,6 +172,19 @@ def _computer(
     )
 
 
+def _memories(
+    rule: ServerRule, local: LocalTraining, n: int, model_d: torch.Tensor, place: str, storage: Storage
+) -> ClientVectors | None:
+    """What the rule has each client keep."""
+    if rule.clients_keep == "previous":
+        return ClientMemories(n, model_d, place, storage)
+    if rule.clients_keep == "sum":
+        return ClientSums(n, model_d, place, storage)
+    if rule.clients_keep == "variate":
+        return ClientVariates(n, model_d, place, storage, server_d=lambda: rule.variate_d, lr=local.lr)
+    return None
+
+
 def _vectors(
     settings: Settings,
     task: Task,
@@ -200,6 +211,7 @@ def _vectors(
         uploads=3 * computer.together,
         # the model, as it is, as it was at first and as it was last logged
         computing=computer.vectors(1 if one_step else 2) + 3 + measuring,
+        along=rule.sends_two,
     )
     if not memory.worth_a_dry_run(concurrency, flat.d):
         return guess

@@ -49,6 +49,7 @@ class Vectors:
     uploads     not yet used, at most
     computing   vectors of d floats for computing them, the model included
     chosen      the cache is a setting, so another one may be advised
+    along       a second vector is kept with every version of the model
     """
 
     d: int
@@ -60,10 +61,12 @@ class Vectors:
     uploads: int
     computing: int
     chosen: bool = True
+    along: bool = False
 
     def needs(self, n: int, cache: CacheConfig | None = None) -> Needs:
         """For n clients, with another cache if one is given."""
-        near = FLOAT * self.d * (self.rule + min(self.versions, n) + self.uploads + self.computing)
+        versions = min(self.versions, n) * (1 + self.along)
+        near = FLOAT * self.d * (self.rule + versions + self.uploads + self.computing)
         cache = cache or self.cache
         if cache is None:
             return Needs(near)

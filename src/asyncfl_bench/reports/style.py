@@ -28,6 +28,7 @@ _STYLES = {
     "FedBuff": Style("#CC79A7", "D", _LONG),
     "AFBS": Style("#CC3311", "p", "--"),
     "FADAS": Style("#228833", "X"),
+    "FedAC (reconstructed)": Style("#AA3377", "h", "-."),
     "delay-adaptive ASGD": Style("#E69F00", "v"),
     "vanilla ASGD": Style("#000000", "P", (0, (1, 1.5))),
     "FedAvg": Style("#332288", "o"),

@@ -92,7 +92,8 @@ class Simulation:
         self._uploads_at_this_time = 0  # lost ones included
         parameters = model_d.numel() if parameters is None else parameters
         self._model_bytes = parameters * model_d.element_size()
-        self._upload_bytes = parameters * 8 if rule.clients_keep == "previous" else self._model_bytes  # doubles
+        self._sent_bytes = self._model_bytes * (1 + rule.sends_two)  # with the model to a client
+        self._upload_bytes = parameters * 8 if rule.clients_keep == "previous" else self._sent_bytes  # doubles
         delay.start(clients, streams, model_bytes=self._model_bytes)
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
@@ -382,7 +383,7 @@ class Simulation:
             self._dispatch(work)
 
     def _dispatch(self, work: Work) -> None:
-        self.counters.downlink_bytes += self._model_bytes
+        self.counters.downlink_bytes += self._sent_bytes
         if not work.lost:
             self.executor.dispatch(work, self.model_d)
         for observer in self.observers:
@@ -412,7 +413,7 @@ class Simulation:
     def load_state_dict(self, state: dict) -> None:
         # older checkpoints did not count bytes, whose messages all had one size
         sent = {"uplink_bytes": self._upload_bytes * state["counters"]["uploads"]}
-        sent["downlink_bytes"] = self._model_bytes * state["dispatches"]
+        sent["downlink_bytes"] = self._sent_bytes * state["dispatches"]
         for name, value in (sent | state["counters"]).items():
             setattr(self.counters, name, value)
         self.in_flight = {work["sequence"]: Work(**work) for work in state["in_flight"]}

@@ -1,0 +1,103 @@
+"""FedAC, reconstructed: buffered uploads weighted by their direction, a look-ahead Adam, and corrected clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..ranges import above, one_of, within
+from .base import BufferConfig, ServerRule
+
+
+@dataclass
+class FedAcConfig(BufferConfig):
+    """
+    beta1         b1, of the first moment
+    beta2         b2, of the second moment
+    eps           keeps the divisor above 0
+    floor         least similarity, so that every upload has a weight
+    variate_step  how far the server's variate follows the buffer's, see FedAc
+    """
+
+    eta: float | None = 0.001
+    beta1: Annotated[float, within("[0, 1)")] = 0.6
+    beta2: Annotated[float, within("[0, 1)")] = 0.9
+    eps: Annotated[float, above(0)] = 1e-8
+    floor: Annotated[float, within("(0, 1]")] = 0.1
+    variate_step: Annotated[str, one_of("whole", "share")] = "whole"
+
+
+class FedAc(ServerRule):
+    """FedAC (Zang et al., AAAI 2024), reconstructed from third-party code: neither paper nor official code at hand.
+
+    Rule     client i adds c - c_i to each of its K gradients, c the server's variate sent with the model, and sends
+             D_i = local - received and dc_i = -D_i / (K eta_l) - c;  c_i <- c_i + dc_i        (clients_keep = variate)
+             arrival:  r_i = max(cos(w - received, D_i), floor), 1 for an upload that is not stale
+             M of them:  p_i = r_i / sum r,  G = sum p_i D_i
+               m <- b1 m + (1 - b1) G;  v <- b2 v + (1 - b2) G^2;  w <- w + eta [b1 m + (1 - b1) G] / (sqrt(v) + eps)
+               c <- c + s sum p_i dc_i,  s = 1 (variate_step=whole) or M / n (share)
+    Upload   difference, shape (d,), and along_d of the same shape
+    State    the sums of r D, of r dc and of r, count, m, v, c, all 0 at first      Memory 8 d floats, n d on clients
+    Limits   c and c_i kept at 0 and equal r: Adam with Nesterov's momentum on FedBuff's mean, without bias correction
+             identical clients with full batches, all in every buffer: c = c_i after each
+    Differs  the code found corrects once after local training and divides by passes; steps are the likelier intent, as
+             in SCAFFOLD. Its s = 1 is kept, with which c comes to n / M times the mean of c_i; with share to the mean
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(FedAc(eta=0.1, buffer_size=1), (0, [2.0, 0.0]), (1, [2.0, -2.0]))
+    [[0.2024, 0.0], [0.3822, -0.2024]]
+    """
+
+    Config = FedAcConfig
+    config: FedAcConfig
+    accepts = ("difference",)
+    clients_keep = "variate"
+    needs_base = True
+    averaged = ("rule/similarity",)
+    state_names = ("sum_d", "change_d", "weight", "count", "first_d", "second_d", "variate_d", "similarity")
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        zeros = model_d.new_zeros((5, model_d.numel()))
+        self.sum_d, self.change_d, self.first_d, self.second_d, self.variate_d = zeros
+        self.count, self.weight, self.similarity = 0, 0.0, 1.0
+
+    def vectors(self, n: int) -> int:
+        return 8  # with a difference of models, the look-ahead and the divisor
+
+    def receive(self, upload) -> bool:
+        similarity = self._similarity(upload)
+        self.sum_d.add_(upload.vector_d, alpha=similarity)
+        self.change_d.add_(upload.along_d, alpha=similarity)
+        self.weight += similarity
+        self.count += 1
+        if self.count < self.config.buffer_size:
+            return False
+        self._step()
+        self.similarity = self.weight / self.count
+        self.count, self.weight = 0, 0.0
+        return True
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/similarity": self.similarity}
+
+    def _similarity(self, upload) -> float:
+        """r_i"""
+        if not upload.staleness:
+            return 1.0
+        moved_d, difference_d = self.model_d - upload.base_d, upload.vector_d
+        lengths = float(moved_d.norm() * difference_d.norm())
+        return max(float(moved_d @ difference_d) / lengths, self.config.floor) if lengths else self.config.floor
+
+    def _step(self) -> None:
+        config = self.config
+        b1, b2, share = config.beta1, config.beta2, config.buffer_size / self.n
+        mean_d = self.sum_d.div_(self.weight)
+        self.first_d.mul_(b1).add_(mean_d, alpha=1 - b1)
+        self.second_d.mul_(b2).addcmul_(mean_d, mean_d, value=1 - b2)
+        ahead_d = mean_d.mul_(1 - b1).add_(self.first_d, alpha=b1)
+        self.model_d.addcdiv_(ahead_d, self.second_d.sqrt().add_(config.eps), value=self.step_size)
+        self.variate_d.add_(self.change_d, alpha=(share if config.variate_step == "share" else 1) / self.weight)
+        self.sum_d.zero_()
+        self.change_d.zero_()
