@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from toy import ToyServer
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.base import BufferConfig, equip
@@ -27,7 +28,9 @@ def built(name, clock="delay=exponential"):
     settings = compose(words)
     if isinstance(settings.parts["algorithm"].config, BufferConfig):
         settings = compose([*words, "algorithm.buffer_size=3"])
-    rule = equip(settings.parts["algorithm"].build(), Storage(), Streams(settings.root.seed))
+    streams = Streams(settings.root.seed)
+    rule = equip(settings.parts["algorithm"].build(), Storage(), streams, ToyServer())
+    rule = settings.parts["distillation"].build().after(rule, streams)
     return rule, settings.parts["client"].config.upload
 
 
@@ -43,6 +46,7 @@ def feed(rule, model, events, iteration=0):
     for number, (client, vector, staleness) in enumerate(events):
         upload = Upload(client, vector.clone(), max(0, iteration - staleness), staleness, 10, 1)
         upload.base_d = torch.full((D,), 0.05 * staleness)
+        upload.outputs_uc = ToyServer().outputs(vector)
         moved = 0
         # a tick after every arrival, a round after every fourth
         for ask in (lambda upload=upload: rule.receive(upload), rule.tick, *([rule.round] if number % 4 == 3 else [])):
@@ -100,17 +104,20 @@ def test_uploads_are_only_lent_to_a_rule(name):
     model = torch.zeros(D)
     rule.start(model, CLIENTS, kind)
     reused, base, twin_rule = torch.zeros(D), torch.zeros(D), built(name)[0]
-    twin = torch.zeros(D)
-    twin_rule.start(twin, CLIENTS, kind)
+    outputs = torch.zeros(ToyServer.samples, ToyServer.classes)
+    twin_model = torch.zeros(D)
+    twin_rule.start(twin_model, CLIENTS, kind)
     for client, vector, staleness in arrivals(30):
         reused.copy_(vector)
         base.fill_(0.05 * staleness)
-        rule.receive(Upload(client, reused, 0, staleness, 10, 1, base_d=base))
-        twin_rule.receive(Upload(client, vector, 0, staleness, 10, 1, base_d=base.clone()))
-        for lent in (reused, base):
+        outputs.copy_(ToyServer().outputs(vector))
+        rule.receive(Upload(client, reused, 0, staleness, 10, 1, base_d=base, outputs_uc=outputs))
+        twin = Upload(client, vector, 0, staleness, 10, 1, base_d=base.clone(), outputs_uc=outputs.clone())
+        twin_rule.receive(twin)
+        for lent in (reused, base, outputs):
             lent.fill_(float("nan"))  # the executor recycles it
         assert rule.round() == twin_rule.round()
-    assert torch.equal(model, twin)
+    assert torch.equal(model, twin_model)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -49,6 +49,7 @@ class Vectors:
     uploads     not yet used, at most
     computing   vectors of d floats for computing them, the model included
     chosen      the cache is a setting, so another one may be advised
+    outputs     numbers that come with an upload about the server's own samples; the rule keeps every client's last
     """
 
     d: int
@@ -60,10 +61,12 @@ class Vectors:
     uploads: int
     computing: int
     chosen: bool = True
+    outputs: int = 0
 
     def needs(self, n: int, cache: CacheConfig | None = None) -> Needs:
         """For n clients, with another cache if one is given."""
         near = FLOAT * self.d * (self.rule + min(self.versions, n) + self.uploads + self.computing)
+        near += FLOAT * self.outputs * (n + self.uploads)
         cache = cache or self.cache
         if cache is None:
             return Needs(near)
