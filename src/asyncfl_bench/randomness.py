@@ -24,6 +24,7 @@ STREAMS = (
     "validation",  # which training samples are held back
     "cache",  # stochastic rounding of cached vectors
     "rule",  # whatever a server rule draws for itself
+    "unlabelled",  # the server's own samples, at (0, 0); mini-batches of them in distillation t = 1, 2, ... at (0, t)
 )
 
 

@@ -6,7 +6,7 @@ Legend: n clients, d model parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,6 +103,34 @@ class Upload:
     along_d: torch.Tensor | None = None
 
 
+class Executor(Protocol):
+    """Computes work. The engine gives it every dispatch whose upload will arrive, and later asks once for what was
+    computed, or discards the work when its client has left meanwhile."""
+
+    def dispatch(self, work: Work, model_d: torch.Tensor) -> None: ...
+
+    def deliver(self, work: Work) -> Delivery: ...
+
+    def discard(self, work: Work) -> None: ...
+
+
+class ServerTask(Protocol):
+    """What a server can compute by itself, on u samples of its own without labels; reaches a rule as ``rule.server``.
+
+    samples  u;  classes  C
+    """
+
+    samples: int
+    classes: int
+
+    def gradient(
+        self, w_d: torch.Tensor, rows_b: torch.Tensor, target_bc: torch.Tensor, out_d: torch.Tensor
+    ) -> torch.Tensor:
+        """Writes the gradient at ``w_d`` of the mean over samples ``rows_b`` of the cross-entropy with ``target_bc``,
+        whose rows need not sum to 1. Returns that cross-entropy in nats, a 0-d tensor."""
+        ...
+
+
 @dataclass(frozen=True)
 class ClientTable:
     """Facts about the clients that any part may know.
@@ -174,6 +202,8 @@ class Facts:
     variates          clients keep the mean of their gradients (ServerRule.clients_keep), which an upload must tell
     lr                local step of the clients' first piece of work
     iterations        server iterations that the budget is enough for, or 0; None where nobody knows before the run
+    dataset           the data set's name
+    outputs           uploads come with what the local model says about the server's own samples
     """
 
     algorithm: str
@@ -193,6 +223,8 @@ class Facts:
     variates: bool
     lr: float
     iterations: int | None
+    dataset: str = ""
+    outputs: bool = False
 
 
 @dataclass(slots=True)

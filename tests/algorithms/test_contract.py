@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from toy import ToyServer
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.base import BufferConfig, equip
@@ -27,7 +28,9 @@ def built(name, clock="delay=exponential"):
     settings = compose(words)
     if isinstance(settings.parts["algorithm"].config, BufferConfig):
         settings = compose([*words, "algorithm.buffer_size=3"])
-    rule = equip(settings.parts["algorithm"].build(), Storage(), Streams(settings.root.seed))
+    streams = Streams(settings.root.seed)
+    rule = equip(settings.parts["algorithm"].build(), Storage(), streams, ToyServer())
+    rule = settings.parts["distillation"].build().after(rule, streams)
     return rule, settings.parts["client"].config.upload
 
 
@@ -44,6 +47,7 @@ def feed(rule, model, events, iteration=0):
         upload = Upload(client, vector.clone(), max(0, iteration - staleness), staleness, 10, 1)
         upload.base_d = torch.full((D,), 0.05 * staleness)
         upload.along_d = -0.3 * upload.vector_d
+        upload.outputs_uc = ToyServer().outputs(vector)
         moved = 0
         # a tick after every arrival, a round after every fourth
         for ask in (lambda upload=upload: rule.receive(upload), rule.tick, *([rule.round] if number % 4 == 3 else [])):
@@ -101,18 +105,22 @@ def test_uploads_are_only_lent_to_a_rule(name):
     model = torch.zeros(D)
     rule.start(model, CLIENTS, kind)
     reused, base, along, twin_rule = torch.zeros(D), torch.zeros(D), torch.zeros(D), built(name)[0]
-    twin = torch.zeros(D)
-    twin_rule.start(twin, CLIENTS, kind)
+    outputs = torch.zeros(ToyServer.samples, ToyServer.classes)
+    twin_model = torch.zeros(D)
+    twin_rule.start(twin_model, CLIENTS, kind)
     for client, vector, staleness in arrivals(30):
         reused.copy_(vector)
         base.fill_(0.05 * staleness)
         along.copy_(-0.3 * vector)
-        rule.receive(Upload(client, reused, 0, staleness, 10, 1, base_d=base, along_d=along))
-        twin_rule.receive(Upload(client, vector, 0, staleness, 10, 1, base_d=base.clone(), along_d=along.clone()))
-        for lent in (reused, base, along):
+        outputs.copy_(ToyServer().outputs(vector))
+        lent_with = {"base_d": base, "along_d": along, "outputs_uc": outputs}
+        rule.receive(Upload(client, reused, 0, staleness, 10, 1, **lent_with))
+        kept = {name: tensor.clone() for name, tensor in lent_with.items()}
+        twin_rule.receive(Upload(client, vector, 0, staleness, 10, 1, **kept))
+        for lent in (reused, *lent_with.values()):
             lent.fill_(float("nan"))  # the executor recycles it
         assert rule.round() == twin_rule.round()
-    assert torch.equal(model, twin)
+    assert torch.equal(model, twin_model)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

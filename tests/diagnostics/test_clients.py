@@ -63,7 +63,7 @@ def test_the_table_follows_from_the_final_model_the_split_and_the_trace(measured
     w_d = torch.cat([part.flatten() for part in weights.values()])
     x, y = task._judged["test"]
     with torch.no_grad():
-        right = (task.flat.logits(w_d, task._as_float(x)).argmax(dim=1) == y).numpy()
+        right = (task.flat.logits(w_d, task.as_float(x)).argmax(dim=1) == y).numpy()
     for client, samples in enumerate(task.partition):
         labels = task._y_train[samples].numpy()
         chance = [right[y.numpy() == label].mean() for label in labels]  # of each of its samples' labels

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..randomness import Stream, Streams
-    from ..types import ClientTable, Facts, Upload
+    from ..types import ClientTable, Facts, ServerTask, Upload
     from .caches import CacheConfig
 
 StepOn = Annotated[str, one_of("auto", "arrival", "tick")]
@@ -150,6 +150,7 @@ class ServerRule:
                      and whose change comes along with its upload (``Upload.along_d``); or None
     variate_d        (d,) with clients_keep=variate the server's own, sent to clients along with the model
     needs_base       uploads come with the model their work started from (``Upload.base_d``)
+    needs_outputs    uploads come with what the local model says about the server's own samples (``Upload.outputs_uc``)
     steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
     steps_on_rounds  takes its step in ``round``: nothing is dispatched before all in flight have reported or are lost
     linear           each step adds a weighted sum of uploads, with weights that do not depend on what is in them, if
@@ -162,6 +163,8 @@ class ServerRule:
     decision_columns names of columns of numbers, a table of its own: see ``decisions``
     storage, draws   where to keep a vector per client, and random draws of its own, ``draws(client, count)``; set by
                      ``equip`` before ``start``. Counts of draws are part of its state
+    server           what the server computes by itself, on samples of its own; None where it has none. Set by ``equip``
+    server_samples   of them, how many the last call took through the network and back; a forward pass is a third
     """
 
     Config = RuleConfig
@@ -170,6 +173,7 @@ class ServerRule:
     first_round = False
     clients_keep: str | None = None
     needs_base = False
+    needs_outputs = False
     steps_on_ticks = False
     steps_on_rounds = False
     linear = False
@@ -182,6 +186,8 @@ class ServerRule:
     storage = Storage()
     draws: Stream
     variate_d: torch.Tensor
+    server: ServerTask | None = None
+    server_samples = 0.0
 
     def __init__(self, config: RuleConfig | None = None, **settings):
         """Takes resolved settings, as an object or by name: ``FedBuff(eta=1.0, buffer_size=2)``."""
@@ -266,9 +272,9 @@ class ServerRule:
             part.load_state_dict(state[name])
 
 
-def equip(rule: ServerRule, storage: Storage, streams: Streams) -> ServerRule:
+def equip(rule: ServerRule, storage: Storage, streams: Streams, server: ServerTask | None = None) -> ServerRule:
     """Gives a rule what a run offers: every rule that is started was here, those of diagnostics and dry runs too."""
-    rule.storage, rule.draws = storage, streams.rule
+    rule.storage, rule.draws, rule.server = storage, streams.rule, server
     return rule
 
 

@@ -13,12 +13,16 @@ import numpy as np
 
 from ..types import Work
 from .executors import SequentialComputer, one_core_threads
+from .queue import Answer
 from .versions import Blocks
 
 if TYPE_CHECKING:
     import torch
 
-    from .queue import Answer, Start
+    from .queue import Start
+
+    # (p,) mean losses, and of each piece of work the outputs or None
+    Computed = tuple[torch.Tensor, list[torch.Tensor | None]]
 
 BLOCK_BYTES = 2**21  # of the uploads of one stack: about what stays in a core's cache
 MAX_TOGETHER = 64  # models in a stack
@@ -99,25 +103,37 @@ class BatchedComputer(SequentialComputer):
             answers.append(self._submit(self._part, works[part], start, drawn, start_pd, out_pd[part]))
 
         def finish() -> list[Answer]:
-            losses = [answer() for answer in answers]
+            computed = [answer() for answer in answers]
             if workspace is not None:
                 workspace.waiting = 1
                 blocks.used(workspace)
-            return [(loss, None) for loss_p in losses for loss in loss_p.unbind()]
+            return [
+                Answer(loss, None, outputs_uc)
+                for loss_p, outputs in computed
+                for loss, outputs_uc in zip(loss_p.unbind(), outputs, strict=True)
+            ]
 
         return finish
 
-    def _submit(self, compute: Callable, *arguments) -> Callable[[], torch.Tensor]:
+    def _submit(self, compute: Callable, *arguments) -> Callable[[], Computed]:
         """Begins computing; the answer waits for the result."""
         if self._pool is not None:
             return self._pool.submit(compute, *arguments).result
         result = compute(*arguments)
         return lambda: result
 
-    def _solo(self, work: Work, start: Start, out_pd: torch.Tensor) -> torch.Tensor:
-        """Writes the (1, d) upload, returns the (1,) mean loss."""
-        if not self.batches.held(work.client):  # an empty client has nothing to say
-            return out_pd.zero_().new_zeros(1)
+    def _reports(self, works: list[Work], start_pd, out_pd: torch.Tensor) -> list[torch.Tensor | None]:
+        """(u, C) outputs of each local model, where they are asked for."""
+        network = self.task.flat.perceptron or self.task.flat
+        rows = zip(works, start_pd, out_pd, strict=True)
+        return [self._outputs(work, start_d, upload_d, network) for work, start_d, upload_d in rows]
+
+    def _solo(self, work: Work, start: Start, out_pd: torch.Tensor) -> Computed:
+        """Writes the (1, d) upload, returns the (1,) mean loss and the outputs."""
+        received = start(work)
+        if not self.batches.held(work.client):  # an empty client has learned nothing
+            out_pd.zero_()
+            return out_pd.new_zeros(1), self._reports([work], received[:1], out_pd)
         if not hasattr(self._own, "perceptron"):
             self._own.perceptron = self.task.flat.perceptron.lone()
         perceptron = self._own.perceptron
@@ -128,12 +144,12 @@ class BatchedComputer(SequentialComputer):
             nonlocal loss
             loss += perceptron.gradient(w_d, next(samples), into_d)
 
-        start_d, *bent = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in start(work))
+        start_d, *bent = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in received)
         packed_d = out_pd.new_empty(out_pd.shape[1])
         with np.errstate(all="ignore"):  # a model that diverges is no surprise
             self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work), *bent)
         perceptron.unpack(packed_d, out_pd[0])
-        return out_pd.new_tensor([loss / work.local_steps])
+        return out_pd.new_tensor([loss / work.local_steps]), self._reports([work], received[:1], out_pd)
 
     def _draws(self, work: Work) -> Iterator[tuple[np.ndarray, Any]]:
         """The mini-batch and the augmentation of each step. Not for threads where steps are few: streams are shared."""
@@ -149,8 +165,8 @@ class BatchedComputer(SequentialComputer):
 
     def _part(
         self, works: list[Work], start: Start, drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor
-    ) -> torch.Tensor:
-        """Writes (p, d) uploads, returns (p,) mean losses."""
+    ) -> Computed:
+        """Writes (p, d) uploads, returns (p,) mean losses and the outputs."""
         import torch
 
         steps = works[0].local_steps
@@ -184,7 +200,7 @@ class BatchedComputer(SequentialComputer):
             if not self.batches.held(work.client):
                 out_pd[row].zero_()
         assert total_p is not None
-        return total_p if steps == 1 else total_p / steps
+        return total_p if steps == 1 else total_p / steps, self._reports(works, start_pd, out_pd)
 
     def vectors(self, local_steps: int) -> int:
         return (self.local.vectors(local_steps) + (self.task.flat.perceptron is None)) * self.together

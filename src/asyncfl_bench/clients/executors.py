@@ -15,13 +15,14 @@ from ..randomness import Streams
 from ..types import Work
 from .batches import Batches
 from .local import LocalTraining
+from .queue import Answer
 from .samples import Samples
 from .versions import Blocks
 
 if TYPE_CHECKING:
     import torch
 
-    from .queue import Answer, Start
+    from .queue import Start
 
 
 class SequentialComputer:
@@ -32,6 +33,7 @@ class SequentialComputer:
     batches   which samples it sees
     statistics_rate  with batch norm: the server's running statistics move this far towards each delivered client's
     network   what computes gradients, in any number of threads (tasks.native.NativeNetwork); None: the task's own
+    reports   uploads come with what the local model says about the server's own samples (``task.server``)
     """
 
     together = 1
@@ -49,9 +51,10 @@ class SequentialComputer:
         augment: bool = False,
         statistics_rate: float = 0.1,
         network=None,
+        reports: bool = False,
     ):
         self.task, self.local, self.batches = task, local, batches
-        self._network = network
+        self._network, self.reports = network, reports
         self.statistics_rate = statistics_rate
         self._augment = streams.augment if augment else None
         self.samples = Samples(task, batches, self._augment)
@@ -81,9 +84,10 @@ class SequentialComputer:
 
     def _one(self, work: Work, start: Start, out_d: torch.Tensor, network) -> Answer:
         """Writes the upload, step by step."""
-        if not self.batches.held(work.client):  # an empty client has nothing to say
+        start_d, anchor_d, shift_d = start(work)
+        if not self.batches.held(work.client):  # an empty client has learned nothing
             out_d.zero_()
-            return out_d.new_zeros(()), None
+            return Answer(out_d.new_zeros(()), None, self._outputs(work, start_d, out_d, network))
         total: torch.Tensor | None = None
         of_samples = self._of_samples(work, network)
 
@@ -96,15 +100,21 @@ class SequentialComputer:
         if network.has_statistics:
             servers = network.statistics()
             network.reset_statistics()
-        start_d, anchor_d, shift_d = start(work)
         try:
             self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work), anchor_d, shift_d)
+            outputs_uc = self._outputs(work, start_d, out_d, network)  # by the client's own statistics
         finally:
             if network.has_statistics:
                 statistics = network.statistics()
                 network.load_statistics(servers)
         assert total is not None
-        return total if work.local_steps == 1 else total / work.local_steps, statistics
+        return Answer(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
+
+    def _outputs(self, work: Work, start_d: torch.Tensor, upload_d: torch.Tensor, network) -> torch.Tensor | None:
+        """(u, C) of the local model, where reports are asked for."""
+        if not self.reports:
+            return None
+        return self.task.server.outputs(network, self.local.model(start_d, upload_d, self.local.lr(work)))
 
     def _of_samples(self, work: Work, network) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         """Writes the gradient at (d,) of the next mini-batch into (d,), and gives the loss."""

@@ -84,8 +84,12 @@ class LocalConfig(Checked):
         if self.upload == "gradient":
             instead = "; client.upload=difference has local steps" if "difference" in facts.accepts else ""
             why = f"on uploads that are gradients: the step is the server's, algorithm.eta or algorithm.c{instead}"
-            local = ("lr", "lr_decay", "lr_decay_by", "momentum", "proximal", "optimizer")
-            return found | dict.fromkeys((*local, *(("weight_decay", "") if self.optimizer == "adamw" else ())), why)
+            local = ["momentum", "proximal", "optimizer", *(("weight_decay", "") if self.optimizer == "adamw" else ())]
+            if not facts.outputs:  # else the model that reports is one local step away
+                local += ["lr", "lr_decay", "lr_decay_by"]
+            found |= dict.fromkeys(local, why)
+            if self.lr_decay != 1 or not facts.outputs:
+                return found
         if self.lr_decay == 1:
             found["lr_decay_by"] = "with client.lr_decay=1: the local step stays"
         if self.optimizer == "adamw":
@@ -161,6 +165,10 @@ class LocalTraining:
             self._sgd(start, gradient, steps, out, lr)
         else:
             self._adamw(start, gradient, steps, out)
+
+    def model(self, start, upload, lr: float):
+        """(d,) the client's model after the work: of a gradient after one local step with it."""
+        return start + upload if self.upload_kind == "difference" else start - lr * upload
 
     def _go_on(self) -> None:
         if self.stop:

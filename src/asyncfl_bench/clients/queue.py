@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..types import Delivery, Work
 from .local import Stopped
@@ -25,8 +25,19 @@ if TYPE_CHECKING:
     # of a piece of work: (d,) the model it starts from, (d,) what its proximal term pulls to if that is another, and
     # (d,) what is added to its gradients, if anything
     Start = Callable[[Work], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
-    # of a piece of work: mean training loss, and the statistics of batch normalisation if the model has them
-    Answer = tuple[torch.Tensor, torch.Tensor | None]
+
+
+class Answer(NamedTuple):
+    """What computing a piece of work gives besides the upload.
+
+    loss        mean training loss, 0-d
+    statistics  of batch normalisation, if the model has them
+    outputs_uc  (u, C) of the local model on the server's own samples, if the rule asks for them
+    """
+
+    loss: torch.Tensor
+    statistics: torch.Tensor | None = None
+    outputs_uc: torch.Tensor | None = None
 
 
 class Computer(Protocol):
@@ -85,8 +96,7 @@ class _Batch:
 class _Result:
     block: Block
     row: int
-    loss: torch.Tensor
-    statistics: torch.Tensor | None = None
+    answer: Answer
 
     @property
     def vector_d(self) -> torch.Tensor:
@@ -94,7 +104,7 @@ class _Result:
 
 
 class WorkQueue:
-    """The executor of a run (simulation.engine.Executor): work that is never delivered costs at most its computing.
+    """The executor of a run (types.Executor): work that is never delivered costs at most its computing.
 
     computer    how work is computed
     memories    None, or what each client keeps from one upload to the next
@@ -150,7 +160,7 @@ class WorkQueue:
         self._lent = result.block
         if self._begun is None and len(self._results) < self.computer.ahead and (works := self._next_works()):
             self._begun = self._begin(works)
-        self.computer.delivered(result.statistics)
+        self.computer.delivered(result.answer.statistics)
         base_d = None
         if self.keeps_base:
             base_d = self.versions[work.iteration]
@@ -160,7 +170,7 @@ class WorkQueue:
             along_d = self.memories.along(work, vector_d)
             vector_d = self.memories.message(work.client, vector_d)
             self.memories.release(work)
-        return Delivery(vector_d, result.loss, base_d, along_d=along_d)
+        return Delivery(vector_d, result.answer.loss, base_d, result.answer.outputs_uc, along_d)
 
     def close(self) -> None:
         """Ends threads, if any."""
@@ -206,8 +216,8 @@ class WorkQueue:
         self._begun = None
 
     def _keep(self, batch: _Batch, answers: list[Answer]) -> None:
-        for row, (work, (loss, statistics)) in enumerate(zip(batch.works, answers, strict=True)):
-            self._results[work.sequence] = _Result(batch.block, row, loss, statistics)
+        for row, (work, answer) in enumerate(zip(batch.works, answers, strict=True)):
+            self._results[work.sequence] = _Result(batch.block, row, answer)
             if not self.keeps_base:
                 self.versions.release(work.iteration)
 
@@ -221,7 +231,7 @@ class WorkQueue:
         state = {
             "versions": self.versions.state_dict(),
             "results": {
-                sequence: {"vector_d": r.vector_d.clone(), "loss": r.loss, "statistics": r.statistics}
+                sequence: {"vector_d": r.vector_d.clone(), **r.answer._asdict()}
                 for sequence, r in self._results.items()
             },
             "begun": None if self._begun is None else self._begun_state(self._begun),
@@ -232,11 +242,15 @@ class WorkQueue:
 
     def _begun_state(self, begun: _Batch) -> dict:
         try:
-            losses = [loss for loss, _ in begun.finish()]
+            answers = begun.finish()
         except Stopped:
             return {"sequences": [work.sequence for work in begun.works], "rows_pd": None, "losses": None}
-        rows_pd = begun.block.rows_pd[: len(begun.works)].clone()
-        return {"sequences": [work.sequence for work in begun.works], "rows_pd": rows_pd, "losses": losses}
+        return {
+            "sequences": [work.sequence for work in begun.works],
+            "rows_pd": begun.block.rows_pd[: len(begun.works)].clone(),
+            "losses": [answer.loss for answer in answers],
+            "outputs": [answer.outputs_uc for answer in answers],
+        }
 
     def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
         """``in_flight``: the work that was dispatched here and not delivered; the saved results are a part of it."""
@@ -244,10 +258,8 @@ class WorkQueue:
         for sequence, saved in state["results"].items():
             block = self.blocks.take(1, model_d)
             block.rows_pd[0].copy_(saved["vector_d"])
-            statistics = saved["statistics"]
-            if statistics is not None:
-                statistics = statistics.to(model_d.device)
-            self._results[sequence] = _Result(block, 0, saved["loss"].to(model_d.device), statistics)
+            loss, *others = (saved.get(name) for name in Answer._fields)  # older checkpoints have no outputs
+            self._results[sequence] = _Result(block, 0, _answer(model_d, loss, *others))
         if self.memories is not None:
             self.memories.load_state_dict(state["memories"])
         self.computer.load_state_dict(state)
@@ -265,5 +277,11 @@ class WorkQueue:
 def _computed(works: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Batch:
     block = blocks.take(len(works), like_d)
     block.rows_pd[: len(works)].copy_(saved["rows_pd"])
-    answers: list[Answer] = [(loss.to(like_d.device), None) for loss in saved["losses"]]
+    outputs = saved.get("outputs") or [None] * len(works)  # older checkpoints have none
+    answers = [_answer(like_d, loss, None, own) for loss, own in zip(saved["losses"], outputs, strict=True)]
     return _Batch(works, block, lambda: answers)
+
+
+def _answer(like_d: torch.Tensor, loss: torch.Tensor, *others: torch.Tensor | None) -> Answer:
+    """What was saved, on the device."""
+    return Answer(loss.to(like_d.device), *(None if one is None else one.to(like_d.device) for one in others))

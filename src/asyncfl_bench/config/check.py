@@ -22,10 +22,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, check, did_you_mean
+from ..files import read_yaml
 from ..ranges import allowed
+from .choices import choice_file
 from .places import importable
 from .settings import (
     DATA_VARIABLE,
+    LATER_GROUPS,
     NOT_IDENTITY,
     ORIGINS,
     PARTS,
@@ -89,6 +92,7 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
         if key not in root_names and key not in (*PARTS, TRACKING) and key not in sections:
             near = did_you_mean(key, (*root_names, *PARTS, TRACKING, *sections))
             raise ConfigError(key, value, f"is not a setting{near}")
+    choices = LATER_GROUPS | choices
     settings = Settings(
         root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts=_parts(tree, choices),
@@ -122,13 +126,18 @@ def _section(tree: dict, name: str, dotted: str = "") -> dict:
 
 def _parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
     try:
-        return {name: _part(tree.get(name), name) for name in PARTS}
+        return {name: _part(tree.get(name) or _later(name), name) for name in PARTS}
     except ConfigError as error:
         if error.key in ("algorithm.eta", "algorithm.total_steps"):  # who chose a group did not write these keys
             why = f"with algorithm={choices.get('algorithm')}, whose server step is no c * sqrt(n / T)"
             check(choices.get("length") != "long", "length", "long", f"standard {why}")
             check(choices.get("profile") != "fair", "profile", "fair", f"published {why}")
         raise
+
+
+def _later(group: str) -> dict | None:
+    """The section that a config from before there was this group stands for."""
+    return read_yaml(choice_file(group, LATER_GROUPS[group])) if group in LATER_GROUPS else None
 
 
 def _part(node: Any, group: str) -> Part:

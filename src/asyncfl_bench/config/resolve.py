@@ -15,13 +15,21 @@ from ..types import Facts
 if TYPE_CHECKING:
     from .settings import Settings
 
-ORDER = ("delay", "schedule", "client", "algorithm", "availability")  # later parts need facts about earlier ones
+ORDER = (
+    "delay",
+    "schedule",
+    "client",
+    "algorithm",
+    "availability",
+    "unlabelled",
+)  # later parts need facts about earlier ones
 
 
 def resolve(settings: Settings) -> None:
     """Checks ``settings`` across groups and puts values in the place of every `auto` and null."""
     _check_length(settings)
     _clock_and_concurrency(settings)
+    _unlabelled(settings)
     for name in ORDER:
         try:
             settings.parts[name].config.resolve(_facts(settings))
@@ -46,6 +54,8 @@ def _clock_and_concurrency(settings: Settings) -> None:
         root.clock = "ticks" if settings.parts["delay"].config.unit == "ticks" else "time"
     whole = root.clock == "ticks" or root.tick_rounding == "down"
     check(whole, "tick_rounding", root.tick_rounding, f"down with clock={root.clock}, which rounds nothing")
+    rate, allowed = root.server_seconds_per_sample, "0 with clock=ticks, on which the server acts between ticks"
+    check(root.clock == "time" or not rate, "server_seconds_per_sample", rate, allowed)
     if root.concurrency is None:
         root.concurrency = root.n_clients
     allowed = f"at most the number of clients (n_clients={root.n_clients})"
@@ -54,6 +64,20 @@ def _clock_and_concurrency(settings: Settings) -> None:
         settings.parts["algorithm"].config.on_clock(root.clock)
     except ConfigError as error:
         raise error.under("algorithm") from None
+
+
+def _needs_outputs(settings: Settings) -> bool:
+    return settings.parts["distillation"].config.takes_place or settings.parts["algorithm"].target.needs_outputs
+
+
+def _unlabelled(settings: Settings) -> None:
+    """What `auto` stands for."""
+    needed, part, choices = _needs_outputs(settings), settings.parts["unlabelled"], settings.choices
+    if hasattr(part.target, "resolved"):
+        choices["unlabelled"], part.target, part.config = part.target.resolved(part.config, needed)
+    who = "distillation" if settings.parts["distillation"].config.takes_place else "algorithm"
+    allowed = f"auto, held_back, images, arrays or noise: {who}={choices.get(who)} needs samples of the server's own"
+    check(not needed or choices.get("unlabelled") != "none", "unlabelled", "none", allowed)
 
 
 def _facts(settings: Settings) -> Facts:
@@ -87,6 +111,8 @@ def _facts(settings: Settings) -> Facts:
         variates=target.clients_keep == "variate",
         lr=client.lr,
         iterations=iterations,
+        dataset=settings.choices.get("dataset", ""),
+        outputs=_needs_outputs(settings),
     )
 
 

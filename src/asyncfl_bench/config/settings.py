@@ -29,6 +29,8 @@ PARTS = (
     "delay",
     "availability",
     "schedule",
+    "unlabelled",
+    "distillation",
     "algorithm",
     "diagnostics",
 )
@@ -42,10 +44,11 @@ LATER: dict[str, object] = {
     "budget.bytes": None,
     "client.lr_decay_by": "work",
     "schedule.rest": "none",
+    "server_seconds_per_sample": 0.0,
     "tick_rounding": "down",
 }
 # groups that came later: choice at which the whole group is left out of the identity
-LATER_GROUPS: dict[str, str] = {}
+LATER_GROUPS = {"unlabelled": "none", "distillation": "none"}
 # settings that say where and how to compute, and what to measure, not what: they leave a run's identity alone
 NOT_IDENTITY = (
     "diagnostics",
@@ -122,6 +125,7 @@ class RootConfig(Checked):
     concurrency: Annotated[int | None, at_least(1, null="for all clients")] = None
     clock: Annotated[str, one_of("auto", "time", "ticks")] = "auto"
     tick_rounding: Annotated[str, one_of("down", "up")] = "down"
+    server_seconds_per_sample: Annotated[float, at_least(0)] = 0.0
     device: str = "auto"
     threads: Annotated[int | None, at_least(1)] = None
     executor: Annotated[str, one_of("auto", "sequential", "threads", "batched", "native")] = "auto"

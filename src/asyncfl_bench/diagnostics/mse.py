@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..tracking.trace import Trace
 
 UNBIASED = "a mini-batch is to be an unbiased sample of the client's gradient"
+LINEAR = "a step is to be a weighted sum of gradients"
 ARRIVALS_NAME = "mse_arrivals.parquet"
 ARRIVAL_TYPES = {
     "iteration": np.int64,  # server iterations done when it arrived
@@ -74,8 +75,10 @@ class Mse(Diagnostics):
         name = settings.choices.get("algorithm")
         allowed = f"none: a step of algorithm={name} is no weighted sum of its uploads"
         check(algorithm.target.linear, "diagnostics", "mse", allowed)
+        distils = settings.parts["distillation"].config.takes_place
+        need(settings.choices.get("distillation") if distils else "none", "none", "distillation", LINEAR)
         for key, (value, needed) in algorithm.config.linear_if().items():
-            need(value, needed, f"algorithm.{key}", "a step is to be a weighted sum of gradients")
+            need(value, needed, f"algorithm.{key}", LINEAR)
         if client.upload == "difference":
             several = "several local steps are no gradient at one model"
             need(client.local_steps, 1, "client.local_steps", several)

@@ -18,13 +18,14 @@ from ..clients.versions import ClientMemories, ClientSums, ClientVariates, Clien
 from ..config import Settings
 from ..errors import BenchError
 from ..randomness import Streams
-from ..simulation.engine import Executor, Simulation
+from ..simulation.engine import Simulation
 from ..simulation.fleet import check_same_clients
 from ..storage import Storage, bytes_of
 from ..tasks.native import NativeNetwork
 from ..tasks.task import Task, build_task
+from ..types import Executor
 from . import machine, memory
-from .dry_run import NullComputer, most_in_use
+from .dry_run import NullComputer, NullServer, most_in_use
 from .stopping import Stop
 
 if TYPE_CHECKING:
@@ -105,10 +106,10 @@ def build_run(settings: Settings) -> Components:
     machine.reset_peak_memory(device)
 
     storage = Storage(flat.lengths, streams.cache, settings.directory)
-    rule = equip(settings.parts["algorithm"].build(), storage, streams)
+    rule = _rule(settings, equip(settings.parts["algorithm"].build(), storage, streams, task.server), streams)
     diagnostics = settings.parts["diagnostics"].build()
     stop = Stop()
-    computer = _computer(settings, kind, task, streams, device, cores, native)
+    computer = _computer(settings, kind, task, streams, device, cores, native, rule.needs_outputs)
     computer.local.stop = stop.received
     vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
     memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
@@ -118,7 +119,7 @@ def build_run(settings: Settings) -> Components:
     executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs_base)
     simulation = _simulation(settings, rule, model_d, task, executor, streams)
     diagnostics.start(
-        shadow=equip(settings.parts["algorithm"].build(), storage, streams),
+        shadow=equip(settings.parts["algorithm"].build(), storage, streams, task.server),
         model_d=model_d,
         task=task,
         client=settings.parts["client"].config,
@@ -126,6 +127,11 @@ def build_run(settings: Settings) -> Components:
     )
     needs = vectors.needs(root.n_clients)
     return Components(device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics, stop)
+
+
+def _rule(settings: Settings, rule: ServerRule, streams: Streams) -> ServerRule:
+    """The equipped rule with what follows each of its steps."""
+    return settings.parts["distillation"].build().after(rule, streams)
 
 
 def _task(settings: Settings, streams: Streams, device: str) -> Task:
@@ -141,6 +147,7 @@ def _task(settings: Settings, streams: Streams, device: str) -> Task:
             device=device,
             augment=parts["client"].config.augment,
             validation_share=settings.evaluation.validation_share,
+            unlabelled=parts["unlabelled"].build(),
         )
     except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -155,6 +162,7 @@ def _computer(
     device: str,
     cores: int,
     native: NativeNetwork | None,
+    reports: bool,
 ) -> SequentialComputer:
     parts = settings.parts
     client = parts["client"].config
@@ -169,6 +177,7 @@ def _computer(
         network=native,
         augment=client.augment,
         statistics_rate=parts["model"].config.statistics_rate,
+        reports=reports,
     )
 
 
@@ -207,6 +216,7 @@ def _vectors(
         cache=cache or (CacheConfig() if rule.clients_keep else None),  # the latter is the clients'
         on_clients=rule.clients_keep is not None,
         chosen=cache is not None,
+        outputs=task.server.samples * task.server.classes if task.server and rule.needs_outputs else 0,
         versions=concurrency,
         uploads=3 * computer.together,
         # the model, as it is, as it was at first and as it was last logged
@@ -228,8 +238,10 @@ def dry_run(
 ) -> tuple[Simulation, WorkQueue]:
     """The simulation of the run with a model of one parameter and no cache of any size, and its executor."""
     algorithm = settings.parts["algorithm"]
-    rule = equip(algorithm.target(algorithm.config.for_dry_run()), Storage(rounding=streams.cache), streams)
-    queue = WorkQueue(NullComputer(computer), keeps_base=rule.needs_base)
+    server = None if task.server is None else NullServer(task.server.samples)
+    rule = equip(algorithm.target(algorithm.config.for_dry_run()), Storage(rounding=streams.cache), streams, server)
+    rule = _rule(settings, rule, streams)
+    queue = WorkQueue(NullComputer(computer, server), keeps_base=rule.needs_base)
     return _simulation(settings, rule, torch.zeros(1), task, queue, streams), queue
 
 
@@ -256,6 +268,7 @@ def _simulation(
         budget=settings.budget,
         streams=streams,
         parameters=task.flat.d,
+        server_rate=root.server_seconds_per_sample,
     )
     check_same_clients(simulation.delay, simulation.availability)
     return simulation

@@ -11,21 +11,39 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..clients.executors import SequentialComputer
-from ..clients.queue import WorkQueue
+from ..clients.queue import Answer, WorkQueue
 from ..clients.versions import Blocks
 from ..simulation.engine import Simulation
 from ..types import Work
 
 if TYPE_CHECKING:
-    from ..clients.queue import Answer, Start
+    from ..clients.queue import Start
 
 DRY_RUN_UPLOADS = 10_000  # about a second
 
 
-class NullComputer:
-    """Takes as much work at once and the same workspaces as the computer ``real``, and answers with ones."""
+class NullServer:
+    """A server with that many samples, of which it learns nothing."""
 
-    def __init__(self, real: SequentialComputer):
+    classes = 2
+
+    def __init__(self, samples: int):
+        self.samples = samples
+
+    def gradient(
+        self, w_d: torch.Tensor, rows_b: torch.Tensor, target_bc: torch.Tensor, out_d: torch.Tensor
+    ) -> torch.Tensor:
+        return out_d.zero_().new_zeros(())
+
+
+class NullComputer:
+    """Takes as much work at once and the same workspaces as the computer ``real``, and answers with ones.
+
+    server  whose samples models report on, if the real ones do
+    """
+
+    def __init__(self, real: SequentialComputer, server: NullServer | None = None):
+        self._outputs_uc = torch.zeros(server.samples, server.classes) if server and real.reports else None
         self.together, self.at_once, self.steps_together = real.together, real.at_once, real.steps_together
         self.ahead = real.ahead
         self._real = real
@@ -40,7 +58,7 @@ class NullComputer:
             if workspace is not None:
                 workspace.waiting = 1
                 blocks.used(workspace)
-            return [(torch.zeros(()), None)] * len(works)
+            return [Answer(torch.zeros(()), None, self._outputs_uc)] * len(works)
 
         return finish
 

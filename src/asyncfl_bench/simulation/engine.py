@@ -11,27 +11,15 @@ import heapq
 import math
 from collections import deque
 from dataclasses import asdict
-from typing import Protocol
 
 from ..errors import BenchError
 from ..randomness import Streams
-from ..types import ClientTable, Counters, Delivery, Upload, Work, Workload
+from ..types import ClientTable, Counters, Executor, Upload, Work, Workload
 from .budget import BudgetConfig
 from .observer import Observer
 
 # ends at which a rule is asked for a step of its own
 TICK, ROUND = "tick", "round"
-
-
-class Executor(Protocol):
-    """Computes work. The engine gives it every dispatch whose upload will arrive, and later asks once for what was
-    computed, or discards the work when its client has left meanwhile."""
-
-    def dispatch(self, work: Work, model_d) -> None: ...
-
-    def deliver(self, work: Work) -> Delivery: ...
-
-    def discard(self, work: Work) -> None: ...
 
 
 class Simulation:
@@ -43,6 +31,7 @@ class Simulation:
     upload_kind   "gradient" or "difference", what the executor returns
     workload      what K means, and K where the rule does not say
     parameters    of the model that is sent, which a dry run computes with fewer; None: d
+    server_rate   virtual time that the server takes for a sample it computes itself (ServerRule.server_samples)
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
     tick_rounding "down" or "up": how a duration becomes whole ticks, at least one; down cuts it off, up has the upload
@@ -68,11 +57,13 @@ class Simulation:
         tick_rounding: str = "down",
         observers: list[Observer] | None = None,
         parameters: int | None = None,
+        server_rate: float = 0.0,
     ):
         self.rule, self.model_d, self.clients = rule, model_d, clients
         self.executor, self.delay, self.availability, self.schedule = executor, delay, availability, schedule
         self.clock, self.budget, self.observers = clock, budget, list(observers or [])
         self.workload = workload
+        self._server_rate = server_rate
         self._in_ticks = math.ceil if tick_rounding == "up" else math.floor
         self.counters = Counters()
         self.in_flight: dict[int, Work] = {}  # by sequence number
@@ -159,7 +150,7 @@ class Simulation:
         # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
         if self.clock == "ticks" and self.rule.steps_on_ticks:
             return self.counters.virtual_time + 1
-        return self._due[0][0] if self._due else math.inf
+        return max(self._due[0][0], self.counters.virtual_time) if self._due else math.inf  # the server may be busy
 
     def spent(self) -> str | None:
         """The budget key that is used up, "stalled", or None. Virtual time is up when the next event lies beyond it."""
@@ -178,7 +169,7 @@ class Simulation:
         """Moves virtual time on to ``time``, or to the end of its budget where that comes first: True."""
         limit, counters = self.budget.virtual_time, self.counters
         if limit is not None and time > limit:
-            counters.virtual_time = float(limit)
+            counters.virtual_time = max(counters.virtual_time, float(limit))
             return True
         self._uploads_at_this_time = self._uploads_at_this_time + 1 if time == counters.virtual_time else 0
         counters.virtual_time = time
@@ -248,7 +239,7 @@ class Simulation:
 
     def _receive(self, work: Work, upload: Upload, ends: tuple[str, ...]) -> None:
         """Gives an upload to the rule, then asks for the rule's own step at the ``ends`` that come with it."""
-        counters = self.counters
+        counters, time = self.counters, self.counters.virtual_time
         changed = self._checked(self.rule.receive(upload))
         for observer in self.observers:
             observer.received(upload, changed)
@@ -266,7 +257,7 @@ class Simulation:
                 self.schedule.report(work.client)
         stepped = self._ask(ends)
         for observer in self.observers:
-            observer.arrived(upload, changed or stepped, counters.virtual_time)
+            observer.arrived(upload, changed or stepped, time)
         if changed:
             self._tell_iterated()
         if stepped:
@@ -315,6 +306,9 @@ class Simulation:
     def _checked(self, answer: bool) -> bool:
         if answer is not True and answer is not False:
             raise BenchError(f"{type(self.rule).__name__} answered {answer!r}: a rule says exactly True or False")
+        if took := self._server_rate * self.rule.server_samples:  # until then the server uses no other upload
+            self.counters.virtual_time += took
+            self._uploads_at_this_time = 0
         return answer
 
     def _count_iteration(self) -> None:

@@ -88,18 +88,16 @@ def hold_back(data: Data, share: float, generator: np.random.Generator) -> Data:
         raise ConfigError("evaluation.validation_share", share, f"must leave samples on both sides of {total}")
     held = np.zeros(total, dtype=bool)
     held[generator.permutation(total)[:count]] = True
+    return replace(without(data, held), x_validation=data.x_train[held], y_validation=data.y_train[held])
+
+
+def without(data: Data, held: np.ndarray) -> Data:
+    """``data`` without the training samples that ``held`` (N,) is true for; natural clients keep the rest."""
     natural = None
     if data.natural is not None:
         place = np.cumsum(~held) - 1  # of each sample among those that stay
         natural = [place[part[~held[part]]] for part in data.natural]
-    return replace(
-        data,
-        x_train=data.x_train[~held],
-        y_train=data.y_train[~held],
-        x_validation=data.x_train[held],
-        y_validation=data.y_train[held],
-        natural=natural,
-    )
+    return replace(data, x_train=data.x_train[~held], y_train=data.y_train[~held], natural=natural)
 
 
 def checked_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, classes: int | None) -> np.ndarray:

@@ -120,12 +120,15 @@ class TorchvisionImages:
         self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        known = KNOWN[self.config.name]
-        path = self._file(Path(data_dir), known)
-        return kept((version(path), self.config), lambda: self._read(path, known))
+        path = self._file(Path(data_dir))
+        return kept((version(path), self.config), lambda: self._read(path))
 
-    def _read(self, path: Path, known: _Known) -> Data:
-        arrays = read_npz(path)
+    def read(self, data_dir: Path) -> Data:
+        """What ``load`` gives, not kept for later runs."""
+        return self._read(self._file(Path(data_dir)))
+
+    def _read(self, path: Path) -> Data:
+        arrays, known = read_npz(path), KNOWN[self.config.name]
         x, y = {}, {}
         for split, count in (("train", self.config.train_samples), ("test", self.config.test_samples)):
             images = arrays[f"x_{split}"]
@@ -142,7 +145,8 @@ class TorchvisionImages:
             x["train"], y["train"], x["test"], y["test"], known.classes, known.scale, augmentable=known.photographs
         )
 
-    def _file(self, data_dir: Path, known: _Known) -> Path:
+    def _file(self, data_dir: Path) -> Path:
+        known = KNOWN[self.config.name]
         paths = [data_dir / file for file in known.files]
         for path in paths:
             if path.exists():
@@ -189,7 +193,7 @@ def data_of(place: object, arrays: dict[str, np.ndarray], source: str | None = N
     if missing := [name for name in ARRAYS if name not in arrays]:
         raise DataError(f"{place}: no array {', '.join(missing)} in it (found {', '.join(arrays) or 'nothing'})")
     y_train, y_test = (checked_labels(place, arrays, suffix, None) for suffix in ("_train", "_test"))
-    x_train, x_test = (_checked_samples(place, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
+    x_train, x_test = (checked_samples(place, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
         raise DataError(f"{place}: samples of x_train and x_test must be of one kind and shape, {found}")
@@ -202,7 +206,8 @@ def data_of(place: object, arrays: dict[str, np.ndarray], source: str | None = N
     return Data(x_train, y_train, x_test, y_test, classes, scale, natural, source=source)
 
 
-def _checked_samples(path: object, name: str, x: np.ndarray) -> np.ndarray:
+def checked_samples(path: object, name: str, x: np.ndarray) -> np.ndarray:
+    """Float32 samples, or uint8 images with channels first. DataError names what is wrong with array ``name``."""
     if x.dtype == np.uint8 and x.ndim in (3, 4) and x.size:
         if x.ndim == 4 and x.shape[3] > 4 >= x.shape[1]:  # read as it stands, rows would be taken for channels
             raise DataError(f"{path}: {name} must have its channels last, (N, H, W, C), found uint8 of shape {x.shape}")

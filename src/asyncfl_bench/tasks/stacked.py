@@ -61,6 +61,13 @@ class StackedPerceptron:
                 error = torch.bmm(error, layer.weight(w_pd)).mul_(entered > 0)
         return loss_p
 
+    def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
+        """(B, C) outputs of one model at ``w_d`` for x (B, ...)."""
+        entered = x.flatten(1)[None]
+        for layer in self.layers[:-1]:
+            entered = self._forward(layer, w_d[None], entered).relu_()
+        return self._forward(self.layers[-1], w_d[None], entered)[0]
+
     @staticmethod
     def _forward(layer: Layer, w_pd: Tensor, entered: Tensor) -> Tensor:
         return torch.baddbmm(layer.bias(w_pd).unsqueeze(1), entered, layer.weight(w_pd).transpose(1, 2))

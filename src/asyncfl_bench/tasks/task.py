@@ -22,6 +22,7 @@ from ..types import ClientTable
 from .data import Data, hold_back
 from .flat import FlatModel
 from .native import Chosen, NativeNetwork
+from .server import ServerSamples
 
 if TYPE_CHECKING:
     from ..types import Augmentation
@@ -40,6 +41,8 @@ class Task:
     tests_c    (C,) test samples of each class
     moved      samples that were moved between clients so that each holds the least number asked for
     groups_n   (n,) planted group of each client; None where the split plants none
+    x_server   samples of the server's own, of the training samples' kind; None: it has none
+    server     what it computes on them, or None
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Task:
         augment: bool = False,
         moved: int = 0,
         groups_n: np.ndarray | None = None,
+        x_server: np.ndarray | None = None,
     ):
         self.partition, self.moved = partition, moved
         self.flat = flat.to(device)
@@ -76,13 +80,14 @@ class Task:
             mean, std = np.asarray(data.scale.mean), np.asarray(data.scale.std)
             self._factor = self._on_device((1 / (255 * std)).astype(np.float32)).view(-1, 1, 1)
             self._offset = self._on_device((-mean / std).astype(np.float32)).view(-1, 1, 1)
+        self.server = None if x_server is None else ServerSamples(self, x_server)
 
     def native_network(self) -> NativeNetwork | None:
         """What computes faster than torch with this model on a CPU; see ``NativeNetwork.of``."""
         numbers_cv = None
         if self._factor is not None:
             values = torch.arange(256, dtype=torch.uint8).view(256, 1, 1, 1).expand(-1, self.shape[0], 1, 1)
-            numbers_cv = self._as_float(values)[:, :, 0, 0].T
+            numbers_cv = self.as_float(values)[:, :, 0, 0].T
         return NativeNetwork.of(self.flat, self.shape, numbers_cv)
 
     def judged_by(self, network: NativeNetwork, threads: int) -> None:
@@ -106,7 +111,7 @@ class Task:
         if augment is not None:
             x = crop_and_flip(x, *(torch.from_numpy(np.ascontiguousarray(a)).to(self.device).view(-1) for a in augment))
         y = self._y_train.index_select(0, flat_index)
-        return self._as_float(x).view(*indices.shape, *self.shape), y.view(indices.shape)
+        return self.as_float(x).view(*indices.shape, *self.shape), y.view(indices.shape)
 
     def gradient_in_place(
         self,
@@ -153,7 +158,7 @@ class Task:
 
         def judged(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             compiled = self.compiled
-            logits = self.flat.logits(w_d, self._as_float(x)) if compiled is None else compiled.logits(w_d, x)
+            logits = self.flat.logits(w_d, self.as_float(x)) if compiled is None else compiled.logits(w_d, x)
             right = logits.argmax(dim=1) == y
             hits = right.sum() if hits_c is None else (F.one_hot(y, self.classes) * right[:, None]).sum(dim=0)
             return hits, F.cross_entropy(logits, y, reduction="sum").double()
@@ -188,9 +193,10 @@ class Task:
             "smallest_client": int(self.clients.samples_n.min()),
             "largest_client": int(self.clients.samples_n.max()),
             "d": self.flat.d,
+            **({} if self.server is None else {"server_samples": self.server.samples}),
         }
 
-    def _as_float(self, x: Tensor) -> Tensor:
+    def as_float(self, x: Tensor) -> Tensor:
         """Pixels to normalised float32; floats and token ids pass."""
         if self._factor is None or self._offset is None:
             return x
@@ -245,10 +251,12 @@ def build_task(
     device: str,
     augment: bool = False,
     validation_share: float = 0.0,
+    unlabelled=None,
 ) -> Task:
     """Loads the data, splits them over the clients and builds the model.
 
     dataset, heterogeneity, model  objects of ``datasets`` or ``synthetic``, ``partition`` and ``models``
+    unlabelled                     of ``unlabelled``: the server's own samples; None: it has none
     Raises ConfigError with the full key when they do not fit each other, DataError when the data cannot be had.
     """
     if n_clients < 1:
@@ -257,6 +265,10 @@ def build_task(
         data = dataset.load(Path(data_dir), streams, n_clients)
     if validation_share:
         data = hold_back(data, validation_share, streams.validation())
+    x_server = None
+    if unlabelled is not None:
+        with _in_group("unlabelled"):
+            data, x_server = unlabelled.draw(data, Path(data_dir), streams.unlabelled())
     samples = len(data.y_train)
     if n_clients > samples:
         raise ConfigError("n_clients", n_clients, f"must be at most {samples}, the training samples of the data set")
@@ -268,4 +280,4 @@ def build_task(
         flat = FlatModel(_module(model, data, streams.model.integer()))
     with _in_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
-    return Task(data, partition, flat, device, augment, heterogeneity.moved, heterogeneity.groups_n)
+    return Task(data, partition, flat, device, augment, heterogeneity.moved, heterogeneity.groups_n, x_server)

@@ -1,0 +1,280 @@
+"""Distillation: after a rule's step the model learns from what clients' models said about the server's own samples.
+
+Legend: n clients, d model parameters, u samples of the server's own, B of a mini-batch, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ..errors import check
+from ..ranges import Checked, above, at_least, one_of, within
+from .base import RunningSum, ServerRule
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..randomness import Streams
+    from ..types import Facts, Upload
+
+FORWARD = 1 / 3  # of the work of a sample through the network and back
+
+
+@dataclass
+class NoDistillationConfig(Checked):
+    @property
+    def takes_place(self) -> bool:
+        return False
+
+
+class NoDistillation:
+    """A rule's step is the last word."""
+
+    Config = NoDistillationConfig
+
+    def __init__(self, config: NoDistillationConfig):
+        """There is nothing to keep."""
+
+    def after(self, rule: ServerRule, streams: Streams) -> ServerRule:
+        return rule
+
+
+@dataclass
+class DistillationConfig(Checked):
+    """
+    steps       mini-batches after each step of the rule; null: one pass over the samples; 0: none
+    batch_size  B
+    rate        eta_d, the step of each
+    optimizer   with a fresh state after each step of the rule
+    clip        nu, norm that a mini-batch's gradient is cut to
+    alpha_min, alpha_max  weight of KL against CE at a certain and at an undecided teacher
+    kl_mean     KL is averaged over the `batch`, or over its `elements`: C times less
+    max_age     server iterations since the model that a report started from; older reports are no part of the teacher
+    """
+
+    steps: Annotated[int | None, at_least(0, null="for one pass over the samples")] = None
+    batch_size: Annotated[int, at_least(1)] = 50
+    rate: Annotated[float, above(0)] = 3e-6
+    optimizer: Annotated[str, one_of("adam", "sgd")] = "adam"
+    clip: Annotated[float | None, above(0, null="for none")] = 5.0
+    alpha_min: Annotated[float, within("[0, 1]")] = 0.2
+    alpha_max: Annotated[float, within("[0, 1]")] = 0.8
+    kl_mean: Annotated[str, one_of("batch", "elements")] = "batch"
+    max_age: Annotated[int | None, at_least(0, null="for all reports")] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.alpha_min <= self.alpha_max
+        check(ok, "alpha_min", self.alpha_min, f"at most distillation.alpha_max={self.alpha_max:g}")
+
+    @property
+    def takes_place(self) -> bool:
+        return self.steps != 0
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        if self.takes_place:
+            return {}
+        return dict.fromkeys((name for name in vars(self) if name != "steps"), "with distillation.steps=0")
+
+
+class Distillation:
+    """What follows every step of a rule (FedEcho, Wang et al. 2025, arXiv:2511.19966, Algorithm 1, lines 5 and 12-16).
+
+    Rule     arrival from i:  Y_i <- logits of i's model on the server's u samples, in place of its last      (line 5)
+             after each step to w, for each mini-batch B of them:
+               y = mean of Y_i over those who have reported;  p = softmax(y)                                  (line 14)
+               alpha = H alpha_max + (1 - H) alpha_min,  H = mean entropy of p on B / ln C           (equation 4)
+               f = mean over B of  alpha KL(p || q) + (1 - alpha) CE(q, argmax y),  q = softmax(logits(w, B))     (3)
+               w <- w - eta_d clip(grad f, nu), or a step of Adam with that                                   (2)
+    The gradient of f is that of one cross-entropy, with targets alpha p + (1 - alpha) onehot(argmax y).
+    """
+
+    Config = DistillationConfig
+
+    def __init__(self, config: DistillationConfig):
+        self.config = config
+
+    def after(self, rule: ServerRule, streams: Streams) -> ServerRule:
+        """The rule with distillation after each of its steps."""
+        distilled: Any = Distilled(rule, self.config, streams) if self.config.takes_place else rule
+        return distilled
+
+
+class Distilled:
+    """A rule with distillation after each of its steps; in all else it is that rule.
+
+    State    teacher (Y and who has reported), rounds; mini-batches are drawn at (0, rounds)
+    Memory   n u C numbers; 4 d floats (the model before, a gradient, two moments)
+    """
+
+    needs_outputs = True
+    linear = False
+    own_columns = ("reports", "entropy", "alpha", "clipped_share", "gradient_norm", "rule_step", "distilled_step")
+
+    def __init__(self, rule: ServerRule, config: DistillationConfig, streams: Streams):
+        assert rule.server is not None, "a rule is equipped first"
+        self.rule, self.settings, self.server, self._draws = rule, config, rule.server, streams.unlabelled
+        self.averaged = (*rule.averaged, "rule/alpha", "rule/clipped_share", "rule/distilled_step")
+        self.decision_columns = (*rule.decision_columns, *self.own_columns)
+        self.server_samples = 0.0
+
+    def __getattr__(self, name: str) -> Any:  # only reached for what is not here
+        return getattr(self.__dict__["rule"], name)
+
+    def start(self, model_d: torch.Tensor, clients, upload_kind: str) -> None:
+        self.rule.start(model_d, clients, upload_kind)
+        self.model_d = model_d
+        self.teacher = Teacher(clients.n, model_d.new_zeros((self.server.samples, self.server.classes)))
+        self.rounds = 0
+        self.told = dict.fromkeys(self.own_columns, 0.0)
+        self._before_d, self._gradient_d = model_d.clone(), model_d.new_empty(model_d.shape)
+
+    def receive(self, upload: Upload) -> bool:
+        self.teacher.hear(upload.client, upload.base_iteration, upload.outputs_uc)
+        return self._then(self.rule.receive(upload), self.server.samples * FORWARD)
+
+    def tick(self) -> bool:
+        return self._then(self.rule.tick())
+
+    def round(self) -> bool:
+        return self._then(self.rule.round())
+
+    def _then(self, changed: bool, computed: float = 0.0) -> bool:
+        """What follows an answer of the rule, which cost so many samples besides."""
+        self.server_samples = self.rule.server_samples + computed
+        if changed:
+            self.rounds += 1
+            self._distil()
+        return changed
+
+    def _distil(self) -> None:
+        import torch
+        from torch.nn import functional as F
+
+        config, model_d, grad_d = self.settings, self.model_d, self._gradient_d
+        if config.max_age is not None:
+            self.teacher.forget(self.rounds - 1 - config.max_age)  # the step was from version rounds - 1
+        rule_step = float((model_d - self._before_d).norm())
+        self._before_d.copy_(model_d)
+        alphas, entropies, norms = [], [], []
+        if self.teacher.reports:
+            y_uc = self.teacher.mean()
+            log_uc = y_uc.log_softmax(dim=1)
+            soft_uc = log_uc.exp()
+            hard_uc = F.one_hot(y_uc.argmax(dim=1), self.server.classes).to(soft_uc.dtype)
+            entropy_u = -(soft_uc * log_uc).sum(dim=1) / math.log(self.server.classes)
+            optimizer = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[config.optimizer]([model_d], lr=config.rate)
+            for rows_b in self._batches():
+                entropy = float(entropy_u[rows_b].mean())
+                alpha = entropy * config.alpha_max + (1 - entropy) * config.alpha_min
+                soft = alpha / self.server.classes if config.kl_mean == "elements" else alpha
+                target_bc = soft * soft_uc[rows_b] + (1 - alpha) * hard_uc[rows_b]
+                self.server.gradient(model_d, rows_b, target_bc, grad_d)
+                norm = float(grad_d.norm())
+                if config.clip is not None and norm > config.clip:
+                    grad_d.mul_(config.clip / norm)
+                model_d.grad = grad_d
+                optimizer.step()
+                self.server_samples += len(rows_b)
+                alphas.append(alpha)
+                entropies.append(entropy)
+                norms.append(norm)
+            model_d.grad = None
+        clipped = [config.clip is not None and norm > config.clip for norm in norms]
+        distilled_step = float((model_d - self._before_d).norm())
+        self._before_d.copy_(model_d)
+        means = (_mean(entropies), _mean(alphas), _mean(clipped), _mean(norms))
+        values = (float(self.teacher.reports), *means, rule_step, distilled_step)
+        self.told = dict(zip(self.own_columns, values, strict=True))
+
+    def _batches(self) -> Iterator[torch.Tensor]:
+        """Samples of each mini-batch: as many as were asked for, from shuffled passes over all."""
+        import torch
+
+        generator, size, done = self._draws.own(0, self.rounds), self.settings.batch_size, 0
+        while True:
+            order_u = torch.from_numpy(generator.permutation(self.server.samples)).to(self.model_d.device)
+            for rows_b in order_u.split(size):
+                yield rows_b
+                done += 1
+                if done == self.settings.steps:
+                    return
+            if self.settings.steps is None:
+                return
+
+    def stats(self) -> dict[str, float]:
+        return self.rule.stats() | {f"rule/{name}": value for name, value in self.told.items()}
+
+    def decisions(self) -> list[tuple]:
+        """Those of the rule, or one row, with what the distillation after them did."""
+        rows = self.rule.decisions() if self.rule.decision_columns else [()]
+        return [(*row, *self.told.values()) for row in rows]
+
+    def vectors(self, n: int) -> int:
+        return self.rule.vectors(n) + 4
+
+    def state_dict(self) -> dict:
+        state = {"rounds": self.rounds, "told": dict(self.told), "teacher": self.teacher.state_dict()}
+        return state | {"rule": self.rule.state_dict()}
+
+    def load_state_dict(self, state: dict) -> None:
+        """After the model was put where it was."""
+        self.rounds, self.told = state["rounds"], dict(state["told"])
+        self.teacher.load_state_dict(state["teacher"])
+        self.rule.load_state_dict(state["rule"])
+        self._before_d.copy_(self.model_d)
+
+
+class Teacher:
+    """The mean of the clients' newest logits on the server's samples, over those who have reported.
+
+    like_uc  zeros of the reports' shape
+    Memory   n u C numbers; the sum over them runs in double precision, see ``RunningSum``
+    """
+
+    def __init__(self, n: int, like_uc: torch.Tensor):
+        self.logits_nuc = like_uc.new_zeros((n, *like_uc.shape))
+        self.total = RunningSum(like_uc)
+        self.version_n: list[int | None] = [None] * n  # of the model that the report started from
+
+    @property
+    def reports(self) -> int:
+        return sum(version is not None for version in self.version_n)
+
+    def hear(self, client: int, version: int, logits_uc: torch.Tensor | None) -> None:
+        """Takes a copy in the place of the client's last report."""
+        assert logits_uc is not None
+        self._replace(client, logits_uc)
+        self.version_n[client] = version
+
+    def forget(self, oldest: int) -> None:
+        """Reports from older versions of the model than this one are no part of the mean any more."""
+        for client, version in enumerate(self.version_n):
+            if version is not None and version < oldest:
+                self._replace(client, self.logits_nuc.new_zeros(self.logits_nuc.shape[1:]))
+                self.version_n[client] = None
+
+    def _replace(self, client: int, logits_uc: torch.Tensor) -> None:
+        self.total.subtract(self.logits_nuc[client])
+        self.logits_nuc[client].copy_(logits_uc)
+        self.total.add(self.logits_nuc[client])
+
+    def mean(self) -> torch.Tensor:
+        """(u, C), of at least one report."""
+        return (self.total.sum_d / self.reports).to(self.logits_nuc.dtype)
+
+    def state_dict(self) -> dict:
+        return {"logits": self.logits_nuc, "total": self.total.state_dict(), "versions": list(self.version_n)}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.logits_nuc.copy_(state["logits"])
+        self.total.load_state_dict(state["total"])
+        self.version_n = list(state["versions"])
+
+
+def _mean(values: list) -> float:
+    """0 of none: there was no teacher."""
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,46 @@
+"""What the server computes on samples of its own, in the stead of clients: ``types.ServerTask``.
+
+Legend: u samples, B of a mini-batch, C classes, d parameters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .task import Task
+
+SAMPLES = 256  # of one forward pass, as in evaluation: more leave a CPU's cache
+
+
+class Network(Protocol):
+    """FlatModel, NativeNetwork or StackedPerceptron."""
+
+    def logits(self, w_d: Tensor, x: Tensor) -> Tensor: ...
+
+
+class ServerSamples:
+    """The server's samples on the device, in the clients' scale.
+
+    x_u  (u, *shape) array of the type of the training samples
+    """
+
+    def __init__(self, task: Task, x_u: np.ndarray):
+        self.samples, self.classes = len(x_u), task.classes
+        self._flat = task.flat
+        self._x_u = task.as_float(task.from_numpy(np.ascontiguousarray(x_u)))
+
+    def gradient(self, w_d: Tensor, rows_b: Tensor, target_bc: Tensor, out_d: Tensor) -> Tensor:
+        """See ``types.ServerTask``. Running statistics of batch normalisation stay as they are."""
+        statistics_b = self._flat.statistics()
+        loss = self._flat.gradient(w_d, self._x_u.index_select(0, rows_b), target_bc, out_d)
+        self._flat.load_statistics(statistics_b)
+        return loss
+
+    def outputs(self, network: Network, w_d: Tensor) -> Tensor:
+        """(u, C) logits at ``w_d``. For any number of threads with a network each."""
+        return torch.cat([network.logits(w_d, x) for x in self._x_u.split(SAMPLES)])
