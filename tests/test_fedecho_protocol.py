@@ -6,7 +6,85 @@ from toy import simulate
 
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.config import compose
+from asyncfl_bench.multirun.grid import jobs_of
+from asyncfl_bench.multirun.jobs import plan, sweep_grids
+from asyncfl_bench.papers import pages
+from asyncfl_bench.reports.cli import main as report
 from asyncfl_bench.simulation.schedules import RandomIdle, ScheduleConfig
+
+RATES = {  # tables 8 and 9: eta_l on CIFAR-10 and CIFAR-100, eta
+    "fedbuff": (0.01, 0.003, 1.0),
+    "ca2fl": (0.01, 0.003, 1.0),
+    "fedac": (0.1, 0.1, 1e-4),
+    "fadas": (0.1, 0.1, 1e-4),
+    "fedecho": (0.03, 0.03, 1.0),
+}
+SWEEPS = {
+    "table2": 60, "table3": 60, "table6": 12, "table7": 24, "table11": 9,
+    "controls": 48, "composition": 30, "server_time": 21,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", RATES)
+@pytest.mark.parametrize(("protocol", "iterations", "alpha"), [("cifar10", 500, 0.1), ("cifar100", 1000, 0.03)])
+def test_the_protocol_is_the_printed_one(protocol, iterations, alpha, algorithm):
+    settings = compose([f"paper=fedecho/{protocol}", f"algorithm={algorithm}"])
+    parts, root = settings.parts, settings.root
+    client, rule = parts["client"].config, parts["algorithm"].config
+    assert (root.n_clients, root.concurrency, rule.buffer_size) == (50, 25, 5)
+    assert (client.local_epochs, client.batch_size, client.weight_decay, client.momentum) == (2, 50, 1e-4, 0)
+    assert settings.budget.server_iterations == iterations and parts["heterogeneity"].config.alpha == alpha
+    assert (parts["schedule"].config.dispatch, settings.choices["schedule"]) == ("immediate", "random_idle")
+    assert settings.choices["dataset"] == protocol and settings.choices["model"] == "resnet18"
+    rates = RATES[algorithm]
+    assert (client.lr, rule.eta) == (rates[protocol == "cifar100"], rates[2])
+    distils = parts["distillation"].config
+    assert distils.takes_place == (algorithm == "fedecho")
+    assert settings.choices["unlabelled"] == ("images" if algorithm == "fedecho" else "none")
+    if algorithm == "fedecho":
+        assert parts["unlabelled"].config.name == ("cifar100" if protocol == "cifar10" else "cifar10")
+        assert (distils.rate, distils.clip, distils.alpha_min, distils.alpha_max) == (3e-6, 5, 0.2, 0.8)
+
+
+def test_the_fair_profile_keeps_the_papers_world_and_searches_the_local_step():
+    settings = compose(["paper=fedecho/cifar10", "profile=fair", "scale=medium", "algorithm=fadas", "client.lr=0.03"])
+    assert (settings.choices["schedule"], settings.root.concurrency) == ("random_idle", 25)
+    assert settings.evaluation.validation_share == 0.1 and settings.parts["algorithm"].config.eta == 1e-3
+    jobs = jobs_of(sweep_grids(["sweep=fedecho/table2", "profile=fair", "seed=0"]))
+    assert len(jobs) == 20 * 4
+
+
+@pytest.mark.parametrize("item", SWEEPS)
+def test_the_sweeps_have_the_runs_of_their_item(item):
+    assert len(jobs_of(sweep_grids([f"sweep=fedecho/{item}"]))) == SWEEPS[item]
+    assert f"fedecho/{item}" in pages()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", SWEEPS)
+@pytest.mark.parametrize("scale", ["full", "medium", "small", "smoke"])
+def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
+    assert {job.error for job in plan([f"sweep=fedecho/{item}", f"scale={scale}"])} == {None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("table2", ["algorithm=fedbuff,fedecho", "heterogeneity.alpha=0.1"]),
+        ("table6", ["unlabelled.samples=50,100"]),
+        ("table7", ["distillation.kl_mean=batch"]),
+        ("table11", []),
+        ("controls", ["delay.gamma=1.0"]),
+        ("composition", ["algorithm=ca2fl,fedac"]),
+        ("server_time", ["algorithm=fedecho"]),
+    ],
+)
+def test_a_sweep_becomes_a_page(item, words, afl_run, tmp_path):
+    done = afl_run(f"sweep=fedecho/{item}", "scale=smoke", "threads=1", "progress=false", *words)
+    assert done.returncode == 0, done.stderr
+    assert report([f"fedecho/{item}", "--scale", "smoke", "--out", str(tmp_path / "pages")]) == 0
+    assert (tmp_path / "pages" / "fedecho" / item / "published-smoke" / "README.md").exists()
 
 
 @pytest.mark.parametrize(

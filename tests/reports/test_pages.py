@@ -61,10 +61,11 @@ def setting(settings: dict, key: str) -> str | None:
     """What a sweep would write for a key; None where a job's grid does not set it."""
     known = {"algorithm": settings.get("algorithm", "ace"), "delay": f"exp_beta{settings.get('beta', 5)}"}
     known |= {"heterogeneity.alpha": settings.get("alpha", 0.1), "paper": settings.get("choices__paper")}
+    known["unlabelled"] = settings.get("choices__unlabelled")
     section, _, rest = key.partition(".")
     node = known.get(key, settings.get(key.replace(".", "__"), settings.get(section)))
     for name in rest.split(".") if isinstance(node, dict) else ():
-        node = node[name]
+        node = node.get(name)
     if key == "algorithm.cache.precision":
         node = settings["algorithm__cache"]["precision"]
     return None if node is None else str(node)
@@ -442,6 +443,85 @@ def test_afbs_page_says_whose_uploads_and_which_labels_were_kept(paper_page):
     assert labels == pytest.approx([25, 100 * (8 * 40 + 2 * 20) / (8 * 60)])
     (figure,) = page_figures(page, "kept_labels")
     assert len(figure.axes[0].get_lines()) >= 2
+
+
+# FedEcho
+
+
+def echo_runs(changes: dict, accuracies: dict[str, float], **common) -> list[tuple]:
+    """Three seeds of each entry of ``changes`` (settings by name) that end at the accuracy of the same name."""
+    distillation = {"steps": None, "rate": 3e-6, "max_age": None, "clip": 5.0, "kl_mean": "batch"}
+    distillation |= {"alpha_min": 0.2, "alpha_max": 0.8}
+    runs = []
+    for name, accuracy in accuracies.items():
+        of = {"algorithm": "fedecho", "choices__unlabelled": "images", "unlabelled": {"samples": 2000}} | changes[name]
+        of |= {"choices__distillation": "none", "distillation": {}}
+        if of["algorithm"] == "fedecho":
+            of["choices__distillation"] = "fedecho"
+            of["distillation"] = distillation | of.pop("distils", {})
+        of |= {"choices__delay": "fedecho_large", "delay": {"unit": "seconds", "gamma": 1.0}, **common}
+        runs += [(of | {"seed": seed}, timed(0.1, accuracy + 0.001 * seed)) for seed in range(3)]
+    return runs
+
+
+def verdicts_of(page) -> dict[str, str]:
+    return {one.claim.removeprefix("fedecho/"): one.verdict for one in page.claims}
+
+
+def test_fedechos_controls_are_told_apart_and_decide_where_its_gain_is_from(paper_page):
+    changes = {
+        "printed": {},
+        "same step": {"algorithm": "fedbuff", "client__lr": 0.03, "choices__unlabelled": "none", "unlabelled": {}},
+        "noise": {"choices__unlabelled": "noise", "unlabelled": {"_target_": "x.Noise", "samples": 2000}},
+        "forgetful": {"distils": {"max_age": 50}},
+        "without": {"distils": {"steps": 0}},
+    }
+    accuracies = {"printed": 0.7, "same step": 0.5, "noise": 0.5, "forgetful": 0.7, "without": 0.5}
+    keys = ("algorithm", "client.lr", "unlabelled", "distillation.max_age", "distillation.steps")
+    page = paper_page("fedecho/controls", echo_runs(changes, accuracies), scale="medium", keys=keys)
+    assert set(page.series) == {
+        "FedEcho",
+        "FedEcho, noise",
+        "FedEcho, without stragglers",
+        "FedEcho, without distillation",
+        "FedBuff, η_l = 0.03",
+    }
+    found = verdicts_of(page)
+    assert (found["gain-distillation"], found["gain-knowledge"]) == ("holds", "holds")
+    assert found["gain-stragglers"] == "undecided"  # no difference at all
+
+
+def test_fedechos_table_7_is_judged_for_each_way_to_average_kl(paper_page):
+    changes = {
+        f"{low} {kl}": {"distils": {"alpha_min": low, "alpha_max": high, "kl_mean": kl}}
+        for low, high in ((0.2, 0.8), (0.0, 0.0), (0.5, 0.5), (1.0, 1.0))
+        for kl in ("batch", "elements")
+    }
+    accuracies = {name: 0.7 if "0.2" in name else 0.4 if name.startswith("0.0") else 0.6 for name in changes}
+    accuracies["0.0 elements"] = 0.8
+    keys = ("algorithm", "distillation.alpha_min", "distillation.alpha_max", "distillation.kl_mean")
+    page = paper_page("fedecho/table7", echo_runs(changes, accuracies), keys=keys)
+    found = {(one.claim.rpartition("-")[2], one.reading): one.verdict for one in page.claims}
+    assert found == {
+        ("hard", "KL over samples"): "holds",
+        ("entropy", "KL over samples"): "holds",
+        ("hard", "KL over samples and classes"): "fails",
+        ("entropy", "KL over samples and classes"): "fails",
+    }
+    published = page.tables["published"].groupby("series")["final_published"].first().to_dict()
+    assert (published["by entropy"], published["half and half"]) == (75.39, 74.92)
+    assert (published["hard labels only"], published["soft labels only"]) == (71.01, 74.86)
+
+
+@pytest.mark.parametrize(("lead", "verdict"), [(0.02, "fails"), (0.04, "holds")])
+def test_a_claimed_lead_of_three_points_takes_more_than_a_lead(paper_page, lead, verdict):
+    none = {"choices__unlabelled": "none", "unlabelled": {}}
+    changes = {name: {"algorithm": name} | none for name in ("fedbuff", "ca2fl", "fedac", "fadas")}
+    accuracies = dict.fromkeys(changes, 0.5) | {"fedecho": 0.5 + lead}
+    runs = echo_runs(changes | {"fedecho": {}}, accuracies, choices__paper="fedecho/cifar100")
+    page = paper_page("fedecho/table3", runs, keys=("algorithm",))
+    assert verdicts_of(page)["table3-first-fedecho_large"] == verdict
+    assert page.tables["published"]["final_published"].tolist() == [44.28, 43.88, 58.07, 57.95, 61.54]
 
 
 # AsyncFedED

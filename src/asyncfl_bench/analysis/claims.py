@@ -37,7 +37,7 @@ NAME = "claims.json"
 VERDICTS = ("holds", "fails", "undecided", "not run", "blocked")
 # kind of comparison (see contrasts.py): keys of ``decide`` that it needs and that it may have
 KINDS = {
-    "order": ({"groups"}, set()),
+    "order": ({"groups"}, {"at_least"}),
     "wider": ({"groups"}, set()),
     "loses": ({"series", "along", "start", "end"}, {"than", "others", "at_least"}),
     "close": ({"series", "along", "values", "margin"}, set()),

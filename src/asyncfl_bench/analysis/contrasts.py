@@ -181,9 +181,12 @@ class Question:
         return label.partition("[")[2].rstrip("]") if axis == "virtual_time" else label
 
     def _order(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
-        """Each of a group above each of the next group."""
+        """Each of a group above each of the next group; with ``at_least``: by more than that."""
+        least = float(self.decide.get("at_least", 0))
+        beyond = f", beyond {least:g}" if least else ""
         for one, other in self._pairs():
-            yield f"{self._label(one)} - {self._label(other)}", self._table(one) - self._table(other), 0.0
+            name = f"{self._label(one)} - {self._label(other)}{beyond}"
+            yield name, self._table(one) - self._table(other) - least, 0.0
 
     def _wider(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
         """Each of a group scatters more over seeds than each of the next: distances from the mean over seeds."""

@@ -20,7 +20,8 @@ from .differences import ETA, exact, in_full, rank, telling_apart, texts
 from .grids import Grid, identities
 from .names import cell_label, natural, series_label, series_order
 
-OWN = ("algorithm.", "client.")  # settings that make series of their own; others make cells
+# settings that make series of their own; others make cells
+OWN = ("algorithm.", "client.", "distillation.", "unlabelled.", "server_seconds_per_sample.")
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
 _COPY = "copy"  # the reason of what an archive holds of a directory
@@ -182,7 +183,8 @@ def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Seri
     Data may be drawn from the seed; where two seeds have the same samples, they are not, and all seeds must agree.
     """
     used = runs[(reasons == "") & runs["data_digest"].notna()]
-    keys = [key for key in used.columns if key.startswith("dataset.") or key == "evaluation.validation_share"]
+    ours = ("dataset.", "unlabelled.")
+    keys = [key for key in used.columns if key.startswith(ours) or key in ("evaluation.validation_share", "unlabelled")]
     if "n_clients" in used:
         keys.append("n_clients")  # some data are drawn client by client
     if used.empty:
@@ -235,8 +237,8 @@ def _labelled(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mappin
 
 def _variants(grid: Grid, cells: Sequence[str], tuned: str | None) -> dict[str, list[str]]:
     """algorithm ("" where the sweep has one only) -> keys of it or its clients that the sweep gives several values."""
-    others = {*cells, tuned, *([ETA] if STEP in grid.jobs or tuned == STEP else [])}
-    keys = [key for key in grid.jobs.columns if str(key).startswith(OWN) and key not in others]
+    others = {"algorithm", *cells, tuned, *([ETA] if STEP in grid.jobs or tuned == STEP else [])}
+    keys = [key for key in grid.jobs.columns if _of_series(str(key)) and key not in others]
     found = {}
     for algorithm in grid.jobs["algorithm"].unique() if "algorithm" in grid.jobs else [""]:
         jobs = grid.jobs[grid.jobs["algorithm"] == algorithm] if algorithm else grid.jobs

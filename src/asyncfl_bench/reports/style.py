@@ -27,6 +27,7 @@ _STYLES = {
     "CA2FL": Style("#009E73", "^", "-."),
     "FedBuff": Style("#CC79A7", "D", _LONG),
     "AFBS": Style("#CC3311", "p", "--"),
+    "FedEcho": Style("#4477AA", "*"),
     "FADAS": Style("#228833", "X"),
     "FedAC (reconstructed)": Style("#AA3377", "h", "-."),
     "delay-adaptive ASGD": Style("#E69F00", "v"),
@@ -42,7 +43,7 @@ _STYLES = {
     "FedOpt": Style("#88CCEE", "P", "--"),
     "FedDyn": Style("#999933", "X", "-."),
 }
-_SPARE = ("#56B4E9", "#661100", "#6699CC", "#DDCC77", "#CC6677", "#4477AA", "#BBBBBB")
+_SPARE = ("#56B4E9", "#661100", "#6699CC", "#DDCC77", "#CC6677", "#BBBBBB")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _DASHES = ("-", "--", "-.", _LONG, (0, (1, 1.5)))
 

@@ -1,0 +1,176 @@
+"""The pages of FedEcho (arXiv:2511.19966)."""
+
+import pandas as pd
+
+from ...analysis import names
+from ...analysis.published import Published
+from ...reports.blocks import Curves, Staleness, Values
+from ...reports.clients import Served
+from ...reports.comparisons import BEST, FINAL, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference, equal
+from ...reports.spec import Block, Measure, PageSpec
+
+_SKEW_BY_DELAY = ("delay", "heterogeneity.alpha")
+_FINAL = {"final": ("final_accuracy_percent", "std_percent")}
+_TIME = Measure("summary.used.virtual_time")
+_ONE_CELL = "one cell, CIFAR-10 under large delay with Dirichlet 0.1"
+_FAIR = "the paper's own world, whose arrivals all methods share; the local step tuned on validation samples."
+_NORM = "The network has group normalisation here; the paper says nothing of it, batch normalisation is likely."
+
+
+def _page(name: str, title: str, shows: str, blocks: tuple[Block, ...], cells=_SKEW_BY_DELAY, **more) -> PageSpec:
+    settings = {"problems": ("cifar10 with resnet18",), "tuned": "client.lr", "fair": _FAIR} | more
+    return PageSpec(f"fedecho/{name}", f"FedEcho, {title}", shows, cells, blocks, **settings)
+
+
+def _table(name: str, data: str, problem: str) -> PageSpec:
+    return _page(
+        name,
+        f"{name[:-1]} {name[-1]}: last accuracy of five methods on {data}",
+        "The paper prints the last test accuracy under two delays and two skews; FedEcho leads in every cell.",
+        (
+            Staleness(),
+            Leaders((FINAL, BEST)),
+            Curves("iteration", split="delay"),
+            Curves("virtual_time", split="delay"),
+            Beside((FINAL,)),
+            Values((FINAL, BEST, UPLOADS)),
+            Neighbours((FINAL,)),
+            Cost("delay"),
+            Served(),
+        ),
+        problems=(problem,),
+        order=("fedbuff", "ca2fl", "fadas", "fedac", "fedecho"),
+        order_source="tables 2 and 3, means over cells",
+        published=Published(f"fedecho_{name}", _FINAL, note=_NORM),
+        shares_runs_with=("fedecho/controls", "fedecho/composition", "fedecho/server_time"),
+    )
+
+
+def _ablation(name: str, title: str, shows: str, relabel, *, cells=_SKEW_BY_DELAY, **more) -> PageSpec:
+    return _page(
+        name,
+        title,
+        f"{shows} Of {_ONE_CELL} (inferred).",
+        (Leaders((FINAL,)), Curves("iteration"), Beside((FINAL,)), Values((FINAL, BEST)), Neighbours((FINAL,))),
+        cells,
+        relabel=relabel,
+        order_source=f"table {name.removeprefix('table')}",
+        published=Published(name.replace("table", "fedecho_table"), _FINAL, note=_NORM),
+        shares_runs_with=("fedecho/table2",),
+        **more,
+    )
+
+
+def _alpha(run: pd.Series) -> str:
+    known = {(0.0, 0.0): "hard labels only", (1.0, 1.0): "soft labels only", (0.5, 0.5): "half and half"}
+    ends = run["distillation.alpha_min"], run["distillation.alpha_max"]
+    return known.get(ends, "by entropy" if ends == (0.2, 0.8) else f"α {ends[0]:g} to {ends[1]:g}")
+
+
+def _clip(run: pd.Series) -> str:
+    nu = run["distillation.clip"]
+    return "ν = ∞" if pd.isna(nu) or nu >= 1e9 else f"ν = {nu:g}"
+
+
+def _control(run: pd.Series) -> str:
+    """FedEcho with something else in a part's place, FedBuff with FedEcho's local step."""
+    words = [names.name(run["algorithm"])]
+    if run["algorithm"] == "fedbuff":
+        words.append(f"η_l = {run['client.lr']:g}")
+    distils = run["algorithm"] == "fedecho"
+    others = {
+        "without distillation": distils and run.get("distillation.steps") == 0,
+        "without stragglers": distils and pd.notna(run.get("distillation.max_age")),
+        f"η_d = {run.get('distillation.rate', 0):g}": distils and run.get("distillation.rate", 3e-6) != 3e-6,
+        "noise": run.get("unlabelled") == "noise",
+        # of digits FedEcho's own samples are held back
+        "held back": run.get("unlabelled") == "held_back" and not (distils and run["dataset"] == "digits"),
+    }
+    return ", ".join([*words, *(word for word, holds in others.items() if holds)])
+
+
+def _composed(run: pd.Series) -> str:
+    name = names.name(run["algorithm"])
+    return f"{name} + distillation" if run.get("distillation") == "fedecho" else name
+
+
+def _charged(run: pd.Series) -> str:
+    name, rate = names.name(run["algorithm"]), run.get("server_seconds_per_sample", 0.0)
+    return f"{name}, {rate:g} s a sample" if rate > 0 else name
+
+
+PAGES = (
+    _table("table2", "CIFAR-10", "cifar10 with resnet18"),
+    _table("table3", "CIFAR-100", "cifar100 with resnet18"),
+    _ablation(
+        "table6",
+        "table 6: how many samples the server has",
+        "The paper finds that more samples for distillation give a higher last accuracy.",
+        lambda run: f"u = {run['unlabelled.samples']:g}",
+    ),
+    _ablation(
+        "table7",
+        "table 7: hard and soft labels",
+        "The paper finds hard labels alone worst, and a mix by the teacher's entropy best. It does not say whether KL "
+        "is averaged over samples, as it is printed, or over their classes too, as PyTorch's kl_div does.",
+        _alpha,
+        cells=(*_SKEW_BY_DELAY, "distillation.kl_mean"),
+        readings=("distillation.kl_mean",),
+    ),
+    _ablation(
+        "table11",
+        "table 11: cutting gradients of the distillation",
+        "The paper finds gradients cut to a norm of 5 best, with 1 and without cutting slightly less.",
+        _clip,
+    ),
+    _page(
+        "controls",
+        "where the gain is from",
+        "FedEcho's local step is three times FedBuff's, and it trains on images besides. Here are FedBuff with that "
+        "step, FedEcho with noise for images, with the clients' own, and with a teacher that forgets stragglers: "
+        "reports from models more than 50 server iterations back. γ says how far classes follow the clients' sizes, "
+        f"which the paper does not print; without it they do not. Of {_ONE_CELL}; the paper has none of this.",
+        (
+            Staleness(),
+            Leaders((FINAL, BEST)),
+            Curves("iteration"),
+            Reference("FedEcho", (FINAL, BEST)),
+            Values((FINAL, BEST)),
+            Served(),
+        ),
+        ("delay.gamma",),
+        relabel=_control,
+        shares_runs_with=("fedecho/table2",),
+    ),
+    _page(
+        "composition",
+        "distillation behind other rules",
+        f"Distillation after the steps of other rules, each with and without it. Of {_ONE_CELL}; not in the paper.",
+        (
+            Leaders(equal("uploads")),
+            Curves("uploads"),
+            Values((FINAL, BEST, UPLOADS)),
+            Neighbours(equal("uploads")),
+            Served(),
+        ),
+        relabel=_composed,
+        shares_runs_with=("fedecho/table2",),
+    ),
+    _page(
+        "server_time",
+        "the server's time charged",
+        "The paper charges nothing for distillation, 2.2 to 3.5 s a round on its machine (2000 samples, 0.0014 s each) "
+        "where a round lasts 5.2 s; what clients' models say about the samples costs besides. Here a server that "
+        "distils uses no other upload meanwhile, at that price and at ten times it. "
+        f"Of {_ONE_CELL}; not in the paper.",
+        (
+            Staleness(),
+            Leaders(equal("virtual_time")),
+            Curves("virtual_time"),
+            Values((FINAL, BEST, _TIME)),
+            Reference("FedEcho", equal("virtual_time")),
+        ),
+        relabel=_charged,
+        shares_runs_with=("fedecho/table2",),
+    ),
+)
