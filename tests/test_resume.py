@@ -330,6 +330,9 @@ HELD = {
     "fedopt": lambda state: state["rule"]["second_d"].max() > 1e-6 and state["rule"]["mean"]["count"] > 0,
     "feddyn": lambda state: state["executor"]["memories"]["rows_nd"].abs().max() > 0,
     "fedbuff schedule.rest=until_update algorithm.buffer_size=8": lambda state: len(state["simulation"]["resting"]) > 2,
+    "fedecho algorithm.buffer_size=8 distillation.rate=0.003": lambda state: (
+        state["rule"]["rule"]["count"] > 0 and state["rule"]["teacher"]["logits"].abs().max() > 0
+    ),
     "asyncfeded": lambda state: len(set(state["rule"]["k_n"])) > 3 and len(state["executor"]["versions"]["held"]) > 3,
 }
 
