@@ -162,6 +162,7 @@ def simulate(
     workload=None,
     executor=None,
     observers=(),
+    server_rate=0.0,
     **budget,
 ):
     """Runs a toy world to the end of its budget. Returns (simulation, recorder, ended_by)."""
@@ -184,6 +185,7 @@ def simulate(
         budget=BudgetConfig(**budget),
         streams=streams,
         observers=[recorder, *observers],
+        server_rate=server_rate,
     )
     recorder.simulation = simulation
     return simulation, recorder, simulation.run()
