@@ -52,6 +52,16 @@ def test_a_run_from_before_there_was_a_group_differs_in_nothing_from_one_that_ch
     assert runs["distillation"].tolist() == runs["unlabelled"].tolist() == ["none", "none"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_counter_that_the_first_lines_of_a_run_lack_is_no_number_there(tmp_path):
+    path = write_run(tmp_path) / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[-1]["uplink_bytes"] = 400  # counted since it was resumed
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    bytes_ = load_points(load_runs(tmp_path))["uplink_bytes"]
+    assert math.isnan(bytes_.iloc[0]) and bytes_.iloc[-1] == 400
+
+
 def test_points_come_in_the_order_of_the_runs_with_the_counters_first(tmp_path):
     first = write_run(tmp_path, seed=0, columns={"train/loss": [None, 0.25]})
     second = write_run(tmp_path, seed=1, points=[(0, 0, 0.0, 0.2), (5, 50, 7.5, None), (10, 100, 10.0, 0.75)])

@@ -224,7 +224,7 @@ def _columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
     for count, line in enumerate(lines, start=1):
         for name, value in line.items():
             column = columns.setdefault(name, array("d"))
-            if type(value) is not int:
+            if type(value) is not int or len(column) < count - 1:
                 if value is not None and not isinstance(value, (int, float)):
                     raise ValueError(f"line {count}: {name} {value!r} is no number"[:_NOTE])
                 broken.add(name)
