@@ -113,6 +113,25 @@ class CoinFlips(Asgd):
         return [(*self.used, self.left_out)]
 
 
+class Listener(Asgd):
+    """ASGD that asks for what models say about the server's samples, and remembers how certain they were."""
+
+    needs_outputs = True
+    state_names = ("certainty",)
+
+    def start(self, model_d, clients, upload_kind):
+        super().start(model_d, clients, upload_kind)
+        self.certainty = 0.0
+
+    def receive(self, upload):
+        assert upload.outputs_uc.shape == (self.server.samples, self.server.classes)
+        self.certainty = float(upload.outputs_uc.softmax(1).amax(1).mean())
+        return super().receive(upload)
+
+    def stats(self):
+        return {"rule/certainty": self.certainty}
+
+
 @dataclass
 class Arrival:
     client: int

@@ -7,6 +7,7 @@ from tiers import slow
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
+from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.types import Work
@@ -79,6 +80,20 @@ def test_nothing_is_reported_where_no_rule_asks():
     words = ["scale=smoke", "progress=false", "algorithm=fedbuff", "unlabelled=held_back"]
     assert run(words, observers=[watch]).ok
     assert len(watch.seen) > 0 and all(outputs is None for outputs in watch.seen)
+
+
+def test_a_rule_of_ones_own_may_ask_for_reports(monkeypatch):
+    monkeypatch.setenv("ASYNCFL_BENCH_ALLOW", "toy")
+    words = ["algorithm=asgd", "algorithm._target_=toy.Listener", "algorithm.eta=0.1", "scale=smoke", "progress=false"]
+    result = run(words)
+    assert result.ok, result.summary["error"]
+    assert result.summary["task"]["server_samples"] == 287
+    certain = result.metrics["rule/certainty"].dropna()
+    assert 0.1 < certain.iloc[-1] < 1 and certain.nunique() > 1
+    with pytest.raises(
+        ConfigError, match=r"unlabelled=none: must be auto, held_back, .* algorithm=listener needs samples"
+    ):
+        run([*words, "unlabelled=none"])
 
 
 @pytest.mark.slow
