@@ -28,6 +28,7 @@ VARIANTS = {name: [f"algorithm={name}"] for name in options("algorithm") if name
     "ace, cache on the host": ["algorithm=ace", "algorithm.cache.place=host"],
     "ace, bf16 cache": ["algorithm=ace", "algorithm.cache.precision=bf16"],
     "afbs, 3 clusters": ["algorithm=afbs", "algorithm.clusters=3"],
+    "fedecho, longer steps": ["algorithm=fedecho", "distillation.rate=0.001"],
     "fedbuff, 3 local steps, cnn": ["algorithm=fedbuff", "client.local_steps=3", "model=cnn"],
     "fedbuff, sequential": ["algorithm=fedbuff", "executor=sequential"],
 }

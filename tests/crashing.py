@@ -38,6 +38,11 @@ CRASHES = {
     ],
     "aced": ["budget.server_iterations=600", "delay=exponential", "availability=dropout"],
     "fedbuff": ["budget.server_iterations=200", "algorithm.momentum=0.5", "client.local_steps=3", "client=adamw"],
+    "fedecho": [
+        *("budget.server_iterations=200", "client.local_steps=3", "distillation.rate=0.001", "distillation.max_age=8"),
+        *SUSPENSION,
+    ],
+    "ace distilled": ["distillation=fedecho", "budget.server_iterations=60", "unlabelled=noise"],
     "afbs": ["budget.server_iterations=250", "algorithm.clusters=3", "client.local_steps=3", *SUSPENSION],
     "fadas": ["budget.server_iterations=250", "algorithm.delay_adaptive=code", "delay=fadas_large"],
     "fedac": ["budget.server_iterations=200", "algorithm.variate_step=share", "client.local_steps=3", *SUSPENSION],

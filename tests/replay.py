@@ -25,6 +25,13 @@ class Replay:
         arrays = np.load(data)
         self.x, self.y = arrays["x_train"].astype(np.float64), arrays["y_train"]
         self.classes = int(max(arrays["y_train"].max(), arrays["y_test"].max())) + 1
+        self.server_x = None  # the server's own samples
+        if self.config["choices"]["unlabelled"] == "held_back":
+            count = self.config["unlabelled"]["samples"] or min(2000, len(self.y) // 5)
+            held = np.isin(
+                np.arange(len(self.y)), draws(self.config["seed"], "unlabelled", 0, 0).permutation(len(self.y))[:count]
+            )
+            self.server_x, self.x, self.y = self.x[held], self.x[~held], self.y[~held]
         partition = np.load(directory / "partition.npz")
         self.clients = [partition[f"client_{i}"] for i in range(len(partition.files))]
         self.n = len(self.clients)
@@ -41,6 +48,7 @@ class Replay:
         self.server_variates = [np.zeros(len(self.w))]  # of each version
         self.facts: list[tuple] = []  # of each arrival, as the trace's last columns should have them
         self.decisions: list[tuple] = []  # what rule.parquet should have, but for AFBS's numbers of clusters
+        self.reports: dict[int, tuple[int, np.ndarray]] = {}  # client: version of the model, its logits
         first_round = self.config["choices"]["algorithm"] in ("ace", "aced")
         self.counts = counts_of(self.config, self.trace["client"].tolist(), first_round, self.n)
 
@@ -59,7 +67,9 @@ class Replay:
         """A gradient, or what the work's local steps make of the received model, all with the client's full data."""
         client, start = self.config["client"], self.versions[row.dispatched_iteration]
         if client["upload"] == "gradient":
-            return self.gradient(row.client, start)
+            g = self.gradient(row.client, start)
+            self.hear(row, start - client["lr"] * g)
+            return g
         w, velocity, anchor = start, 0.0, start - self.sums[row.client]
         lr = self.lr(row)
         shift = self.server_variates[min(row.dispatched_iteration, len(self.server_variates) - 1)]
@@ -68,10 +78,52 @@ class Replay:
             g = self.gradient(row.client, w) + client["proximal"] * (w - anchor) + client["weight_decay"] * w + shift
             velocity = client["momentum"] * velocity + g
             w = w - lr * velocity
+        self.hear(row, w)
         return w - start
 
     def lr(self, row) -> float:
         return self.config["client"]["lr"] * self.config["client"]["lr_decay"] ** self.counts[row.upload - 1]
+
+    def logits(self, w: np.ndarray, x: np.ndarray) -> np.ndarray:
+        (c, f), _ = self.shapes
+        return x @ w[: c * f].reshape(c, f).T + w[c * f :]
+
+    def hear(self, row, w: np.ndarray) -> None:
+        if self.server_x is not None:
+            self.reports[row.client] = row.dispatched_iteration, self.logits(w, self.server_x)
+
+    def distilled(self, start: np.ndarray) -> np.ndarray:
+        """Where distillation brings the model that a step has moved to ``start``."""
+        config, t, w = self.config["distillation"], len(self.versions), start
+        oldest = -1 if config["max_age"] is None else t - 1 - config["max_age"]
+        heard = [y for version, y in self.reports.values() if version >= oldest]
+        told, m, v, k = [], 0.0, 0.0, 0
+        if heard:
+            y, c = np.mean(heard, axis=0), self.classes
+            p = np.exp(y - y.max(axis=1, keepdims=True))
+            p /= p.sum(axis=1, keepdims=True)
+            hard, entropy = np.eye(c)[y.argmax(axis=1)], -(p * np.log(p)).sum(axis=1) / np.log(c)
+            order = draws(self.config["seed"], "unlabelled", 0, t).permutation(len(y))
+            for rows in np.split(order, range(config["batch_size"], len(y), config["batch_size"])):
+                h = entropy[rows].mean()
+                alpha = h * config["alpha_max"] + (1 - h) * config["alpha_min"]
+                z = self.logits(w, self.server_x[rows])
+                q = np.exp(z - z.max(axis=1, keepdims=True))
+                q /= q.sum(axis=1, keepdims=True)
+                kl = alpha / (c if config["kl_mean"] == "elements" else 1)
+                error = kl * (q - p[rows]) + (1 - alpha) * (q - hard[rows])
+                g = np.concatenate([(error.T @ self.server_x[rows]).ravel(), error.sum(axis=0)]) / len(rows)
+                norm = np.linalg.norm(g)
+                g = g * min(1, (config["clip"] or np.inf) / norm)
+                k += 1
+                m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+                adam = (m / (1 - 0.9**k)) / (np.sqrt(v / (1 - 0.999**k)) + 1e-8)
+                w = w - config["rate"] * (adam if config["optimizer"] == "adam" else g)
+                told.append((h, alpha, norm > (config["clip"] or np.inf), norm))
+        means = np.mean(told, axis=0) if told else np.zeros(4)
+        lengths = np.linalg.norm(start - self.w), np.linalg.norm(w - start)
+        self.decisions.append((t, len(heard), *means, *lengths))
+        return w
 
     def stored(self, row) -> np.ndarray:
         """The upload as the cache keeps it: with 8 bits rounded by the draws of the run's own stream."""
@@ -91,8 +143,8 @@ class Replay:
         self.move_to(self.w + sign * self.config["algorithm"]["eta"] * direction)
 
     def move_to(self, w: np.ndarray) -> None:
-        self.w = w
-        self.versions.append(w)
+        self.w = w if self.server_x is None else self.distilled(w)
+        self.versions.append(self.w)
 
     def turns(self):
         """Groups of uploads between which the server acts: single arrivals, or the arrivals of each tick."""
@@ -148,6 +200,8 @@ class Replay:
                 velocity = config["momentum"] * velocity + sums / len(buffer)
                 self.step(velocity)
                 buffer = []
+
+    fedecho = fedbuff  # what follows its steps follows them all
 
     def told_clusters(self):
         """Of AFBS, by another k-means: the same groups of clients, under other numbers."""

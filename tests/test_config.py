@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from asyncfl_bench.config import PARTS, compose, identity_of_tree, options, settings
+from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.choices import choice_file, groups
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.grid import jobs_of
@@ -273,6 +274,14 @@ def test_finished_runs_keep_their_identities():
         "05a197ed": ["paper=ace", "scale=small", "algorithm=asgd", "length=long"],
     }
     assert {compose(words).identity: words for words in known.values()} == known
+
+
+def test_a_config_from_before_there_was_a_group_stands_for_its_first_choice():
+    now = compose(["algorithm=fedbuff"])
+    tree = {key: value for key, value in now.tree.items() if key not in ("unlabelled", "distillation")}
+    choices = {key: value for key, value in now.choices.items() if key not in ("unlabelled", "distillation")}
+    then = check_settings(tree, choices)
+    assert then.identity == now.identity and then.choices == now.choices
 
 
 def test_a_setting_that_came_later_renames_no_run_until_it_has_another_value(monkeypatch):

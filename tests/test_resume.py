@@ -334,6 +334,9 @@ HELD = {
         state["executor"]["memories"]["variates"]["rows_nd"].abs().max() > 0
         and len(state["executor"]["memories"]["versions"]["held"]) > 1
     ),
+    "fedecho algorithm.buffer_size=8 distillation.rate=0.003": lambda state: (
+        state["rule"]["rule"]["count"] > 0 and state["rule"]["teacher"]["logits"].abs().max() > 0
+    ),
     "asyncfeded": lambda state: len(set(state["rule"]["k_n"])) > 3 and len(state["executor"]["versions"]["held"]) > 3,
 }
 

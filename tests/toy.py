@@ -113,6 +113,25 @@ class CoinFlips(Asgd):
         return [(*self.used, self.left_out)]
 
 
+class Listener(Asgd):
+    """ASGD that asks for what models say about the server's samples, and remembers how certain they were."""
+
+    needs_outputs = True
+    state_names = ("certainty",)
+
+    def start(self, model_d, clients, upload_kind):
+        super().start(model_d, clients, upload_kind)
+        self.certainty = 0.0
+
+    def receive(self, upload):
+        assert upload.outputs_uc.shape == (self.server.samples, self.server.classes)
+        self.certainty = float(upload.outputs_uc.softmax(1).amax(1).mean())
+        return super().receive(upload)
+
+    def stats(self):
+        return {"rule/certainty": self.certainty}
+
+
 @dataclass
 class Arrival:
     client: int
@@ -162,6 +181,7 @@ def simulate(
     workload=None,
     executor=None,
     observers=(),
+    server_rate=0.0,
     **budget,
 ):
     """Runs a toy world to the end of its budget. Returns (simulation, recorder, ended_by)."""
@@ -184,6 +204,7 @@ def simulate(
         budget=BudgetConfig(**budget),
         streams=streams,
         observers=[recorder, *observers],
+        server_rate=server_rate,
     )
     recorder.simulation = simulation
     return simulation, recorder, simulation.run()

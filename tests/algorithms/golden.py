@@ -36,7 +36,9 @@ def trajectory(algorithm: str, delay: str) -> dict:
             words.append("client.local_steps=4")  # so that K can fall
         if algorithm == "afbs":
             words.append("algorithm.clusters=2")
-        if algorithm in ("afbs", "fadas", "fedac", "fedbuff", "ca2fl"):
+        if algorithm == "fedecho":
+            words.append("distillation.rate=0.003")  # that of the paper is for a large network
+        if algorithm in ("afbs", "fadas", "fedac", "fedbuff", "ca2fl", "fedecho"):
             words.append("algorithm.buffer_size=4")
         result = run(words)
         trace = pd.read_parquet(result.directory / "trace.parquet")

@@ -11,7 +11,7 @@ from toy import ToyServer
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig, equip
-from asyncfl_bench.algorithms.distillation import Distillation, DistillationConfig, Teacher
+from asyncfl_bench.algorithms.distillation import Adam, Distillation, DistillationConfig, Teacher
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
@@ -91,7 +91,7 @@ def test_distillation_follows_the_steps_of_other_rules(algorithm):
 def test_a_rule_keeps_what_it_is_with_distillation_behind_it():
     rule, _ = distilled(FedBuff(buffer_size=2))
     assert (rule.needs_outputs, rule.linear, rule.config.uploads_per_iteration) == (True, False, 2)
-    assert rule.accepts == FedBuff.accepts and rule.vectors(3) == 1 + 4
+    assert rule.accepts == FedBuff.accepts and rule.vectors(3) == 1 + 5
     with pytest.raises(AttributeError):
         rule.no_such_thing  # noqa: B018
 
@@ -156,6 +156,18 @@ def test_a_mini_batchs_step_follows_equation_3_by_automatic_differentiation(alph
     torch.testing.assert_close(model, (w - 0.1 * gradient).detach(), rtol=1e-9, atol=1e-12)
     assert told(rule)["gradient_norm"] == pytest.approx(float(gradient.norm()))
     assert told(rule)["rule_step"] == pytest.approx(np.linalg.norm(start))
+
+
+def test_adam_is_that_of_torch():
+    generator = torch.Generator().manual_seed(0)
+    own, other = torch.zeros(50), torch.zeros(50, requires_grad=True)
+    adam, expected = Adam(own), torch.optim.Adam([other], lr=0.01)
+    for _ in range(20):
+        gradient = torch.randn(50, generator=generator)
+        adam.step(own, gradient, 0.01)
+        other.grad = gradient
+        expected.step()
+    torch.testing.assert_close(own, other.detach(), rtol=1e-6, atol=1e-8)
 
 
 def test_a_student_that_is_its_own_teacher_stays_where_it_is_with_soft_targets_alone():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import pandas as pd
 import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.analysis import place as place_module
 from asyncfl_bench.analysis.grids import Grid, grid_of
-from asyncfl_bench.analysis.place import place, place_freely
+from asyncfl_bench.analysis.place import _leave_out_other_data, place, place_freely
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tracking.runs import load_runs
@@ -121,6 +124,14 @@ def test_other_samples_under_the_same_settings_are_left_out_by_name(tmp_path):
     placed = place(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
     assert placed.left_out["reason"].to_dict() == {str(odd): "other data"}
     assert placed.left_out["note"].iloc[0] == "samples d2; 3 runs of this data have d1"
+
+
+def test_a_server_with_samples_of_its_own_may_have_left_the_clients_others(tmp_path):
+    runs = pd.DataFrame({"seed": [0, 1, 0, 1], "data_digest": ["d", "d", "e", "f"], "dataset.split_seed": 0})
+    runs["unlabelled._target_"] = [math.nan, math.nan, "x.HeldBack", "x.HeldBack"]
+    reasons, notes = pd.Series("", index=runs.index), pd.Series("", index=runs.index)
+    _leave_out_other_data(runs, reasons, notes)
+    assert reasons.tolist() == [""] * 4
 
 
 def test_samples_drawn_from_the_seed_may_differ_between_seeds_only(tmp_path):

@@ -33,6 +33,16 @@ def test_the_warning_is_for_models_at_chance_with_huge_weights(scale, accuracy, 
     built.executor.close()
 
 
+@pytest.mark.parametrize("budget", ["uploads=4", "bytes=1"])
+def test_a_budget_that_ends_before_the_first_server_iteration_is_no_quiet_success(tmp_path, afl_run, budget):
+    words = ["algorithm=fedfa", "budget.server_iterations=null", f"budget.{budget}"]
+    answer = afl_run("scale=smoke", "progress=false", *words)
+    assert answer.returncode == 0
+    why = f"the model is as it began: budget.{budget.partition('=')[0]} was used up before the first server iteration"
+    assert why in answer.stdout
+    assert json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())["warning"] == why
+
+
 @pytest.mark.slow
 def test_a_run_whose_server_never_stepped_has_failed():
     words = ["algorithm=fedbuff", "algorithm.max_staleness=0", "algorithm.buffer_size=400", "delay=lognormal"]

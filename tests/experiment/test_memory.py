@@ -44,6 +44,14 @@ def test_the_opening_line_names_the_memory_of_the_model_vectors(words, floats):
     built.executor.close()
 
 
+def test_what_models_said_of_the_servers_samples_is_counted():
+    words = ["algorithm=fedbuff", "distillation=fedecho", "unlabelled.samples=5", *ONE_BY_ONE]
+    built = build_run(compose(words))
+    reports = 5 * 10 * (100 + 3)  # of every client, and with each upload
+    assert built.needs == Needs(4 * (D * (1 + 5 + 100 + 7) + reports))
+    built.executor.close()
+
+
 @pytest.mark.parametrize("place", ["host", "disk"])
 def test_what_lies_elsewhere_is_counted_there(place):
     settings = compose(["algorithm=ace", f"algorithm.cache.place={place}", "algorithm.cache.precision=int8"])

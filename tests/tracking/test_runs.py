@@ -13,6 +13,7 @@ import yaml
 from reports.runs_by_hand import config_of, write_run
 
 import asyncfl_bench
+from asyncfl_bench.analysis.differences import telling_apart
 from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.own import own_page
@@ -37,6 +38,28 @@ def test_whole_numbers_stay_whole_and_a_setting_that_a_run_lacks_is_empty(tmp_pa
     assert runs["n_clients"].dtype == int and runs.loc["fedbuff", "algorithm.buffer_size"] == 10
     assert pd.isna(runs.loc["ace", "algorithm.buffer_size"]) and shown(runs.loc["ace", "algorithm.buffer_size"]) == "-"
     assert shown(runs.loc["ace", "client.local_epochs"]) == "2"
+
+
+def test_a_run_from_before_there_was_a_group_differs_in_nothing_from_one_that_chose_none(tmp_path):
+    write_run(tmp_path, "fedbuff", seed=0)
+    new = write_run(tmp_path, "fedbuff", seed=1)
+    config = yaml.safe_load((new / "config.yaml").read_text())
+    config |= {"unlabelled": {"_target_": "x.Nothing"}, "distillation": {"_target_": "x.NoDistillation"}}
+    config["choices"] |= {"unlabelled": "none", "distillation": "none"}
+    (new / "config.yaml").write_text(yaml.safe_dump(config))
+    runs = load_runs(tmp_path)
+    assert telling_apart(runs, []) == []
+    assert runs["distillation"].tolist() == runs["unlabelled"].tolist() == ["none", "none"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_counter_that_the_first_lines_of_a_run_lack_is_no_number_there(tmp_path):
+    path = write_run(tmp_path) / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[-1]["uplink_bytes"] = 400  # counted since it was resumed
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    bytes_ = load_points(load_runs(tmp_path))["uplink_bytes"]
+    assert math.isnan(bytes_.iloc[0]) and bytes_.iloc[-1] == 400
 
 
 def test_points_come_in_the_order_of_the_runs_with_the_counters_first(tmp_path):

@@ -107,7 +107,7 @@ class Distilled:
     """A rule with distillation after each of its steps; in all else it is that rule.
 
     State    teacher (Y and who has reported), rounds; mini-batches are drawn at (0, rounds)
-    Memory   n u C numbers; 4 d floats (the model before, a gradient, two moments)
+    Memory   n u C numbers; 5 d floats (the model before, a gradient, Adam's three)
     """
 
     needs_outputs = True
@@ -151,7 +151,6 @@ class Distilled:
         return changed
 
     def _distil(self) -> None:
-        import torch
         from torch.nn import functional as F
 
         config, model_d, grad_d = self.settings, self.model_d, self._gradient_d
@@ -166,7 +165,7 @@ class Distilled:
             soft_uc = log_uc.exp()
             hard_uc = F.one_hot(y_uc.argmax(dim=1), self.server.classes).to(soft_uc.dtype)
             entropy_u = -(soft_uc * log_uc).sum(dim=1) / math.log(self.server.classes)
-            optimizer = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[config.optimizer]([model_d], lr=config.rate)
+            adam = Adam(model_d) if config.optimizer == "adam" else None
             for rows_b in self._batches():
                 entropy = float(entropy_u[rows_b].mean())
                 alpha = entropy * config.alpha_max + (1 - entropy) * config.alpha_min
@@ -176,13 +175,14 @@ class Distilled:
                 norm = float(grad_d.norm())
                 if config.clip is not None and norm > config.clip:
                     grad_d.mul_(config.clip / norm)
-                model_d.grad = grad_d
-                optimizer.step()
+                if adam is None:
+                    model_d.add_(grad_d, alpha=-config.rate)
+                else:
+                    adam.step(model_d, grad_d, config.rate)
                 self.server_samples += len(rows_b)
                 alphas.append(alpha)
                 entropies.append(entropy)
                 norms.append(norm)
-            model_d.grad = None
         clipped = [config.clip is not None and norm > config.clip for norm in norms]
         distilled_step = float((model_d - self._before_d).norm())
         self._before_d.copy_(model_d)
@@ -214,7 +214,7 @@ class Distilled:
         return [(*row, *self.told.values()) for row in rows]
 
     def vectors(self, n: int) -> int:
-        return self.rule.vectors(n) + 4
+        return self.rule.vectors(n) + (5 if self.settings.optimizer == "adam" else 2)
 
     def state_dict(self) -> dict:
         state = {"rounds": self.rounds, "told": dict(self.told), "teacher": self.teacher.state_dict()}
@@ -226,6 +226,25 @@ class Distilled:
         self.teacher.load_state_dict(state["teacher"])
         self.rule.load_state_dict(state["rule"])
         self._before_d.copy_(self.model_d)
+
+
+class Adam:
+    """Of torch.optim, whose import takes as long as a short run. Memory: 3 d floats."""
+
+    BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+
+    def __init__(self, like_d: torch.Tensor):
+        self.first_d, self.second_d = like_d.new_zeros(like_d.shape), like_d.new_zeros(like_d.shape)
+        self._root_d, self.steps = like_d.new_empty(like_d.shape), 0
+
+    def step(self, model_d: torch.Tensor, gradient_d: torch.Tensor, rate: float) -> None:
+        import torch
+
+        self.steps += 1
+        self.first_d.lerp_(gradient_d, 1 - self.BETA1)
+        self.second_d.mul_(self.BETA2).addcmul_(gradient_d, gradient_d, value=1 - self.BETA2)
+        torch.sqrt(self.second_d, out=self._root_d).div_(math.sqrt(1 - self.BETA2**self.steps)).add_(self.EPS)
+        model_d.addcdiv_(self.first_d, self._root_d, value=-rate / (1 - self.BETA1**self.steps))
 
 
 class Teacher:

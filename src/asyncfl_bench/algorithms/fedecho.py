@@ -16,7 +16,7 @@ class FedEcho(FedBuff):
              The first half is FedBuff, the second what conf/algorithm/fedecho.yaml chooses: distillation=fedecho
     Upload   difference, shape (d,), with outputs_uc
     State    FedBuff's and the distillation's: n u C numbers of u samples with C classes
-    Memory   5 d floats and n u C numbers
+    Memory   6 d floats and n u C numbers
     Limits   distillation.steps=0 or distillation=none: FedBuff, bit for bit; arrivals are FedBuff's in any case
     Differs  one shuffled pass over the samples at each step (section 3.2; line 13 leaves it open); Adam with a fresh
              state, as in the experiments (equation 2 prints a plain step: optimizer=sgd); only clients that have

@@ -183,8 +183,8 @@ def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Seri
     Data may be drawn from the seed; where two seeds have the same samples, they are not, and all seeds must agree.
     """
     used = runs[(reasons == "") & runs["data_digest"].notna()]
-    ours = ("dataset.", "unlabelled.")
-    keys = [key for key in used.columns if key.startswith(ours) or key in ("evaluation.validation_share", "unlabelled")]
+    keys = [key for key in used.columns if key.startswith(("dataset.", "unlabelled."))]
+    keys += ["evaluation.validation_share"] if "evaluation.validation_share" in used else []
     if "n_clients" in used:
         keys.append("n_clients")  # some data are drawn client by client
     if used.empty:

@@ -4,10 +4,21 @@ from .check import check_settings
 from .choices import options
 from .composition import compose, identity_in
 from .places import config_directory
-from .settings import LATER, NOT_IDENTITY, ORIGINS, PARTS, RESULTS_VERSION, Part, Settings, identity_of_tree
+from .settings import (
+    LATER,
+    LATER_GROUPS,
+    NOT_IDENTITY,
+    ORIGINS,
+    PARTS,
+    RESULTS_VERSION,
+    Part,
+    Settings,
+    identity_of_tree,
+)
 
 __all__ = [
     "LATER",
+    "LATER_GROUPS",
     "NOT_IDENTITY",
     "ORIGINS",
     "PARTS",

@@ -99,6 +99,12 @@ class Run:
             why = {"stalled": "the server never stepped", "no_clients": "nobody was left to report"}[self.ended_by]
             raise BenchError(f"no server iteration in {used.uploads} uploads and {used.discarded} lost ones: {why}")
 
+    def _unmoved(self) -> str | None:
+        """That the model is the initial one, in one line; of some rules only the run itself tells it."""
+        if self.components.simulation.counters.iteration:
+            return None
+        return f"the model is as it began: budget.{self.ended_by} was used up before the first server iteration"
+
     def _leave_final_state(self) -> None:
         parts = self.components
         if self.settings.evaluation.clients:
@@ -135,7 +141,7 @@ class Run:
             "data_digest": parts.task.digest,
             "final": self.evaluations.last,
             "best": self.evaluations.best,
-            "warning": self.evaluations.warning() if status == "ok" else None,
+            "warning": (self._unmoved() or self.evaluations.warning()) if status == "ok" else None,
             "diagnostics": settings.tree["diagnostics"],
             "diagnosed": parts.diagnostics.summary(),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from ..randomness import Streams
 from ..types import ClientTable
-from .data import Data, hold_back
+from .data import Data, digest, hold_back
 from .flat import FlatModel
 from .native import Chosen, NativeNetwork
 from .server import ServerSamples
@@ -65,7 +65,7 @@ class Task:
             groups_n,
         )
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
-        self.digest = data.digest
+        self.digest = data.digest if x_server is None else digest(x_server, before=data.digest)
         self.tests_c = np.bincount(data.y_test, minlength=data.classes)
         self.device = torch.device(device)
         self._x_train, self._y_train = self._on_device(data.x_train), self._on_device(data.y_train)

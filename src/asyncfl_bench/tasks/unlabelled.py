@@ -130,6 +130,7 @@ class Images:
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         assert self.config.name is not None
+        check_images(data)
         images = TorchvisionImages(TorchvisionImagesConfig(self.config.name)).read(data_dir).x_train
         return data, alike(_chosen(images, self.config.samples, generator, self.config.name), data)
 
@@ -206,8 +207,7 @@ def alike(x: np.ndarray, data: Data) -> np.ndarray:
     """
     if x.dtype != np.uint8:
         return x
-    if len(data.shape) != 3 or data.symbols is not None:
-        raise ConfigError("", "images", f"must be held_back, noise or arrays of floats: clients have {_kind(data)}")
+    check_images(data)
     import torch
     from torch.nn import functional as F
 
@@ -221,6 +221,12 @@ def alike(x: np.ndarray, data: Data) -> np.ndarray:
         return images.round().clamp(0, 255).to(torch.uint8).contiguous().numpy()
     low, high = float(data.x_train.min()), float(data.x_train.max())
     return (images * ((high - low) / 255) + low).contiguous().numpy()
+
+
+def check_images(data: Data) -> None:
+    """ConfigError where the clients' samples are no images, which others could be brought into the shape of."""
+    if len(data.shape) != 3 or data.symbols is not None:
+        raise ConfigError("", "images", f"must be held_back, noise or arrays of floats: clients have {_kind(data)}")
 
 
 def _kind(data: Data) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import NOT_IDENTITY, PARTS, identity_of_tree
+from ..config import LATER_GROUPS, NOT_IDENTITY, PARTS, identity_of_tree
 from ..errors import BenchError
 from ..files import read_json, read_yaml
 from .metrics import iter_metrics
@@ -194,8 +194,9 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
     """
     digests = {}
     try:
+        sections: dict[str, Any] = {group: {} for group in LATER_GROUPS} | tree
         for name in PARTS:
-            if name not in NOT_IDENTITY and (path := tree[name].get("path")):
+            if name not in NOT_IDENTITY and (path := sections[name].get("path")):
                 with open(Path(path).expanduser(), "rb") as file:
                     digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
         return identity_of_tree({**tree, "seed": None} if without_seed else tree, digests)
@@ -223,7 +224,7 @@ def _columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
     for count, line in enumerate(lines, start=1):
         for name, value in line.items():
             column = columns.setdefault(name, array("d"))
-            if type(value) is not int:
+            if type(value) is not int or len(column) < count - 1:
                 if value is not None and not isinstance(value, (int, float)):
                     raise ValueError(f"line {count}: {name} {value!r} is no number"[:_NOTE])
                 broken.add(name)

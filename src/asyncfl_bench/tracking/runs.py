@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..config import LATER
+from ..config import LATER, LATER_GROUPS
 from ..errors import BenchError
 from .archive import read_archive
 from .metrics import COUNTERS, SENT
@@ -135,6 +135,10 @@ def _row(record: Record) -> dict[str, Any]:
     config, summary = dict(record.config), record.summary
     choices = config.pop("choices", None)
     chosen = {str(key): value for key, value in choices.items()} if isinstance(choices, dict) else {}
+    if config:  # a run from before there was a group has chosen what is no change, of which nothing need be told
+        chosen = LATER_GROUPS | chosen
+        for group in [group for group, choice in LATER_GROUPS.items() if chosen[group] == choice]:
+            config.pop(group, None)
     algorithm = config.get("algorithm")
     target = str(algorithm.get("_target_")) if isinstance(algorithm, dict) else "?"
     fixed = {
