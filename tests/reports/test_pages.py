@@ -724,7 +724,9 @@ def page_figures(page: Page, name: str) -> list:
 def test_every_sweep_of_a_paper_has_a_page_and_every_page_a_sweep():
     sweeps = Path(__file__).parents[2] / "sweeps"
     assert set(SPECS) == {
-        f"{paper}/{path.stem}" for paper in ("ace", "afbs", "asyncfeded") for path in (sweeps / paper).glob("*.yaml")
+        f"{paper}/{path.stem}"
+        for paper in ("ace", "afbs", "asyncfeded", "fedecho")
+        for path in (sweeps / paper).glob("*.yaml")
     }
 
 

@@ -312,7 +312,8 @@ class Question:
 
 
 def _match(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
-    """The rows with these settings; a list allows each of its values. Numbers are compared as numbers."""
+    """The rows with these settings; a list allows each of its values, null is not set. Numbers are
+    compared as numbers."""
     found = pd.Series(True, index=frame.index)
     for key, wanted in settings.items():
         own = frame.get(key, pd.Series(None, index=frame.index, dtype=object))
@@ -320,7 +321,8 @@ def _match(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
         each = pd.Series(False, index=frame.index)
         for value in _list(wanted):
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            each |= numbers == float(value) if is_number else own.astype(str) == str(value)
+            same = numbers == float(value) if is_number else own.astype(str) == str(value)
+            each |= own.isna() if value is None else same
         found &= each
     return found
 
