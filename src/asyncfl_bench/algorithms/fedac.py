@@ -28,7 +28,8 @@ class FedAcConfig(BufferConfig):
 
 
 class FedAc(ServerRule):
-    """FedAC (Zang et al., AAAI 2024), reconstructed from third-party code: neither paper nor official code at hand.
+    """FedAC (Zang et al., AAAI 2024, doi:10.1609/aaai.v38i15.29603, not on arXiv), reconstructed from third-party code:
+    neither the paper's text nor official code was at hand.
 
     Rule     client i adds c - c_i to each of its K gradients, c the server's variate sent with the model, and sends
              D_i = local - received and dc_i = -D_i / (K eta_l) - c;  c_i <- c_i + dc_i        (clients_keep = variate)
