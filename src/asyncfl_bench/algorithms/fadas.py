@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
-
 from ..ranges import above, at_least, one_of, within
 from .base import BufferConfig, ServerRule
 
@@ -85,6 +83,8 @@ class Fadas(ServerRule):
         return {"rule/step_scale": self.last_scale}
 
     def _step(self) -> None:
+        import torch
+
         config = self.config
         b1, b2 = config.beta1, config.beta2
         self.steps += 1
