@@ -217,6 +217,8 @@ def test_mini_batches_are_shuffled_passes_over_the_samples(settings, batches):
         ("algorithm=fedecho distillation.steps=0 distillation.rate=1", "distillation.rate"),
         ("algorithm=fedecho distillation.batch_size=0", "distillation.batch_size"),
         ("algorithm=fedecho distillation.steps=-1", "distillation.steps"),
+        ("algorithm=fedecho distillation.steps=3 algorithm.distillation_steps=0", "algorithm.distillation_steps"),
+        ("algorithm=fedecho distillation=none algorithm.distillation_steps=3", "algorithm.distillation_steps"),
         ("algorithm=fedecho distillation.alpha_min=0.9", "distillation.alpha_min"),
         ("algorithm=fedecho distillation.optimizer=adagrad", "distillation.optimizer"),
         ("algorithm=fedbuff unlabelled=noise", "unlabelled"),
@@ -227,6 +229,12 @@ def test_what_cannot_work_is_refused_by_its_key(words, key):
     with pytest.raises(ConfigError) as caught:
         compose(words.split())
     assert caught.value.key == key
+
+
+def test_the_algorithm_names_the_steps_too_and_that_is_the_same_run():
+    named = compose(["algorithm=fedecho", "algorithm.distillation_steps=3"])
+    assert named.parts["distillation"].config.steps == 3
+    assert named.identity == compose(["algorithm=fedecho", "distillation.steps=3"]).identity
 
 
 def test_the_local_step_of_gradients_counts_where_models_report():

@@ -28,6 +28,20 @@ def test_staleness_and_age_follow_from_the_trace(words):
         assert row["age/mean"] == pytest.approx(age.mean()) and row["age/max"] == age.max()
 
 
+def test_versions_in_flight_are_those_that_somebody_under_way_started_from():
+    result, trace = traced("algorithm=asgd", "delay=exponential", "n_clients=10")
+    started, before = dict.fromkeys(range(10), 0), 0
+    for _, row in result.metrics.iloc[1:].iterrows():
+        counts = []
+        for arrival in trace.iloc[before : int(row["uploads"])].itertuples():
+            counts.append(len(set(started.values())))
+            assert started[arrival.client] == arrival.dispatched_iteration
+            started[arrival.client] = arrival.iteration + 1
+        before = int(row["uploads"])
+        assert row["in_flight/versions_mean"] == np.mean(counts) and row["in_flight/versions_max"] == max(counts)
+    assert max(counts) > 5
+
+
 def test_the_summary_tells_of_the_whole_run():
     result, trace = traced("algorithm=asgd", "delay=exponential", "n_clients=30")
     told = result.summary["arrivals"]

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from .fedbuff import FedBuff
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..ranges import at_least
+from .fedbuff import FedBuff, FedBuffConfig
+
+
+@dataclass
+class FedEchoConfig(FedBuffConfig):
+    """
+    distillation_steps  another name of ``distillation.steps``
+    """
+
+    distillation_steps: Annotated[int | None, at_least(0, null="for distillation.steps")] = None
 
 
 class FedEcho(FedBuff):
@@ -28,4 +41,6 @@ class FedEcho(FedBuff):
     [[0.0, 0.0], [3.0, 1.0]]
     """
 
+    Config = FedEchoConfig
+    config: FedEchoConfig
     accepts = ("difference",)

@@ -29,6 +29,7 @@ def resolve(settings: Settings) -> None:
     """Checks ``settings`` across groups and puts values in the place of every `auto` and null."""
     _check_length(settings)
     _clock_and_concurrency(settings)
+    _distillation(settings)
     _unlabelled(settings)
     for name in ORDER:
         try:
@@ -64,6 +65,18 @@ def _clock_and_concurrency(settings: Settings) -> None:
         settings.parts["algorithm"].config.on_clock(root.clock)
     except ConfigError as error:
         raise error.under("algorithm") from None
+
+
+def _distillation(settings: Settings) -> None:
+    """``distillation_steps`` of an algorithm is another name of ``distillation.steps``, where the number then stands."""
+    rule, part = settings.parts["algorithm"].config, settings.parts["distillation"].config
+    steps = getattr(rule, "distillation_steps", None)
+    if steps is None:
+        return
+    missing = not hasattr(part, "steps")
+    allowed = "null with distillation=none" if missing else f"null with distillation.steps={part.steps}, which it names too"
+    check(not missing and part.steps in (None, steps), "algorithm.distillation_steps", steps, allowed)
+    part.steps, rule.distillation_steps = steps, None
 
 
 def _needs_outputs(settings: Settings) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from ..simulation.observer import Observer
@@ -21,6 +23,8 @@ class Arrivals(Observer):
         self._works_n, self._delay_n = [0] * n, [0.0] * n  # work that takes time and arrives, and its delays' sum
         self._version_n = [0] * n  # version of the model the client's latest upload was computed at
         self._staleness_sum, self._staleness_max = 0, 0
+        # by version of the model, work in flight that started from it and will arrive; None: not known
+        self._in_flight: Counter[int] | None = Counter()
         # in words, the first upload in the last answer of ``metrics`` whose training loss was not finite
         self.first_unfinite: str | None = None
         self._trace, self._rule = trace, rule
@@ -29,6 +33,7 @@ class Arrivals(Observer):
 
     def _clear(self) -> None:
         self._staleness: list[int] = []
+        self._versions: list[int] = []  # at each arrival, those that somebody in flight had started from
         self._clients: list[int] = []
         self._iterations: list[int] = []  # server iterations done when it arrived
         # tensors: reading them here would wait for the device at every upload
@@ -39,6 +44,18 @@ class Arrivals(Observer):
         if work.takes_slot and not work.lost:
             self._works_n[work.client] += 1
             self._delay_n[work.client] += work.due - work.start
+        if self._in_flight is not None and not work.lost:
+            self._in_flight[work.iteration] += 1
+
+    def discarded(self, work: Work) -> None:
+        if not work.lost:
+            self._release(work.iteration)
+
+    def _release(self, version: int) -> None:
+        if self._in_flight is not None:
+            self._in_flight[version] -= 1
+            if not self._in_flight[version]:
+                del self._in_flight[version]
 
     @property
     def mean_delay_n(self) -> np.ndarray:
@@ -51,6 +68,9 @@ class Arrivals(Observer):
         self._uploads += 1
         self.uploads_n[upload.client] += 1
         self._version_n[upload.client] = upload.base_iteration
+        if self._in_flight is not None:
+            self._versions.append(len(self._in_flight))
+        self._release(upload.base_iteration)
         self._staleness.append(upload.staleness)
         self._staleness_sum += upload.staleness
         self._staleness_max = max(self._staleness_max, upload.staleness)
@@ -95,6 +115,9 @@ class Arrivals(Observer):
             row["staleness/median"] = float(np.median(staleness))
             row["staleness/p95"] = float(np.percentile(staleness, 95))
             row["staleness/max"] = float(staleness.max())
+        if self._versions:
+            row["in_flight/versions_mean"] = float(np.mean(self._versions))
+            row["in_flight/versions_max"] = float(max(self._versions))
         counts = np.sort(np.asarray(self.uploads_n, dtype=float))
         if counts.sum() > 0:
             age = iteration - np.asarray(self._version_n)[np.asarray(self.uploads_n) > 0]
@@ -131,6 +154,8 @@ class Arrivals(Observer):
             "delay_n": list(self._delay_n),
             "version_n": list(self._version_n),
             "staleness_so_far": [self._staleness_sum, self._staleness_max],
+            "in_flight": None if self._in_flight is None else dict(self._in_flight),
+            "versions": list(self._versions),
             "staleness": list(self._staleness),
             "clients": list(self._clients),
             "iterations": list(self._iterations),
@@ -144,6 +169,9 @@ class Arrivals(Observer):
         self._delay_n = list(state.get("delay_n", [float("nan")] * n))
         self._version_n = list(state["version_n"])
         self._staleness_sum, self._staleness_max = state["staleness_so_far"]
+        in_flight = state.get("in_flight")  # older checkpoints do not say
+        self._in_flight = None if in_flight is None else Counter(in_flight)
+        self._versions = list(state.get("versions", ()))
         self._staleness, self._clients = list(state["staleness"]), list(state["clients"])
         self._iterations = list(state.get("iterations", [0] * len(self._clients)))  # older checkpoints do not say
         self._losses, self._losses_before = [], list(state["losses"])
