@@ -68,13 +68,14 @@ def _clock_and_concurrency(settings: Settings) -> None:
 
 
 def _distillation(settings: Settings) -> None:
-    """``distillation_steps`` of an algorithm is another name of ``distillation.steps``, where the number then stands."""
+    """``distillation_steps`` of an algorithm is another name of ``distillation.steps``, where the number then is."""
     rule, part = settings.parts["algorithm"].config, settings.parts["distillation"].config
     steps = getattr(rule, "distillation_steps", None)
     if steps is None:
         return
     missing = not hasattr(part, "steps")
-    allowed = "null with distillation=none" if missing else f"null with distillation.steps={part.steps}, which it names too"
+    other = "distillation=none" if missing else f"distillation.steps={part.steps}, which it names too"
+    allowed = f"null with {other}"
     check(not missing and part.steps in (None, steps), "algorithm.distillation_steps", steps, allowed)
     part.steps, rule.distillation_steps = steps, None
 
