@@ -34,6 +34,10 @@ class RuleConfig(Checked):
     def resolve(self, facts: Facts) -> None:
         """Puts values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
 
+    def take_distillation_steps(self) -> int | None:
+        """Mini-batches of distillation that its own settings name; they name none then. None: distillation.steps is."""
+        return None
+
     @property
     def proximal(self) -> tuple[str, float] | None:
         """(name, value) of the setting that is the clients' proximal weight; None: client.proximal is."""

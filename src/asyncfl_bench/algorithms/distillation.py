@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import check
+from ..errors import ConfigError, check
 from ..ranges import Checked, above, at_least, one_of, within
 from .base import RunningSum, ServerRule
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..randomness import Streams
     from ..types import Facts, Upload
 
+STEPS = "algorithm.distillation_steps"  # another name of distillation.steps
 FORWARD = 1 / 3  # of the work of a sample through the network and back
 
 
@@ -28,6 +29,9 @@ class NoDistillationConfig(Checked):
     @property
     def takes_place(self) -> bool:
         return False
+
+    def name_steps(self, steps: int) -> None:
+        raise ConfigError(STEPS, steps, "null with distillation=none")
 
 
 class NoDistillation:
@@ -69,6 +73,13 @@ class DistillationConfig(Checked):
         super().__post_init__()
         ok = self.alpha_min <= self.alpha_max
         check(ok, "alpha_min", self.alpha_min, f"at most distillation.alpha_max={self.alpha_max:g}")
+
+    def name_steps(self, steps: int) -> None:
+        """Takes the number that the algorithm's settings name. ConfigError where another one is set."""
+        check(
+            self.steps in (None, steps), STEPS, steps, f"null with distillation.steps={self.steps}, which it names too"
+        )
+        self.steps = steps
 
     @property
     def takes_place(self) -> bool:

@@ -17,6 +17,10 @@ class FedEchoConfig(FedBuffConfig):
 
     distillation_steps: Annotated[int | None, at_least(0, null="for distillation.steps")] = None
 
+    def take_distillation_steps(self) -> int | None:
+        steps, self.distillation_steps = self.distillation_steps, None
+        return steps
+
 
 class FedEcho(FedBuff):
     """FedEcho (Wang, Ma and Chen 2025, arXiv:2511.19966, Algorithm 1).

@@ -68,16 +68,10 @@ def _clock_and_concurrency(settings: Settings) -> None:
 
 
 def _distillation(settings: Settings) -> None:
-    """``distillation_steps`` of an algorithm is another name of ``distillation.steps``, where the number then is."""
-    rule, part = settings.parts["algorithm"].config, settings.parts["distillation"].config
-    steps = getattr(rule, "distillation_steps", None)
-    if steps is None:
-        return
-    missing = not hasattr(part, "steps")
-    other = "distillation=none" if missing else f"distillation.steps={part.steps}, which it names too"
-    allowed = f"null with {other}"
-    check(not missing and part.steps in (None, steps), "algorithm.distillation_steps", steps, allowed)
-    part.steps, rule.distillation_steps = steps, None
+    """Where an algorithm's own settings name the number of mini-batches, it then stands with the distillation."""
+    steps = settings.parts["algorithm"].config.take_distillation_steps()
+    if steps is not None:
+        settings.parts["distillation"].config.name_steps(steps)
 
 
 def _needs_outputs(settings: Settings) -> bool:
