@@ -22,7 +22,8 @@ _CONTENTS = {
     "To use": "docs/command_line docs/python docs/algorithms docs/delays docs/data docs/memory docs/sweeps "
     "docs/reports docs/run_directory docs/tracking",
     "To understand": "docs/clocks docs/time docs/unlabelled docs/fleet docs/claims docs/architecture docs/performance",
-    "What was found": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho results/README",
+    "What was found": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
+    "results/README",
     "To add": "docs/tutorial_algorithm docs/extending docs/testing docs/api CONTRIBUTING CHANGELOG",
 }
 
