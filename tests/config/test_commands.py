@@ -403,4 +403,4 @@ def test_what_is_without_effect_is_said_by_the_part_it_belongs_to():
 
     idle = compose(["algorithm=ace", "model=resnet18"]).idle
     assert {"client.lr", "client.momentum", "model.statistics_rate"} <= set(idle)
-    assert {key.partition(".")[0] for key in idle} <= {*PARTS, "evaluation"}
+    assert {key.partition(".")[0] for key in idle} <= {*PARTS, "evaluation", "server_seconds_per_sample"}

@@ -87,3 +87,10 @@ def test_there_is_no_time_to_charge_between_ticks():
     assert compose(["algorithm=ace", "delay=exponential", "server_seconds_per_sample=0"]).identity == (
         compose(["algorithm=ace", "delay=exponential"]).identity
     )
+
+
+def test_a_price_of_samples_is_refused_where_the_server_goes_through_none():
+    words = ["delay=exponential", "server_seconds_per_sample=0.1"]
+    with pytest.raises(ConfigError, match=r"server_seconds_per_sample=0\.1: .*has no effect"):
+        compose(["algorithm=fedbuff", *words])
+    assert compose(["algorithm=fedbuff", "distillation=fedecho", *words]).root.server_seconds_per_sample == 0.1

@@ -34,7 +34,7 @@ class FedEcho(FedBuff):
     Upload   difference, shape (d,), with outputs_uc
     State    FedBuff's and the distillation's: n u C numbers of u samples with C classes
     Memory   6 d floats and n u C numbers
-    Limits   distillation.steps=0 or distillation=none: FedBuff, bit for bit; arrivals are FedBuff's in any case
+    Limits   distillation.steps=0 or distillation=none: FedBuff, bit for bit; the same clients arrive as with FedBuff
     Differs  one shuffled pass over the samples at each step (section 3.2; line 13 leaves it open); Adam with a fresh
              state, as in the experiments (equation 2 prints a plain step: optimizer=sgd); only clients that have
              reported count (line 14; line 1 begins with zeros); the mean is a running sum in double precision

@@ -135,12 +135,15 @@ def _idle(settings: Settings) -> dict[str, str]:
     """Settings that change nothing in this run: by dotted key under which circumstances, and what acts instead."""
     facts = _facts(settings)
     sections = {name: part.config for name, part in settings.parts.items()} | {"evaluation": settings.evaluation}
-    return {
+    idle = {
         f"{section}.{name}".rstrip("."): why
         for section, config in sections.items()
         if isinstance(config, Checked)
         for name, why in config.idle(facts).items()
     }
+    if not _needs_outputs(settings):
+        idle["server_seconds_per_sample"] = "with a server that computes nothing on samples; distillation=fedecho does"
+    return idle
 
 
 def _check_that_time_passes(settings: Settings) -> None:
