@@ -115,7 +115,7 @@ class BareLoop:
         return (time.perf_counter() - started) / steps
 
 
-def measure(name: str, device: str, repeats: int, folder: Path) -> tuple[Row, str]:
+def measure(name: str, device: str, repeats: int, folder: Path, executor: str) -> tuple[Row, str]:
     """One row of the table, and its Markdown."""
     import torch
 
@@ -123,7 +123,7 @@ def measure(name: str, device: str, repeats: int, folder: Path) -> tuple[Row, st
 
     what, words, shape, samples, uploads = WORKLOADS[name]
     batch = 32 if shape == GREY else 50
-    built = built_run(words, made_up_images(shape, samples, folder), device, batch)
+    built = built_run([*words, f"executor={executor}"], made_up_images(shape, samples, folder), device, batch)
     on_gpu = built.device.startswith("cuda")
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None
     uploads = uploads[on_gpu]
@@ -335,6 +335,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(WORKLOADS)}, W6, bound, growth, startup; default: all")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--executor", default="auto", help="of the rows W1 to W5, to compare two")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the tables there")
     parser.add_argument("--history", type=Path, help="also add to the history in this folder and draw its page")
@@ -374,7 +375,7 @@ def main() -> None:
             if name == "W6":
                 measured(*many_steps(device, given.repeats))
             else:
-                measured(*measure(name, device, given.repeats, Path(folder)))
+                measured(*measure(name, device, given.repeats, Path(folder), given.executor))
         if "bound" in names and device == "cpu":
             say("\n| what bounds it | ratio |\n| --- | ---: |")
             for row, line in bound(device, given.repeats, Path(folder)):

@@ -107,10 +107,18 @@ def test_the_teacher_is_the_mean_of_the_newest_reports_of_those_who_reported():
         teacher.hear(int(client), version, newest[int(client)])
     assert teacher.reports == len(newest) == 6
     expected = torch.stack([*newest.values()]).double().mean(dim=0)
-    torch.testing.assert_close(teacher.total.sum_d / 6, expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(teacher.mean(), expected.float())
     before = teacher.mean()
     teacher.hear(*next((client, 500, logits) for client, logits in newest.items()))
     assert torch.equal(teacher.mean(), before)
+
+
+@pytest.mark.parametrize("huge", [1e30, float("inf"), float("nan")])
+def test_a_report_that_is_replaced_leaves_nothing_behind(huge):
+    teacher = Teacher(2, torch.zeros(1, 2))
+    for client, value in ((0, 1.0), (1, huge), (1, 3.0)):
+        teacher.hear(client, 0, torch.full((1, 2), value))
+    assert teacher.mean().tolist() == [[2.0, 2.0]]
 
 
 def test_old_reports_may_be_left_out_of_the_teacher():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import ConfigError, check
 from ..ranges import Checked, above, at_least, one_of, within
-from .base import RunningSum, ServerRule
+from .base import ServerRule
 
 if TYPE_CHECKING:
     import torch
@@ -76,9 +76,8 @@ class DistillationConfig(Checked):
 
     def name_steps(self, steps: int) -> None:
         """Takes the number that the algorithm's settings name. ConfigError where another one is set."""
-        check(
-            self.steps in (None, steps), STEPS, steps, f"null with distillation.steps={self.steps}, which it names too"
-        )
+        allowed = f"null with distillation.steps={self.steps}, which it names too"
+        check(self.steps in (None, steps), STEPS, steps, allowed)
         self.steps = steps
 
     @property
@@ -262,12 +261,11 @@ class Teacher:
     """The mean of the clients' newest logits on the server's samples, over those who have reported.
 
     like_uc  zeros of the reports' shape
-    Memory   n u C numbers; the sum over them runs in double precision, see ``RunningSum``
+    Memory   n u C numbers
     """
 
     def __init__(self, n: int, like_uc: torch.Tensor):
-        self.logits_nuc = like_uc.new_zeros((n, *like_uc.shape))
-        self.total = RunningSum(like_uc)
+        self.logits_nuc = like_uc.new_zeros((n, *like_uc.shape))  # zeros of those who have not reported
         self.version_n: list[int | None] = [None] * n  # of the model that the report started from
 
     @property
@@ -277,31 +275,27 @@ class Teacher:
     def hear(self, client: int, version: int, logits_uc: torch.Tensor | None) -> None:
         """Takes a copy in the place of the client's last report."""
         assert logits_uc is not None
-        self._replace(client, logits_uc)
+        self.logits_nuc[client].copy_(logits_uc)
         self.version_n[client] = version
 
     def forget(self, oldest: int) -> None:
         """Reports from older versions of the model than this one are no part of the mean any more."""
         for client, version in enumerate(self.version_n):
             if version is not None and version < oldest:
-                self._replace(client, self.logits_nuc.new_zeros(self.logits_nuc.shape[1:]))
+                self.logits_nuc[client].zero_()
                 self.version_n[client] = None
 
-    def _replace(self, client: int, logits_uc: torch.Tensor) -> None:
-        self.total.subtract(self.logits_nuc[client])
-        self.logits_nuc[client].copy_(logits_uc)
-        self.total.add(self.logits_nuc[client])
-
     def mean(self) -> torch.Tensor:
-        """(u, C), of at least one report."""
-        return (self.total.sum_d / self.reports).to(self.logits_nuc.dtype)
+        """(u, C), of at least one report. Formed anew: a sum would never forget a report that was not finite."""
+        import torch
+
+        return (self.logits_nuc.sum(dim=0, dtype=torch.double) / self.reports).to(self.logits_nuc.dtype)
 
     def state_dict(self) -> dict:
-        return {"logits": self.logits_nuc, "total": self.total.state_dict(), "versions": list(self.version_n)}
+        return {"logits": self.logits_nuc, "versions": list(self.version_n)}
 
     def load_state_dict(self, state: dict) -> None:
         self.logits_nuc.copy_(state["logits"])
-        self.total.load_state_dict(state["total"])
         self.version_n = list(state["versions"])
 
 

@@ -37,7 +37,7 @@ class FedEcho(FedBuff):
     Limits   distillation.steps=0 or distillation=none: FedBuff, bit for bit; the same clients arrive as with FedBuff
     Differs  one shuffled pass over the samples at each step (section 3.2; line 13 leaves it open); Adam with a fresh
              state, as in the experiments (equation 2 prints a plain step: optimizer=sgd); only clients that have
-             reported count (line 14; line 1 begins with zeros); the mean is a running sum in double precision
+             reported count (line 14; line 1 begins with zeros)
 
     Without distillation, the model after each (client, upload) in turn, computed at w = 0 (trial.after_each):
 

@@ -81,7 +81,7 @@ def _needs_outputs(settings: Settings) -> bool:
 def _unlabelled(settings: Settings) -> None:
     """What `auto` stands for."""
     needed, part, choices = _needs_outputs(settings), settings.parts["unlabelled"], settings.choices
-    if hasattr(part.target, "resolved"):
+    if choices.get("unlabelled") == "auto":
         choices["unlabelled"], part.target, part.config = part.target.resolved(part.config, needed)
     who = "distillation" if settings.parts["distillation"].config.takes_place else "algorithm"
     allowed = f"auto, held_back, images, arrays or noise: {who}={choices.get(who)} needs samples of the server's own"
