@@ -34,7 +34,7 @@ from ..errors import BenchError
 from ..files import atomic_write, cache_folder
 from .flat import FlatModel
 
-SOURCE = Path(__file__).with_suffix(".cpp")
+SOURCE = Path(__file__).with_suffix(".cpp").read_text()  # now: a long sweep may outlive the package it began with
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-exceptions", "-fno-rtti")
 TIMEOUT_S = 120
 MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's stack
@@ -119,7 +119,7 @@ class Shapes:
             numbers = (c.channels, c.height, c.width, c.outputs, c.kernel, c.padding, c.pool, i == 0, i == last)
             blocks.append(f"Conv<{', '.join(str(int(number)) for number in numbers)}>")
         widths = ", ".join(map(str, self.widths))
-        return f"{SOURCE.read_text()}\nusing Net = Network<Chain<{', '.join(blocks)}>, {widths}>;\n{_ENTRIES}"
+        return f"{SOURCE}\nusing Net = Network<Chain<{', '.join(blocks)}>, {widths}>;\n{_ENTRIES}"
 
 
 def _plain(layers: list[nn.Module]) -> bool:
