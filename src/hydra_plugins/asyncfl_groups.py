@@ -1,7 +1,7 @@
 """Yaml files in other folders than Hydra would look in: other places, and groups whose folder has another name.
 
 ``sweep=ace/figure2`` is ``sweeps/ace/figure2.yaml``. What a paper has for a profile, an algorithm or a scale is below
-``conf/paper/PAPER/``. What a scale changes of one sweep, or a scale under one profile, is below ``sweeps/PAPER/SWEEP/``.
+``conf/paper/PAPER/``, what a scale, also under one profile only, changes of one sweep is below ``sweeps/PAPER/SWEEP/``.
 Each is a group of its own, since config.yaml names a group once only.
 
 Plugins are in this package because Hydra accepts them from nowhere else.
