@@ -43,6 +43,7 @@ ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 LATER: dict[str, object] = {
     "budget.bytes": None,
     "client.lr_decay_by": "work",
+    "model.cut": None,
     "schedule.rest": "none",
     "server_seconds_per_sample": 0.0,
     "tick_rounding": "down",

@@ -38,10 +38,13 @@ class Delay:
     """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
 
     samples_n  (n,) training samples that each client holds, for laws that go by them; model_bytes as in ``start``
+    staged     where clients hold a part of the model it gives the time of the stage ``work.stage`` of ``work.stages``;
+               else that of a whole task, which is divided evenly over its stages
     """
 
     Config = DelayConfig
     file: FleetFile | None = None  # where the durations are from, if they were measured
+    staged = False
 
     def __init__(self, config: DelayConfig):
         self.config = config
@@ -58,6 +61,11 @@ class Delay:
     def duration(self, work: Work) -> float:
         """Units of time the piece of work takes, >= 0; draws are keyed by its client and cycle."""
         raise TypeError(f"{type(self).__name__} is a base class")
+
+    def of_stage(self, work: Work) -> float:
+        """Units of time that this stage of a task takes; of a task in one piece its duration."""
+        duration = self.duration(work)
+        return duration if self.staged else duration / work.stages
 
 
 @dataclass
