@@ -267,7 +267,7 @@ def _simulation(
         concurrency=root.concurrency,
         budget=settings.budget,
         streams=streams,
-        parameters=task.flat.d,
+        footprint=task.footprint,
         server_rate=root.server_seconds_per_sample,
     )
     check_same_clients(simulation.delay, simulation.availability)

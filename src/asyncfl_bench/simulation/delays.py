@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import check
 from ..randomness import Streams
 from ..ranges import Checked, above, at_least, one_of, within
-from ..types import ClientTable, Facts, Work
+from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .fleet import FleetFile
 
 
@@ -37,7 +37,7 @@ class DelayConfig(Checked):
 class Delay:
     """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
 
-    samples_n  (n,) training samples that each client holds, for laws that go by them; model_bytes as in ``start``
+    samples_n  (n,) training samples that each client holds, for laws that go by them; footprint as in ``start``
     """
 
     Config = DelayConfig
@@ -46,9 +46,9 @@ class Delay:
     def __init__(self, config: DelayConfig):
         self.config = config
 
-    def start(self, clients: ClientTable, streams: Streams, model_bytes: int = 0) -> None:
-        """model_bytes: size of one model on its way, for laws that know transmission."""
-        self._stream, self.model_bytes, self.samples_n = streams.delay, model_bytes, clients.samples_n
+    def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
+        """footprint: what the model costs to compute and to send, for laws that go by it."""
+        self._stream, self.footprint, self.samples_n = streams.delay, footprint, clients.samples_n
         self.speed_n = self._speeds(clients.n, streams)
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -387,4 +387,4 @@ class WorkAndLink(Delay):
         generator, factor = self._stream(work.client, work.cycle), 0.0
         while factor <= 0:
             factor = generator.normal(1, config.link_spread)
-        return float(computing + factor * self.model_bytes / config.bandwidth)
+        return float(computing + factor * self.footprint.model_bytes / config.bandwidth)

@@ -14,7 +14,7 @@ from dataclasses import asdict
 
 from ..errors import BenchError
 from ..randomness import Streams
-from ..types import ClientTable, Counters, Executor, Upload, Work, Workload
+from ..types import ClientTable, Counters, Executor, Footprint, Upload, Work, Workload
 from .budget import BudgetConfig
 from .observer import Observer
 
@@ -30,7 +30,7 @@ class Simulation:
     clients       ClientTable
     upload_kind   "gradient" or "difference", what the executor returns
     workload      what K means, and K where the rule does not say
-    parameters    of the model that is sent, which a dry run computes with fewer; None: d
+    footprint     of the model that is sent, which a dry run computes with a smaller one; None: d parameters
     server_rate   virtual time that the server takes for a sample it computes itself (ServerRule.server_samples)
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
@@ -56,7 +56,7 @@ class Simulation:
         streams: Streams,
         tick_rounding: str = "down",
         observers: list[Observer] | None = None,
-        parameters: int | None = None,
+        footprint: Footprint | None = None,
         server_rate: float = 0.0,
     ):
         self.rule, self.model_d, self.clients = rule, model_d, clients
@@ -81,11 +81,12 @@ class Simulation:
         self._changed_since_dispatch = False  # the global model, since slots were last filled
         self._uploads_without_change = 0  # of the global model, lost ones included
         self._uploads_at_this_time = 0  # lost ones included
-        parameters = model_d.numel() if parameters is None else parameters
+        footprint = footprint or Footprint(model_d.numel(), model_d.numel())
+        parameters = footprint.parameters
         self._model_bytes = parameters * model_d.element_size()
         self._sent_bytes = self._model_bytes * (1 + rule.sends_two)  # with the model to a client
         self._upload_bytes = parameters * 8 if rule.clients_keep == "previous" else self._sent_bytes  # doubles
-        delay.start(clients, streams, model_bytes=self._model_bytes)
+        delay.start(clients, streams, footprint)
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
         rule.start(model_d, clients, upload_kind)
