@@ -34,6 +34,9 @@ class Work:
                  draws of delays and availability
     start        virtual time of its dispatch
     lost         its upload never reaches the server
+    stages       of its task: 1, or K + 1 where clients hold a part of the model (ServerRule.cuts). Each but the last
+                 ends with a message, after whose answer the next one begins; the last ends with the upload
+    stage        which of them this is, 0 .. stages - 1. Of a stage are sequence and due, all else is the task's
     """
 
     client: int
@@ -47,6 +50,8 @@ class Work:
     cycle: int = 0
     start: float = 0.0
     lost: bool = False
+    stages: int = 1
+    stage: int = 0
 
     @property
     def takes_slot(self) -> bool:

@@ -37,10 +37,12 @@ class DelayConfig(Checked):
 class Delay:
     """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
 
+    staged     it gives each stage of a task its own duration; of other laws a stage has an equal part of the task's
     samples_n  (n,) training samples that each client holds, for laws that go by them; footprint as in ``start``
     """
 
     Config = DelayConfig
+    staged = False
     file: FleetFile | None = None  # where the durations are from, if they were measured
 
     def __init__(self, config: DelayConfig):
