@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Augmentation = tuple[np.ndarray, np.ndarray, np.ndarray]  # dy, dx, flip of a mini-batch's images: Task.batch
 
 USUAL_ITERATIONS = 500  # of a run without any limit: the length that the ACE paper's factors c are for
+NUMBER_BYTES = 4  # of a number that is sent
 
 
 @dataclass(slots=True)
@@ -219,6 +220,38 @@ class ServerPart(Protocol):
         """The gradient with respect to ``a``, of its shape, of the mean cross-entropy of logits + ``bias_c``, and that
         loss. With ``out_d`` the gradient at ``s_d`` of the same is written there, in the same pass."""
         ...
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a model costs: the computing of one sample, and numbers that are sent, each in single precision.
+
+    parameters, client_parameters  d, and of these how many are in the layers that clients hold: all, or the first ones
+    macs, client_macs              multiply-adds of one sample, once through all layers, and through the clients'
+    activation                     numbers that the clients' layers make of one sample; 0 where they hold all layers
+    """
+
+    parameters: int = 0
+    client_parameters: int = 0
+    macs: int = 0
+    client_macs: int = 0
+    activation: int = 0
+
+    @property
+    def model_bytes(self) -> int:
+        return NUMBER_BYTES * self.parameters
+
+    @property
+    def client_bytes(self) -> int:
+        """Of the part that clients hold."""
+        return NUMBER_BYTES * self.client_parameters
+
+    def message_bytes(self, samples: int) -> int:
+        """Of their activations; labels are not counted."""
+        return NUMBER_BYTES * self.activation * samples
+
+
+UNKNOWN_FOOTPRINT = Footprint()
 
 
 @dataclass(frozen=True)

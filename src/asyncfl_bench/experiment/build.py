@@ -204,7 +204,7 @@ def _cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> 
         versions=0,
         uploads=0,
         computing=4,  # the model, as it is, as it was at first and as it was last logged, and a gradient
-        numbers=rule.numbers(n) + concurrency * (4 * cut.d_client + 2 * batch * cut.numbers),
+        numbers=rule.numbers(n) + concurrency * (4 * cut.d_client + 2 * batch * cut.footprint.activation),
     )
 
 
@@ -328,7 +328,7 @@ def _simulation(
         concurrency=root.concurrency,
         budget=settings.budget,
         streams=streams,
-        parameters=task.flat.d if cut is None else cut.d_client,
+        footprint=task.footprint if cut is None else cut.footprint,
         server_rate=root.server_seconds_per_sample,
     )
     check_same_clients(simulation.delay, simulation.availability)

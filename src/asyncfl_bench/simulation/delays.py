@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import check
 from ..randomness import Streams
 from ..ranges import Checked, above, at_least, one_of, within
-from ..types import ClientTable, Facts, Work
+from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .fleet import FleetFile
 
 
@@ -37,21 +37,20 @@ class DelayConfig(Checked):
 class Delay:
     """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
 
-    samples_n  (n,) training samples that each client holds, for laws that go by them; model_bytes as in ``start``
-    staged     where clients hold a part of the model it gives the time of the stage ``work.stage`` of ``work.stages``;
-               else that of a whole task, which is divided evenly over its stages
+    staged     it gives each stage of a task its own duration; of other laws a stage has an equal part of the task's
+    samples_n  (n,) training samples that each client holds, for laws that go by them; footprint as in ``start``
     """
 
     Config = DelayConfig
-    file: FleetFile | None = None  # where the durations are from, if they were measured
     staged = False
+    file: FleetFile | None = None  # where the durations are from, if they were measured
 
     def __init__(self, config: DelayConfig):
         self.config = config
 
-    def start(self, clients: ClientTable, streams: Streams, model_bytes: int = 0) -> None:
-        """model_bytes: size of one model on its way, for laws that know transmission."""
-        self._stream, self.model_bytes, self.samples_n = streams.delay, model_bytes, clients.samples_n
+    def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
+        """footprint: what the model costs to compute and to send, for laws that go by it."""
+        self._stream, self.footprint, self.samples_n = streams.delay, footprint, clients.samples_n
         self.speed_n = self._speeds(clients.n, streams)
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -395,4 +394,4 @@ class WorkAndLink(Delay):
         generator, factor = self._stream(work.client, work.cycle), 0.0
         while factor <= 0:
             factor = generator.normal(1, config.link_spread)
-        return float(computing + factor * self.model_bytes / config.bandwidth)
+        return float(computing + factor * self.footprint.model_bytes / config.bandwidth)

@@ -13,12 +13,13 @@ from typing import cast
 
 from ..errors import BenchError
 from ..randomness import Streams
-from ..types import ClientTable, Counters, Delivery, Executor, Reply, StagedExecutor, Work, Workload
+from ..types import ClientTable, Counters, Delivery, Executor, Footprint, Reply, StagedExecutor, Work, Workload
 from . import received
 from .budget import BudgetConfig
 from .observer import Observer
 from .slots import Slots
 from .timeline import Timeline
+from .traffic import Traffic
 
 # ends at which a rule is asked for a step of its own
 TICK, ROUND = "tick", "round"
@@ -32,7 +33,7 @@ class Simulation:
     clients       ClientTable
     upload_kind   "gradient" or "difference", what the executor returns
     workload      what K means, and K where the rule does not say
-    parameters    of the model that is sent, which a dry run computes with fewer; None: d
+    footprint     of the model that is sent, which a dry run computes with a smaller one; None: d parameters
     server_rate   virtual time that the server takes for a sample it computes itself (ServerRule.server_samples)
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
@@ -58,7 +59,7 @@ class Simulation:
         streams: Streams,
         tick_rounding: str = "down",
         observers: list[Observer] | None = None,
-        parameters: int | None = None,
+        footprint: Footprint | None = None,
         server_rate: float = 0.0,
     ):
         self.rule, self.model_d, self.clients = rule, model_d, clients
@@ -74,11 +75,9 @@ class Simulation:
         self._samples_n = [int(s) for s in clients.samples_n]
         self._started = False
         self._uploads_without_change = self._uploads_at_this_time = 0  # of the global model; lost ones included
-        parameters = model_d.numel() if parameters is None else parameters
-        self._model_bytes = parameters * model_d.element_size()
-        self._sent_bytes = self._model_bytes * (1 + rule.sends_two)  # with the model to a client
-        self._upload_bytes = parameters * 8 if rule.clients_keep == "previous" else self._sent_bytes  # doubles
-        delay.start(clients, streams, model_bytes=self._model_bytes)
+        footprint = footprint or Footprint(model_d.numel(), model_d.numel())
+        self._traffic = Traffic(rule, footprint.client_parameters, model_d.element_size())
+        delay.start(clients, streams, footprint)
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
         self._slots = Slots(schedule, concurrency)
@@ -241,7 +240,7 @@ class Simulation:
         for observer in self.observers:
             observer.received(upload, changed)
         counters.uploads += 1
-        counters.uplink_bytes += self._upload_bytes
+        counters.uplink_bytes += self._traffic.upload
         counters.client_steps += work.local_steps
         self._uploads_without_change += 1
         if changed:
@@ -266,11 +265,11 @@ class Simulation:
         stepped = self._checked(self.rule.hear(message))
         counters.messages += 1
         counters.server_steps += stepped
-        counters.uplink_bytes += message.activations.nbytes + message.labels.nbytes
+        counters.uplink_bytes += self._traffic.message(message)
         for observer in self.observers:
             observer.heard(message, stepped, time)
         for client, reply in self.rule.replies():
-            counters.downlink_bytes += reply.gradient.nbytes
+            counters.downlink_bytes += self._traffic.reply(reply)
             self._go_on(self._timeline.waiting.pop(client), reply)
 
     def _go_on(self, work: Work, reply: Reply) -> None:
@@ -364,7 +363,7 @@ class Simulation:
             self._dispatch(work)
 
     def _dispatch(self, work: Work) -> None:
-        self.counters.downlink_bytes += self._sent_bytes
+        self.counters.downlink_bytes += self._traffic.model
         if not work.lost:
             self.executor.dispatch(work, self.model_d)
         for observer in self.observers:
@@ -388,8 +387,8 @@ class Simulation:
 
     def load_state_dict(self, state: dict) -> None:
         # older checkpoints did not count bytes, whose messages all had one size
-        sent = {"uplink_bytes": self._upload_bytes * state["counters"]["uploads"]}
-        sent["downlink_bytes"] = self._sent_bytes * state["dispatches"]
+        sent = {"uplink_bytes": self._traffic.upload * state["counters"]["uploads"]}
+        sent["downlink_bytes"] = self._traffic.model * state["dispatches"]
         for name, value in (sent | state["counters"]).items():
             setattr(self.counters, name, value)
         self._timeline.load_state_dict(state)

@@ -6,7 +6,6 @@ Legend: d parameters of a part, B samples of a mini-batch, C classes.
 from __future__ import annotations
 
 import copy
-from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +14,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from ..types import Reply
+from .footprint import footprint
 
 if TYPE_CHECKING:
     from .flat import FlatModel
@@ -58,21 +58,18 @@ class Cut:
 
     flat     the model;  layers  of it with the clients
     shape    of a sample;  classes  C
-    client   the clients' part
+    client     the clients' part
+    footprint  what it costs them
     """
 
     def __init__(self, flat: FlatModel, layers: int, shape: tuple[int, ...], classes: int):
         self.client, self._server = cut(flat, layers)
         self.d_client, self.classes = self.client.d, classes
         w_d = flat.initial_d()
+        sample = w_d.new_zeros((1, *shape))
+        self.footprint = footprint(flat.module, sample, layers)
         with torch.no_grad():
-            sample = self.client(w_d[: self.d_client], w_d.new_zeros((1, *shape)))
-        self.activation = tuple(sample.shape[1:])
-
-    @property
-    def numbers(self) -> int:
-        """In the activations of one sample."""
-        return prod(self.activation)
+            self.activation = tuple(self.client(w_d[: self.d_client], sample).shape[1:])
 
     def gradient(self, s_d: Tensor, a: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
         """See ``types.ServerPart``."""
