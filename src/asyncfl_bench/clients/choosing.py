@@ -59,7 +59,7 @@ def executor_class(
     Raises ConfigError for a choice that cannot work.
     """
     if cut:
-        threads = choice == "threads" or (choice == "auto" and cores > 1)
+        threads = choice == "threads" or (choice == "auto" and cores > 1 and not perceptron)
         return "threads" if threads and device == "cpu" else "sequential"
     if native:
         return "native"

@@ -5,9 +5,10 @@ Legend: d parameters of the clients' part, B samples of a mini-batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from threading import local as thread_local
 from typing import TYPE_CHECKING
@@ -29,18 +30,32 @@ class _Task:
         self.total: Tensor | None = None  # of the losses
         self.leaf_d: Tensor | None = None
         self.activations: Tensor | None = None  # with the graph that waits for the answer
-        self.stage: Future[Delivery]
+        self.stage: Future[Delivery] | _Later
+
+
+class _Later:
+    """What is computed when it is asked for."""
+
+    def __init__(self, compute: Callable[[], Delivery]):
+        self._compute = compute
+        self._delivery: Delivery | None = None
+
+    def result(self) -> Delivery:
+        if self._delivery is None:
+            self._delivery = self._compute()
+        return self._delivery
 
 
 class SplitExecutor:
     """The executor of runs that cut the model (types.StagedExecutor).
 
     A stage is a step with the server's answer to the last message, then the forward pass of the next mini-batch. All
-    it needs is known when it begins, and it touches its client's task alone: so it is begun at once in the background,
-    in one of so many threads of one core each, and has the same bits in any order.
+    it needs is known when it begins, and it touches its client's task alone, so it has the same bits in any order: it
+    is begun at once in the background, in one of several threads of one core each, or computed when it is asked for.
 
     part     the clients' part of the model (tasks.parts.Part)
     samples  where mini-batches come from;  local  what a client's step is
+    workers  threads; 0: none
     """
 
     memories = None
@@ -48,19 +63,20 @@ class SplitExecutor:
     def __init__(self, part, local: LocalTraining, samples: Samples, workers: int):
         self.part, self.local, self.samples = part, local, samples
         self._tasks: dict[int, _Task] = {}  # by client, those under way
-        self._pool = one_core_threads(workers)
+        self._pool = one_core_threads(workers) if workers else None
         self._own = thread_local()
 
     def dispatch(self, work: Work, model_d: Tensor) -> None:
         """Begins a task with the clients' part of the (d,) model or of a longer one."""
         task = self._tasks[work.client] = self._task(work, model_d[: self.part.d].clone())
-        task.stage = self._pool.submit(self._forward, task)
+        self._begin(task, partial(self._forward, task))
 
     def go_on(self, work: Work, reply: Reply) -> None:
         task = self._tasks[work.client]
+        task.stage.result()  # of a task that was loaded it need not be there yet
         task.work = work
         task.total = reply.loss.clone() if task.total is None else task.total + reply.loss
-        task.stage = self._pool.submit(self._next, task, reply.gradient)
+        self._begin(task, partial(self._next, task, reply.gradient))
 
     def deliver(self, work: Work) -> Delivery:
         delivery = self._tasks[work.client].stage.result()
@@ -72,7 +88,11 @@ class SplitExecutor:
         del self._tasks[work.client]
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _begin(self, task: _Task, compute: Callable[[], Delivery]) -> None:
+        task.stage = _Later(compute) if self._pool is None else self._pool.submit(compute)
 
     # -- computing, in any thread --------------------------------------------------------------------------------------
 
@@ -123,4 +143,4 @@ class SplitExecutor:
             )
             task.samples = islice(task.samples, task.work.stage, None)
             self._tasks[task.work.client] = task
-            task.stage = self._pool.submit(self._forward, task)
+            self._begin(task, partial(self._forward, task))

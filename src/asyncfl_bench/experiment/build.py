@@ -120,7 +120,7 @@ def build_run(settings: Settings) -> Components:
     if cut is not None:
         vectors = _cut_vectors(settings, task, rule, cut)
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
-        executor = _split_executor(settings, task, cut, streams, cores if kind == "threads" else 1)
+        executor = _split_executor(settings, task, cut, streams, cores if kind == "threads" else 0)
     else:
         computer = _computer(settings, kind, task, streams, device, cores, native, rule.needs_outputs)
         computer.local.stop = stop.received
