@@ -10,7 +10,15 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
 
-WORLD = ["model.hidden=[16]", "client.batch_size=8", "n_clients=6", "delay=exponential", "seed=3", "device=cpu", "executor=sequential"]
+WORLD = [
+    "model.hidden=[16]",
+    "client.batch_size=8",
+    "n_clients=6",
+    "delay=exponential",
+    "seed=3",
+    "device=cpu",
+    "executor=sequential",
+]
 RULES = {
     "splitfed": ["concurrency=4", "schedule=random_idle", "client.momentum=0.5"],
     "minibatch_sfl": ["concurrency=4", "schedule=random_idle", "algorithm.server_momentum=0.5"],

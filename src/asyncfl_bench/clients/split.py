@@ -103,7 +103,8 @@ class SplitExecutor:
         import torch
 
         assert task.activations is not None and task.leaf_d is not None
-        (step_d,) = torch.autograd.grad(task.activations, task.leaf_d, gradient)
+        # a number, of which this is the gradient: to be given one, torch imports for seconds
+        (step_d,) = torch.autograd.grad((task.activations * gradient).sum(), task.leaf_d)
         task.activations = None
         task.descent.take(step_d)
         return self._forward(task)
