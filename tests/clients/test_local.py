@@ -50,6 +50,30 @@ def test_k_steps_of_adamw_are_those_of_torch_from_a_fresh_state(steps):
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_clipped_steps_are_those_of_torch_and_decay_is_not_cut(steps, kind):
+    w = START.clone().requires_grad_()
+    make = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[kind]
+    options = {"lr": 0.05, "weight_decay": 0.1}
+    optimizer = make([w], **options)
+    for step in range(steps):
+        w.grad = torch.empty(3)
+        noisy_quadratic(w.detach(), step, w.grad)
+        torch.nn.utils.clip_grad_norm_([w], 0.7)
+        optimizer.step()
+    found = upload(START, steps=steps, optimizer=kind, clip=0.7, **options)
+    torch.testing.assert_close(found, w.detach() - START, rtol=1e-4, atol=1e-6)
+    assert torch.equal(upload(START, steps=steps, clip=1e6), upload(START, steps=steps))
+
+
+def test_each_of_a_stack_is_clipped_by_its_own_norm_and_zero_stays_zero():
+    stack = torch.stack([START, 0.01 * START, -0.1 * torch.ones(3)])
+    found = upload(stack, "gradient", clip=0.5)
+    torch.testing.assert_close(found, torch.stack([upload(row, "gradient", clip=0.5) for row in stack]))
+    assert float(found[0].norm()) == pytest.approx(0.5) and found[1].norm() < 0.5 and not found[2].any()
+
+
 def test_with_one_step_momentum_changes_nothing_bit_for_bit():
     plain, heavy = upload(START, lr=0.05), upload(START, lr=0.05, momentum=0.9)
     assert torch.equal(plain, heavy)

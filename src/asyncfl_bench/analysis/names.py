@@ -22,6 +22,9 @@ NAMES = {
     "fedfa": "FedFa",
     "fedopt": "FedOpt",
     "feddyn": "FedDyn",
+    "gas": "GAS",
+    "minibatch_sfl": "MiniBatch-SFL",
+    "splitfed": "SplitFed",
 }
 # series in this order, others after them by name
 ORDER = (
@@ -45,6 +48,9 @@ ORDER = (
     "FedFa",
     "FedOpt",
     "FedDyn",
+    "GAS",
+    "MiniBatch-SFL",
+    "SplitFed",
 )
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
 AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}

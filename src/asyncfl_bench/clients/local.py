@@ -29,6 +29,7 @@ class LocalConfig(Checked):
                    when it was dispatched
     momentum       of sgd
     weight_decay   of the optimizer
+    clip           norm that each mini-batch's gradient is cut to, before anything is added to it
     proximal       mu: each gradient gains mu * (local - received model)
     upload         `gradient` (one local step), `difference` (local minus received model), `auto`: what the rule asks
     augment        random crop with 4 pixels of padding, and horizontal flip (image data)
@@ -46,6 +47,7 @@ class LocalConfig(Checked):
     proximal: Annotated[float, at_least(0)] = 0.0
     upload: Annotated[str, one_of("auto", "gradient", "difference")] = "auto"
     augment: bool = False
+    clip: Annotated[float | None, above(0, null="for none")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,7 +102,7 @@ class LocalConfig(Checked):
             found["lr_decay_by"] = "with client.lr_decay=1: the local step stays"
         if self.optimizer == "adamw":
             found["momentum"] = "with client.optimizer=adamw, which has its own; sgd has it"
-        if facts.one_step:
+        if facts.one_step and not facts.cuts:  # else the server's momentum may be the clients'
             why = "in a single local step; client.local_steps or client.local_epochs has more"
             found = dict.fromkeys(("momentum", "proximal"), why) | found
         return found
@@ -158,6 +160,8 @@ class LocalTraining:
         anchor    (..., d) what the proximal term pulls to; None: the received model
         shift     (..., d) added to each gradient; None: nothing
         """
+        if self.config.clip is not None:
+            gradient = self._clipped(gradient)
         if shift is not None:
             gradient = self._shifted(gradient, shift)
         if self.config.proximal:
@@ -179,6 +183,18 @@ class LocalTraining:
     def _go_on(self) -> None:
         if self.stop:
             raise Stopped
+
+    def clip(self, gradient) -> None:
+        """Cuts (..., d) gradients to the norm that is set, if any."""
+        if self.config.clip is not None:
+            gradient.mul_((self.config.clip / gradient.norm(dim=-1, keepdim=True)).clamp_(max=1))
+
+    def _clipped(self, gradient):
+        def with_clip(w, step, out) -> None:
+            gradient(w, step, out)
+            self.clip(out)
+
+        return with_clip
 
     def _pulled(self, gradient, anchor):
         away = anchor.new_empty(anchor.shape)

@@ -106,6 +106,7 @@ class SplitExecutor:
         # a number, of which this is the gradient: to be given one, torch imports for seconds
         (step_d,) = torch.autograd.grad((task.activations * gradient).sum(), task.leaf_d)
         task.activations = None
+        self.local.clip(step_d)
         task.descent.take(step_d)
         return self._forward(task)
 
