@@ -22,7 +22,7 @@ WORDS = [
     "trace=true",
 ]
 
-CUT = ("gas", "minibatch_sfl", "splitfed")  # softmax has no layers for both sides
+CUT = ("gas", "minibatch_sfl", "s2fl", "splitfed")  # softmax has no layers for both sides
 
 
 def trajectory(algorithm: str, delay: str) -> dict:

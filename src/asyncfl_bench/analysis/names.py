@@ -24,6 +24,7 @@ NAMES = {
     "feddyn": "FedDyn",
     "gas": "GAS",
     "minibatch_sfl": "MiniBatch-SFL",
+    "s2fl": "S2FL",
     "splitfed": "SplitFed",
 }
 # series in this order, others after them by name
@@ -50,6 +51,7 @@ ORDER = (
     "FedDyn",
     "GAS",
     "MiniBatch-SFL",
+    "S2FL",
     "SplitFed",
 )
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
