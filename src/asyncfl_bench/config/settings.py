@@ -42,6 +42,7 @@ ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # so a new setting renames no finished run.
 LATER: dict[str, object] = {
     "budget.bytes": None,
+    "client.clip": None,
     "client.lr_decay_by": "work",
     "schedule.rest": "none",
     "server_seconds_per_sample": 0.0,
