@@ -1,8 +1,8 @@
 """Yaml files in other folders than Hydra would look in: other places, and groups whose folder has another name.
 
 ``sweep=ace/figure2`` is ``sweeps/ace/figure2.yaml``. What a paper has for a profile, an algorithm or a scale is below
-``conf/paper/PAPER/``, what a scale changes of one sweep is below ``sweeps/PAPER/SWEEP/``; each is a group of its own,
-since config.yaml names a group once only.
+``conf/paper/PAPER/``, what a scale, also under one profile only, changes of one sweep is below ``sweeps/PAPER/SWEEP/``.
+Each is a group of its own, since config.yaml names a group once only.
 
 Plugins are in this package because Hydra accepts them from nowhere else.
 """
@@ -15,7 +15,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 NESTED = ("sweep", "paper")  # groups whose choices may lie in subfolders: ace/figure2
 IN_PAPER = ("paper_profile", "paper_algorithm", "paper_scale")
-IN_SWEEPS = ("sweep", "sweep_scale")
+IN_SWEEPS = ("sweep", "sweep_scale", "sweep_profile")
 
 
 class GroupFolders(FileConfigSource):

@@ -97,6 +97,18 @@ def test_a_rule_of_ones_own_may_ask_for_reports(monkeypatch):
 
 
 @pytest.mark.slow
+def test_the_server_computes_by_the_compiled_kernel_where_the_clients_do():
+    words = ["algorithm=fedecho", "model=cnn", "scale=smoke", "unlabelled.samples=12"]
+    by_torch, compiled = (build_run(compose([*words, f"executor={name}"])) for name in ("sequential", "native"))
+    rows_b, target_bc = torch.tensor([3, 1, 11]), torch.rand(3, 10, generator=torch.Generator().manual_seed(0))
+    expected_d, found_d = (torch.empty_like(by_torch.model_d) for _ in range(2))
+    loss = by_torch.task.server.gradient(by_torch.model_d, rows_b, target_bc, expected_d)
+    compiled.task.flat.gradient = None  # torch is not asked
+    assert compiled.task.server.gradient(by_torch.model_d, rows_b, target_bc, found_d) == pytest.approx(float(loss))
+    torch.testing.assert_close(found_d, expected_d, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
 def test_batch_norm_reports_by_the_clients_statistics_and_distillation_keeps_the_servers():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 1, 16, 16)).astype(np.float32), rng.integers(0, 3, 60)

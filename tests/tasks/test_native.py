@@ -106,6 +106,16 @@ def test_gradients_are_those_of_automatic_differentiation(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("total", [0.0, 0.3, 1.0, 2.0])
+def test_targets_may_be_shares_of_the_classes_whatever_their_sum(total):
+    draw = torch.Generator().manual_seed(3)
+    shares = total * torch.rand((9, CLASSES), generator=draw).softmax(dim=1)
+    (loss, expected_d), (own_loss, found_d) = both(small(), SMALL, torch.randn((9, *SMALL), generator=draw), shares)
+    assert own_loss == pytest.approx(loss, rel=1e-5, abs=1e-7)
+    torch.testing.assert_close(found_d, expected_d, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", [False, True])
 @pytest.mark.parametrize("make", [lambda: networks.lenet5((3, 17, 12), 10), lambda: networks.mlp((3, 17, 12), [7], 10)])
 def test_images_are_taken_where_they_lie_with_the_bits_of_a_fetched_mini_batch(make, augment):
@@ -184,7 +194,10 @@ int main() {{
     std::vector<char> memory(bytes(b));
     std::vector<float> loss(1), z(b * {CLASSES});
     Samples numbers{{x.data()}};
-    gradient(w.data(), &numbers, y.data(), b, out.data(), loss.data(), memory.data());
+    gradient(w.data(), &numbers, y.data(), nullptr, b, out.data(), loss.data(), memory.data());
+    std::printf("%f\\n", loss[0]);
+    std::vector<float> shares(b * {CLASSES}, 1.0f / {CLASSES});
+    gradient(w.data(), &numbers, nullptr, shares.data(), b, out.data(), loss.data(), memory.data());
     logits(w.data(), &numbers, b, z.data(), memory.data());
     std::printf("%f\\n", loss[0]);
     for (int64_t corner : {{0, 4, 8}})
@@ -193,7 +206,7 @@ int main() {{
         cut.insert(cut.end(), b, mirrored);
         Samples pixels{{nullptr, images.data(), table.data(), {convolution.channels}, chosen.data(), cut.data(),
                         {convolution.height}, {convolution.width}, 4}};
-        gradient(w.data(), &pixels, y_all.data(), b, out.data(), loss.data(), memory.data());
+        gradient(w.data(), &pixels, y_all.data(), nullptr, b, out.data(), loss.data(), memory.data());
         pixels.cut = nullptr;
         logits(w.data(), &pixels, b, z.data(), memory.data());
       }}
@@ -206,7 +219,7 @@ int main() {{
     subprocess.run([*native.compiler(), *flags, "-o", program, text], check=True)
     answer = subprocess.run([program], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
-    assert [float(line) for line in answer.stdout.split()] == pytest.approx([math.log(CLASSES)] * 6, abs=0.1)
+    assert [float(line) for line in answer.stdout.split()] == pytest.approx([math.log(CLASSES)] * 9, abs=0.1)
 
 
 def _module(name: str):
@@ -339,9 +352,9 @@ def test_native_is_asked_for_in_vain_for_other_networks_and_on_a_gpu():
 
 @pytest.mark.slow
 def test_a_library_that_computes_something_else_is_not_used(no_cache, monkeypatch):
-    wrong = native.SOURCE.read_text().replace("e[label] -= 1.0f / b;", "e[label] -= 1.01f / b;")
+    wrong = native.SOURCE.replace("e[label] -= 1.0f / b;", "e[label] -= 1.01f / b;")
     source = Shapes.source
-    monkeypatch.setattr(Shapes, "source", lambda self: source(self).replace(native.SOURCE.read_text(), wrong))
+    monkeypatch.setattr(Shapes, "source", lambda self: source(self).replace(native.SOURCE, wrong))
     with pytest.raises(BenchError, match="another gradient than torch"):
         NativeNetwork.of(FlatModel(small()), SMALL)
 

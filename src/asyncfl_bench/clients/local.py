@@ -74,6 +74,12 @@ class LocalConfig(Checked):
             check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
             check(self.local_steps == 1, "local_steps", self.local_steps, f"1 {why}")
 
+        if facts.cuts:
+            why = f"with algorithm={facts.algorithm}, whose clients take their steps one by one with the server"
+            check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
+            check(self.optimizer == "sgd", "optimizer", self.optimizer, f"sgd {why}")
+            check(self.proximal == 0, "proximal", self.proximal, f"0 {why}")
+
         if facts.variates:
             why = f"for {facts.algorithm}, whose clients keep the mean of their gradients, (received - local) / (K lr)"
             check(self.optimizer == "sgd", "optimizer", self.optimizer, f"sgd {why}")
@@ -209,27 +215,21 @@ class LocalTraining:
             gradient.add_(w, alpha=self.config.weight_decay)
 
     def _sgd(self, start, gradient, steps, out, lr) -> None:
-        config = self.config
         if steps == 1:
             gradient(start, 0, out)
             self._decay(start, out)
             out.mul_(-lr)
             return
-        import torch
-
-        w = start.clone()
-        momentum = torch.tensor(config.momentum, dtype=w.dtype)  # a tensor is read faster than a Python number
-        velocity = None
+        descent = self.descent(start, lr)
         for step in range(steps):
             self._go_on()
-            gradient(w, step, out)
-            self._decay(w, out)
-            if not config.momentum:
-                _step(w, out, lr)
-                continue
-            velocity = out.clone() if velocity is None else velocity.mul_(momentum).add_(out)
-            _step(w, velocity, lr)
-        out.copy_(w).sub_(start)
+            gradient(descent.w, step, out)
+            descent.take(out)
+        out.copy_(descent.w).sub_(start)
+
+    def descent(self, start, lr) -> Descent:
+        """From a received model, which is left as it is, with a fresh optimizer."""
+        return Descent(self.config, start, lr)
 
     def _adamw(self, start, gradient, steps, out) -> None:
         import torch
@@ -251,6 +251,32 @@ def clip(gradient, norm: float) -> None:
 
     length = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
     gradient.mul_((norm / length).clamp(max=1.0))
+
+
+class Descent:
+    """Steps of torch's SGD, one by one.
+
+    w         (..., d) the local model;  lr  a number, or (..., 1) one for each client
+    velocity  (..., d) with momentum, after the first step; else None
+    """
+
+    def __init__(self, config: LocalConfig, start, lr):
+        import torch
+
+        self.w, self.lr, self.velocity = start.clone(), lr, None
+        self._weight_decay, self._momentum = config.weight_decay, None
+        if config.momentum:
+            self._momentum = torch.tensor(config.momentum, dtype=self.w.dtype)  # read faster than a Python number
+
+    def take(self, gradient) -> None:
+        """One step; (..., d) ``gradient`` is overwritten."""
+        if self._weight_decay:
+            gradient.add_(self.w, alpha=self._weight_decay)
+        if self._momentum is not None:
+            velocity = self.velocity
+            self.velocity = gradient.clone() if velocity is None else velocity.mul_(self._momentum).add_(gradient)
+            gradient = self.velocity
+        _step(self.w, gradient, self.lr)
 
 
 def _step(w, direction, lr) -> None:

@@ -46,6 +46,7 @@ LATER: dict[str, object] = {
     "client.lr_decay_by": "work",
     "heterogeneity.cap": False,
     "heterogeneity.per_class": False,
+    "model.cut": None,
     "schedule.rest": "none",
     "server_seconds_per_sample": 0.0,
     "tick_rounding": "down",

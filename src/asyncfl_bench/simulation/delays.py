@@ -61,6 +61,11 @@ class Delay:
         """Units of time the piece of work takes, >= 0; draws are keyed by its client and cycle."""
         raise TypeError(f"{type(self).__name__} is a base class")
 
+    def of_stage(self, work: Work) -> float:
+        """Units of time that this stage of a task takes; of a task in one piece its duration."""
+        duration = self.duration(work)
+        return duration if self.staged else duration / work.stages
+
 
 @dataclass
 class NoDelayConfig(DelayConfig):
@@ -389,4 +394,4 @@ class WorkAndLink(Delay):
         generator, factor = self._stream(work.client, work.cycle), 0.0
         while factor <= 0:
             factor = generator.normal(1, config.link_spread)
-        return float(computing + factor * self.footprint.model_bytes / config.bandwidth)
+        return float(computing + factor * self.footprint.client_bytes / config.bandwidth)

@@ -37,6 +37,11 @@ def _need_images(name: str, data_shape: tuple[int, ...], least: int) -> None:
 class ModelConfig(Checked):
     """Settings of a model; the base of all."""
 
+    can_be_cut = False  # between a client and the server
+
+    def resolve(self, facts: Facts) -> None:
+        """Puts values in the place of null. Raises ConfigError for what does not fit the facts."""
+
     @property
     def batch_norm(self) -> bool:
         """Whether it normalises over the samples of a batch, and so has statistics of the clients' data."""
@@ -60,6 +65,36 @@ class Model:
 
 
 @dataclass
+class SequentialConfig(ModelConfig):
+    """Fields of a model that is one layer after another, and so can be cut between a client and the server.
+
+    cut  layers of it in the clients' part, for algorithms that cut the model
+    """
+
+    cut: Annotated[int | None, at_least(1, null="for the model's own")] = None
+    can_be_cut = True
+    usual_cut = first_cut = 1  # the least at which the clients' part has parameters
+    number_of_layers = 0  # the last one has parameters
+
+    @property
+    def layers(self) -> int:
+        return self.number_of_layers
+
+    def resolve(self, facts: Facts) -> None:
+        if facts.cuts and self.cut is None:
+            self.cut = self.usual_cut
+        ok = not (facts.cuts and self.batch_norm)
+        check(ok, "norm", "batch", f"group with algorithm={facts.algorithm}: parts of a model keep no statistics")
+        ok = self.cut is None or self.first_cut <= self.cut < self.layers
+        check(ok, "cut", self.cut, f"from {self.first_cut} to {self.layers - 1}, of the model's {self.layers} layers")
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        return super().idle(facts) | (
+            {} if facts.cuts else {"cut": f"with algorithm={facts.algorithm}, whose clients hold the whole model"}
+        )
+
+
+@dataclass
 class SoftmaxConfig(ModelConfig):
     """No settings."""
 
@@ -77,12 +112,21 @@ class Softmax(Model):
 
 
 @dataclass
-class MlpConfig(ModelConfig):
-    """hidden: widths of the hidden layers, each >= 1."""
+class MlpConfig(SequentialConfig):
+    """
+    hidden  widths of the hidden layers, each >= 1
+    """
 
     hidden: list[int] = field(default_factory=lambda: [200])
+    usual_cut = 3  # behind the first ReLU
+    first_cut = 2
+
+    @property
+    def layers(self) -> int:
+        return 2 * len(self.hidden) + 2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(len(self.hidden) > 0 and min(self.hidden) >= 1, "hidden", self.hidden, "a list of integers >= 1")
 
 
@@ -100,8 +144,11 @@ class Mlp(Model):
 
 
 @dataclass
-class LeNet5Config(ModelConfig):
-    """No settings."""
+class LeNet5Config(SequentialConfig):
+    """Cut behind the second pool if nothing else is said."""
+
+    usual_cut = 6
+    number_of_layers = 12
 
 
 class LeNet5(Model):
@@ -123,12 +170,14 @@ class LeNet5(Model):
 
 
 @dataclass
-class CnnConfig(ModelConfig):
+class CnnConfig(SequentialConfig):
     """
     hidden  width of the fully connected layer
     """
 
     hidden: Annotated[int, at_least(1)] = 128
+    usual_cut = 6  # behind the second pool
+    number_of_layers = 10
 
 
 class Cnn(Model):
@@ -146,8 +195,11 @@ class Cnn(Model):
 
 
 @dataclass
-class CnnOnePoolConfig(ModelConfig):
-    """No settings."""
+class CnnOnePoolConfig(SequentialConfig):
+    """Cut behind the pool if nothing else is said."""
+
+    usual_cut = 5
+    number_of_layers = 7
 
 
 class CnnOnePool(Model):
@@ -168,8 +220,11 @@ class CnnOnePool(Model):
 
 
 @dataclass
-class AlexNetConfig(ModelConfig):
-    """No settings."""
+class AlexNetConfig(SequentialConfig):
+    """Cut behind the second ReLU, as GAS has it, if nothing else is said."""
+
+    usual_cut = 6
+    number_of_layers = 15
 
 
 class AlexNet(Model):
@@ -280,8 +335,11 @@ class ResNet18(Model):
 
 
 @dataclass
-class Vgg16Config(NormalisedConfig):
-    """No settings of its own."""
+class Vgg16Config(SequentialConfig, NormalisedConfig):
+    """Cut behind the second pool, as GAS has it, if nothing else is said."""
+
+    usual_cut = 10
+    number_of_layers = 37
 
 
 class Vgg16(Model):

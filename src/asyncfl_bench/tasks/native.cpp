@@ -496,6 +496,11 @@ struct Samples {  // numbers, or pixels that a table (channels, 256) turns into 
   }
 };
 
+struct Targets {  // of all samples: labels, or (., classes) shares of the classes, whose sum need not be 1
+  const int64_t* labels;
+  const float* shares;
+};
+
 // WIDTHS: features, widths of hidden layers, classes
 template <class Convs, int... WIDTHS>
 struct Network {
@@ -542,8 +547,8 @@ struct Network {
     forward<false>(w, x, b, *weights, sample, room, entered);
   }
 
-  // the mean loss; w: parameters, x: (., C, H, W), y: labels of all of x; the gradient goes to `out`
-  static double gradient(const float* w, const Samples& x, const int64_t* y, int64_t b, float* out, Memory memory,
+  // the mean loss; w: parameters, x: (., C, H, W); the gradient goes to `out`
+  static double gradient(const float* w, const Samples& x, const Targets& y, int64_t b, float* out, Memory memory,
                          int64_t* bytes) {
     auto* weights = memory.take<typename Convs::Weights>(1);
     float* room = memory.take<float>(SIZE);
@@ -585,7 +590,7 @@ struct Network {
   }
 
   // the mean; leaves its gradient with respect to the logits in `error`
-  static double cross_entropy(const float* logits, const Samples& x, const int64_t* y, int64_t b, float* error) {
+  static double cross_entropy(const float* logits, const Samples& x, const Targets& y, int64_t b, float* error) {
     constexpr int classes = width[LAYERS];
     double loss = 0;
     for (int64_t i = 0; i < b; i++) {
@@ -594,10 +599,17 @@ struct Network {
       for (int c = 1; c < classes; c++) most = z[c] > most || z[c] != z[c] ? z[c] : most;
       float total = 0;
       for (int c = 0; c < classes; c++) total += e[c] = expf(z[c] - most);
-      const int64_t label = y[x.at(i)];
-      loss += logf(total) - (z[label] - most);
-      for (int c = 0; c < classes; c++) e[c] /= total * b;
-      e[label] -= 1.0f / b;
+      if (y.labels) {
+        const int64_t label = y.labels[x.at(i)];
+        loss += logf(total) - (z[label] - most);
+        for (int c = 0; c < classes; c++) e[c] /= total * b;
+        e[label] -= 1.0f / b;
+      } else {
+        const float* share = y.shares + x.at(i) * classes;
+        float all = 0;
+        for (int c = 0; c < classes; c++) all += share[c], loss += share[c] * (logf(total) - (z[c] - most));
+        for (int c = 0; c < classes; c++) e[c] = (e[c] / total * all - share[c]) / b;
+      }
     }
     return loss / b;
   }

@@ -34,23 +34,23 @@ from ..errors import BenchError
 from ..files import atomic_write, cache_folder
 from .flat import FlatModel
 
-SOURCE = Path(__file__).with_suffix(".cpp")
+SOURCE = Path(__file__).with_suffix(".cpp").read_text()  # now: a long sweep may outlive the package it began with
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-exceptions", "-fno-rtti")
 TIMEOUT_S = 120
 MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's stack
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
 _QUIET: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": TIMEOUT_S}
 _ENTRIES = """
-extern "C" void gradient(const float* w, const Samples* x, const int64_t* y, int64_t b, float* out, float* loss,
-                         char* memory) {
-  *loss = Net::gradient(w, *x, y, b, out, Memory{memory}, nullptr);
+extern "C" void gradient(const float* w, const Samples* x, const int64_t* labels, const float* shares, int64_t b,
+                         float* out, float* loss, char* memory) {
+  *loss = Net::gradient(w, *x, Targets{labels, shares}, b, out, Memory{memory}, nullptr);
 }
 extern "C" void logits(const float* w, const Samples* x, int64_t b, float* out, char* memory) {
   Net::logits(w, *x, b, out, Memory{memory});
 }
 extern "C" int64_t bytes(int64_t b) {
   int64_t count;
-  Net::gradient(nullptr, Samples{}, nullptr, b, nullptr, Memory{nullptr}, &count);
+  Net::gradient(nullptr, Samples{}, Targets{}, b, nullptr, Memory{nullptr}, &count);
   return count;
 }
 """
@@ -119,7 +119,7 @@ class Shapes:
             numbers = (c.channels, c.height, c.width, c.outputs, c.kernel, c.padding, c.pool, i == 0, i == last)
             blocks.append(f"Conv<{', '.join(str(int(number)) for number in numbers)}>")
         widths = ", ".join(map(str, self.widths))
-        return f"{SOURCE.read_text()}\nusing Net = Network<Chain<{', '.join(blocks)}>, {widths}>;\n{_ENTRIES}"
+        return f"{SOURCE}\nusing Net = Network<Chain<{', '.join(blocks)}>, {widths}>;\n{_ENTRIES}"
 
 
 def _plain(layers: list[nn.Module]) -> bool:
@@ -180,7 +180,7 @@ class NativeNetwork:
         pointer, count = ctypes.c_void_p, ctypes.c_int64
         samples = ctypes.POINTER(_Samples)
         self._gradient, self._logits, self._bytes = library.gradient, library.logits, library.bytes
-        self._gradient.argtypes = (pointer, samples, pointer, count, pointer, pointer, pointer)
+        self._gradient.argtypes = (pointer, samples, pointer, pointer, count, pointer, pointer, pointer)
         self._logits.argtypes = (pointer, samples, count, pointer, pointer)
         self._gradient.restype = self._logits.restype = None
         self._bytes.argtypes, self._bytes.restype = (count,), count
@@ -206,11 +206,13 @@ class NativeNetwork:
         """See ``FlatModel.gradient``; results equal its up to rounding.
 
         x  (N, …) float32 or uint8, of which ``chosen`` is the mini-batch, or all
+        y  (N,) int64 labels, or (N, C) float32 shares
         """
         x, y, loss = x.contiguous(), y.contiguous(), w_d.new_empty(())
         count = len(y if chosen is None else chosen.index_b)
         samples, memory = self._samples(x, chosen), self._memory(count)
-        self._gradient(w_d.data_ptr(), samples, y.data_ptr(), count, out_d.data_ptr(), loss.data_ptr(), memory)
+        targets = (None, y.data_ptr()) if y.is_floating_point() else (y.data_ptr(), None)
+        self._gradient(w_d.data_ptr(), samples, *targets, count, out_d.data_ptr(), loss.data_ptr(), memory)
         return loss
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:

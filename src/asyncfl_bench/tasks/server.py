@@ -31,13 +31,16 @@ class ServerSamples:
 
     def __init__(self, task: Task, x_u: np.ndarray):
         self.samples, self.classes = len(x_u), task.classes
-        self._flat = task.flat
+        self._task, self._flat = task, task.flat
         self._x_u = task.as_float(task.from_numpy(np.ascontiguousarray(x_u)))
 
     def gradient(self, w_d: Tensor, rows_b: Tensor, target_bc: Tensor, out_d: Tensor) -> Tensor:
         """See ``types.ServerTask``. Running statistics of batch normalisation stay as they are."""
+        x, compiled = self._x_u.index_select(0, rows_b), self._task.compiled
+        if compiled is not None:
+            return compiled.gradient(w_d, x, target_bc, out_d)
         statistics_b = self._flat.statistics()
-        loss = self._flat.gradient(w_d, self._x_u.index_select(0, rows_b), target_bc, out_d)
+        loss = self._flat.gradient(w_d, x, target_bc, out_d)
         self._flat.load_statistics(statistics_b)
         return loss
 
