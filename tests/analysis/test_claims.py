@@ -242,6 +242,15 @@ def test_the_rest_are_all_other_values_of_the_same_settings():
     assert found.contrast == "FedProx, μ = 0.1 - FedProx, μ = 1.0"
 
 
+def test_a_series_may_be_any_of_several_settings():
+    own = {"algorithm": "fedecho", "any": [{"unlabelled": "images"}, {"unlabelled": "held_back", "dataset": "digits"}]}
+    ask_own = {"kind": "order", "groups": [["own"], ["fedbuff"]], "series": {"own": own}}
+    for chosen, found in ((("images", "cifar10"), 3), (("held_back", "digits"), 3), (("held_back", "cifar10"), 0)):
+        settings = dict(zip(("unlabelled", "dataset"), chosen, strict=True))
+        frame = pd.concat([runs(fedecho=(settings, [2.0, 2.1, 2.2])), runs(fedbuff=[1.0, 1.1, 1.3])])
+        assert ask(frame, **ask_own).seeds == found
+
+
 def test_two_runs_of_a_seed_in_one_cell_are_refused():
     with pytest.raises(BenchError, match="ACE has several runs with one seed"):
         ask(pd.concat([runs(ace=[1.0]), runs(ace=[2.0], asgd=[1.0])]), kind="order", groups=[["ace"], ["asgd"]])
