@@ -242,6 +242,15 @@ def test_the_rest_are_all_other_values_of_the_same_settings():
     assert found.contrast == "FedProx, μ = 0.1 - FedProx, μ = 1.0"
 
 
+def test_a_series_may_be_any_of_several_settings():
+    own = {"algorithm": "fedecho", "any": [{"unlabelled": "images"}, {"unlabelled": "held_back", "dataset": "digits"}]}
+    ask_own = {"kind": "order", "groups": [["own"], ["fedbuff"]], "series": {"own": own}}
+    for chosen, found in ((("images", "cifar10"), 3), (("held_back", "digits"), 3), (("held_back", "cifar10"), 0)):
+        settings = dict(zip(("unlabelled", "dataset"), chosen, strict=True))
+        frame = pd.concat([runs(fedecho=(settings, [2.0, 2.1, 2.2])), runs(fedbuff=[1.0, 1.1, 1.3])])
+        assert ask(frame, **ask_own).seeds == found
+
+
 def test_two_runs_of_a_seed_in_one_cell_are_refused():
     with pytest.raises(BenchError, match="ACE has several runs with one seed"):
         ask(pd.concat([runs(ace=[1.0]), runs(ace=[2.0], asgd=[1.0])]), kind="order", groups=[["ace"], ["asgd"]])
@@ -314,7 +323,7 @@ def test_parts_of_the_error_are_taken_run_by_run():
     assert nothing("mse/a2", "", None, ())["value"].isna().all()
 
 
-@pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
+@pytest.mark.parametrize("paper", ["ace", "asyncfeded", "gas"])
 def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     found = claims_of(paper)
     assert len(found) > 15 and all(claim.place and claim.sentence and claim.item for claim in found)
@@ -329,7 +338,7 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
             assert (claims.paper_folders()[paper] / "published" / file).exists()
 
 
-@pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
+@pytest.mark.parametrize("paper", ["ace", "asyncfeded", "gas"])
 def test_claims_name_algorithms_and_settings_that_their_sweeps_vary(paper):
     """A misspelt name would find no runs and read as "not run" for ever."""
     algorithms = {path.stem for path in (SWEEPS.parent / "conf" / "algorithm").glob("*.yaml")}

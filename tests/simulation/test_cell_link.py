@@ -83,7 +83,7 @@ def test_speeds_and_distances_are_drawn_once_and_apart():
 
 
 def test_a_shared_channel_is_a_share_of_the_hertz_and_of_the_noise():
-    words = ["delay=cell_link", "delay.bandwidth=shared", "n_clients=20", "concurrency=10"]
+    words = ["delay=cell_link", "delay.channel=shared", "n_clients=20", "concurrency=10"]
     shared = compose(words).parts["delay"].build()
     shared.start(ClientTable(np.ones(20)), Streams(0), ALEXNET)
     alone = started(hertz=1e6)

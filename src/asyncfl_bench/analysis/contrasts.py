@@ -312,10 +312,13 @@ class Question:
 
 
 def _match(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
-    """The rows with these settings; a list allows each of its values, null is not set. Numbers are
-    compared as numbers."""
+    """The rows with these settings; a list allows each of its values, null is not set, ``any`` has alternatives.
+    Numbers are compared as numbers."""
     found = pd.Series(True, index=frame.index)
     for key, wanted in settings.items():
+        if key == "any":
+            found &= pd.concat([_match(frame, one) for one in wanted], axis=1).any(axis=1)
+            continue
         own = frame.get(key, pd.Series(None, index=frame.index, dtype=object))
         numbers = pd.to_numeric(own, errors="coerce")
         each = pd.Series(False, index=frame.index)

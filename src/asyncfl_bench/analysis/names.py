@@ -16,6 +16,9 @@ NAMES = {
     "delay_adaptive_asgd": "delay-adaptive ASGD",
     "asgd": "vanilla ASGD",
     "fedavg": "FedAvg",
+    "gas": "GAS",
+    "minibatch_sfl": "MiniBatch-SFL",
+    "splitfed": "SplitFed",
     "fedprox": "FedProx",
     "fedasync": "FedAsync",
     "asyncfeded": "AsyncFedED",
@@ -37,6 +40,9 @@ ORDER = (
     "FedEcho",
     "FADAS",
     "FedAC (reconstructed)",
+    "GAS",
+    "MiniBatch-SFL",
+    "SplitFed",
     "delay-adaptive ASGD",
     "vanilla ASGD",
     "FedAvg",
@@ -59,6 +65,9 @@ AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": 
 _KEYS = {
     "heterogeneity.alpha": "α",
     "heterogeneity.groups": "K",
+    "heterogeneity.shards_per_client": "s",
+    "client.local_steps": "E",
+    "model.cut": "cut",
     "availability.share": "dropout share",
     "availability.probability": "P",
     "algorithm.tau_algo": "τ_algo",
@@ -83,6 +92,8 @@ _WORDS = {
     ("tick_rounding", "up"): "rounded up",
     ("delay", "fedecho_large"): "large delay",
     ("delay", "fedecho_mild"): "mild delay",
+    ("heterogeneity", "class_shards"): "shards",
+    ("heterogeneity", "capped_dirichlet"): "Dirichlet",
     ("delay.gamma", "0.0"): "classes by size",
     ("delay.gamma", "1000000.0"): "classes by chance",
     ("distillation.kl_mean", "batch"): "KL over samples",
@@ -95,6 +106,7 @@ _PROTOCOLS = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
+    "fashion_mnist": "Fashion-MNIST",
 }
 _BETA = "exp_beta"
 

@@ -44,6 +44,8 @@ LATER: dict[str, object] = {
     "budget.bytes": None,
     "client.clip": None,
     "client.lr_decay_by": "work",
+    "heterogeneity.cap": False,
+    "heterogeneity.per_class": False,
     "model.cut": None,
     "schedule.rest": "none",
     "server_seconds_per_sample": 0.0,

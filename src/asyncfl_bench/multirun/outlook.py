@@ -68,7 +68,8 @@ def _time(estimates: Sequence[tuple[float, list[Past]]], pending: int, workers: 
     seconds = [seconds for seconds, _ in estimates]
     packed = any(one.packed for _, of in estimates for one in of)
     where = ", some of them perhaps of another machine" if packed else ""
-    rest = f", without {runs(pending - len(seconds))} whose like is not there" if len(seconds) < pending else ""
+    unknown = pending - len(seconds)
+    rest = f", without {runs(unknown)} whose like is not there; --measure tries them" if unknown else ""
     total = max(sum(seconds) / workers, *seconds, 1)
     return f"time: about {clock_text(total)}{_how(workers, pending)}, as finished runs alike took{where}{rest}"
 

@@ -20,7 +20,7 @@ class CellLinkConfig(DelayConfig):
     slowest, fastest  multiply-adds a second, drawn uniformly once per client
     nearest, radius   km from the mast, drawn once per client
     position          the `distance` is uniform, or the place in the `disc`, so that more clients are far away
-    bandwidth         each client has `hertz`, or the clients in flight `share` it equally
+    channel           each client has `hertz`, or the clients in flight `share` it equally
     hertz             of the channel
     speeds, distances the same given, one > 0 for each client; null: drawn
     """
@@ -30,7 +30,7 @@ class CellLinkConfig(DelayConfig):
     nearest: Annotated[float, above(0)] = 0.1
     radius: Annotated[float, above(0)] = 1.0
     position: Annotated[str, one_of("distance", "disc")] = "distance"
-    bandwidth: Annotated[str, one_of("each", "shared")] = "each"
+    channel: Annotated[str, one_of("each", "shared")] = "each"
     hertz: Annotated[float, above(0)] = 1e7
     speeds: list[float] | None = None
     distances: list[float] | None = None
@@ -48,7 +48,7 @@ class CellLinkConfig(DelayConfig):
         for name in ("speeds", "distances"):
             given, allowed = self.__dict__[name], f"a number for each of the {facts.n_clients} clients, or null"
             check(given is None or len(given) == facts.n_clients, name, given, allowed)
-        self._sharing = facts.concurrency if self.bandwidth == "shared" else 1
+        self._sharing = facts.concurrency if self.channel == "shared" else 1
 
     def idle(self, facts: Facts) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -79,7 +79,7 @@ class CellLink(Delay):
     sends takes no time.
     Source   GAS (Yang, Liu 2024), section 5.1, and its released code, which has the samples parallel, r uniform between
              0.1 and 1 km where the text has clients uniform in the cell (position=disc), and 10 MHz for each client
-             where the text has them in total (bandwidth=shared)
+             where the text has them in total (channel=shared)
     """
 
     Config = CellLinkConfig

@@ -394,4 +394,4 @@ class WorkAndLink(Delay):
         generator, factor = self._stream(work.client, work.cycle), 0.0
         while factor <= 0:
             factor = generator.normal(1, config.link_spread)
-        return float(computing + factor * self.footprint.model_bytes / config.bandwidth)
+        return float(computing + factor * self.footprint.client_bytes / config.bandwidth)
