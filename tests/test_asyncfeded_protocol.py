@@ -5,7 +5,7 @@ import pytest
 
 from asyncfl_bench.config import Settings, compose
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.types import ClientTable, Work
+from asyncfl_bench.types import ClientTable, Footprint, Work
 
 # section 6 and tables 1 to 4 of the paper: Synthetic(1,1), FEMNIST, Shakespeare
 PRINTED = {
@@ -57,7 +57,7 @@ def test_a_cycle_of_every_synthetic_client_lasts_as_long_as_in_the_published_run
     config = settings.parts["delay"].config
     config.link_spread = 0.0
     delay = settings.parts["delay"].build()
-    delay.start(ClientTable(np.ones(10)), Streams(0), model_bytes=4 * 16_714)
+    delay.start(ClientTable(np.ones(10)), Streams(0), Footprint(client_parameters=16_714))
     cycles = [
         delay.duration(Work(client, sequence=0, count=0, iteration=0, local_steps=1, k=10, samples=10 * samples))
         for client, samples in enumerate(TRAINING_SAMPLES)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Augmentation = tuple[np.ndarray, np.ndarray, np.ndarray]  # dy, dx, flip of a mini-batch's images: Task.batch
 
 USUAL_ITERATIONS = 500  # of a run without any limit: the length that the ACE paper's factors c are for
+NUMBER_BYTES = 4  # of a number that is sent
 
 
 @dataclass(slots=True)
@@ -33,6 +34,9 @@ class Work:
                  draws of delays and availability
     start        virtual time of its dispatch
     lost         its upload never reaches the server
+    stages       of its task: 1, or K + 1 where clients hold a part of the model (ServerRule.cuts). Each but the last
+                 ends with a message, after whose answer the next one begins; the last ends with the upload
+    stage        which of them this is, 0 .. stages - 1. Of a stage are sequence and due, all else is the task's
     """
 
     client: int
@@ -46,34 +50,44 @@ class Work:
     cycle: int = 0
     start: float = 0.0
     lost: bool = False
+    stages: int = 1
+    stage: int = 0
 
     @property
     def takes_slot(self) -> bool:
         """Work of a first round takes none."""
         return self.cycle >= 0
 
+    @property
+    def ends_task(self) -> bool:
+        """Whether an upload comes at its end."""
+        return self.stage + 1 == self.stages
+
 
 @dataclass(slots=True)
 class Delivery:
     """What an executor computed for one piece of work; vectors are lent until its next delivery or dispatch.
 
-    vector_d    (d,) the upload: a gradient or a difference
+    vector_d    (d,) the upload: a gradient or a difference; None at the end of a stage that is not the task's last
     loss        mean training loss over the work's mini-batches, 0-d tensor
     base_d      (d,) the model the work started from, where the executor keeps it (ServerRule.needs_base)
     outputs_uc  (u, C) logits of the local model on the server's own samples, where the rule asks for them
     along_d     (d,) the second vector of an upload, where the rule asks for one
+    activations (B, *cut) of a mini-batch, and its labels (B,), at the end of a stage that is not the last
     """
 
-    vector_d: torch.Tensor
+    vector_d: torch.Tensor | None = None
     loss: torch.Tensor | None = None
     base_d: torch.Tensor | None = None
     outputs_uc: torch.Tensor | None = None
     along_d: torch.Tensor | None = None
+    activations: torch.Tensor | None = None
+    labels: torch.Tensor | None = None
 
 
 @dataclass(slots=True)
 class Upload:
-    """What reaches the server.
+    """What reaches the server. Where clients hold a part of the model, vectors are of its parameters alone.
 
     vector_d        (d,) float tensor: a gradient, or local model minus received model; of doubles where clients send
                     changes (ServerRule.clients_keep). It is lent: a rule copies what it wants to keep.
@@ -103,6 +117,44 @@ class Upload:
     along_d: torch.Tensor | None = None
 
 
+@dataclass(slots=True)
+class Message:
+    """What reaches the server at the end of a stage that is not the task's last: what the client's part of the model
+    makes of one mini-batch. The client waits for a ``Reply``.
+
+    stage           of the task, 0 .. k - 1
+    k               K, mini-batches of the task
+    base_iteration  version of the model the task started from
+    staleness       server iterations since, >= 0
+    samples         training samples the client holds
+    activations     (B, *cut) without a graph; lent: a rule copies what it keeps beyond its answer
+    labels          (B,) int64; lent
+    delay           virtual time since the task was dispatched
+    """
+
+    client: int
+    stage: int
+    k: int
+    base_iteration: int
+    staleness: int
+    samples: int
+    activations: torch.Tensor
+    labels: torch.Tensor
+    delay: float = 0.0
+
+
+@dataclass(slots=True)
+class Reply:
+    """The server's answer to a message.
+
+    gradient  (B, *cut) of the client's loss with respect to its activations; not lent
+    loss      that loss, a 0-d tensor
+    """
+
+    gradient: torch.Tensor
+    loss: torch.Tensor
+
+
 class Executor(Protocol):
     """Computes work. The engine gives it every dispatch whose upload will arrive, and later asks once for what was
     computed, or discards the work when its client has left meanwhile."""
@@ -112,6 +164,15 @@ class Executor(Protocol):
     def deliver(self, work: Work) -> Delivery: ...
 
     def discard(self, work: Work) -> None: ...
+
+
+class StagedExecutor(Executor, Protocol):
+    """Computes tasks of several stages: ``dispatch`` and ``go_on`` begin one, ``deliver`` gives what the message holds,
+    or at the end of the last stage the upload."""
+
+    def go_on(self, work: Work, reply: Reply) -> None:
+        """The next stage of a task whose last message was answered."""
+        ...
 
 
 class ServerTask(Protocol):
@@ -129,6 +190,68 @@ class ServerTask(Protocol):
         """Writes the gradient at ``w_d`` of the mean over samples ``rows_b`` of the cross-entropy with ``target_bc``,
         whose rows need not sum to 1. Returns that cross-entropy in nats, a 0-d tensor."""
         ...
+
+
+class ServerPart(Protocol):
+    """The layers behind those that the clients hold, as functions of a flat vector of their parameters; reaches a rule
+    that cuts the model as ``rule.part``.
+
+    d_client    parameters of the clients' part, the first of the model's; the server's are the others
+    classes     C
+    activation  shape of what the clients' part makes of one sample; a (B, *activation) may also come as (B, numbers)
+    """
+
+    d_client: int
+    classes: int
+    activation: tuple[int, ...]
+
+    def gradient(self, s_d: torch.Tensor, a: torch.Tensor, y: torch.Tensor, out_d: torch.Tensor) -> torch.Tensor:
+        """Writes the gradient at ``s_d`` of the mean cross-entropy of (a, y) into ``out_d``; returns that loss."""
+        ...
+
+    def answer(
+        self,
+        s_d: torch.Tensor,
+        a: torch.Tensor,
+        y: torch.Tensor,
+        bias_c: torch.Tensor | None = None,
+        out_d: torch.Tensor | None = None,
+    ) -> Reply:
+        """The gradient with respect to ``a``, of its shape, of the mean cross-entropy of logits + ``bias_c``, and that
+        loss. With ``out_d`` the gradient at ``s_d`` of the same is written there, in the same pass."""
+        ...
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a model costs: the computing of one sample, and numbers that are sent, each in single precision.
+
+    parameters, client_parameters  d, and of these how many are in the layers that clients hold: all, or the first ones
+    macs, client_macs              multiply-adds of one sample, once through all layers, and through the clients'
+    activation                     numbers that the clients' layers make of one sample; 0 where they hold all layers
+    """
+
+    parameters: int = 0
+    client_parameters: int = 0
+    macs: int = 0
+    client_macs: int = 0
+    activation: int = 0
+
+    @property
+    def model_bytes(self) -> int:
+        return NUMBER_BYTES * self.parameters
+
+    @property
+    def client_bytes(self) -> int:
+        """Of the part that clients hold."""
+        return NUMBER_BYTES * self.client_parameters
+
+    def message_bytes(self, samples: int) -> int:
+        """Of their activations; labels are not counted."""
+        return NUMBER_BYTES * self.activation * samples
+
+
+UNKNOWN_FOOTPRINT = Footprint()
 
 
 @dataclass(frozen=True)
@@ -204,6 +327,8 @@ class Facts:
     iterations        server iterations that the budget is enough for, or 0; None where nobody knows before the run
     dataset           the data set's name
     outputs           uploads come with what the local model says about the server's own samples
+    cuts              clients hold the first layers of the model alone, and train them with the server step by step
+    momentum, weight_decay  of the clients' steps
     """
 
     algorithm: str
@@ -225,6 +350,9 @@ class Facts:
     iterations: int | None
     dataset: str = ""
     outputs: bool = False
+    cuts: bool = False
+    momentum: float = 0.0
+    weight_decay: float = 0.0
 
 
 @dataclass(slots=True)
@@ -237,7 +365,9 @@ class Counters:
     virtual_time: float = 0.0
     discarded: int = 0  # pieces of work whose upload never reached the server
     uplink_bytes: int = 0  # of uploads that reached the server, and of what clients sent before
-    downlink_bytes: int = 0  # of models handed to clients, also for work that was lost
+    downlink_bytes: int = 0  # of models handed to clients, also for work that was lost, and of answers
+    messages: int = 0  # of clients that hold a part of the model, before their uploads
+    server_steps: int = 0  # changes of the server's part that are no server iteration
 
     @property
     def bytes(self) -> int:

@@ -323,7 +323,7 @@ def test_parts_of_the_error_are_taken_run_by_run():
     assert nothing("mse/a2", "", None, ())["value"].isna().all()
 
 
-@pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
+@pytest.mark.parametrize("paper", ["ace", "asyncfeded", "gas"])
 def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     found = claims_of(paper)
     assert len(found) > 15 and all(claim.place and claim.sentence and claim.item for claim in found)
@@ -338,7 +338,7 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
             assert (claims.paper_folders()[paper] / "published" / file).exists()
 
 
-@pytest.mark.parametrize("paper", ["ace", "asyncfeded"])
+@pytest.mark.parametrize("paper", ["ace", "asyncfeded", "gas"])
 def test_claims_name_algorithms_and_settings_that_their_sweeps_vary(paper):
     """A misspelt name would find no runs and read as "not run" for ever."""
     algorithms = {path.stem for path in (SWEEPS.parent / "conf" / "algorithm").glob("*.yaml")}

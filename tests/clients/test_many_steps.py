@@ -21,6 +21,7 @@ from asyncfl_bench.types import Work
 SIZES = [70, 33, 12, 0, 33]
 PARTITION = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
 LOCAL = {
+    "clipped": {"clip": 0.3, "momentum": 0.5},
     "plain": {},
     "momentum": {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.9},
     "proximal": {"proximal": 0.5},

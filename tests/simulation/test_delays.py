@@ -28,7 +28,7 @@ from asyncfl_bench.simulation.delays import (
     WorkAndLinkConfig,
 )
 from asyncfl_bench.simulation.observer import Observer
-from asyncfl_bench.types import ClientTable, Work, Workload
+from asyncfl_bench.types import ClientTable, Footprint, Work, Workload
 
 
 def piece(client, cycle):
@@ -261,7 +261,7 @@ def test_rounding_is_of_the_tick_clock_and_renames_no_run():
 def work_and_link(samples, n=200, count=50, model_bytes=4_000_000, **config):
     """(n, count) durations of work that goes through so many samples."""
     delay = WorkAndLink(WorkAndLinkConfig(**config))
-    delay.start(ClientTable(np.ones(n)), Streams(0), model_bytes=model_bytes)
+    delay.start(ClientTable(np.ones(n)), Streams(0), Footprint(client_parameters=model_bytes // 4))
     pieces = [[Work(c, 0, k, 0, 1, samples=samples, cycle=k) for k in range(count)] for c in range(n)]
     return np.array([[delay.duration(work) for work in row] for row in pieces])
 

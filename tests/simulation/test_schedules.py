@@ -1,13 +1,19 @@
 """Who goes next."""
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 from toy import Scripted, ScriptedLoss, simulate
 
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
-from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
+from asyncfl_bench.config import compose
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.simulation.schedules import RandomIdle, RandomIdleConfig, SameClient, ScheduleConfig
 
 
 def uploads_per_client(schedule, delay, concurrency, iterations, n=20, seed=0):
@@ -114,3 +120,57 @@ def test_rules_that_step_at_every_arrival_or_in_rounds_meet_the_same_arrivals_wi
         one, other = (arrivals(rule(), rest, dispatch=dispatch, uploads=120) for rest in ("none", "until_update"))
         assert one[0] == other[0]
         np.testing.assert_array_equal(one[1], other[1])
+
+
+def in_turns(n, concurrency, reports=400):
+    """(reporter, who got its slot) of clients that report at random; a schedule saved and loaded each time."""
+    stream, rng = Streams(0).schedule, np.random.default_rng(0)
+    schedule = RandomIdle(RandomIdleConfig(rest="turn"))
+    schedule.start(n, concurrency, stream)
+    working, pairs = [schedule.next() for _ in range(concurrency)], []
+    for _ in range(reports):
+        place = int(rng.integers(concurrency))
+        schedule.report(working[place])
+        state = schedule.state_dict()
+        schedule = RandomIdle(RandomIdleConfig(rest="turn"))
+        schedule.start(n, concurrency, stream)
+        schedule.load_state_dict(state)
+        pairs.append((working[place], schedule.next()))
+        working[place] = pairs[-1][1]
+        assert len(set(working)) == concurrency
+    return np.array(pairs)
+
+
+def test_with_turns_a_slot_goes_to_another_client_all_alike():
+    pairs = in_turns(6, 3, 3000)
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+    assert np.bincount(pairs[:, 1]).min() > 400
+    assert {tuple(pair) for pair in pairs} == {(a, b) for a in range(6) for b in range(6) if a != b}
+
+
+def test_with_turns_the_reporter_goes_on_where_nobody_else_is_idle():
+    pairs = in_turns(3, 3)
+    assert (pairs[:, 0] == pairs[:, 1]).all()
+
+
+def test_turns_are_for_slots_that_may_go_to_another_client():
+    assert compose(["schedule=random_idle", "schedule.rest=turn"]).parts["schedule"].config.rest == "turn"
+    with pytest.raises(ConfigError, match=r"schedule\.rest=.*none, until_update"):
+        compose(["schedule=same_client", "schedule.rest=turn"])
+    assert (
+        compose(["schedule=random_idle"]).identity == compose(["schedule=random_idle", "schedule.rest=none"]).identity
+    )
+
+
+def test_a_run_with_turns_never_has_a_client_twice_in_a_row_and_a_round_takes_its_clients():
+    delay = Scripted([[1.0]] * 4)
+    rule = Asgd(StepConfig(eta=0.01))
+    turns = RandomIdle(RandomIdleConfig(rest="turn"))
+    _, recorder, _ = simulate(rule, n=4, delay=delay, schedule=turns, concurrency=1, server_iterations=60)
+    clients = [arrival.client for arrival in recorder.arrivals]
+    assert all(first != second for first, second in pairwise(clients))
+    turns = RandomIdle(RandomIdleConfig(rest="turn", dispatch="per_round"))
+    _, recorder, _ = simulate(
+        FedAvg(FedAvgConfig()), n=4, delay=delay, schedule=turns, concurrency=3, kind="difference", server_iterations=9
+    )
+    assert len(recorder.arrivals) == 27

@@ -7,6 +7,8 @@ import torch
 
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tasks.models import (
+    AlexNet,
+    AlexNetConfig,
     Cnn,
     CnnConfig,
     CnnOnePool,
@@ -21,7 +23,10 @@ from asyncfl_bench.tasks.models import (
     ResNet18Config,
     Softmax,
     SoftmaxConfig,
+    Vgg16,
+    Vgg16Config,
 )
+from asyncfl_bench.tasks.networks import vgg16
 
 RESNET = ResNet18(ResNet18Config())
 ALL = [
@@ -30,6 +35,7 @@ ALL = [
     LeNet5(LeNet5Config()),
     Cnn(CnnConfig()),
     CnnOnePool(CnnOnePoolConfig()),
+    AlexNet(AlexNetConfig()),
     RESNET,
 ]
 
@@ -60,6 +66,35 @@ def test_the_cnn_with_one_pooling_flattens_to_9216_on_femnist():
     module = CnnOnePool(CnnOnePoolConfig()).build((1, 28, 28), 62, 0)
     # 28 - 2 - 2 = 24 pixels after two convolutions without padding, 12 after pooling: 64 * 12 * 12 = 9216
     assert parameters(module) == (9 + 1) * 32 + (9 * 32 + 1) * 64 + (9216 + 1) * 62 == 590_270
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "d", "cuts"),
+    [
+        ((3, 32, 32), 10, 3_868_746, {3: (32, 16, 16), 6: (64, 8, 8), 7: (128, 8, 8), 11: (256, 3, 3)}),
+        ((1, 28, 28), 10, 3_868_170, {6: (64, 7, 7)}),
+        ((3, 32, 32), 100, 3_868_746 + 90 * 513, {}),
+        ((1, 12, 12), 10, 3_868_170 - 256 * 8 * 1024, {}),
+    ],
+)
+def test_alexnet_has_the_parameters_and_the_cuts_of_gas(shape, classes, d, cuts):
+    module = AlexNet(AlexNetConfig()).build(shape, classes, 0)
+    assert parameters(module) == d
+    for layers, activation in cuts.items():
+        assert module[:layers](torch.zeros(1, *shape)).shape == (1, *activation)
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_vgg16_has_the_parameters_and_the_cuts_of_gas(norm):
+    with torch.device("meta"):  # 130 MB else
+        module = vgg16((3, 32, 32), 10, None if norm == "batch" else 32)
+        shapes = {layers: module[:layers](torch.zeros(2, 3, 32, 32)).shape[1:] for layers in (10, 17, 24, 31)}
+    assert parameters(module) == 33_646_666
+    assert shapes == {10: (128, 8, 8), 17: (256, 4, 4), 24: (512, 2, 2), 31: (512, 1, 1)}
+    config = Vgg16Config(norm=norm)
+    assert Vgg16(config).config.normalised_groups == (None if norm == "batch" else 32)
+    with pytest.raises(ConfigError, match="at least 32x32"):
+        Vgg16(config).build((1, 28, 28), 10, 0)
 
 
 def test_the_lstm_for_shakespeare_has_the_parameters_of_its_layers():

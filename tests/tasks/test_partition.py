@@ -44,6 +44,7 @@ def share_nc(partition, y, classes=10):
     "rule",
     [
         Dirichlet(DirichletConfig()),
+        Dirichlet(DirichletConfig(cap=True)),
         Iid(IidConfig()),
         Shards(ShardsConfig()),
         Shards(ShardsConfig(shards_per_client=3)),
@@ -278,3 +279,43 @@ def test_a_task_tells_its_clients_groups():
     assert np.bincount(built.task.clients.groups_n).tolist() == [7, 7, 6]
     assert built.task.clients.labels_nc.shape == (20, 10)
     built.executor.close()
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 0.1, 10.0])
+def test_a_capped_client_takes_no_class_after_it_holds_its_part_of_the_samples(alpha):
+    for seed in range(5):
+        config = {"alpha": alpha, "min_samples": 0, "n": 20, "seed": seed}
+        capped, free = dirichlet(cap=True, **config), dirichlet(**config)
+        assert_each_sample_once(capped, 2000)
+        held_nc = np.array([np.bincount(LABELS[part], minlength=10) for part in capped])
+        before_nc = np.cumsum(held_nc, axis=1) - held_nc
+        assert (before_nc[held_nc > 0] < 100).all()
+        assert max(map(len, capped)) < 100 + 200
+        if alpha == 0.1:
+            assert np.std([len(part) for part in capped]) < np.std([len(part) for part in free])
+
+
+def shards(y, n, each, per_class):
+    return Shards(ShardsConfig(shards_per_client=each, per_class=per_class)).split(y, n, Streams(0))
+
+
+@pytest.mark.parametrize(("n", "each"), [(20, 2), (20, 3), (50, 2), (10, 1)])
+def test_shards_of_each_class_leave_a_client_with_no_more_classes_than_shards(n, each):
+    uneven = np.repeat(np.arange(10), 200 + 7 * np.arange(10))
+    for y in (LABELS, uneven):
+        partition = shards(y, n, each, per_class=True)
+        assert_each_sample_once(partition, len(y))
+        of_one = np.bincount(y) * 10 / (n * each)
+        for part in partition:
+            counts = np.bincount(y[part], minlength=10)
+            assert (counts > 0).sum() <= each
+            whole = np.round(counts / of_one)
+            assert (abs(counts - whole * of_one) <= whole).all()
+    if len(LABELS) % (n * each) == 0:
+        found = zip(shards(LABELS, n, each, per_class=True), shards(LABELS, n, each, per_class=False), strict=True)
+        assert all(np.array_equal(one, other) for one, other in found)
+
+
+def test_shards_of_each_class_must_be_as_many_for_all():
+    with pytest.raises(ConfigError, match="per_class=true: must be false: 21 shards are no multiple of the 10 classes"):
+        shards(LABELS, 21, 1, per_class=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..randomness import Stream, Streams
-    from ..types import ClientTable, Facts, ServerTask, Upload
+    from ..types import ClientTable, Facts, Message, Reply, ServerPart, ServerTask, Upload
     from .caches import CacheConfig
 
 StepOn = Annotated[str, one_of("auto", "arrival", "tick")]
@@ -154,6 +154,9 @@ class ServerRule:
                      and whose change comes along with its upload (``Upload.along_d``); or None
     variate_d        (d,) with clients_keep=variate the server's own, sent to clients along with the model
     needs_base       uploads come with the model their work started from (``Upload.base_d``)
+    cuts             clients hold the first layers of the model alone. A task is K + 1 stages, uploads are of the
+                     parameters of these layers; see ``hear``
+    answers_together with ``cuts``: answers nobody before all under way have sent a message
     needs_outputs    uploads come with what the local model says about the server's own samples (``Upload.outputs_uc``)
     steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
     steps_on_rounds  takes its step in ``round``: nothing is dispatched before all in flight have reported or are lost
@@ -168,7 +171,9 @@ class ServerRule:
     storage, draws   where to keep a vector per client, and random draws of its own, ``draws(client, count)``; set by
                      ``equip`` before ``start``. Counts of draws are part of its state
     server           what the server computes by itself, on samples of its own; None where it has none. Set by ``equip``
-    server_samples   of them, how many the last call took through the network and back; a forward pass is a third
+    part             with ``cuts`` the layers that the server holds; set by ``equip``
+    server_samples   samples, its own or of messages, that the last call took through the network and back; a forward
+                     pass is a third
     """
 
     Config = RuleConfig
@@ -178,6 +183,8 @@ class ServerRule:
     clients_keep: str | None = None
     needs_base = False
     needs_outputs = False
+    cuts = False
+    answers_together = False
     steps_on_ticks = False
     steps_on_rounds = False
     linear = False
@@ -191,6 +198,7 @@ class ServerRule:
     draws: Stream
     variate_d: torch.Tensor
     server: ServerTask | None = None
+    part: ServerPart
     server_samples = 0.0
 
     def __init__(self, config: RuleConfig | None = None, **settings):
@@ -215,6 +223,16 @@ class ServerRule:
     def sends_two(self) -> bool:
         """Whether every model and every upload is two vectors of d floats."""
         return self.clients_keep == "variate"
+
+    def hear(self, message: Message) -> bool:
+        """With ``cuts``: uses one message; exactly True when the server's part of the model changed (a server step, no
+        server iteration), else exactly False."""
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+    def replies(self) -> list[tuple[int, Reply]]:
+        """Asked after every message: (client, answer) of those who now go on with their tasks. Who is not named waits
+        for an answer that comes with another one's message."""
+        raise TypeError(f"{type(self).__name__} is a base class")
 
     def receive(self, upload: Upload) -> bool:
         """Uses one upload; exactly True when the global model changed (one server iteration), else exactly False."""
@@ -257,6 +275,10 @@ class ServerRule:
         """
         return 0
 
+    def numbers(self, n: int) -> int:
+        """Single-precision numbers it keeps besides, in whatever shape."""
+        return 0
+
     def parts(self) -> dict:
         """Shared parts with a state of their own, by name."""
         return {}
@@ -276,9 +298,17 @@ class ServerRule:
             part.load_state_dict(state[name])
 
 
-def equip(rule: ServerRule, storage: Storage, streams: Streams, server: ServerTask | None = None) -> ServerRule:
+def equip(
+    rule: ServerRule,
+    storage: Storage,
+    streams: Streams,
+    server: ServerTask | None = None,
+    part: ServerPart | None = None,
+) -> ServerRule:
     """Gives a rule what a run offers: every rule that is started was here, those of diagnostics and dry runs too."""
     rule.storage, rule.draws, rule.server = storage, streams.rule, server
+    if part is not None:
+        rule.part = part
     return rule
 
 

@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..randomness import Streams
 from ..storage import Storage
-from ..types import ClientTable, Upload
+from ..types import ClientTable, Message, Reply, Upload
 from .base import ServerRule, equip
+
+
+class TrialPart:
+    """A server's part of one parameter s, with the loss s times the mean of the activations, one a sample."""
+
+    classes, activation = 2, (1,)
+
+    def __init__(self, d_client: int):
+        self.d_client = d_client
+
+    def gradient(self, s_d, a, y, out_d):
+        out_d.copy_(a.mean())
+        return s_d[0] * a.mean()
+
+    def answer(self, s_d, a, y, bias_c=None, out_d=None):
+        if out_d is not None:
+            self.gradient(s_d, a, y, out_d)
+        return Reply((s_d / len(a)).expand(a.shape).clone(), s_d[0] * a.mean())
 
 
 def after_each(rule: ServerRule, *uploads: tuple[int, list[float]]) -> list[list[float]]:
     """The model after each (client, vector), rounded to 4 digits, for examples in docstrings and first tests.
 
     Every upload started from the first model, w = 0; it is of the rule's own kind, from a client with one sample. A
-    rule that works in rounds is asked for its step after the last one.
+    rule that works in rounds is asked for its step after the last one. Of a rule that cuts the model the vectors are of
+    the clients' part; each client sends one message before, activation 1, and ``TrialPart`` is the server's.
     """
     import numpy as np
     import torch
 
-    model_d = torch.zeros(len(uploads[0][1]))
-    first_d, models, iteration = model_d.clone(), [], 0
+    d = len(uploads[0][1])
+    model_d = torch.zeros(d + rule.cuts)
+    part: Any = TrialPart(d)
+    first_d, models, iteration = model_d[:d].clone(), [], 0
     n = 1 + max(client for client, _ in uploads)
-    equip(rule, Storage(), Streams(0)).start(model_d, ClientTable(np.ones(n, dtype=int)), rule.accepts[0])
+    equip(rule, Storage(), Streams(0), part=part).start(model_d, ClientTable(np.ones(n, dtype=int)), rule.accepts[0])
+    for client, _ in uploads if rule.cuts else ():
+        rule.work_for(client)
+    for client, _ in uploads if rule.cuts else ():
+        rule.hear(Message(client, 0, 1, 0, 0, 1, torch.ones(1, 1), torch.zeros(1, dtype=torch.long)))
+        rule.replies()
     for number, (client, vector) in enumerate(uploads, start=1):
         vector_d = torch.tensor(vector, dtype=model_d.dtype)
         upload = Upload(client, vector_d, 0, iteration, samples=1, local_steps=1, base_d=first_d, along_d=first_d)

@@ -16,12 +16,19 @@ NAMES = {
     "delay_adaptive_asgd": "delay-adaptive ASGD",
     "asgd": "vanilla ASGD",
     "fedavg": "FedAvg",
+    "gas": "GAS",
+    "minibatch_sfl": "MiniBatch-SFL",
+    "splitfed": "SplitFed",
     "fedprox": "FedProx",
     "fedasync": "FedAsync",
     "asyncfeded": "AsyncFedED",
     "fedfa": "FedFa",
     "fedopt": "FedOpt",
     "feddyn": "FedDyn",
+    "gas": "GAS",
+    "minibatch_sfl": "MiniBatch-SFL",
+    "s2fl": "S2FL",
+    "splitfed": "SplitFed",
 }
 # series in this order, others after them by name
 ORDER = (
@@ -33,6 +40,9 @@ ORDER = (
     "FedEcho",
     "FADAS",
     "FedAC (reconstructed)",
+    "GAS",
+    "MiniBatch-SFL",
+    "SplitFed",
     "delay-adaptive ASGD",
     "vanilla ASGD",
     "FedAvg",
@@ -45,12 +55,19 @@ ORDER = (
     "FedFa",
     "FedOpt",
     "FedDyn",
+    "GAS",
+    "MiniBatch-SFL",
+    "S2FL",
+    "SplitFed",
 )
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
 AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}
 _KEYS = {
     "heterogeneity.alpha": "α",
     "heterogeneity.groups": "K",
+    "heterogeneity.shards_per_client": "s",
+    "client.local_steps": "E",
+    "model.cut": "cut",
     "availability.share": "dropout share",
     "availability.probability": "P",
     "algorithm.tau_algo": "τ_algo",
@@ -75,6 +92,8 @@ _WORDS = {
     ("tick_rounding", "up"): "rounded up",
     ("delay", "fedecho_large"): "large delay",
     ("delay", "fedecho_mild"): "mild delay",
+    ("heterogeneity", "class_shards"): "shards",
+    ("heterogeneity", "capped_dirichlet"): "Dirichlet",
     ("delay.gamma", "0.0"): "classes by size",
     ("delay.gamma", "1000000.0"): "classes by chance",
     ("distillation.kl_mean", "batch"): "KL over samples",
@@ -87,6 +106,7 @@ _PROTOCOLS = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
+    "fashion_mnist": "Fashion-MNIST",
 }
 _BETA = "exp_beta"
 

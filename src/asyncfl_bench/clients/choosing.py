@@ -47,15 +47,20 @@ def executor_class(
     has_statistics: bool,
     recurrent: bool = False,
     native: bool = False,
+    cut: bool = False,
 ) -> str:
     """`native`, `sequential`, `threads` or `batched` for ``auto``, from the measurements in docs/performance.md.
 
+    cut: clients hold a part of the model, whose stages are computed in threads or one after another
     native: whether there is a ``native_network``, on a CPU the fastest. Else networks of linear layers gain most
     there from stacked formulas, everything else from one piece of work per core. Batch normalisation has one set of
     statistics at a time, so its work is done one after another; the work of recurrent networks cannot be stacked
     either, but threads have a network each.
     Raises ConfigError for a choice that cannot work.
     """
+    if cut:
+        threads = choice == "threads" or (choice == "auto" and cores > 1 and not perceptron)
+        return "threads" if threads and device == "cpu" else "sequential"
     if native:
         return "native"
     if has_statistics:

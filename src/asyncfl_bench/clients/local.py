@@ -29,6 +29,7 @@ class LocalConfig(Checked):
                    when it was dispatched
     momentum       of sgd
     weight_decay   of the optimizer
+    clip           norm that the gradient of each mini-batch is cut to, before anything is added to it; null: none
     proximal       mu: each gradient gains mu * (local - received model)
     upload         `gradient` (one local step), `difference` (local minus received model), `auto`: what the rule asks
     augment        random crop with 4 pixels of padding, and horizontal flip (image data)
@@ -43,6 +44,7 @@ class LocalConfig(Checked):
     lr_decay_by: Annotated[str, one_of("work", "iteration")] = "work"
     momentum: Annotated[float, within("[0, 1)")] = 0.0
     weight_decay: Annotated[float, at_least(0)] = 0.0
+    clip: Annotated[float | None, above(0, null="for none")] = None
     proximal: Annotated[float, at_least(0)] = 0.0
     upload: Annotated[str, one_of("auto", "gradient", "difference")] = "auto"
     augment: bool = False
@@ -72,6 +74,12 @@ class LocalConfig(Checked):
             check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
             check(self.local_steps == 1, "local_steps", self.local_steps, f"1 {why}")
 
+        if facts.cuts:
+            why = f"with algorithm={facts.algorithm}, whose clients take their steps one by one with the server"
+            check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
+            check(self.optimizer == "sgd", "optimizer", self.optimizer, f"sgd {why}")
+            check(self.proximal == 0, "proximal", self.proximal, f"0 {why}")
+
         if facts.variates:
             why = f"for {facts.algorithm}, whose clients keep the mean of their gradients, (received - local) / (K lr)"
             check(self.optimizer == "sgd", "optimizer", self.optimizer, f"sgd {why}")
@@ -94,7 +102,7 @@ class LocalConfig(Checked):
             found["lr_decay_by"] = "with client.lr_decay=1: the local step stays"
         if self.optimizer == "adamw":
             found["momentum"] = "with client.optimizer=adamw, which has its own; sgd has it"
-        if facts.one_step:
+        if facts.one_step and not facts.cuts:  # else the server's momentum may be the clients'
             why = "in a single local step; client.local_steps or client.local_epochs has more"
             found = dict.fromkeys(("momentum", "proximal"), why) | found
         return found
@@ -152,6 +160,8 @@ class LocalTraining:
         anchor    (..., d) what the proximal term pulls to; None: the received model
         shift     (..., d) added to each gradient; None: nothing
         """
+        if self.config.clip is not None:
+            gradient = self._clipped(gradient, self.config.clip)
         if shift is not None:
             gradient = self._shifted(gradient, shift)
         if self.config.proximal:
@@ -173,6 +183,13 @@ class LocalTraining:
     def _go_on(self) -> None:
         if self.stop:
             raise Stopped
+
+    def _clipped(self, gradient, norm):
+        def within_norm(w, step, out) -> None:
+            gradient(w, step, out)
+            clip(out, norm)
+
+        return within_norm
 
     def _pulled(self, gradient, anchor):
         away = anchor.new_empty(anchor.shape)
@@ -198,27 +215,21 @@ class LocalTraining:
             gradient.add_(w, alpha=self.config.weight_decay)
 
     def _sgd(self, start, gradient, steps, out, lr) -> None:
-        config = self.config
         if steps == 1:
             gradient(start, 0, out)
             self._decay(start, out)
             out.mul_(-lr)
             return
-        import torch
-
-        w = start.clone()
-        momentum = torch.tensor(config.momentum, dtype=w.dtype)  # a tensor is read faster than a Python number
-        velocity = None
+        descent = self.descent(start, lr)
         for step in range(steps):
             self._go_on()
-            gradient(w, step, out)
-            self._decay(w, out)
-            if not config.momentum:
-                _step(w, out, lr)
-                continue
-            velocity = out.clone() if velocity is None else velocity.mul_(momentum).add_(out)
-            _step(w, velocity, lr)
-        out.copy_(w).sub_(start)
+            gradient(descent.w, step, out)
+            descent.take(out)
+        out.copy_(descent.w).sub_(start)
+
+    def descent(self, start, lr) -> Descent:
+        """From a received model, which is left as it is, with a fresh optimizer."""
+        return Descent(self.config, start, lr)
 
     def _adamw(self, start, gradient, steps, out) -> None:
         import torch
@@ -232,6 +243,40 @@ class LocalTraining:
             optimizer.step()
         w.grad = None
         out.copy_(w).sub_(start)
+
+
+def clip(gradient, norm: float) -> None:
+    """Shortens each (..., d) gradient to ``norm``, in place; shorter ones stay as they are, to the last bit."""
+    import torch
+
+    length = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
+    gradient.mul_((norm / length).clamp(max=1.0))
+
+
+class Descent:
+    """Steps of torch's SGD, one by one.
+
+    w         (..., d) the local model;  lr  a number, or (..., 1) one for each client
+    velocity  (..., d) with momentum, after the first step; else None
+    """
+
+    def __init__(self, config: LocalConfig, start, lr):
+        import torch
+
+        self.w, self.lr, self.velocity = start.clone(), lr, None
+        self._weight_decay, self._momentum = config.weight_decay, None
+        if config.momentum:
+            self._momentum = torch.tensor(config.momentum, dtype=self.w.dtype)  # read faster than a Python number
+
+    def take(self, gradient) -> None:
+        """One step; (..., d) ``gradient`` is overwritten."""
+        if self._weight_decay:
+            gradient.add_(self.w, alpha=self._weight_decay)
+        if self._momentum is not None:
+            velocity = self.velocity
+            self.velocity = gradient.clone() if velocity is None else velocity.mul_(self._momentum).add_(gradient)
+            gradient = self.velocity
+        _step(self.w, gradient, self.lr)
 
 
 def _step(w, direction, lr) -> None:

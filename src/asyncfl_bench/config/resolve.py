@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 ORDER = (
+    "model",
     "delay",
     "schedule",
     "client",
@@ -31,6 +32,7 @@ def resolve(settings: Settings) -> None:
     _clock_and_concurrency(settings)
     _distillation(settings)
     _unlabelled(settings)
+    _cut(settings)
     for name in ORDER:
         try:
             settings.parts[name].config.resolve(_facts(settings))
@@ -51,8 +53,11 @@ def _check_length(settings: Settings) -> None:
 
 def _clock_and_concurrency(settings: Settings) -> None:
     root = settings.root
+    cuts, choices = settings.parts["algorithm"].target.cuts, settings.choices
     if root.clock == "auto":
-        root.clock = "ticks" if settings.parts["delay"].config.unit == "ticks" else "time"
+        root.clock = "ticks" if settings.parts["delay"].config.unit == "ticks" and not cuts else "time"
+    allowed = f"time or auto with algorithm={choices.get('algorithm')}: within its work a client waits for the server"
+    check(root.clock == "time" or not cuts, "clock", root.clock, allowed)
     whole = root.clock == "ticks" or root.tick_rounding == "down"
     check(whole, "tick_rounding", root.tick_rounding, f"down with clock={root.clock}, which rounds nothing")
     rate, allowed = root.server_seconds_per_sample, "0 with clock=ticks, on which the server acts between ticks"
@@ -88,6 +93,25 @@ def _unlabelled(settings: Settings) -> None:
     check(not needed or choices.get("unlabelled") != "none", "unlabelled", "none", allowed)
 
 
+def _cut(settings: Settings) -> None:
+    """What goes with algorithms whose clients hold a part of the model."""
+    rule, parts, root = settings.parts["algorithm"].target, settings.parts, settings.root
+    if not rule.cuts:
+        return
+
+    def refuse(refused: bool, name: str, allowed: str) -> None:
+        value = settings.choices.get(name)
+        check(not refused, name, value, f"{allowed} with algorithm={settings.choices.get('algorithm')}")
+
+    refuse(not parts["model"].config.can_be_cut, "model", "a network of one layer after another, mlp, lenet5 or cnn,")
+    refuse(parts["distillation"].config.takes_place, "distillation", "none")
+    availability = parts["availability"].target
+    refuse(availability.loses_work, "availability", "always or dropout")
+    refuse(availability.ends_for_some and rule.answers_together, "availability", "always")
+    executor, allowed = root.executor, "auto, threads or sequential with a model that is cut"
+    check(executor in ("auto", "threads", "sequential"), "executor", executor, allowed)
+
+
 def _facts(settings: Settings) -> Facts:
     """What is known by now."""
     root, parts = settings.root, settings.parts
@@ -121,6 +145,9 @@ def _facts(settings: Settings) -> Facts:
         iterations=iterations,
         dataset=settings.choices.get("dataset", ""),
         outputs=_needs_outputs(settings),
+        cuts=target.cuts,
+        momentum=client.momentum,
+        weight_decay=client.weight_decay,
     )
 
 
@@ -141,7 +168,7 @@ def _idle(settings: Settings) -> dict[str, str]:
         if isinstance(config, Checked)
         for name, why in config.idle(facts).items()
     }
-    if not _needs_outputs(settings):
+    if not (_needs_outputs(settings) or facts.cuts):
         idle["server_seconds_per_sample"] = "with a server that computes nothing on samples; distillation=fedecho does"
     return idle
 

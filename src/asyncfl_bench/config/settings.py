@@ -42,7 +42,11 @@ ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # so a new setting renames no finished run.
 LATER: dict[str, object] = {
     "budget.bytes": None,
+    "client.clip": None,
     "client.lr_decay_by": "work",
+    "heterogeneity.cap": False,
+    "heterogeneity.per_class": False,
+    "model.cut": None,
     "schedule.rest": "none",
     "server_seconds_per_sample": 0.0,
     "tick_rounding": "down",

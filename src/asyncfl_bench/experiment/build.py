@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from ..algorithms.base import ServerRule, equip
@@ -14,14 +15,17 @@ from ..clients.choosing import executor_class, make_computer, native_network
 from ..clients.executors import SequentialComputer
 from ..clients.local import LocalTraining
 from ..clients.queue import WorkQueue
+from ..clients.samples import Samples
+from ..clients.split import SplitExecutor
 from ..clients.versions import ClientMemories, ClientSums, ClientVariates, ClientVectors
 from ..config import Settings
-from ..errors import BenchError
+from ..errors import BenchError, ConfigError
 from ..randomness import Streams
 from ..simulation.engine import Simulation
 from ..simulation.fleet import check_same_clients
 from ..storage import Storage, bytes_of
 from ..tasks.native import NativeNetwork
+from ..tasks.parts import Cut
 from ..tasks.task import Task, build_task
 from ..types import Executor
 from . import machine, memory
@@ -47,7 +51,7 @@ class Components:
     task: Task
     model_d: torch.Tensor
     rule: ServerRule
-    executor: WorkQueue
+    executor: WorkQueue | SplitExecutor
     executor_kind: str
     needs: memory.Needs
     simulation: Simulation
@@ -91,6 +95,7 @@ def build_run(settings: Settings) -> Components:
     native = native_network(root.executor, device, task)
     if native is not None:
         task.judged_by(native, cores)
+    cut = _cut(settings, task)
     kind = executor_class(
         root.executor,
         device=device,
@@ -99,6 +104,7 @@ def build_run(settings: Settings) -> Components:
         has_statistics=flat.has_statistics,
         recurrent=flat.recurrent,
         native=native is not None,
+        cut=cut is not None,
     )
     machine.set_threads(cores if flat.d >= machine.SMALL_MODEL else 1)
     if kind == "batched":
@@ -106,20 +112,26 @@ def build_run(settings: Settings) -> Components:
     machine.reset_peak_memory(device)
 
     storage = Storage(flat.lengths, streams.cache, settings.directory)
-    rule = _rule(settings, equip(settings.parts["algorithm"].build(), storage, streams, task.server), streams)
+    rule = _rule(settings, equip(settings.parts["algorithm"].build(), storage, streams, task.server, cut), streams)
     diagnostics = settings.parts["diagnostics"].build()
     stop = Stop()
-    computer = _computer(settings, kind, task, streams, device, cores, native, rule.needs_outputs)
-    computer.local.stop = stop.received
-    vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
-    memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
     model_d = flat.initial_d()
-    place = vectors.cache.place if vectors.cache else "device"
-    memories = _memories(rule, computer.local, root.n_clients, model_d, place, storage)
-    executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs_base)
-    simulation = _simulation(settings, rule, model_d, task, executor, streams)
+    executor: WorkQueue | SplitExecutor
+    if cut is not None:
+        vectors = _cut_vectors(settings, task, rule, cut)
+        memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
+        executor = _split_executor(settings, task, cut, streams, cores if kind == "threads" else 0)
+    else:
+        computer = _computer(settings, kind, task, streams, device, cores, native, rule.needs_outputs)
+        computer.local.stop = stop.received
+        vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
+        memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
+        place = vectors.cache.place if vectors.cache else "device"
+        memories = _memories(rule, computer.local, root.n_clients, model_d, place, storage)
+        executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs_base)
+    simulation = _simulation(settings, rule, model_d, task, executor, streams, cut)
     diagnostics.start(
-        shadow=equip(settings.parts["algorithm"].build(), storage, streams, task.server),
+        shadow=equip(settings.parts["algorithm"].build(), storage, streams, task.server, cut),
         model_d=model_d,
         task=task,
         client=settings.parts["client"].config,
@@ -152,6 +164,48 @@ def _task(settings: Settings, streams: Streams, device: str) -> Task:
     except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise BenchError(f"the data set and the model could not be built: {reason[:200]}") from error
+
+
+def _cut(settings: Settings, task: Task) -> Cut | None:
+    """The model in two parts, for rules that ask for it. Raises ConfigError for clients that have nothing to send."""
+    if not settings.parts["algorithm"].target.cuts:
+        return None
+    empty = np.flatnonzero(task.clients.samples_n == 0)
+    name, allowed = settings.choices.get("algorithm"), "one whose clients may have no samples"
+    if len(empty):
+        clients = ", ".join(map(str, empty[:5]))
+        raise ConfigError("algorithm", name, f"must be {allowed}: here those of number {clients} have none")
+    return Cut(task.flat, settings.parts["model"].config.cut, task.shape, task.classes)
+
+
+def _split_executor(settings: Settings, task: Task, cut: Cut, streams: Streams, workers: int) -> SplitExecutor:
+    client = settings.parts["client"].config
+    batches = Batches(task.partition, client.batch_size, streams)
+    samples = Samples(task, batches, streams.augment if client.augment else None)
+    return SplitExecutor(cut.client, settings.parts["client"].build(client.upload), samples, workers)
+
+
+def _cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> memory.Vectors:
+    """What a run holds whose clients have a part of the model: of each under way the part as it was and as it is, its
+    optimizer's and a gradient, and a mini-batch's activations with their gradient."""
+    batch, n, concurrency = (
+        settings.parts["client"].config.batch_size,
+        settings.root.n_clients,
+        settings.root.concurrency,
+    )
+    assert concurrency is not None
+    batch = int(task.clients.samples_n.max()) if batch == "all" else batch
+    return memory.Vectors(
+        d=task.flat.d,
+        tensors=len(task.flat.lengths),
+        rule=rule.vectors(n),
+        cache=None,
+        on_clients=False,
+        versions=0,
+        uploads=0,
+        computing=4,  # the model, as it is, as it was at first and as it was last logged, and a gradient
+        numbers=rule.numbers(n) + concurrency * (4 * cut.d_client + 2 * batch * cut.footprint.activation),
+    )
 
 
 def _computer(
@@ -216,6 +270,7 @@ def _vectors(
         cache=cache or (CacheConfig() if rule.clients_keep else None),  # the latter is the clients'
         on_clients=rule.clients_keep is not None,
         chosen=cache is not None,
+        numbers=rule.numbers(n),
         outputs=task.server.samples * task.server.classes if task.server and rule.needs_outputs else 0,
         versions=concurrency,
         uploads=3 * computer.together,
@@ -246,7 +301,13 @@ def dry_run(
 
 
 def _simulation(
-    settings: Settings, rule: ServerRule, model_d: torch.Tensor, task: Task, executor: Executor, streams: Streams
+    settings: Settings,
+    rule: ServerRule,
+    model_d: torch.Tensor,
+    task: Task,
+    executor: Executor,
+    streams: Streams,
+    cut: Cut | None = None,
 ) -> Simulation:
     """The run's clock, delays, availability, schedule and budget around ``rule`` and ``executor``."""
     root, parts = settings.root, settings.parts
@@ -267,7 +328,7 @@ def _simulation(
         concurrency=root.concurrency,
         budget=settings.budget,
         streams=streams,
-        parameters=task.flat.d,
+        footprint=task.footprint if cut is None else cut.footprint,
         server_rate=root.server_seconds_per_sample,
     )
     check_same_clients(simulation.delay, simulation.availability)

@@ -154,6 +154,7 @@ class Run:
                 "discarded": used.discarded,
                 "uplink_bytes": used.uplink_bytes,
                 "downlink_bytes": used.downlink_bytes,
+                **({"messages": used.messages, "server_steps": used.server_steps} if parts.rule.cuts else {}),
             },
             "wall_seconds": wall,
             "evaluation_seconds": self.evaluations.seconds,

@@ -166,6 +166,8 @@ class Evaluations(Observer):
             "uplink_bytes": counters.uplink_bytes,
             "downlink_bytes": counters.downlink_bytes,
         }
+        if parts.rule.cuts:
+            row |= {"messages": counters.messages, "server_steps": counters.server_steps}
         row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
         row |= parts.diagnostics.metrics()
         if self._hits_c is not None:

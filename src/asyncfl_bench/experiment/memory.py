@@ -51,6 +51,7 @@ class Vectors:
     chosen      the cache is a setting, so another one may be advised
     along       a second vector is kept with every version of the model
     outputs     numbers that come with an upload about the server's own samples; the rule keeps every client's last
+    numbers     all else, of the rule, or of clients under way with a part of the model
     """
 
     d: int
@@ -64,12 +65,13 @@ class Vectors:
     chosen: bool = True
     along: bool = False
     outputs: int = 0
+    numbers: int = 0
 
     def needs(self, n: int, cache: CacheConfig | None = None) -> Needs:
         """For n clients, with another cache if one is given."""
         versions = min(self.versions, n) * (1 + self.along)
         near = FLOAT * self.d * (self.rule + versions + self.uploads + self.computing)
-        near += FLOAT * self.outputs * (n + self.uploads)
+        near += FLOAT * (self.outputs * (n + self.uploads) + self.numbers)
         cache = cache or self.cache
         if cache is None:
             return Needs(near)

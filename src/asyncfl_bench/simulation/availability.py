@@ -27,6 +27,8 @@ class Always:
 
     Config = AlwaysConfig
     file: FleetFile | None = None  # where the times online are from, if they were measured
+    loses_work = False  # by ``outcome``
+    ends_for_some = False  # by ``has_left``
 
     def __init__(self, config: AlwaysConfig):
         self.config = config
@@ -77,6 +79,7 @@ class Dropout(Always):
 
     Config = DropoutConfig
     config: DropoutConfig
+    ends_for_some = True
 
     def start(self, n: int, streams: Streams) -> None:
         order = streams.dropout().permutation(n)
@@ -113,6 +116,7 @@ class Suspension(Always):
 
     Config = SuspensionConfig
     config: SuspensionConfig
+    loses_work = True
 
     def start(self, n: int, streams: Streams) -> None:
         self._stream = streams.suspension

@@ -51,6 +51,7 @@ class AvailabilityTrace(Always):
     Config = AvailabilityTraceConfig
     config: AvailabilityTraceConfig
     file: FleetFile
+    loses_work = ends_for_some = True
 
     def start(self, n: int, streams: Streams) -> None:
         """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""

@@ -10,7 +10,7 @@ from typing import Annotated
 from ..errors import ConfigError, check
 from ..randomness import Streams
 from ..ranges import above, one_of
-from ..types import ClientTable, Work
+from ..types import UNKNOWN_FOOTPRINT, ClientTable, Footprint, Work
 from .delays import Delay, DelayConfig
 from .fleet import FleetFile, check_file
 
@@ -46,7 +46,7 @@ class DelayTrace(Delay):
     config: DelayTraceConfig
     file: FleetFile
 
-    def start(self, clients: ClientTable, streams: Streams, model_bytes: int = 0) -> None:
+    def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
         """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""
         assert self.config.path is not None
         self.n = clients.n

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import check
 from ..randomness import Streams
 from ..ranges import Checked, above, at_least, one_of, within
-from ..types import ClientTable, Facts, Work
+from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .fleet import FleetFile
 
 
@@ -37,18 +37,20 @@ class DelayConfig(Checked):
 class Delay:
     """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
 
-    samples_n  (n,) training samples that each client holds, for laws that go by them; model_bytes as in ``start``
+    staged     it gives each stage of a task its own duration; of other laws a stage has an equal part of the task's
+    samples_n  (n,) training samples that each client holds, for laws that go by them; footprint as in ``start``
     """
 
     Config = DelayConfig
+    staged = False
     file: FleetFile | None = None  # where the durations are from, if they were measured
 
     def __init__(self, config: DelayConfig):
         self.config = config
 
-    def start(self, clients: ClientTable, streams: Streams, model_bytes: int = 0) -> None:
-        """model_bytes: size of one model on its way, for laws that know transmission."""
-        self._stream, self.model_bytes, self.samples_n = streams.delay, model_bytes, clients.samples_n
+    def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
+        """footprint: what the model costs to compute and to send, for laws that go by it."""
+        self._stream, self.footprint, self.samples_n = streams.delay, footprint, clients.samples_n
         self.speed_n = self._speeds(clients.n, streams)
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -58,6 +60,11 @@ class Delay:
     def duration(self, work: Work) -> float:
         """Units of time the piece of work takes, >= 0; draws are keyed by its client and cycle."""
         raise TypeError(f"{type(self).__name__} is a base class")
+
+    def of_stage(self, work: Work) -> float:
+        """Units of time that this stage of a task takes; of a task in one piece its duration."""
+        duration = self.duration(work)
+        return duration if self.staged else duration / work.stages
 
 
 @dataclass
@@ -387,4 +394,4 @@ class WorkAndLink(Delay):
         generator, factor = self._stream(work.client, work.cycle), 0.0
         while factor <= 0:
             factor = generator.normal(1, config.link_spread)
-        return float(computing + factor * self.model_bytes / config.bandwidth)
+        return float(computing + factor * self.footprint.client_bytes / config.bandwidth)

@@ -7,16 +7,19 @@ never depends on how, where or when it is computed.
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections import deque
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import cast
 
 from ..errors import BenchError
 from ..randomness import Streams
-from ..types import ClientTable, Counters, Executor, Upload, Work, Workload
+from ..types import ClientTable, Counters, Delivery, Executor, Footprint, Reply, StagedExecutor, Work, Workload
+from . import received
 from .budget import BudgetConfig
 from .observer import Observer
+from .slots import Slots
+from .timeline import Timeline
+from .traffic import Traffic
 
 # ends at which a rule is asked for a step of its own
 TICK, ROUND = "tick", "round"
@@ -30,7 +33,7 @@ class Simulation:
     clients       ClientTable
     upload_kind   "gradient" or "difference", what the executor returns
     workload      what K means, and K where the rule does not say
-    parameters    of the model that is sent, which a dry run computes with fewer; None: d
+    footprint     of the model that is sent, which a dry run computes with a smaller one; None: d parameters
     server_rate   virtual time that the server takes for a sample it computes itself (ServerRule.server_samples)
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
@@ -56,38 +59,28 @@ class Simulation:
         streams: Streams,
         tick_rounding: str = "down",
         observers: list[Observer] | None = None,
-        parameters: int | None = None,
+        footprint: Footprint | None = None,
         server_rate: float = 0.0,
     ):
         self.rule, self.model_d, self.clients = rule, model_d, clients
-        self.executor, self.delay, self.availability, self.schedule = executor, delay, availability, schedule
+        self.executor, self.delay, self.availability = executor, delay, availability
         self.clock, self.budget, self.observers = clock, budget, list(observers or [])
-        self.workload = workload
-        self._server_rate = server_rate
+        self.workload, self._server_rate = workload, server_rate
         self._in_ticks = math.ceil if tick_rounding == "up" else math.floor
         self.counters = Counters()
-        self.in_flight: dict[int, Work] = {}  # by sequence number
-        self.dispatches = 0
-        self.free_slots = concurrency
-        self._due: list[tuple[float, int]] = []  # heap of (time of arrival, sequence number)
-        self._now: deque[Work] = deque()  # what ends at this time and has not been dealt with
+        self._timeline = Timeline()
+        self.dispatches = 0  # the next sequence number: a stage of a task has its own
         self._ends_tick: int | None = None  # sequence number of the tick's last work whose upload arrives
         self._count_n = [0] * clients.n  # dispatches per client
         self._samples_n = [int(s) for s in clients.samples_n]
-        self._dispatch_when = schedule.config.dispatch
-        self._rests = schedule.config.rest == "until_update"
-        self._resting: list[int] = []  # clients in order of their arrival
         self._started = False
-        self._changed_since_dispatch = False  # the global model, since slots were last filled
-        self._uploads_without_change = 0  # of the global model, lost ones included
-        self._uploads_at_this_time = 0  # lost ones included
-        parameters = model_d.numel() if parameters is None else parameters
-        self._model_bytes = parameters * model_d.element_size()
-        self._sent_bytes = self._model_bytes * (1 + rule.sends_two)  # with the model to a client
-        self._upload_bytes = parameters * 8 if rule.clients_keep == "previous" else self._sent_bytes  # doubles
-        delay.start(clients, streams, model_bytes=self._model_bytes)
+        self._uploads_without_change = self._uploads_at_this_time = 0  # of the global model; lost ones included
+        footprint = footprint or Footprint(model_d.numel(), model_d.numel())
+        self._traffic = Traffic(rule, footprint.client_parameters, model_d.element_size())
+        delay.start(clients, streams, footprint)
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
+        self._slots = Slots(schedule, concurrency)
         rule.start(model_d, clients, upload_kind)
         self.counters.uplink_bytes = rule.bytes_before
 
@@ -102,7 +95,7 @@ class Simulation:
     def begin(self) -> str | None:
         """All up to the first dispatches: the first round, if the rule asks for one. Returns why the run is over."""
         ended_by = self.step()
-        while self._now:
+        while self._timeline.now:
             ended_by = self.step()
         return ended_by
 
@@ -112,25 +105,28 @@ class Simulation:
         Where the executor raises (its computing was stopped, say), nothing of this has happened: the state can be
         saved. Returns why the run is over, or None.
         """
-        alone, begins = False, not self._started
+        timeline, alone, begins = self._timeline, False, not self._started
         if begins:
             self._begin_first_round()
-        elif not self._now:
-            alone = not self._due
+        elif not timeline.now:
+            alone = timeline.next_due == math.inf
+            if alone and timeline.waiting:
+                name, clients = type(self.rule).__name__, ", ".join(map(str, timeline.waiting))
+                raise BenchError(f"{name} never answers clients {clients}, and nobody else is under way")
             if alone and not self._rule_steps_alone():
                 return "no_clients"
             if self._budget_ends_before(self.next_time):
                 return "virtual_time"
             self._pop_due()
         iteration = self.counters.iteration
-        if self._now:
-            work = self._now[0]
+        if timeline.now:
+            work = timeline.now[0]
             self._finish(work)
-            if self._now:
+            if timeline.now:
                 # after its last arrival a tick is over in any case
                 ended_by = None if self._is_whole(work) else self.spent()
                 if ended_by is not None:
-                    self._put_back()
+                    timeline.put_back()
                 return ended_by
         if self.clock == "ticks" and self._ends_tick is None and not begins:
             self._own_step(TICK)
@@ -140,17 +136,26 @@ class Simulation:
 
     def over(self) -> str | None:
         """Why there is nothing left to do, of a run put back where it was; or None."""
-        return None if self._now else self.spent()
+        return None if self._timeline.now else self.spent()
+
+    @property
+    def in_flight(self) -> dict[int, Work]:
+        """Work under way by sequence number, in order of dispatch."""
+        return self._timeline.works
+
+    @property
+    def free_slots(self) -> int:
+        return self._slots.free
 
     @property
     def next_time(self) -> float:
         """Virtual time of the next arrival or tick; infinite when nothing is to come."""
-        if self._now or not self._started:
+        if self._timeline.now or not self._started:
             return self.counters.virtual_time
         # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
         if self.clock == "ticks" and self.rule.steps_on_ticks:
             return self.counters.virtual_time + 1
-        return max(self._due[0][0], self.counters.virtual_time) if self._due else math.inf  # the server may be busy
+        return max(self._timeline.next_due, self.counters.virtual_time)  # the server may be busy
 
     def spent(self) -> str | None:
         """The budget key that is used up, "stalled", or None. Virtual time is up when the next event lies beyond it."""
@@ -161,7 +166,7 @@ class Simulation:
         return self.budget.used_up(self.counters) or stalled
 
     def _rule_steps_alone(self) -> bool:
-        """With nobody in flight, do the rule's own steps at each tick still bring the end nearer?"""
+        """With nobody under way, do the rule's own steps at each tick still bring the end nearer?"""
         bounded = self.budget.server_iterations is not None or self.budget.virtual_time is not None
         return self.clock == "ticks" and self.rule.steps_on_ticks and bounded
 
@@ -177,25 +182,18 @@ class Simulation:
 
     def _pop_due(self) -> None:
         """The next work to end (time clock), or all that ends by now (tick clock), in order of time and dispatch."""
-        while self._due and self._due[0][0] <= self.counters.virtual_time:
-            self._now.append(self.in_flight[heapq.heappop(self._due)[1]])
-            if self.clock == "time":
-                return
+        self._timeline.reach(self.counters.virtual_time, together=self.clock == "ticks")
+        if self.clock == "time":
+            return
         # the tick's own step goes with its last arrival, so the trace shows it on that row
-        self._ends_tick = next((work.sequence for work in reversed(self._now) if self._arrives(work)), None)
-
-    def _put_back(self) -> None:
-        while self._now:
-            work = self._now.popleft()
-            heapq.heappush(self._due, (work.due, work.sequence))
+        self._ends_tick = next((work.sequence for work in reversed(self._timeline.now) if self._arrives(work)), None)
 
     def _begin_first_round(self) -> None:
         """Every client computes once at w0; takes no virtual time, counts n uploads (ACE, Algorithm 1, lines 1-6)."""
         self._started = True
         for client in range(self.clients.n if self.rule.first_round else 0):
             work = self._new_work(client)
-            self.in_flight[work.sequence] = work
-            self._now.append(work)
+            self._timeline.add_now(work)
             self._dispatch(work)
         if self.clock == "ticks":
             self._ends_tick = self.dispatches - 1
@@ -210,51 +208,44 @@ class Simulation:
         return not (work.lost or self.availability.has_left(work.client, self.counters.iteration, work.start))
 
     def _finish(self, work: Work) -> None:
-        """The upload of the work that is first now arrives, or it is known by now to be lost."""
-        upload = None
-        if self._arrives(work):
-            upload = self._upload(work)
-        elif not work.lost:
+        """The upload or the message of the work that is first now arrives, or it is known by now to be lost."""
+        delivery = self.executor.deliver(work) if self._arrives(work) else None
+        if delivery is None and not work.lost:
             self.executor.discard(work)
         # nothing has changed yet: the executor may raise
-        self._now.popleft()
-        del self.in_flight[work.sequence]
-        ends_round = self._dispatch_when == "per_round" and work.takes_slot and not self.in_flight
-        if upload is not None:
+        self._timeline.end_first()
+        ends_round = self._slots.per_round and work.takes_slot and not self._timeline.busy
+        if delivery is None:
+            self._lose(work)
+            if ends_round:
+                self._own_step(ROUND)
+        elif work.ends_task:
             ends_tick = work.sequence == self._ends_tick
-            self._receive(work, upload, (*[TICK] * ends_tick, *[ROUND] * ends_round))
-            return
-        self._lose(work)
-        if ends_round:
-            self._own_step(ROUND)
+            self._receive(work, delivery, (*[TICK] * ends_tick, *[ROUND] * ends_round))
+        else:
+            self._hear(work, delivery)
 
     def _lose(self, work: Work) -> None:
         for observer in self.observers:
             observer.discarded(work)
         self.counters.discarded += 1
         self._uploads_without_change += 1
-        self.free_slots += work.takes_slot
-        if work.lost:  # its client comes back, or is found to have left when it is to get its next work
-            self.schedule.report(work.client)
+        self._slots.lost(work)
 
-    def _receive(self, work: Work, upload: Upload, ends: tuple[str, ...]) -> None:
+    def _receive(self, work: Work, delivery: Delivery, ends: tuple[str, ...]) -> None:
         """Gives an upload to the rule, then asks for the rule's own step at the ``ends`` that come with it."""
         counters, time = self.counters, self.counters.virtual_time
+        upload = received.upload(work, delivery, self._samples_n[work.client], counters)
         changed = self._checked(self.rule.receive(upload))
         for observer in self.observers:
             observer.received(upload, changed)
         counters.uploads += 1
-        counters.uplink_bytes += self._upload_bytes
+        counters.uplink_bytes += self._traffic.upload
         counters.client_steps += work.local_steps
         self._uploads_without_change += 1
         if changed:
             self._count_iteration()
-        if work.takes_slot:
-            self.free_slots += 1
-            if self._rests and not changed:
-                self._resting.append(work.client)
-            else:
-                self.schedule.report(work.client)
+        self._slots.delivered(work, changed)
         stepped = self._ask(ends)
         for observer in self.observers:
             observer.arrived(upload, changed or stepped, time)
@@ -264,22 +255,29 @@ class Simulation:
             self._count_iteration()
             self._tell_iterated()
 
-    def _upload(self, work: Work) -> Upload:
-        delivery = self.executor.deliver(work)
-        return Upload(
-            client=work.client,
-            vector_d=delivery.vector_d,
-            base_iteration=work.iteration,
-            staleness=self.counters.iteration - work.iteration,
-            samples=self._samples_n[work.client],
-            local_steps=work.local_steps,
-            loss=delivery.loss,
-            k=work.k,
-            delay=self.counters.virtual_time - work.start,
-            base_d=delivery.base_d,
-            outputs_uc=delivery.outputs_uc,
-            along_d=delivery.along_d,
-        )
+    # -- the end of a stage ----------------------------------------------------------------------------------------
+
+    def _hear(self, work: Work, delivery: Delivery) -> None:
+        """Gives a message to the rule; then everybody whom the rule answers goes on."""
+        counters, time = self.counters, self.counters.virtual_time
+        message = received.message(work, delivery, self._samples_n[work.client], counters)
+        self._timeline.waiting[work.client] = work
+        stepped = self._checked(self.rule.hear(message))
+        counters.messages += 1
+        counters.server_steps += stepped
+        counters.uplink_bytes += self._traffic.message(message)
+        for observer in self.observers:
+            observer.heard(message, stepped, time)
+        for client, reply in self.rule.replies():
+            counters.downlink_bytes += self._traffic.reply(reply)
+            self._go_on(self._timeline.waiting.pop(client), reply)
+
+    def _go_on(self, work: Work, reply: Reply) -> None:
+        """The next stage of a task. Whether work is lost was decided when the task was dispatched."""
+        work = replace(work, stage=work.stage + 1, sequence=self._next_sequence())
+        work.due = self.counters.virtual_time + self.delay.of_stage(work)
+        self._timeline.add(work)
+        cast(StagedExecutor, self.executor).go_on(work, reply)
 
     # -- server iterations -----------------------------------------------------------------------------------------
 
@@ -314,13 +312,7 @@ class Simulation:
     def _count_iteration(self) -> None:
         self.counters.iteration += 1
         self._uploads_without_change = 0
-        self._changed_since_dispatch = True
-        self._wake()
-
-    def _wake(self) -> None:
-        for client in self._resting:
-            self.schedule.report(client)
-        self._resting.clear()
+        self._slots.model_changed()
 
     def _tell_iterated(self) -> None:
         for observer in self.observers:
@@ -333,51 +325,45 @@ class Simulation:
         self._count_n[client] += 1
         k = self.rule.work_for(client)
         k = self.workload.k if k is None else k
-        sequence = self.dispatches
-        self.dispatches += 1
         held = self._samples_n[client]
+        steps = self.workload.steps(held, k)
         return Work(
             client,
-            sequence,
+            self._next_sequence(),
             count,
             self.counters.iteration,
-            local_steps=self.workload.steps(held, k),
+            local_steps=steps,
             k=k,
             samples=self.workload.samples(held, k),
             # a first round takes no time and no draw: all rules meet the same durations
             cycle=count - self.rule.first_round,
             start=self.counters.virtual_time,
+            stages=steps + 1 if self.rule.cuts else 1,
         )
+
+    def _next_sequence(self) -> int:
+        self.dispatches += 1
+        return self.dispatches - 1
 
     def _fill_slots(self) -> None:
         """Fills every free slot for which the schedule has a client that still takes part, if this is the moment."""
-        changed, self._changed_since_dispatch = self._changed_since_dispatch, False
-        now = self._dispatch_when == "immediate" or (self._dispatch_when == "after_update" and changed)
-        # with nobody in flight there is no update and no end of a round to wait for
-        if self.in_flight and not now:
+        if not self._slots.to_be_filled(self._timeline.busy):
             return
-        while self.free_slots:
-            client = self.schedule.next()
-            if client is None and self._resting and not self.in_flight:
-                self._wake()  # there is no update to wait for
-                continue
-            if client is None:
-                return
+        while (client := self._slots.next_client(self._timeline.busy)) is not None:
             if self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time):
                 continue  # leaves for good: not idle any more
-            self.free_slots -= 1
+            self._slots.free -= 1
             work = self._new_work(client)
-            duration, arrives = self.availability.outcome(work, self.delay.duration(work))
+            duration, arrives = self.availability.outcome(work, self.delay.of_stage(work))
             work.lost = not arrives
             if self.clock == "ticks":
                 duration = max(1, self._in_ticks(duration))
             work.due = self.counters.virtual_time + duration
-            heapq.heappush(self._due, (work.due, work.sequence))
-            self.in_flight[work.sequence] = work
+            self._timeline.add(work)
             self._dispatch(work)
 
     def _dispatch(self, work: Work) -> None:
-        self.counters.downlink_bytes += self._sent_bytes
+        self.counters.downlink_bytes += self._traffic.model
         if not work.lost:
             self.executor.dispatch(work, self.model_d)
         for observer in self.observers:
@@ -389,35 +375,26 @@ class Simulation:
         """Plain containers; the rule's and the executor's states are theirs to save."""
         return {
             "counters": asdict(self.counters),
-            "in_flight": [asdict(work) for work in self.in_flight.values()],
-            "due": list(self._due),
-            "now": [work.sequence for work in self._now],
+            **self._timeline.state_dict(),
             "ends_tick": self._ends_tick,
             "dispatches": self.dispatches,
-            "free_slots": self.free_slots,
+            **self._slots.state_dict(),
             "count_n": list(self._count_n),
             "started": self._started,
-            "moved_in_tick": self._changed_since_dispatch,
             "unmoved": self._uploads_without_change,
             "at_once": self._uploads_at_this_time,
-            "schedule": self.schedule.state_dict(),
-            "resting": list(self._resting),
         }
 
     def load_state_dict(self, state: dict) -> None:
         # older checkpoints did not count bytes, whose messages all had one size
-        sent = {"uplink_bytes": self._upload_bytes * state["counters"]["uploads"]}
-        sent["downlink_bytes"] = self._sent_bytes * state["dispatches"]
+        sent = {"uplink_bytes": self._traffic.upload * state["counters"]["uploads"]}
+        sent["downlink_bytes"] = self._traffic.model * state["dispatches"]
         for name, value in (sent | state["counters"]).items():
             setattr(self.counters, name, value)
-        self.in_flight = {work["sequence"]: Work(**work) for work in state["in_flight"]}
-        self._due = [(time, sequence) for time, sequence in state["due"]]
-        self._now = deque(self.in_flight[sequence] for sequence in state.get("now", ()))  # older ones have none
+        self._timeline.load_state_dict(state)
         self._ends_tick = state.get("ends_tick")
-        self.dispatches, self.free_slots = state["dispatches"], state["free_slots"]
+        self._slots.load_state_dict(state)
+        self.dispatches = state["dispatches"]
         self._count_n = list(state["count_n"])
         self._started, self._uploads_without_change = state["started"], state["unmoved"]
         self._uploads_at_this_time = state.get("at_once", 0)  # older checkpoints do not say
-        self._changed_since_dispatch = state.get("moved_in_tick", False)
-        self.schedule.load_state_dict(state["schedule"])
-        self._resting = list(state.get("resting", ()))

@@ -66,21 +66,40 @@ class SameClient:
         self._waiting = deque(state["waiting"])
 
 
+@dataclass
+class RandomIdleConfig(ScheduleConfig):
+    """
+    rest      besides `turn`: the slot that a client frees goes to another one, unless none is idle
+    """
+
+    rest: Annotated[str, one_of("none", "turn", "until_update")] = "none"
+
+
 class RandomIdle(SameClient):
     """A free slot goes to a client drawn uniformly among the idle ones, the reporter included.
 
-    Source: FedBuff (Nguyen et al. 2022) and CA2FL as the ACE paper runs them, Algorithms a.2 and a.3.
+    Source: FedBuff (Nguyen et al. 2022) and CA2FL as the ACE paper runs them, Algorithms a.2 and a.3; with `rest=turn`
+    the code released with GAS (Yang, Liu 2024).
     """
+
+    Config = RandomIdleConfig
 
     def start(self, n: int, concurrency: int, stream: Stream) -> None:
         self._stream = stream
         self._idle = list(range(n))
+        self._turned: list[int] = []  # reporters whose slot has not gone to another client yet
         self._draws = 0
 
     def report(self, client: int) -> None:
-        self._idle.append(client)
+        (self._turned if self.config.rest == "turn" else self._idle).append(client)
 
     def next(self) -> int | None:
+        client = self._drawn()
+        if self._turned:
+            self._idle.append(self._turned.pop(0))
+        return self._drawn() if client is None else client
+
+    def _drawn(self) -> int | None:
         if not self._idle:
             return None
         place = int(self._stream(1, self._draws).integers(len(self._idle)))
@@ -90,7 +109,8 @@ class RandomIdle(SameClient):
         return self._idle.pop()
 
     def state_dict(self) -> dict:
-        return {"idle": list(self._idle), "draws": self._draws}
+        return {"idle": list(self._idle), "turned": list(self._turned), "draws": self._draws}
 
     def load_state_dict(self, state: dict) -> None:
         self._idle, self._draws = list(state["idle"]), state["draws"]
+        self._turned = list(state.get("turned", ()))  # older checkpoints have none

@@ -19,7 +19,7 @@ from ..types import Facts
 if TYPE_CHECKING:
     import torch
 
-RESNET_FIRST_WIDTH = 64  # its widths are 64, 128, 256, 512: what divides 64 divides all
+NARROWEST = 64  # of the widths 64, 128, 256, 512 of ResNet-18 and VGG-16: what divides 64 divides all
 
 
 def _need_images(name: str, data_shape: tuple[int, ...], least: int) -> None:
@@ -36,6 +36,11 @@ def _need_images(name: str, data_shape: tuple[int, ...], least: int) -> None:
 @dataclass
 class ModelConfig(Checked):
     """Settings of a model; the base of all."""
+
+    can_be_cut = False  # between a client and the server
+
+    def resolve(self, facts: Facts) -> None:
+        """Puts values in the place of null. Raises ConfigError for what does not fit the facts."""
 
     @property
     def batch_norm(self) -> bool:
@@ -60,6 +65,36 @@ class Model:
 
 
 @dataclass
+class SequentialConfig(ModelConfig):
+    """Fields of a model that is one layer after another, and so can be cut between a client and the server.
+
+    cut  layers of it in the clients' part, for algorithms that cut the model
+    """
+
+    cut: Annotated[int | None, at_least(1, null="for the model's own")] = field(default=None, kw_only=True)
+    can_be_cut = True
+    usual_cut = first_cut = 1  # the least at which the clients' part has parameters
+    number_of_layers = 0  # the last one has parameters
+
+    @property
+    def layers(self) -> int:
+        return self.number_of_layers
+
+    def resolve(self, facts: Facts) -> None:
+        if facts.cuts and self.cut is None:
+            self.cut = self.usual_cut
+        ok = not (facts.cuts and self.batch_norm)
+        check(ok, "norm", "batch", f"group with algorithm={facts.algorithm}: parts of a model keep no statistics")
+        ok = self.cut is None or self.first_cut <= self.cut < self.layers
+        check(ok, "cut", self.cut, f"from {self.first_cut} to {self.layers - 1}, of the model's {self.layers} layers")
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        return super().idle(facts) | (
+            {} if facts.cuts else {"cut": f"with algorithm={facts.algorithm}, whose clients hold the whole model"}
+        )
+
+
+@dataclass
 class SoftmaxConfig(ModelConfig):
     """No settings."""
 
@@ -77,12 +112,21 @@ class Softmax(Model):
 
 
 @dataclass
-class MlpConfig(ModelConfig):
-    """hidden: widths of the hidden layers, each >= 1."""
+class MlpConfig(SequentialConfig):
+    """
+    hidden  widths of the hidden layers, each >= 1
+    """
 
     hidden: list[int] = field(default_factory=lambda: [200])
+    usual_cut = 3  # behind the first ReLU
+    first_cut = 2
+
+    @property
+    def layers(self) -> int:
+        return 2 * len(self.hidden) + 2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(len(self.hidden) > 0 and min(self.hidden) >= 1, "hidden", self.hidden, "a list of integers >= 1")
 
 
@@ -100,15 +144,19 @@ class Mlp(Model):
 
 
 @dataclass
-class LeNet5Config(ModelConfig):
-    """No settings."""
+class LeNet5Config(SequentialConfig):
+    """Cut behind the second pool if nothing else is said."""
+
+    usual_cut = 6
+    number_of_layers = 12
 
 
 class LeNet5(Model):
     """LeCun et al. 1998 with ReLU and max-pooling: conv 5x5 to 6, pool, conv 5x5 to 16, pool, linear 120, 84, classes.
 
     Images below 32 pixels are padded by 2 at the first convolution, so 28x28 is the original's 32x32.
-    Parameters: 61 706 on MNIST, 62 006 on CIFAR-10, 69 656 on CIFAR-100. Images of at least 12x12.
+    Parameters: 61 706 on MNIST, 62 006 on CIFAR-10, 69 656 on CIFAR-100. Images of at least 12x12. Of a
+    model on CIFAR-10 that is cut after layer 3, 6, 9 or 11 clients send 1176, 400, 120 or 84 numbers for each sample.
     """
 
     Config = LeNet5Config
@@ -122,12 +170,14 @@ class LeNet5(Model):
 
 
 @dataclass
-class CnnConfig(ModelConfig):
+class CnnConfig(SequentialConfig):
     """
     hidden  width of the fully connected layer
     """
 
     hidden: Annotated[int, at_least(1)] = 128
+    usual_cut = 6  # behind the second pool
+    number_of_layers = 10
 
 
 class Cnn(Model):
@@ -145,8 +195,11 @@ class Cnn(Model):
 
 
 @dataclass
-class CnnOnePoolConfig(ModelConfig):
-    """No settings."""
+class CnnOnePoolConfig(SequentialConfig):
+    """Cut behind the pool if nothing else is said."""
+
+    usual_cut = 5
+    number_of_layers = 7
 
 
 class CnnOnePool(Model):
@@ -164,6 +217,32 @@ class CnnOnePool(Model):
         from . import networks
 
         return networks.seeded(seed, lambda: networks.cnn_one_pool(data_shape, classes))
+
+
+@dataclass
+class AlexNetConfig(SequentialConfig):
+    """Cut behind the second ReLU, as GAS has it, if nothing else is said."""
+
+    usual_cut = 6
+    number_of_layers = 15
+
+
+class AlexNet(Model):
+    """The small AlexNet of GAS (Yang, Liu 2024), as its released code has it. Images of at least 12x12.
+
+    Conv 3x3 to 32, pool, ReLU, conv to 64, pool, ReLU | conv to 128, 256, 256, pool 3x3 of stride 2, ReLU, linear 1024,
+    512, classes; padding 1, no activation between the last convolutions or linear layers. GAS cuts it after layer 6
+    (the line; 3, 7 and 11 besides): 64x8x8 activations of 3x32x32 pixels, 19 392 of 3 868 746 parameters on clients.
+    """
+
+    Config = AlexNetConfig
+    name = "alexnet"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        _need_images(self.name, data_shape, least=12)
+        from . import networks
+
+        return networks.seeded(seed, lambda: networks.alexnet(data_shape, classes))
 
 
 @dataclass
@@ -198,7 +277,7 @@ class Lstm(Model):
 
 
 @dataclass
-class ResNet18Config(ModelConfig):
+class NormalisedConfig(ModelConfig):
     """
     norm             normalisation over groups of channels, or over the batch
     groups           of group normalisation: 1, 2, 4, 8, 16, 32 or 64; not used by batch
@@ -211,16 +290,26 @@ class ResNet18Config(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        divides = 1 <= self.groups <= RESNET_FIRST_WIDTH and RESNET_FIRST_WIDTH % self.groups == 0
+        divides = 1 <= self.groups <= NARROWEST and NARROWEST % self.groups == 0
         check(divides, "groups", self.groups, "a divisor of 64, the narrowest layer: 1, 2, 4, 8, 16, 32 or 64")
 
     @property
     def batch_norm(self) -> bool:
         return self.norm == "batch"
 
+    @property
+    def normalised_groups(self) -> int | None:
+        """Of group normalisation; None for batch normalisation."""
+        return None if self.batch_norm else self.groups
+
     def idle(self, facts: Facts) -> dict[str, str]:
         unused, other = ("groups", "group") if self.batch_norm else ("statistics_rate", "batch")
         return {unused: f"with model.norm={self.norm}; {other} has it"}
+
+
+@dataclass
+class ResNet18Config(NormalisedConfig):
+    """No settings of its own."""
 
 
 class ResNet18(Model):
@@ -242,5 +331,33 @@ class ResNet18(Model):
         _need_images(self.name, data_shape, least=16 if self.config.norm == "batch" else 8)
         from . import networks
 
-        groups = self.config.groups if self.config.norm == "group" else None
-        return networks.seeded(seed, lambda: networks.resnet18(data_shape, classes, groups))
+        return networks.seeded(seed, lambda: networks.resnet18(data_shape, classes, self.config.normalised_groups))
+
+
+@dataclass
+class Vgg16Config(SequentialConfig, NormalisedConfig):
+    """Cut behind the second pool, as GAS has it, if nothing else is said."""
+
+    usual_cut = 10
+    number_of_layers = 37
+
+
+class Vgg16(Model):
+    """VGG-16 for small images: 13 convolutions with normalisation and ReLU, 5 pools, linear 4096, 4096, classes.
+
+    A convolution counts as one layer with its normalisation. GAS (Yang, Liu 2024), which uses batch normalisation, cuts
+    it after layer 10 (the default there), 17, 24 or 31, the pools 2 to 5. Its dropout is left out: a gradient here is a
+    function of the model and the samples alone, so that work can be computed in any order. 33 646 666 parameters with
+    3x32x32 pixels and 10 classes. Images of at least 32x32.
+    Source: Simonyan, Zisserman 2015, arXiv:1409.1556.
+    """
+
+    Config = Vgg16Config
+    config: Vgg16Config
+    name = "vgg16"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        _need_images(self.name, data_shape, least=32)
+        from . import networks
+
+        return networks.seeded(seed, lambda: networks.vgg16(data_shape, classes, self.config.normalised_groups))

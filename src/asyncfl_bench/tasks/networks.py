@@ -88,6 +88,44 @@ def cnn_one_pool(shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
+def alexnet(shape: tuple[int, ...], classes: int) -> nn.Module:
+    channels, height, width = shape
+    left = prod((side // 4 - 3) // 2 + 1 for side in (height, width))
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(64, 128, 3, padding=1),
+        nn.Conv2d(128, 256, 3, padding=1),
+        nn.Conv2d(256, 256, 3, padding=1),
+        nn.MaxPool2d(3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256 * left, 1024),
+        nn.Linear(1024, 512),
+        nn.Linear(512, classes),
+    )
+
+
+def vgg16(shape: tuple[int, ...], classes: int, groups: int | None) -> nn.Module:
+    """``groups`` of group normalisation, or None for batch normalisation. A convolution and its normalisation are one
+    layer, so layers are counted as without them."""
+    channels, height, width = shape
+    layers: list[nn.Module] = []
+    for widths in ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)):
+        for wide in widths:
+            norm = nn.BatchNorm2d(wide) if groups is None else nn.GroupNorm(groups, wide)
+            layers += [nn.Sequential(nn.Conv2d(channels, wide, 3, padding=1), norm), nn.ReLU()]
+            channels = wide
+        layers.append(nn.MaxPool2d(2))
+    left = (height // 32) * (width // 32)
+    linear = (nn.Linear(512 * left, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, classes))
+    return nn.Sequential(*layers, nn.Flatten(), *linear)
+
+
 class Lstm(nn.Module):
     """(B, L) integers 0 .. symbols - 1 to (B, classes) logits."""
 

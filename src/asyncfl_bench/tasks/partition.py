@@ -50,11 +50,13 @@ class DirichletConfig(SplitConfig):
     alpha        concentration: small is skewed (each class with few clients), large is uniform
     min_samples  every client holds at least so many samples; a client without any uploads zeros
     tries        draws before the rest is repaired by moving samples
+    cap          classes are dealt one after another, and who already holds N / n samples gets none of the next ones
     """
 
     alpha: Annotated[float, above(0)] = 0.3
     min_samples: Annotated[int, at_least(0)] = 5
     tries: Annotated[int, at_least(1)] = 100
+    cap: bool = False
 
     def idle(self, facts: Facts) -> dict[str, str]:
         return {} if self.min_samples else {"tries": "with heterogeneity.min_samples=0: the first draw has it"}
@@ -69,6 +71,8 @@ class Dirichlet(Split):
              draws has it, the one that lacks fewest samples is repaired: the client with fewest takes a random sample
              from the client with most, until nobody is short. So it always ends, unless n min_samples > N, which is
              refused.
+    Cap      With ``cap`` sizes are less uneven: no client is larger than N / n and one class. The code released with
+             GAS (Yang, Liu 2024) and others deal so.
     Clients  The split is exchangeable: an offset makes a class's shares whole samples, so every client gets its
              share on average, and which client takes which column is drawn at the end.
     Effect   Redrawing leaves Dirichlet conditioned on the minimum. A repair moves samples from the largest clients to
@@ -105,7 +109,7 @@ class Dirichlet(Split):
         best, best_short = None, None
         for _ in range(self.config.tries):
             share_cn = rng.dirichlet(alpha_n, size=len(size_c))
-            count_cn = _whole(share_cn, size_c, rng)
+            count_cn = (_capped if self.config.cap else _whole)(share_cn, size_c, rng)
             short = np.maximum(self.config.min_samples - count_cn.sum(axis=0), 0).sum()
             if best_short is None or short < best_short:
                 best, best_short = count_cn, short
@@ -122,6 +126,17 @@ def _whole(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -
     edge_cn = np.minimum(edge_cn, size_c[:, None])
     edge_cn[:, -1] = size_c  # the shares' sum may miss 1 by rounding
     return np.diff(edge_cn, axis=1, prepend=0)
+
+
+def _capped(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The same, class by class, with the shares of clients that hold N / n samples by then taken by the others."""
+    held_n, count_cn = np.zeros(share_cn.shape[1], dtype=np.int64), []
+    for share_n, size in zip(share_cn, size_c, strict=True):
+        open_n = held_n < size_c.sum() / len(held_n)  # at least one: the class itself has not been dealt
+        share_n = share_n * open_n if (share_n * open_n).sum() > 0 else open_n
+        count_cn.append(_whole(share_n[None] / share_n.sum(), np.array([size]), rng)[0])
+        held_n += count_cn[-1]
+    return np.stack(count_cn)
 
 
 def _repair(count_cn: np.ndarray, least: int, rng: np.random.Generator) -> int:
@@ -244,15 +259,19 @@ class Iid(Split):
 class ShardsConfig(SplitConfig):
     """
     shards_per_client  s; a client sees at most about s classes
+    per_class          each class is cut by itself, into n s / C shards: at most s classes, whatever their sizes
     """
 
     shards_per_client: Annotated[int, at_least(1)] = 2
+    per_class: bool = False
 
 
 class Shards(Split):
     """Samples sorted by label, cut into n s shards of equal size (to one sample), s random shards to each client.
 
-    Source: McMahan et al. 2017, FedAvg, arXiv:1602.05629, section 3 (their s is 2).
+    Source: McMahan et al. 2017, FedAvg, arXiv:1602.05629, section 3 (their s is 2). ``per_class`` is the
+    split that GAS (Yang, Liu 2024) and others call shard = s; they leave out the samples over, here no shard has more
+    than one sample above another of its class.
     """
 
     Config = ShardsConfig
@@ -267,9 +286,18 @@ class Shards(Split):
         rng = streams.partition()
         shuffled = rng.permutation(len(y_train))  # so that a shard is a random part of its class
         by_label = shuffled[np.argsort(np.asarray(y_train)[shuffled], kind="stable")]
-        shards = np.array_split(by_label, n_clients * each)
+        shards = self._cut(by_label, np.bincount(y_train), n_clients * each)
         deal_ns = rng.permutation(n_clients * each).reshape(n_clients, each)
         return [_sorted(np.concatenate([shards[shard] for shard in deal])) for deal in deal_ns]
+
+    def _cut(self, by_label: np.ndarray, size_c: np.ndarray, count: int) -> list[np.ndarray]:
+        if not self.config.per_class:
+            return np.array_split(by_label, count)
+        size_c = size_c[size_c > 0]
+        allowed = f"false: {count} shards are no multiple of the {len(size_c)} classes"
+        check(count % len(size_c) == 0, "per_class", True, allowed)
+        classes = np.split(by_label, np.cumsum(size_c)[:-1])
+        return [shard for samples in classes for shard in np.array_split(samples, count // len(size_c))]
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,10 @@ from torch.nn import functional as F
 
 from ..errors import ConfigError
 from ..randomness import Streams
-from ..types import ClientTable
+from ..types import ClientTable, Footprint
 from .data import Data, digest, hold_back
 from .flat import FlatModel
+from .footprint import footprint
 from .native import Chosen, NativeNetwork
 from .server import ServerSamples
 
@@ -81,6 +83,12 @@ class Task:
             self._factor = self._on_device((1 / (255 * std)).astype(np.float32)).view(-1, 1, 1)
             self._offset = self._on_device((-mean / std).astype(np.float32)).view(-1, 1, 1)
         self.server = None if x_server is None else ServerSamples(self, x_server)
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """What the model costs the clients."""
+        x, _ = self.batch(np.zeros(1, dtype=np.int64))
+        return footprint(self.flat.module, x)
 
     def native_network(self) -> NativeNetwork | None:
         """What computes faster than torch with this model on a CPU; see ``NativeNetwork.of``."""

@@ -1,0 +1,192 @@
+"""GAS: asynchronous split learning; the server's part learns from buffered activations that generated ones balance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Annotated
+
+from ..ranges import at_least, one_of
+from .activations import FILLS, FORMS, RIDGES, ActivationStatistics, filled, log_shares
+from .base import ServerRule, check_it_fills
+from .rounds import RoundMean, Weights
+from .split import ServerSgd, SplitConfig
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..types import Facts, Message, Reply
+
+
+@dataclass
+class GasConfig(SplitConfig):
+    """
+    activation_buffer  Q_s, messages per step of the server's part; null: as many as clients in flight
+    model_buffer       Q_c, uploads per step of the clients' part; null: the same
+    weights            of the uploads: `samples`, n_i / sum n over the buffer, or `uniform`
+    answer             to the message that fills the buffer, by the server's part as it is `before` or `after` its step
+    adjust             answers are gradients of the loss at logits + log P_i, P_i the label shares of the client
+    generate           activations for classes of which the buffer has too few
+    every              server steps, of which one generates
+    covariance         of a class: `full`, or its `diagonal` alone
+    ridge              added to its diagonal
+    ridge_at           `sampling`, or kept at each `merge` of new activations
+    fill               each class to a `batch` of rows; to the `largest` class; to `exact`ly a batch, more are left out
+    weight_exponent    b: activations of progress m weigh m^b in the statistics; 0: all the same, 1: linear
+    """
+
+    activation_buffer: Annotated[int | None, at_least(1, null="for the clients in flight")] = None
+    model_buffer: Annotated[int | None, at_least(1, null="for the clients in flight")] = None
+    weights: Weights = "samples"
+    answer: Annotated[str, one_of("before", "after")] = "before"
+    adjust: bool = True
+    generate: bool = True
+    every: Annotated[int, at_least(1)] = 1
+    covariance: Annotated[str, one_of(*FORMS)] = "full"
+    ridge: Annotated[float, at_least(0)] = 1e-5
+    ridge_at: Annotated[str, one_of(*RIDGES)] = "sampling"
+    fill: Annotated[str, one_of(*FILLS)] = "batch"
+    weight_exponent: Annotated[float, at_least(0)] = 1.0
+
+    def resolve(self, facts: Facts) -> None:
+        super().resolve(facts)
+        self.activation_buffer = self.activation_buffer or facts.concurrency
+        self.model_buffer = self.model_buffer or facts.concurrency
+        check_it_fills("model_buffer", self.model_buffer, facts)
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        names = ("every", "covariance", "ridge", "ridge_at", "fill", "weight_exponent")
+        return super().idle(facts) | ({} if self.generate else dict.fromkeys(names, "with algorithm.generate=false"))
+
+    @property
+    def uploads_per_iteration(self) -> int:
+        return self.model_buffer or 1
+
+
+class Gas(ServerRule):
+    """GAS (Yang, Liu 2024, arXiv:2409.01251, Algorithm 1).
+
+    Rule     message (A, Y) of client i (line 5):
+               answer dl_i(s; A, Y)/dA,  l_i = cross-entropy of logits + log P_i        (lines 12-13, equations 6 and 7)
+               append (A, Y) to the activation buffer                                             (line 6, equation 4)
+               with Q_s messages in it:  update each class's Gaussian                  (line 7, equations 11 and 12)
+                 draw rows for classes with less than a batch of them, once every class has a Gaussian      (line 9)
+                 s <- s - eta_s dl(s; buffer)/ds,  l plain cross-entropy; empty the buffer    (lines 10-11, eq. 5)
+             upload u_i = received + D_i: append to the model buffer;  with Q_c uploads in it:
+               u <- sum n_i u_i / sum n_i, empty the buffer                            (lines 15-19, equations 9 and 10)
+             An activation weighs m^b in its class's Gaussian, m = 1 + K t + k with t server iterations at the task's
+             dispatch and k its mini-batch: stale ones weigh less
+    Upload   difference, of the clients' part, with the part the task started from
+    State    both buffers, the Gaussians, momentum of s, server steps done (which draws are next)
+    Memory   3 d floats, Q_s mini-batches of a numbers a row, for each class a + a^2 numbers (2 a with `diagonal`)
+    Limits   one client, Q_s = Q_c = 1, nothing generated or adjusted, answer=before, no momentum: SGD on the model
+    Differs  equation 6 has a bracket misplaced, this is the softmax that is meant. The authors' code keeps the ridge at
+             every merge (ridge_at=merge), weighs uploads equally, and shares one momentum among all clients
+
+    The model after each (client, upload) in turn, all after one message each for which dl/ds = 1 (trial.after_each):
+
+    >>> plain = {"generate": False, "adjust": False, "server_momentum": 0.0, "server_weight_decay": 0.0}
+    >>> after_each(Gas(server_lr=0.5, activation_buffer=1, model_buffer=2, **plain), (0, [2.0]), (1, [4.0]))
+    [[0.0, -1.0], [3.0, -1.0]]
+    """
+
+    Config = GasConfig
+    config: GasConfig
+    accepts = ("difference",)
+    cuts = True
+    needs_base = True
+    state_names = ("steps", "rows", "generated")
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        d_client, config = self.part.d_client, self.config
+        self.client_d, self.server_d = model_d[:d_client], model_d[d_client:]
+        self.mean = RoundMean(self.client_d, config.weights)
+        self.sgd = ServerSgd(self.server_d, config)
+        self.buffer: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # activations, labels, progress of a message
+        self.steps = self.rows = self.generated = 0  # server steps done; rows of the last one, and of them generated
+        self._gradient_d = self.server_d.clone()
+        self.log_share_nc = model_d.new_tensor(log_shares(clients.labels_nc)) if config.adjust else None
+        self.statistics: ActivationStatistics | None = None
+        if config.generate:
+            width, form = prod(self.part.activation), config.covariance
+            self.statistics = ActivationStatistics(
+                self.part.classes, width, form, config.ridge, config.ridge_at, like=model_d
+            )
+
+    def vectors(self, n: int) -> int:
+        return 3
+
+    def numbers(self, n: int) -> int:
+        width = prod(self.part.activation)
+        known = ActivationStatistics.numbers(self.part.classes, width, self.config.covariance)
+        return known if self.config.generate else 0
+
+    def parts(self) -> dict:
+        parts = {"mean": self.mean, "sgd": self.sgd}
+        return parts if self.statistics is None else parts | {"statistics": self.statistics}
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def hear(self, message) -> bool:
+        config = self.config
+        self.server_samples = float(len(message.labels))
+        if config.answer == "before":
+            self._answer(message)
+        progress = 1 + message.k * message.base_iteration + message.stage
+        self.buffer.append((message.activations.flatten(1).clone(), message.labels.clone(), progress))
+        full = len(self.buffer) == config.activation_buffer
+        if full:
+            self._server_step()
+        if config.answer == "after":
+            self._answer(message)
+        return full
+
+    def _answer(self, message: Message) -> None:
+        bias_c = None if self.log_share_nc is None else self.log_share_nc[message.client]
+        reply = self.part.answer(self.server_d, message.activations, message.labels, bias_c)
+        self._replies = [(message.client, reply)]
+
+    def replies(self) -> list[tuple[int, Reply]]:
+        return self._replies
+
+    def _server_step(self) -> None:
+        import torch
+
+        activations, labels, progress = zip(*self.buffer, strict=True)
+        self.buffer.clear()
+        rows_ba, labels_b = torch.cat(activations), torch.cat(labels)
+        real = len(labels_b)
+        if self.statistics is not None:
+            sizes = [len(y) for y in labels]
+            weight_b = rows_ba.new_tensor(progress, dtype=torch.double) ** self.config.weight_exponent
+            self.statistics.merge(rows_ba, weight_b.repeat_interleave(rows_ba.new_tensor(sizes).long()), labels_b)
+            if self.steps % self.config.every == 0:
+                generator = torch.Generator(rows_ba.device).manual_seed(self.draws.integer(0, self.steps))
+                rows_ba, labels_b = filled(self.statistics, rows_ba, labels_b, max(sizes), self.config.fill, generator)
+        self.part.gradient(self.server_d, rows_ba, labels_b, self._gradient_d)
+        self.sgd.step(self._gradient_d)
+        self.steps += 1
+        self.rows, self.generated = len(labels_b), max(0, len(labels_b) - real)
+        self.server_samples += self.rows
+
+    # -- uploads -----------------------------------------------------------------------------------------------------
+
+    def receive(self, upload) -> bool:
+        self.server_samples = 0.0
+        self.mean.add(replace(upload, vector_d=upload.base_d + upload.vector_d))
+        if self.mean.count < self.config.uploads_per_iteration:
+            return False
+        self.client_d.copy_(self.mean.take())
+        return True
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/rows": float(self.rows), "rule/generated": float(self.generated)}
+
+    def state_dict(self) -> dict:
+        return super().state_dict() | {"buffer": list(self.buffer)}
+
+    def load_state_dict(self, state: dict) -> None:
+        super().load_state_dict(state)
+        device = self.model_d.device
+        self.buffer = [(a.to(device), y.to(device), progress) for a, y, progress in state["buffer"]]

@@ -1,0 +1,116 @@
+"""MiniBatch-SFL: clients hold the first layers; at each step the server's part learns from all of them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..types import Reply
+from .rounds import RoundMean, RoundRule, Weights
+from .split import ServerSgd, SplitConfig, UnionGradient
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class MiniBatchSflConfig(SplitConfig):
+    """
+    weights  of the clients' parts: `samples`, n_i / sum n over those that delivered, or `uniform`
+    """
+
+    weights: Weights = "samples"
+
+
+class MiniBatchSfl(RoundRule):
+    """MiniBatch-SFL (Huang, Tian, Tang 2023, arXiv:2308.11953), as the GAS paper (arXiv:2409.01251) runs it.
+
+    Rule     in a round every client i has u_i = u.  Once all have sent their k-th message (A_i, Y_i):
+               answers dl(s; A_i, Y_i)/dA_i, each by the mean over its own samples
+               s <- s - eta_s dl(s; A, Y)/ds, with the mean over the union (A, Y) of all messages
+             end of the round:  u <- sum_i p_i u_i,  p_i = n_i / sum n over those delivered
+    Upload   difference, of the clients' part
+    State    who is under way, answers that wait, the union's gradient so far, momentum of s, the round's sum
+    Memory   2 d floats; an answer to each client under way
+    Limits   K = 1 and equal mini-batches: FedAvg on the whole model with one local step and uniform weights
+    Clients whose answers do not come wait: nobody may drop out within a round.
+
+    The model after each (client, upload) in turn, all after one message each for which dl/ds = 1 (trial.after_each):
+
+    >>> after_each(MiniBatchSfl(server_lr=0.5, server_momentum=0.0, server_weight_decay=0.0), (0, [2.0]), (1, [4.0]))
+    [[0.0, -0.5], [3.0, -0.5]]
+    """
+
+    Config = MiniBatchSflConfig
+    config: MiniBatchSflConfig
+    cuts = True
+    answers_together = True
+    state_names = ("under_way",)
+
+    @property
+    def weights(self) -> str:
+        return self.config.weights
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        d_client = self.part.d_client
+        self.client_d, self.server_d = model_d[:d_client], model_d[d_client:]
+        self.mean = RoundMean(self.client_d, self.weights)
+        self.sgd = ServerSgd(self.server_d, self.config)
+        self.under_way: list[int] = []
+        self.answers: list[tuple[int, Reply]] = []  # of this step so far
+        self.union = UnionGradient(self.server_d)
+        self._own_d = self.server_d.clone()
+
+    def vectors(self, n: int) -> int:
+        return 2
+
+    def parts(self) -> dict:
+        return super().parts() | {"sgd": self.sgd, "union": self.union}
+
+    def work_for(self, client: int) -> None:
+        self.under_way.append(client)
+
+    def hear(self, message) -> bool:
+        a, y = message.activations, message.labels
+        self.answers.append((message.client, self.part.answer(self.server_d, a, y, out_d=self._own_d)))
+        self.add(message.client, self._own_d, len(y))
+        self.server_samples = len(y)
+        if len(self.answers) < len(self.under_way):
+            return False
+        self.sgd.step(self.direction())
+        return True
+
+    def add(self, client: int, gradient_d: torch.Tensor, samples: int) -> None:
+        """Takes in (d,) the gradient of a client's mini-batch at s."""
+        self.union.add(gradient_d, samples)
+
+    def direction(self) -> torch.Tensor:
+        """(d,) the gradient that s steps along, of all that was added."""
+        return self.union.take()
+
+    def replies(self) -> list[tuple[int, Reply]]:
+        if len(self.answers) < len(self.under_way):
+            return []
+        answers, self.answers = self.answers, []
+        return answers
+
+    def receive(self, upload) -> bool:
+        self.server_samples = 0.0
+        return super().receive(upload)
+
+    def round(self) -> bool:
+        self.under_way.clear()
+        return super().round()
+
+    def step(self, mean_d, delivered) -> None:
+        self.client_d.add_(mean_d)
+
+    def state_dict(self) -> dict:
+        answers = [(client, reply.gradient, reply.loss) for client, reply in self.answers]
+        return super().state_dict() | {"answers": answers}
+
+    def load_state_dict(self, state: dict) -> None:
+        super().load_state_dict(state)
+        device = self.model_d.device
+        self.answers = [(client, Reply(g.to(device), loss.to(device))) for client, g, loss in state["answers"]]

@@ -1,0 +1,103 @@
+"""What rules share whose clients hold the first layers of the model.
+
+Legend: u the clients' part, s the server's, d parameters of the part in question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from ..ranges import above, at_least, within
+from .base import RuleConfig
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..types import Facts
+
+
+@dataclass
+class SplitConfig(RuleConfig):
+    """
+    server_lr            step eta of the server's part; null: the clients'
+    server_momentum      of its SGD; null: the clients'
+    server_weight_decay  of its SGD; null: the clients'
+    server_clip          norm that its gradient is cut to, before weight decay
+    """
+
+    server_lr: Annotated[float | None, above(0, null="for client.lr")] = None
+    server_momentum: Annotated[float | None, within("[0, 1)", null="for client.momentum")] = None
+    server_weight_decay: Annotated[float | None, at_least(0, null="for client.weight_decay")] = None
+    server_clip: Annotated[float | None, above(0, null="for none")] = None
+
+    def resolve(self, facts: Facts) -> None:
+        super().resolve(facts)
+        if self.server_lr is None:
+            self.server_lr = facts.lr
+        if self.server_momentum is None:
+            self.server_momentum = facts.momentum
+        if self.server_weight_decay is None:
+            self.server_weight_decay = facts.weight_decay
+
+
+class ServerSgd:
+    """torch's SGD of a server's part, which it changes in place. Memory: d floats with momentum.
+
+    s_d  (d,) the part
+    """
+
+    def __init__(self, s_d: torch.Tensor, config: SplitConfig):
+        assert config.server_lr is not None and config.server_weight_decay is not None
+        self.s_d, self.lr, self._config = s_d, config.server_lr, config
+        self.velocity_d = s_d.new_zeros(s_d.shape if config.server_momentum else (0,))
+
+    def clip(self, gradient_d: torch.Tensor) -> torch.Tensor:
+        """(d,) ``gradient_d``, cut in place to the norm that is set, if any."""
+        most = self._config.server_clip
+        if most is not None and (norm := float(gradient_d.norm())) > most:
+            gradient_d.mul_(most / norm)
+        return gradient_d
+
+    def step(self, gradient_d: torch.Tensor) -> None:
+        """(d,) ``gradient_d`` is overwritten."""
+        config = self._config
+        self.clip(gradient_d)
+        if config.server_weight_decay:
+            gradient_d.add_(self.s_d, alpha=config.server_weight_decay)
+        if config.server_momentum:
+            gradient_d = self.velocity_d.mul_(config.server_momentum).add_(gradient_d)
+        self.s_d.add_(gradient_d, alpha=-self.lr)
+
+    def state_dict(self) -> dict:
+        """What it keeps besides the part itself."""
+        return {"velocity_d": self.velocity_d}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.velocity_d.copy_(state["velocity_d"])
+
+
+class UnionGradient:
+    """The gradient of the mean over the union of mini-batches, heard of one after another. Memory: d floats."""
+
+    def __init__(self, like_d: torch.Tensor):
+        self.sum_d, self.samples = like_d.new_zeros(like_d.shape), 0
+
+    def add(self, gradient_d: torch.Tensor, samples: int) -> None:
+        """(d,) of the mean over so many samples."""
+        self.sum_d.add_(gradient_d, alpha=samples)
+        self.samples += samples
+
+    def take(self) -> torch.Tensor:
+        """(d,) a new vector; the next union begins."""
+        mean_d = self.sum_d / self.samples
+        self.sum_d.zero_()
+        self.samples = 0
+        return mean_d
+
+    def state_dict(self) -> dict:
+        return {"sum_d": self.sum_d, "samples": self.samples}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.sum_d.copy_(state["sum_d"])
+        self.samples = state["samples"]

@@ -1,0 +1,178 @@
+"""The pages of GAS (arXiv:2409.01251)."""
+
+import pandas as pd
+
+from ...analysis import names
+from ...analysis.published import Published
+from ...reports.blocks import Curves, Staleness, Values
+from ...reports.clients import Served
+from ...reports.comparisons import BEST, FINAL, UPLOADS, Beside, Leaders, Neighbours, Reference, equal
+from ...reports.spec import Block, Measure, PageSpec
+
+_SPLIT = ("heterogeneity", "heterogeneity.shards_per_client", "heterogeneity.alpha")
+_FINAL = {"final": ("final_accuracy_percent", "std_percent")}
+_UPLINK = Measure("summary.used.uplink_bytes")
+_FAIR = "the paper's own world, whose arrivals all methods of one kind share; the step tuned on validation samples."
+_RULES = (
+    "FedBuff and CA2FL are those of their authors here. The released code has the mean of the buffer's models for the "
+    "one, and lets CA2FL's late clients start from the newest model: the published gaps are to these. Whether the "
+    "accuracy is the last one, the best or a mean of rounds is not stated."
+)
+
+
+def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
+    settings = {
+        "problems": ("cifar10 with alexnet", "fashion_mnist with alexnet"),
+        "tuned": "client.lr",
+        "fair": _FAIR,
+    }
+    return PageSpec(f"gas/{name}", f"GAS, {title}", shows, cells, blocks, **settings | more)
+
+
+def _beside(table: int, note: str = _RULES) -> Published:
+    return Published(f"gas_table{table}", _FINAL, note=note)
+
+
+def _cut(run: pd.Series) -> str:
+    return f"cut after {run['model.cut']:g}"
+
+
+def _generated(run: pd.Series) -> str:
+    return "generated activations" if run["algorithm.generate"] else "none generated"
+
+
+def _part(run: pd.Series) -> str:
+    """GAS without a part, or with another reading of it."""
+    if run["algorithm"] != "gas":
+        return "mean of the last models" if run["algorithm"] == "fedfa" else names.name(run["algorithm"])
+    changes = {
+        "none generated": not run["algorithm.generate"],
+        "none adjusted": not run["algorithm.adjust"],
+        "variances alone": run["algorithm.covariance"] == "diagonal",
+        "filled to the largest class": run["algorithm.fill"] == "largest",
+        "cut to a batch": run["algorithm.fill"] == "exact",
+        "ridge kept": run["algorithm.ridge_at"] == "merge",
+        "answers after the step": run["algorithm.answer"] == "after",
+        "equal weights": run["algorithm.weight_exponent"] == 0,
+    }
+    return ", ".join(["GAS", *(word for word, holds in changes.items() if holds)])
+
+
+PAGES = (
+    _page(
+        "table1",
+        "table 1: accuracy of four methods",
+        "The paper prints the test accuracy after 2000 server iterations (Fashion-MNIST: 1000) under two splits of the "
+        "labels; GAS leads in every cell.",
+        ("paper", *_SPLIT),
+        (
+            Staleness(),
+            Leaders((FINAL, BEST)),
+            Curves("iteration", split="paper"),
+            Curves("virtual_time", split="paper"),
+            Curves("bytes", split="paper"),
+            Beside((FINAL,)),
+            Values((FINAL, BEST, UPLOADS, _UPLINK)),
+            Neighbours((FINAL,)),
+            Served(),
+        ),
+        order=("fedbuff", "fedavg", "ca2fl", "gas"),
+        order_source="table 1, means over cells",
+        published=_beside(1),
+        shares_runs_with=("gas/figure3", "gas/controls"),
+    ),
+    _page(
+        "table2",
+        "table 2 and figure 4: local iterations",
+        "The paper prints the accuracy after 1000 server iterations for E local iterations, and draws it against time "
+        "for 20 and 50: GAS is best with 20 and ahead up to 35, CA2FL gains with E. Its data set, not named, is likely "
+        "CINIC-10.",
+        ("paper", *_SPLIT, "client.local_steps"),
+        (
+            Leaders((FINAL, *equal("virtual_time", "bytes"))),
+            Curves("iteration", split="client.local_steps"),
+            Curves("virtual_time", split="client.local_steps"),
+            Beside((FINAL,)),
+            Values((FINAL, BEST, Measure("summary.used.virtual_time"), _UPLINK)),
+            Neighbours((FINAL, *equal("virtual_time"))),
+        ),
+        order=("fedbuff", "ca2fl", "gas"),
+        order_source="table 2, means over cells",
+        published=_beside(2),
+        shares_runs_with=("gas/table1",),
+    ),
+    _page(
+        "table3",
+        "table 3: more clients",
+        "The paper prints the accuracy with 50 and 100 clients, of which 10 are at work; GAS leads in every cell.",
+        ("paper", "n_clients", *_SPLIT),
+        (
+            Leaders((FINAL, BEST)),
+            Curves("iteration", split="n_clients"),
+            Beside((FINAL,)),
+            Values((FINAL, BEST)),
+            Served(),
+        ),
+        order=("fedbuff", "fedavg", "ca2fl", "gas"),
+        order_source="table 3, means over cells",
+        published=_beside(3, f"{_RULES} One run a cell is published, without a spread."),
+    ),
+    _page(
+        "table4",
+        "table 4: where the model is cut",
+        "The paper prints GAS's accuracy for four cuts of two networks, with three shards a client: the deeper the cut "
+        "the lower, but for the last two of VGG-16.",
+        ("model",),
+        (Leaders((FINAL,)), Curves("iteration", split="model"), Beside((FINAL,)), Values((FINAL, BEST, _UPLINK))),
+        problems=("cifar10 with alexnet", "cifar10 with vgg16"),
+        relabel=_cut,
+        order_source="table 4",
+        published=_beside(4, "VGG-16 has group normalisation here, theirs batch normalisation and dropout."),
+    ),
+    _page(
+        "figure2",
+        "figure 2: with and without generated activations",
+        "The paper draws the accuracy on Fashion-MNIST with 10 clients, of which 3 are at work: generated activations "
+        "come faster and further. Its other half, how far gradients are from those of the test set, is not measured.",
+        _SPLIT[:2],
+        (
+            Curves("iteration"),
+            Reference("generated activations", (FINAL, BEST, *equal("iteration"))),
+            Values((FINAL, BEST)),
+            Served(),
+        ),
+        problems=("fashion_mnist with alexnet",),
+        relabel=_generated,
+    ),
+    _page(
+        "figure3",
+        "figure 3: accuracy against time beside synchronous split learning",
+        "The paper draws the accuracy against time with two shards a client; GAS is ahead of MiniBatch-SFL and S2FL, "
+        "whose clients wait for each other at every mini-batch.",
+        _SPLIT[:2],
+        (
+            Leaders((*equal("virtual_time"), FINAL)),
+            Curves("virtual_time"),
+            Curves("bytes"),
+            Reference("GAS", equal("virtual_time")),
+            Values((FINAL, BEST, Measure("summary.used.virtual_time"))),
+        ),
+        shares_runs_with=("gas/table1",),
+    ),
+    _page(
+        "controls",
+        "what it owes to its parts",
+        "GAS generates activations and adjusts logits; the paper shows the one without the other on one data set only. "
+        "Here are both, and what paper and released code do differently. Not in the paper.",
+        _SPLIT[:2],
+        (
+            Leaders((FINAL, BEST)),
+            Curves("iteration"),
+            Reference("GAS", (FINAL, BEST)),
+            Values((FINAL, BEST)),
+            Served(),
+        ),
+        relabel=_part,
+        shares_runs_with=("gas/table1",),
+    ),
+)

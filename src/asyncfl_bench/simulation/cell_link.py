@@ -1,0 +1,122 @@
+"""Clients of one radio cell: what they compute and what they send over their links takes time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from ..errors import check
+from ..randomness import Streams
+from ..ranges import above, one_of
+from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
+from .delays import Delay, DelayConfig
+
+
+@dataclass
+class CellLinkConfig(DelayConfig):
+    """
+    slowest, fastest  multiply-adds a second, drawn uniformly once per client
+    nearest, radius   km from the mast, drawn once per client
+    position          the `distance` is uniform, or the place in the `disc`, so that more clients are far away
+    channel           each client has `hertz`, or the clients in flight `share` it equally
+    hertz             of the channel
+    speeds, distances the same given, one > 0 for each client; null: drawn
+    """
+
+    slowest: Annotated[float, above(0)] = 1e9
+    fastest: Annotated[float, above(0)] = 1e10
+    nearest: Annotated[float, above(0)] = 0.1
+    radius: Annotated[float, above(0)] = 1.0
+    position: Annotated[str, one_of("distance", "disc")] = "distance"
+    channel: Annotated[str, one_of("each", "shared")] = "each"
+    hertz: Annotated[float, above(0)] = 1e7
+    speeds: list[float] | None = None
+    distances: list[float] | None = None
+    _sharing = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.slowest <= self.fastest, "slowest", self.slowest, f"at most delay.fastest={self.fastest:g}")
+        check(self.nearest <= self.radius, "nearest", self.nearest, f"at most delay.radius={self.radius:g}")
+        for name in ("speeds", "distances"):
+            given = self.__dict__[name]
+            check(given is None or min(given, default=0) > 0, name, given, "a list of numbers > 0, or null")
+
+    def resolve(self, facts: Facts) -> None:
+        for name in ("speeds", "distances"):
+            given, allowed = self.__dict__[name], f"a number for each of the {facts.n_clients} clients, or null"
+            check(given is None or len(given) == facts.n_clients, name, given, allowed)
+        self._sharing = facts.concurrency if self.channel == "shared" else 1
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        found: dict[str, str] = {}
+        if self.speeds is not None:
+            found |= dict.fromkeys(("slowest", "fastest"), "with delay.speeds, which are the clients' speeds")
+        if self.distances is not None:
+            found |= dict.fromkeys(("nearest", "radius", "position"), "with delay.distances, which are the clients'")
+        return found
+
+    @property
+    def own_hertz(self) -> float:
+        """Of one client's channel."""
+        return self.hertz / self._sharing
+
+
+class CellLink(Delay):
+    """Multiply-adds over the client's speed, and bits over its rate R = W log2(1 + P g / (W N0)), all in seconds.
+
+    Path loss at r km is 128.1 + 37.6 log10(r) dB, so g = 10^(-loss/10); P = 0.2 W, N0 = 3.981e-21 W/Hz. At 1 km 10 MHz
+    carry 8.3 Mbit/s, at 0.1 km 121. With C multiply-adds of the model and c of the layers that clients hold, a task of
+    K mini-batches lasts
+
+        all layers    K 2C / f + model / R
+        some layers   K + 1 stages: c / f + activations / R;  K - 1 times 2c / f + activations / R;  c / f + layers / R
+
+    since a mini-batch goes forward, its activations are sent, and the gradient that the server answers with goes back.
+    C and c are those of one sample: the samples of a mini-batch are taken for parallel. What the server computes and
+    sends takes no time.
+    Source   GAS (Yang, Liu 2024), section 5.1, and its released code, which has the samples parallel, r uniform between
+             0.1 and 1 km where the text has clients uniform in the cell (position=disc), and 10 MHz for each client
+             where the text has them in total (channel=shared)
+    """
+
+    Config = CellLinkConfig
+    config: CellLinkConfig
+    staged = True
+    POWER, NOISE = 0.2, 3.981e-21  # W, W/Hz
+
+    def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
+        super().start(clients, streams, footprint)
+        loss_n = 128.1 + 37.6 * np.log10(self._distances(clients.n, streams))
+        hertz = self.config.own_hertz
+        self.rate_n = hertz * np.log2(1 + self.POWER * 10 ** (-loss_n / 10) / (hertz * self.NOISE))
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        config = self.config
+        if config.speeds is not None:
+            return np.array(config.speeds)
+        return np.array([streams.speed(client).uniform(config.slowest, config.fastest) for client in range(n)])
+
+    def _distances(self, n: int, streams: Streams) -> np.ndarray:
+        """(n,) km."""
+        config = self.config
+        if config.distances is not None:
+            return np.array(config.distances)
+        power = 2 if config.position == "disc" else 1
+        low, high = config.nearest**power, config.radius**power
+        return np.array([streams.speed(client, 1).uniform(low, high) for client in range(n)]) ** (1 / power)
+
+    def duration(self, work: Work) -> float:
+        cost, batches = self.footprint, work.local_steps
+        if work.stages == 1:
+            return self._takes(work, 2 * batches * cost.macs, cost.model_bytes)
+        if work.stage + 1 == work.stages:
+            return self._takes(work, cost.client_macs, cost.client_bytes)
+        sent = cost.message_bytes(work.samples) / (work.stages - 1)  # each mini-batch has its share of the samples
+        return self._takes(work, cost.client_macs * (1 if work.stage == 0 else 2), sent)
+
+    def _takes(self, work: Work, macs: int, sent: float) -> float:
+        """Seconds of so many multiply-adds and bytes."""
+        return float(macs / self.speed_n[work.client] + 8 * sent / self.rate_n[work.client])

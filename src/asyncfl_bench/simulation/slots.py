@@ -1,0 +1,69 @@
+"""The places for clients in flight: how many are free, when they are filled, and by whom."""
+
+from __future__ import annotations
+
+from ..types import Work
+
+
+class Slots:
+    """
+    schedule  which idle client goes next; already started
+    free      places without a client in flight
+    """
+
+    def __init__(self, schedule, concurrency: int):
+        self.schedule, self.free = schedule, concurrency
+        self.per_round = schedule.config.dispatch == "per_round"
+        self._when = schedule.config.dispatch
+        self._rests = schedule.config.rest == "until_update"
+        self._resting: list[int] = []  # clients in order of their arrival
+        self._changed = False  # the global model, since slots were last filled
+
+    def delivered(self, work: Work, changed: bool) -> None:
+        """The work's upload has arrived, and changed the model or not."""
+        if work.takes_slot:
+            self.free += 1
+            if self._rests and not changed:
+                self._resting.append(work.client)
+            else:
+                self.schedule.report(work.client)
+
+    def lost(self, work: Work) -> None:
+        """The work's upload will never arrive."""
+        self.free += work.takes_slot
+        if work.lost:  # its client comes back, or is found to have left when it is to get its next work
+            self.schedule.report(work.client)
+
+    def model_changed(self) -> None:
+        self._changed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for client in self._resting:
+            self.schedule.report(client)
+        self._resting.clear()
+
+    def to_be_filled(self, somebody_works: bool) -> bool:
+        """Whether this is the moment."""
+        changed, self._changed = self._changed, False
+        # with nobody in flight there is no update and no end of a round to wait for
+        return not somebody_works or self._when == "immediate" or (self._when == "after_update" and changed)
+
+    def next_client(self, somebody_works: bool) -> int | None:
+        """For a free slot; None where there is no slot, or nobody for it."""
+        if not self.free:
+            return None
+        client = self.schedule.next()
+        if client is None and self._resting and not somebody_works:
+            self._wake()  # there is no update to wait for
+            client = self.schedule.next()
+        return client
+
+    def state_dict(self) -> dict:
+        state = {"free_slots": self.free, "moved_in_tick": self._changed, "resting": list(self._resting)}
+        return state | {"schedule": self.schedule.state_dict()}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.free, self._changed = state["free_slots"], state.get("moved_in_tick", False)
+        self._resting = list(state.get("resting", ()))
+        self.schedule.load_state_dict(state["schedule"])

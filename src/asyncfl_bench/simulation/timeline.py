@@ -1,0 +1,76 @@
+"""Work under way: in flight, in the order in which it ends, or waiting for an answer of the server."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from dataclasses import asdict
+
+from ..types import Work
+
+
+class Timeline:
+    """
+    works    all work in flight, by sequence number
+    now      of it what ends at this time and has not been dealt with, in order of time and dispatch
+    waiting  by client the stages that ended with a message which the server has not answered yet
+    """
+
+    def __init__(self) -> None:
+        self.works: dict[int, Work] = {}
+        self.now: deque[Work] = deque()
+        self.waiting: dict[int, Work] = {}
+        self._due: list[tuple[float, int]] = []  # heap of (time of the end, sequence number)
+
+    def add(self, work: Work) -> None:
+        """Work that ends when it is due."""
+        heapq.heappush(self._due, (work.due, work.sequence))
+        self.works[work.sequence] = work
+
+    def add_now(self, work: Work) -> None:
+        """Work that takes no time."""
+        self.works[work.sequence] = work
+        self.now.append(work)
+
+    @property
+    def busy(self) -> bool:
+        """Whether any client is under way."""
+        return bool(self.works or self.waiting)
+
+    @property
+    def next_due(self) -> float:
+        """When the next work ends that does not end now; infinite where there is none."""
+        return self._due[0][0] if self._due else math.inf
+
+    def reach(self, time: float, *, together: bool) -> None:
+        """Puts into ``now`` what ends by ``time``: all of it ``together``, or the next piece."""
+        while self.next_due <= time:
+            self.now.append(self.works[heapq.heappop(self._due)[1]])
+            if not together:
+                return
+
+    def end_first(self) -> None:
+        """What is first now is over."""
+        del self.works[self.now.popleft().sequence]
+
+    def put_back(self) -> None:
+        """What was to end now ends later after all, in the same order."""
+        while self.now:
+            work = self.now.popleft()
+            heapq.heappush(self._due, (work.due, work.sequence))
+
+    def state_dict(self) -> dict:
+        return {
+            "in_flight": [asdict(work) for work in self.works.values()],
+            "due": list(self._due),
+            "now": [work.sequence for work in self.now],
+            "waiting": [asdict(work) for work in self.waiting.values()],
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        """Older states know neither ``now`` nor ``waiting``."""
+        self.works = {work["sequence"]: Work(**work) for work in state["in_flight"]}
+        self._due = [(time, sequence) for time, sequence in state["due"]]
+        self.now = deque(self.works[sequence] for sequence in state.get("now", ()))
+        self.waiting = {work["client"]: Work(**work) for work in state.get("waiting", ())}

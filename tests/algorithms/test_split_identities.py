@@ -1,0 +1,158 @@
+"""Rules of split learning: what they are equal to, and that nothing of it depends on how it is computed."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from asyncfl_bench.algorithms.s2fl import balanced
+from asyncfl_bench.config import compose
+from asyncfl_bench.experiment.build import build_run
+from asyncfl_bench.simulation.observer import Observer
+
+WORLD = [
+    "model.hidden=[16]",
+    "client.batch_size=8",
+    "n_clients=6",
+    "delay=exponential",
+    "seed=3",
+    "device=cpu",
+    "executor=sequential",
+]
+RULES = {
+    "splitfed": ["concurrency=4", "schedule=random_idle", "client.momentum=0.5"],
+    "minibatch_sfl": ["concurrency=4", "schedule=random_idle", "algorithm.server_momentum=0.5"],
+    "s2fl": ["concurrency=4", "schedule=random_idle", "algorithm.server_clip=0.5"],
+    "gas": ["concurrency=4", "schedule=random_idle", "algorithm.activation_buffer=3", "client.momentum=0.5"],
+    "gas after": ["algorithm.answer=after", "algorithm.covariance=diagonal", "algorithm.every=2"],
+}
+
+
+def built(*words):
+    return build_run(compose([*WORLD, *words]))
+
+
+def run(*words, iterations=12):
+    """The parts of a finished run."""
+    parts = built(*words, f"budget.server_iterations={iterations}")
+    parts.simulation.run()
+    parts.executor.close()
+    return parts
+
+
+def model(*words, **options):
+    return run(*words, **options).model_d.numpy()
+
+
+def of(rule):
+    return [f"algorithm={rule.split()[0]}", "client.local_steps=3", "client.lr=0.1", *RULES[rule], "threads=2"]
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+@pytest.mark.parametrize("cut", [2, 3])
+def test_splitfed_is_fedavg(weights, cut):
+    steps = ["client.local_steps=4", "client.momentum=0.5", "client.weight_decay=0.01", f"algorithm.weights={weights}"]
+    steps += ["concurrency=4", "schedule=random_idle", "client.lr=0.1"]
+    whole = model("algorithm=fedavg", *steps)
+    np.testing.assert_allclose(model("algorithm=splitfed", f"model.cut={cut}", *steps), whole, rtol=1e-3, atol=1e-6)
+    assert np.abs(whole - model("algorithm=splitfed", *steps, "algorithm.server_lr=0.2")).max() > 1e-3
+
+
+def test_minibatch_sfl_with_one_local_step_is_fedavg_with_one_and_uniform_weights():
+    words = ["heterogeneity=iid", "client.lr=0.2"]
+    whole = model("algorithm=fedavg", "algorithm.weights=uniform", *words)
+    cut = model("algorithm=minibatch_sfl", "algorithm.weights=uniform", *words)
+    np.testing.assert_allclose(cut, whole, rtol=1e-3, atol=1e-6)
+
+
+def test_s2fl_with_one_group_or_with_equal_groups_and_batches_is_minibatch_sfl():
+    one = ["client.local_steps=3", "client.lr=0.1", "algorithm.server_momentum=0.5"]
+    whole = model("algorithm=minibatch_sfl", *one)
+    np.testing.assert_allclose(model("algorithm=s2fl", "algorithm.groups=1", *one), whole, rtol=1e-4, atol=1e-6)
+    two = model("algorithm=s2fl", "algorithm.groups=2", *one)
+    np.testing.assert_allclose(two, whole, rtol=1e-3, atol=1e-5)
+    uneven = ["client.batch_size=all", *one]
+    assert np.abs(model("algorithm=s2fl", *uneven) - model("algorithm=minibatch_sfl", *uneven)).max() > 1e-3
+
+
+def test_groups_of_s2fl_share_the_classes():
+    labels_mc = np.array([[10, 0], [10, 0], [0, 10], [0, 10]])
+    group_m = balanced(labels_mc, 2)
+    assert sorted(group_m.tolist()) == [0, 0, 1, 1]
+    assert [labels_mc[group_m == group].sum(axis=0).tolist() for group in range(2)] == [[10, 10]] * 2
+    first, second, other = balanced(labels_mc[:3], 2)
+    assert first != second and other in (first, second)
+
+
+PLAIN = ["algorithm.activation_buffer=1", "algorithm.model_buffer=1", "algorithm.generate=false"]
+
+
+@pytest.mark.parametrize("server", ["before", "after"])
+def test_gas_with_one_client_is_sgd_if_its_answers_come_before_the_steps(server):
+    words = ["n_clients=1", "client.local_steps=4", "client.lr=0.2"]
+    whole = model("algorithm=fedavg", *words)
+    cut = model("algorithm=gas", *PLAIN, "algorithm.adjust=false", f"algorithm.answer={server}", *words)
+    same = np.allclose(cut, whole, rtol=1e-3, atol=1e-6)
+    assert same == (server == "before")
+
+
+@pytest.mark.parametrize("buffer", [1, 3, 7])
+def test_the_server_steps_once_per_full_buffer(buffer):
+    parts = run("algorithm=gas", f"algorithm.activation_buffer={buffer}", "client.local_steps=3")
+    counters = parts.simulation.counters
+    assert counters.server_steps == counters.messages // buffer > 0
+    assert counters.uploads == 12 * 6
+
+
+class Heard(Observer):
+    def __init__(self):
+        self.rows = []
+
+    def heard(self, message, stepped, time):
+        self.rows.append((time, message.client, message.stage, message.staleness, stepped, message.labels.tolist()))
+
+
+def test_generation_changes_neither_arrivals_nor_mini_batches():
+    seen, models = [], []
+    for generate in ("true", "false"):
+        parts = built(*of("gas"), f"algorithm.generate={generate}", "budget.server_iterations=8")
+        parts.simulation.observers.append(heard := Heard())
+        parts.simulation.run()
+        parts.executor.close()
+        seen.append(heard.rows)
+        models.append(parts.model_d.numpy())
+    assert seen[0] == seen[1] and len(seen[0]) > 50
+    assert np.abs(models[0] - models[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_threads_and_one_after_another_have_the_same_bits(rule):
+    one, other = (model(*of(rule), f"executor={executor}") for executor in ("sequential", "threads"))
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("events", [1, 7, 22])
+def test_a_run_goes_on_in_the_middle_of_its_tasks_bit_for_bit(rule, events):
+    words = [*of(rule), "budget.server_iterations=8"]
+    parts = built(*words)
+    for _ in range(events):
+        parts.simulation.step()
+    file = io.BytesIO()
+    owners = ("simulation", "rule", "executor")
+    state = {name: getattr(parts, name).state_dict() for name in owners} | {"model_d": parts.model_d}
+    torch.save(state, file)
+    parts.simulation.run()
+    parts.executor.close()
+
+    file.seek(0)
+    state, again = torch.load(file, weights_only=True), built(*words)
+    again.model_d.copy_(state["model_d"])
+    again.simulation.load_state_dict(state["simulation"])
+    again.rule.load_state_dict(state["rule"])
+    again.executor.load_state_dict(state["executor"], again.model_d, list(again.simulation.in_flight.values()))
+    again.simulation.run()
+    again.executor.close()
+    assert again.simulation.counters == parts.simulation.counters
+    assert torch.equal(again.model_d, parts.model_d)

@@ -1,0 +1,81 @@
+"""GAS's printed settings, its sweeps and its pages, as ``paper=gas/…`` has them."""
+
+import pytest
+
+from asyncfl_bench.config import compose
+from asyncfl_bench.multirun.grid import jobs_of
+from asyncfl_bench.multirun.jobs import plan, sweep_grids
+from asyncfl_bench.papers import pages
+from asyncfl_bench.reports.cli import main as report
+
+SWEEPS = {
+    "table1": 48, "table2": 72, "table3": 16, "table4": 24, "figure2": 6, "figure3": 6, "controls": 36,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", ["gas", "fedbuff", "ca2fl", "fedavg", "minibatch_sfl"])
+@pytest.mark.parametrize(("protocol", "iterations"), [("cifar10", 2000), ("fashion_mnist", 1000)])
+def test_the_protocol_is_the_printed_one(protocol, iterations, algorithm):
+    settings = compose([f"paper=gas/{protocol}", f"algorithm={algorithm}"])
+    parts, root = settings.parts, settings.root
+    client, rule = parts["client"].config, parts["algorithm"].config
+    assert (root.n_clients, root.concurrency, root.clock) == (20, 10, "time")
+    assert (client.local_steps, client.batch_size, client.lr) == (20, 32, 0.01)
+    assert (client.momentum, client.weight_decay, client.clip) == (0.9, 5e-4, 10)
+    assert settings.budget.server_iterations == iterations
+    choice = settings.choices.get
+    assert (choice("dataset"), choice("model"), choice("delay")) == (protocol, "alexnet", "cell_link")
+    shards = parts["heterogeneity"].config
+    assert (shards.shards_per_client, shards.per_class) == (2, True)
+    rounds = algorithm in ("fedavg", "minibatch_sfl")
+    assert (parts["schedule"].config.rest, choice("schedule")) == ("none" if rounds else "turn", "random_idle")
+    if algorithm == "gas":
+        assert (rule.activation_buffer, rule.model_buffer, rule.covariance) == (10, 10, "full")
+        assert (rule.server_lr, rule.server_momentum, rule.server_weight_decay, rule.server_clip) == (
+            0.01,
+            0.9,
+            5e-4,
+            10,
+        )
+        assert parts["model"].config.cut == 6
+
+
+def test_the_fair_profile_keeps_the_papers_world_and_searches_the_step_of_both_parts():
+    settings = compose(["paper=gas/cifar10", "profile=fair", "scale=medium", "algorithm=gas", "client.lr=0.03"])
+    assert (settings.choices["schedule"], settings.root.concurrency) == ("random_idle", 10)
+    assert settings.evaluation.validation_share == 0.1
+    assert settings.parts["algorithm"].config.server_lr == 0.03
+    assert len(jobs_of(sweep_grids(["sweep=gas/figure3", "profile=fair", "seed=0"]))) == 2 * 4
+
+
+@pytest.mark.parametrize("item", SWEEPS)
+def test_the_sweeps_have_the_runs_of_their_item(item):
+    assert len(jobs_of(sweep_grids([f"sweep=gas/{item}"]))) == SWEEPS[item]
+    assert f"gas/{item}" in pages()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", SWEEPS)
+@pytest.mark.parametrize("scale", ["full", "medium", "small", "smoke"])
+def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
+    assert {job.error for job in plan([f"sweep=gas/{item}", f"scale={scale}"])} == {None}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ("table1", ["algorithm=fedbuff,gas", "heterogeneity=class_shards"]),
+        ("table2", ["client.local_steps=2"]),
+        ("table3", ["n_clients=10", "heterogeneity=class_shards"]),
+        ("table4", []),
+        ("figure2", []),
+        ("figure3", []),
+        ("controls", ["algorithm=gas,fedfa"]),
+    ],
+)
+def test_a_sweep_becomes_a_page(item, words, afl_run, tmp_path):
+    done = afl_run(f"sweep=gas/{item}", "scale=smoke", "threads=1", "progress=false", *words)
+    assert done.returncode == 0, done.stderr
+    assert report([f"gas/{item}", "--scale", "smoke", "--out", str(tmp_path / "pages")]) == 0
+    assert (tmp_path / "pages" / "gas" / item / "published-smoke" / "README.md").exists()
