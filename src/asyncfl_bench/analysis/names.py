@@ -25,10 +25,7 @@ NAMES = {
     "fedfa": "FedFa",
     "fedopt": "FedOpt",
     "feddyn": "FedDyn",
-    "gas": "GAS",
-    "minibatch_sfl": "MiniBatch-SFL",
     "s2fl": "S2FL",
-    "splitfed": "SplitFed",
 }
 # series in this order, others after them by name
 ORDER = (
