@@ -18,6 +18,7 @@ NAMES = {
     "fedavg": "FedAvg",
     "gas": "GAS",
     "minibatch_sfl": "MiniBatch-SFL",
+    "s2fl": "S2FL",
     "splitfed": "SplitFed",
     "fedprox": "FedProx",
     "fedasync": "FedAsync",
@@ -25,7 +26,6 @@ NAMES = {
     "fedfa": "FedFa",
     "fedopt": "FedOpt",
     "feddyn": "FedDyn",
-    "s2fl": "S2FL",
 }
 # series in this order, others after them by name
 ORDER = (
@@ -39,6 +39,7 @@ ORDER = (
     "FedAC (reconstructed)",
     "GAS",
     "MiniBatch-SFL",
+    "S2FL",
     "SplitFed",
     "delay-adaptive ASGD",
     "vanilla ASGD",
@@ -52,10 +53,6 @@ ORDER = (
     "FedFa",
     "FedOpt",
     "FedDyn",
-    "GAS",
-    "MiniBatch-SFL",
-    "S2FL",
-    "SplitFed",
 )
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
 AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}
