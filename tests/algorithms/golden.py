@@ -22,6 +22,8 @@ WORDS = [
     "trace=true",
 ]
 
+CUT = ("gas", "minibatch_sfl", "s2fl", "splitfed")  # softmax has no layers for both sides
+
 
 def trajectory(algorithm: str, delay: str) -> dict:
     """Arrivals exactly, test loss and the model's norm to 5 digits."""
@@ -36,6 +38,8 @@ def trajectory(algorithm: str, delay: str) -> dict:
             words.append("client.local_steps=4")  # so that K can fall
         if algorithm == "afbs":
             words.append("algorithm.clusters=2")
+        if algorithm in CUT:
+            words += ["model=mlp", "model.hidden=[12]", "client.local_steps=3"]
         if algorithm == "fedecho":
             words.append("distillation.rate=0.003")  # that of the paper is for a large network
         if algorithm in ("afbs", "fadas", "fedac", "fedbuff", "ca2fl", "fedecho"):

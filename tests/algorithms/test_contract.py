@@ -10,11 +10,12 @@ from toy import ToyServer
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.base import BufferConfig, equip
+from asyncfl_bench.algorithms.trial import TrialPart
 from asyncfl_bench.config import compose, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.storage import Storage
-from asyncfl_bench.types import ClientTable, Upload
+from asyncfl_bench.types import ClientTable, Message, Upload
 
 N, D = 5, 7
 CLIENTS = ClientTable(np.full(N, 10), np.eye(N, 3, dtype=int) * 8 + 1)
@@ -29,7 +30,7 @@ def built(name, clock="delay=exponential"):
     if isinstance(settings.parts["algorithm"].config, BufferConfig):
         settings = compose([*words, "algorithm.buffer_size=3"])
     streams = Streams(settings.root.seed)
-    rule = equip(settings.parts["algorithm"].build(), Storage(), streams, ToyServer())
+    rule = equip(settings.parts["algorithm"].build(), Storage(), streams, ToyServer(), TrialPart(D - 1))
     rule = settings.parts["distillation"].build().after(rule, streams)
     return rule, settings.parts["client"].config.upload
 
@@ -40,12 +41,30 @@ def arrivals(count, seed=0):
     return [(int(c), torch.tensor(generator.normal(size=D)).float(), int(generator.integers(0, 4))) for c in clients]
 
 
+def send(rule, client, vector, iteration):
+    """Where clients hold a part of the model: one message, whose tensors are recycled after the answers."""
+    if rule.cuts:
+        activations, labels = vector[:3, None].clone(), torch.tensor([0, 1, 0])
+        stepped = rule.hear(Message(client, 0, 1, iteration, 0, 10, activations, labels))
+        assert stepped is True or stepped is False
+        assert all(torch.isfinite(reply.gradient).all() for _, reply in rule.replies())
+        activations.fill_(float("nan"))
+        labels.fill_(-1)
+
+
+def uploaded(rule, vector):
+    """Of a vector what the client sends."""
+    return vector[: D - 1] if rule.cuts else vector
+
+
 def feed(rule, model, events, iteration=0):
     """Hands over uploads as the engine would; returns the answers and the iterations done."""
     answers = []
     for number, (client, vector, staleness) in enumerate(events):
-        upload = Upload(client, vector.clone(), max(0, iteration - staleness), staleness, 10, 1)
-        upload.base_d = torch.full((D,), 0.05 * staleness)
+        base = max(0, iteration - staleness)
+        send(rule, client, vector, base)
+        upload = Upload(client, uploaded(rule, vector.clone()), base, staleness, 10, 1)
+        upload.base_d = uploaded(rule, torch.full((D,), 0.05 * staleness))
         upload.along_d = -0.3 * upload.vector_d
         upload.outputs_uc = ToyServer().outputs(vector)
         moved = 0
@@ -104,15 +123,19 @@ def test_uploads_are_only_lent_to_a_rule(name):
     rule, kind = built(name)
     model = torch.zeros(D)
     rule.start(model, CLIENTS, kind)
-    reused, base, along, twin_rule = torch.zeros(D), torch.zeros(D), torch.zeros(D), built(name)[0]
+    reused, base, along = (uploaded(rule, torch.zeros(D)) for _ in range(3))
+    twin_rule = built(name)[0]
     outputs = torch.zeros(ToyServer.samples, ToyServer.classes)
     twin_model = torch.zeros(D)
     twin_rule.start(twin_model, CLIENTS, kind)
     for client, vector, staleness in arrivals(30):
+        for each in (rule, twin_rule):
+            send(each, client, vector, 0)
+        outputs.copy_(ToyServer().outputs(vector))
+        vector = uploaded(rule, vector)
         reused.copy_(vector)
         base.fill_(0.05 * staleness)
         along.copy_(-0.3 * vector)
-        outputs.copy_(ToyServer().outputs(vector))
         lent_with = {"base_d": base, "along_d": along, "outputs_uc": outputs}
         rule.receive(Upload(client, reused, 0, staleness, 10, 1, **lent_with))
         kept = {name: tensor.clone() for name, tensor in lent_with.items()}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from asyncfl_bench.algorithms.s2fl import balanced
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
@@ -22,6 +23,7 @@ WORLD = [
 RULES = {
     "splitfed": ["concurrency=4", "schedule=random_idle", "client.momentum=0.5"],
     "minibatch_sfl": ["concurrency=4", "schedule=random_idle", "algorithm.server_momentum=0.5"],
+    "s2fl": ["concurrency=4", "schedule=random_idle", "algorithm.server_clip=0.5"],
     "gas": ["concurrency=4", "schedule=random_idle", "algorithm.activation_buffer=3", "client.momentum=0.5"],
     "gas after": ["algorithm.answer=after", "algorithm.covariance=diagonal", "algorithm.every=2"],
 }
@@ -62,6 +64,25 @@ def test_minibatch_sfl_with_one_local_step_is_fedavg_with_one_and_uniform_weight
     whole = model("algorithm=fedavg", "algorithm.weights=uniform", *words)
     cut = model("algorithm=minibatch_sfl", "algorithm.weights=uniform", *words)
     np.testing.assert_allclose(cut, whole, rtol=1e-3, atol=1e-6)
+
+
+def test_s2fl_with_one_group_or_with_equal_groups_and_batches_is_minibatch_sfl():
+    one = ["client.local_steps=3", "client.lr=0.1", "algorithm.server_momentum=0.5"]
+    whole = model("algorithm=minibatch_sfl", *one)
+    np.testing.assert_allclose(model("algorithm=s2fl", "algorithm.groups=1", *one), whole, rtol=1e-4, atol=1e-6)
+    two = model("algorithm=s2fl", "algorithm.groups=2", *one)
+    np.testing.assert_allclose(two, whole, rtol=1e-3, atol=1e-5)
+    uneven = ["client.batch_size=all", *one]
+    assert np.abs(model("algorithm=s2fl", *uneven) - model("algorithm=minibatch_sfl", *uneven)).max() > 1e-3
+
+
+def test_groups_of_s2fl_share_the_classes():
+    labels_mc = np.array([[10, 0], [10, 0], [0, 10], [0, 10]])
+    group_m = balanced(labels_mc, 2)
+    assert sorted(group_m.tolist()) == [0, 0, 1, 1]
+    assert [labels_mc[group_m == group].sum(axis=0).tolist() for group in range(2)] == [[10, 10]] * 2
+    first, second, other = balanced(labels_mc[:3], 2)
+    assert first != second and other in (first, second)
 
 
 PLAIN = ["algorithm.activation_buffer=1", "algorithm.model_buffer=1", "algorithm.generate=false"]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..types import Reply
 from .rounds import RoundMean, RoundRule, Weights
-from .split import ServerSgd, SplitConfig
+from .split import ServerSgd, SplitConfig, UnionGradient
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass
@@ -41,7 +45,7 @@ class MiniBatchSfl(RoundRule):
     config: MiniBatchSflConfig
     cuts = True
     answers_together = True
-    state_names = ("under_way", "gradient_d", "samples")
+    state_names = ("under_way",)
 
     @property
     def weights(self) -> str:
@@ -55,14 +59,14 @@ class MiniBatchSfl(RoundRule):
         self.sgd = ServerSgd(self.server_d, self.config)
         self.under_way: list[int] = []
         self.answers: list[tuple[int, Reply]] = []  # of this step so far
-        self.gradient_d, self.samples = self.server_d.new_zeros(self.server_d.shape), 0  # sum over these samples
-        self._own_d = self.gradient_d.clone()
+        self.union = UnionGradient(self.server_d)
+        self._own_d = self.server_d.clone()
 
     def vectors(self, n: int) -> int:
         return 2
 
     def parts(self) -> dict:
-        return super().parts() | {"sgd": self.sgd}
+        return super().parts() | {"sgd": self.sgd, "union": self.union}
 
     def work_for(self, client: int) -> None:
         self.under_way.append(client)
@@ -70,15 +74,20 @@ class MiniBatchSfl(RoundRule):
     def hear(self, message) -> bool:
         a, y = message.activations, message.labels
         self.answers.append((message.client, self.part.answer(self.server_d, a, y, out_d=self._own_d)))
-        self.gradient_d.add_(self._own_d, alpha=len(y))
-        self.samples += len(y)
+        self.add(message.client, self._own_d, len(y))
         self.server_samples = len(y)
         if len(self.answers) < len(self.under_way):
             return False
-        self.sgd.step(self.gradient_d.div_(self.samples))
-        self.gradient_d.zero_()
-        self.samples = 0
+        self.sgd.step(self.direction())
         return True
+
+    def add(self, client: int, gradient_d: torch.Tensor, samples: int) -> None:
+        """Takes in (d,) the gradient of a client's mini-batch at s."""
+        self.union.add(gradient_d, samples)
+
+    def direction(self) -> torch.Tensor:
+        """(d,) the gradient that s steps along, of all that was added."""
+        return self.union.take()
 
     def replies(self) -> list[tuple[int, Reply]]:
         if len(self.answers) < len(self.under_way):

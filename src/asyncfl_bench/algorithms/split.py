@@ -52,11 +52,17 @@ class ServerSgd:
         self.s_d, self.lr, self._config = s_d, config.server_lr, config
         self.velocity_d = s_d.new_zeros(s_d.shape if config.server_momentum else (0,))
 
+    def clip(self, gradient_d: torch.Tensor) -> torch.Tensor:
+        """(d,) ``gradient_d``, cut in place to the norm that is set, if any."""
+        most = self._config.server_clip
+        if most is not None and (norm := float(gradient_d.norm())) > most:
+            gradient_d.mul_(most / norm)
+        return gradient_d
+
     def step(self, gradient_d: torch.Tensor) -> None:
         """(d,) ``gradient_d`` is overwritten."""
         config = self._config
-        if config.server_clip is not None and (norm := float(gradient_d.norm())) > config.server_clip:
-            gradient_d.mul_(config.server_clip / norm)
+        self.clip(gradient_d)
         if config.server_weight_decay:
             gradient_d.add_(self.s_d, alpha=config.server_weight_decay)
         if config.server_momentum:
@@ -69,3 +75,29 @@ class ServerSgd:
 
     def load_state_dict(self, state: dict) -> None:
         self.velocity_d.copy_(state["velocity_d"])
+
+
+class UnionGradient:
+    """The gradient of the mean over the union of mini-batches, heard of one after another. Memory: d floats."""
+
+    def __init__(self, like_d: torch.Tensor):
+        self.sum_d, self.samples = like_d.new_zeros(like_d.shape), 0
+
+    def add(self, gradient_d: torch.Tensor, samples: int) -> None:
+        """(d,) of the mean over so many samples."""
+        self.sum_d.add_(gradient_d, alpha=samples)
+        self.samples += samples
+
+    def take(self) -> torch.Tensor:
+        """(d,) a new vector; the next union begins."""
+        mean_d = self.sum_d / self.samples
+        self.sum_d.zero_()
+        self.samples = 0
+        return mean_d
+
+    def state_dict(self) -> dict:
+        return {"sum_d": self.sum_d, "samples": self.samples}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.sum_d.copy_(state["sum_d"])
+        self.samples = state["samples"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..types import Delivery, Reply, Work
 from .executors import one_core_threads
-from .local import Descent, LocalTraining, clip
+from .local import Descent, LocalTraining
 from .samples import Samples
 
 if TYPE_CHECKING:
@@ -103,10 +103,10 @@ class SplitExecutor:
         import torch
 
         assert task.activations is not None and task.leaf_d is not None
-        (step_d,) = torch.autograd.grad(task.activations, task.leaf_d, gradient)
+        # a number, of which this is the gradient: to be given one, torch imports for seconds
+        (step_d,) = torch.autograd.grad((task.activations * gradient).sum(), task.leaf_d)
         task.activations = None
-        if (norm := self.local.config.clip) is not None:
-            clip(step_d, norm)
+        self.local.clip(step_d)
         task.descent.take(step_d)
         return self._forward(task)
 

@@ -71,7 +71,7 @@ class SequentialConfig(ModelConfig):
     cut  layers of it in the clients' part, for algorithms that cut the model
     """
 
-    cut: Annotated[int | None, at_least(1, null="for the model's own")] = None
+    cut: Annotated[int | None, at_least(1, null="for the model's own")] = field(default=None, kw_only=True)
     can_be_cut = True
     usual_cut = first_cut = 1  # the least at which the clients' part has parameters
     number_of_layers = 0  # the last one has parameters

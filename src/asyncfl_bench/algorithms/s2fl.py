@@ -1,0 +1,118 @@
+"""S2FL: MiniBatch-SFL whose server learns from groups of clients that together have about as many of every class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from ..errors import check
+from ..ranges import at_least
+from .minibatch_sfl import MiniBatchSfl, MiniBatchSflConfig
+from .split import UnionGradient
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..types import Facts
+
+PASSES = 100  # over all pairs of clients, at most
+
+
+@dataclass
+class S2flConfig(MiniBatchSflConfig):
+    """
+    groups  of the clients of a round, of equal size up to one
+    """
+
+    groups: Annotated[int, at_least(1)] = 2
+
+    def resolve(self, facts: Facts) -> None:
+        super().resolve(facts)
+        ok = self.groups <= facts.concurrency
+        check(ok, "groups", self.groups, f"at most {facts.concurrency}, the clients in flight")
+
+
+class S2fl(MiniBatchSfl):
+    """S2FL (Yan et al. 2023, arXiv:2311.13163), as the GAS paper (arXiv:2409.01251) runs it.
+
+    Rule     MiniBatch-SFL, but each group g of a round's clients steps a copy of s on the union of its messages, and
+             after every step s is the mean of the copies:  s <- s - eta_s mean_g dl(s; A_g, Y_g)/ds
+             groups: those under way in order, cut into equal parts; clients of two groups change places as long as the
+             mean over groups of the distance of their label shares to equal shares becomes less
+    Upload   difference, of the clients' part
+    State    that of MiniBatch-SFL, a sum for each group instead of one
+    Memory   2 d floats, and the server's part for each group
+    Limits   one group: MiniBatch-SFL.  Groups and mini-batches of equal size and no clip: MiniBatch-SFL too, however
+             the groups are made: the mean of the groups' means is that of the union
+    Differs  devices do not choose among cuts by their speed; in the GAS paper's code that changes the clock alone.
+             A copy is clipped by itself; the mean of the copies' momenta is the momentum of the mean
+
+    The model after each (client, upload) in turn, all after one message each for which dl/ds = 1 (trial.after_each):
+
+    >>> after_each(S2fl(server_lr=0.5, server_momentum=0.0, server_weight_decay=0.0), (0, [2.0]), (1, [4.0]))
+    [[0.0, -0.5], [3.0, -0.5]]
+    """
+
+    Config = S2flConfig
+    config: S2flConfig
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.unions = [UnionGradient(self.server_d) for _ in range(self.config.groups)]
+        self.labels_nc = clients.labels_nc if clients.labels_nc is not None else clients.samples_n[:, None]
+        self.group_of: dict[int, int] = {}
+
+    def parts(self) -> dict:
+        return super().parts() | {f"union{number}": union for number, union in enumerate(self.unions)}
+
+    def add(self, client: int, gradient_d: torch.Tensor, samples: int) -> None:
+        if not self.group_of:
+            self._form_groups()
+        self.unions[self.group_of[client]].add(gradient_d, samples)
+
+    def direction(self) -> torch.Tensor:
+        """(d,) mean over the groups."""
+        parts = [self.sgd.clip(union.take()) for union in self.unions if union.samples]
+        return sum(parts[1:], parts[0]) / len(parts)
+
+    def round(self) -> bool:
+        self.group_of.clear()
+        return super().round()
+
+    def _form_groups(self) -> None:
+        """Of those under way."""
+        groups = balanced(self.labels_nc[self.under_way], self.config.groups)
+        self.group_of = {client: int(group) for client, group in zip(self.under_way, groups, strict=True)}
+
+    def load_state_dict(self, state: dict) -> None:
+        super().load_state_dict(state)
+        self._form_groups()
+
+
+def balanced(labels_mc: np.ndarray, groups: int) -> np.ndarray:
+    """(m,) a group of each of m clients by their samples of each class; see ``S2fl``."""
+    m = len(labels_mc)
+    group_m = np.arange(m) * groups // max(m, 1)
+    best = _unevenness(labels_mc, group_m, groups)
+    for _ in range(PASSES):
+        before = best
+        for one, other in product(range(m), range(m)):
+            if one < other and group_m[one] != group_m[other]:
+                group_m[[one, other]] = group_m[[other, one]]
+                if (now := _unevenness(labels_mc, group_m, groups)) < best - 1e-12:
+                    best = now
+                else:
+                    group_m[[one, other]] = group_m[[other, one]]
+        if best == before:
+            break
+    return group_m
+
+
+def _unevenness(labels_mc: np.ndarray, group_m: np.ndarray, groups: int) -> float:
+    """Mean over groups of the distance between their label shares and equal ones."""
+    total_gc = np.stack([labels_mc[group_m == group].sum(axis=0) for group in range(groups)]).astype(float)
+    share_gc = total_gc / np.maximum(total_gc.sum(axis=1, keepdims=True), 1)
+    return float(np.linalg.norm(share_gc - 1 / labels_mc.shape[1], axis=1).mean())
