@@ -53,13 +53,13 @@ CRASHES = {
     "fedprox": ["budget.server_iterations=60", "client.local_steps=3", "client.lr_decay=0.99", "delay=uniform"],
     "fedopt": ["budget.server_iterations=80", "algorithm.optimizer=yogi", "availability=dropout"],
     "gas": [
-        "budget.server_iterations=25",
-        "client.local_steps=4",
-        "algorithm.activation_buffer=7",
-        "client.momentum=0.5",
+        *("budget.server_iterations=120", "client.local_steps=4", "client.momentum=0.5"),
+        *("algorithm.activation_buffer=7", "algorithm.model_buffer=3"),
     ],
-    "minibatch_sfl": ["budget.server_iterations=12", "client.local_steps=4", "client.momentum=0.5"],
-    "splitfed": ["budget.server_iterations=12", "client.local_steps=4", "client.momentum=0.5"],
+    **{
+        name: ["budget.server_iterations=50", "client.local_steps=4", "schedule=random_idle", "concurrency=6"]
+        for name in ("minibatch_sfl", "s2fl", "splitfed")
+    },
     "feddyn": ["budget.server_iterations=60", "client.local_steps=2", *SUSPENSION],
     "fedasync": ["budget.server_iterations=600", "algorithm.staleness_weight=polynomial", *SUSPENSION],
     "asyncfeded": ["budget.server_iterations=400", "client.local_steps=4", "delay=work_and_link", *SUSPENSION],

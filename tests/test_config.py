@@ -223,7 +223,10 @@ def test_the_data_directory_comes_from_the_key_then_the_environment(tmp_path, mo
         ),
         (["availability=suspension", "availability.hang=-1"], "availability.hang=-1.0: must be a number >= 0"),
         (["availability.probability=0.5"], ".*no such setting of availability, except with availability=suspension$"),
-        (["delay.bandwidth=9"], ".*no such setting of delay, except with delay=work_and_link; known: unit, beta"),
+        (
+            ["delay.bandwidth=9"],
+            ".*no such setting of delay, except with delay=cell_link|work_and_link; known: unit, beta",
+        ),
         (["delay=work_and_link", "delay.bandwidth=0"], "delay.bandwidth=0.0: must be a number > 0, or null"),
         (["delay=work_and_link", "delay.link_spread=-1"], "delay.link_spread=-1.0: must be a number >= 0"),
         (

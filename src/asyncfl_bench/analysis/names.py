@@ -16,16 +16,16 @@ NAMES = {
     "delay_adaptive_asgd": "delay-adaptive ASGD",
     "asgd": "vanilla ASGD",
     "fedavg": "FedAvg",
+    "gas": "GAS",
+    "minibatch_sfl": "MiniBatch-SFL",
+    "s2fl": "S2FL",
+    "splitfed": "SplitFed",
     "fedprox": "FedProx",
     "fedasync": "FedAsync",
     "asyncfeded": "AsyncFedED",
     "fedfa": "FedFa",
     "fedopt": "FedOpt",
     "feddyn": "FedDyn",
-    "gas": "GAS",
-    "minibatch_sfl": "MiniBatch-SFL",
-    "s2fl": "S2FL",
-    "splitfed": "SplitFed",
 }
 # series in this order, others after them by name
 ORDER = (
@@ -37,6 +37,10 @@ ORDER = (
     "FedEcho",
     "FADAS",
     "FedAC (reconstructed)",
+    "GAS",
+    "MiniBatch-SFL",
+    "S2FL",
+    "SplitFed",
     "delay-adaptive ASGD",
     "vanilla ASGD",
     "FedAvg",
@@ -49,10 +53,6 @@ ORDER = (
     "FedFa",
     "FedOpt",
     "FedDyn",
-    "GAS",
-    "MiniBatch-SFL",
-    "S2FL",
-    "SplitFed",
 )
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
 AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}

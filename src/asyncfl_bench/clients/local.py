@@ -29,7 +29,7 @@ class LocalConfig(Checked):
                    when it was dispatched
     momentum       of sgd
     weight_decay   of the optimizer
-    clip           norm that each mini-batch's gradient is cut to, before anything is added to it
+    clip           norm that the gradient of each mini-batch is cut to, before anything is added to it; null: none
     proximal       mu: each gradient gains mu * (local - received model)
     upload         `gradient` (one local step), `difference` (local minus received model), `auto`: what the rule asks
     augment        random crop with 4 pixels of padding, and horizontal flip (image data)
@@ -44,10 +44,10 @@ class LocalConfig(Checked):
     lr_decay_by: Annotated[str, one_of("work", "iteration")] = "work"
     momentum: Annotated[float, within("[0, 1)")] = 0.0
     weight_decay: Annotated[float, at_least(0)] = 0.0
+    clip: Annotated[float | None, above(0, null="for none")] = None
     proximal: Annotated[float, at_least(0)] = 0.0
     upload: Annotated[str, one_of("auto", "gradient", "difference")] = "auto"
     augment: bool = False
-    clip: Annotated[float | None, above(0, null="for none")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,7 +161,7 @@ class LocalTraining:
         shift     (..., d) added to each gradient; None: nothing
         """
         if self.config.clip is not None:
-            gradient = self._clipped(gradient)
+            gradient = self._clipped(gradient, self.config.clip)
         if shift is not None:
             gradient = self._shifted(gradient, shift)
         if self.config.proximal:
@@ -184,17 +184,12 @@ class LocalTraining:
         if self.stop:
             raise Stopped
 
-    def clip(self, gradient) -> None:
-        """Cuts (..., d) gradients to the norm that is set, if any."""
-        if self.config.clip is not None:
-            gradient.mul_((self.config.clip / gradient.norm(dim=-1, keepdim=True)).clamp_(max=1))
-
-    def _clipped(self, gradient):
-        def with_clip(w, step, out) -> None:
+    def _clipped(self, gradient, norm):
+        def within_norm(w, step, out) -> None:
             gradient(w, step, out)
-            self.clip(out)
+            clip(out, norm)
 
-        return with_clip
+        return within_norm
 
     def _pulled(self, gradient, anchor):
         away = anchor.new_empty(anchor.shape)
@@ -248,6 +243,14 @@ class LocalTraining:
             optimizer.step()
         w.grad = None
         out.copy_(w).sub_(start)
+
+
+def clip(gradient, norm: float) -> None:
+    """Shortens each (..., d) gradient to ``norm``, in place; shorter ones stay as they are, to the last bit."""
+    import torch
+
+    length = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
+    gradient.mul_((norm / length).clamp(max=1.0))
 
 
 class Descent:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..types import Delivery, Reply, Work
 from .executors import one_core_threads
-from .local import Descent, LocalTraining
+from .local import Descent, LocalTraining, clip
 from .samples import Samples
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ class SplitExecutor:
         # a number, of which this is the gradient: to be given one, torch imports for seconds
         (step_d,) = torch.autograd.grad((task.activations * gradient).sum(), task.leaf_d)
         task.activations = None
-        self.local.clip(step_d)
+        if (norm := self.local.config.clip) is not None:
+            clip(step_d, norm)
         task.descent.take(step_d)
         return self._forward(task)
 

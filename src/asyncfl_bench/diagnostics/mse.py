@@ -85,7 +85,7 @@ class Mse(Diagnostics):
             need(client.local_epochs, None, "client.local_epochs", several)
             need(client.lr_decay, 1, "client.lr_decay", "uploads are divided by one local step")
             need(client.optimizer, "sgd", "client.optimizer", "an AdamW step is not on the scale of a gradient")
-        need(client.clip, None, "client.clip", UNBIASED)
+        need(client.clip, None, "client.clip", "the mean of shortened gradients is no gradient")
         need(client.augment, False, "client.augment", UNBIASED)
         norm = "batch" if settings.parts["model"].config.batch_norm else "group"
         need(norm, "group", "model.norm", UNBIASED)
