@@ -189,9 +189,10 @@ class Replay:
     def fedbuff(self):
         config, velocity, buffer = self.config["algorithm"], 0.0, []
         for row in self.trace.itertuples():
+            upload = self.upload(row)  # a teacher hears it, however old
             if config["max_staleness"] is not None and row.staleness > config["max_staleness"]:
                 continue
-            buffer.append((row.staleness, self.upload(row)))
+            buffer.append((row.staleness, upload))
             if len(buffer) == config["buffer_size"]:
                 least = min(tau for tau, _ in buffer)
                 exponent = config["staleness_exponent"] if config["staleness_weight"] != "constant" else 0

@@ -40,7 +40,7 @@ CASES = {
         "algorithm.max_staleness=5",
     ],
     "fedbuff freshest": ["algorithm=fedbuff", "algorithm.buffer_size=4", "algorithm.staleness_weight=freshest"],
-    "fedecho": ["algorithm=fedecho", "algorithm.buffer_size=4", *DISTILLED],
+    "fedecho": ["algorithm=fedecho", "algorithm.buffer_size=4", "algorithm.max_staleness=2", *DISTILLED],
     "fedecho sgd": [
         *("algorithm=fedecho", "algorithm.buffer_size=3", "distillation.optimizer=sgd", "distillation.rate=0.3"),
         *("distillation.clip=0.2", "distillation.max_age=2", "distillation.kl_mean=elements", *STEPS),

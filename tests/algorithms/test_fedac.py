@@ -11,7 +11,7 @@ from asyncfl_bench.clients.versions import ClientVariates, ModelVersions
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
-from asyncfl_bench.types import ClientTable, Delivery, Upload, Workload
+from asyncfl_bench.types import ClientTable, Delivery, Upload, Work, Workload
 
 RNG = np.random.default_rng(0)
 
@@ -54,6 +54,24 @@ def test_uploads_along_the_way_the_model_went_weigh_more_and_none_nothing():
     np.testing.assert_allclose((model.numpy() - [1, 0]) * 1e3, mean, rtol=0.01)
     np.testing.assert_allclose(rule.variate_d.numpy(), p @ np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     assert rule.stats() == {"rule/similarity": pytest.approx(1.7 / 3)}
+
+
+def test_an_upload_without_a_direction_has_the_least_weight():
+    rule, model = started(eta=1.0, beta1=0.0, beta2=0.0, eps=1e3, buffer_size=2, floor=0.25)
+    model.copy_(torch.tensor([1.0, 0.0]))
+    rule.receive(upload(0, [0.0, 0.0], base=[0.0, 0.0], staleness=1, along=[1.0, 0.0]))
+    assert rule.receive(upload(1, [0.0, 1.0], along=[0.0, 1.0])) is True
+    np.testing.assert_allclose(rule.variate_d.numpy(), np.array([0.25, 1.0]) / 1.25)
+
+
+def test_an_empty_client_sends_no_change_whatever_the_servers_variate():
+    server_d = torch.ones(2)
+    variates = ClientVariates(2, torch.zeros(2), server_d=lambda: server_d, lr=lambda work: 0.1)
+    for client, samples, change in ((0, 0, [0.0, 0.0]), (1, 5, [-1.0, -1.0])):
+        work = Work(client, client, 0, 0, 1, samples=samples)
+        variates.hold(work)
+        assert variates.along(work, torch.zeros(2)).tolist() == change
+        assert variates.variates[client].tolist() == change
 
 
 def test_a_share_of_the_changes_keeps_the_servers_variate_at_the_clients_mean():

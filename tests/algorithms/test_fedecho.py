@@ -245,6 +245,13 @@ def test_the_algorithm_names_the_steps_too_and_that_is_the_same_run():
     assert named.identity == compose(["algorithm=fedecho", "distillation.steps=3"]).identity
 
 
+def test_no_distillation_takes_no_steps_which_may_be_said():
+    words = ["algorithm=fedecho", "distillation=none"]
+    assert compose([*words, "algorithm.distillation_steps=0"]).choices["unlabelled"] == "none"
+    with pytest.raises(ConfigError, match="distillation_steps=3: must be null or 0 with distillation=none"):
+        compose([*words, "algorithm.distillation_steps=3"])
+
+
 def test_the_local_step_of_gradients_counts_where_models_report():
     words = ["algorithm=ace", "client.lr=0.3"]
     with pytest.raises(ConfigError, match="has no effect"):

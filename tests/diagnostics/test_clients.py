@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from asyncfl_bench import load_clients, load_runs, run
+from asyncfl_bench.analysis.participation import stragglers
 from asyncfl_bench.config import compose
 from asyncfl_bench.diagnostics.clients import expected_accuracy, served
 from asyncfl_bench.errors import ConfigError
@@ -54,6 +55,19 @@ def test_the_worst_tenth_and_the_outer_quarters_are_of_whole_clients():
     assert unknown["slow_quarter_accuracy"] == pytest.approx(accuracy_n[7:10].mean())
     assert math.isnan(unknown["least_heard_quarter_accuracy"])  # all were heard as often
     assert all(math.isnan(value) for value in served(np.full(3, np.nan), delay_n[:3], uploads_n[:3]).values())
+
+
+def test_what_stragglers_hold_and_how_accurate_the_model_is_on_it():
+    labels_nc = np.zeros((20, 3), int)
+    labels_nc[:, 0], labels_nc[::2, 1], labels_nc[:2, 2], labels_nc[2, 2] = 5, 3, 4, 2
+    accuracy_c = np.array([0.9, 0.5, 0.2])
+    clients = pd.DataFrame(labels_nc, columns=["label_0", "label_1", "label_2"])
+    clients["accuracy"] = labels_nc @ accuracy_c / labels_nc.sum(axis=1)
+    clients["mean_delay"] = [90.0, 80.0, *range(16), np.nan, np.nan]  # two were never heard
+    found = stragglers(clients)
+    assert found["share"] == pytest.approx(80) and found["class_accuracy"] == pytest.approx(20)
+    assert found["accuracy"] == pytest.approx(100 * clients["accuracy"][:2].mean())
+    assert math.isnan(stragglers(clients[:2])["class_accuracy"])  # two clients do not tell three classes
 
 
 def test_the_table_follows_from_the_final_model_the_split_and_the_trace(measured):

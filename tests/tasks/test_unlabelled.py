@@ -114,6 +114,15 @@ def test_samples_of_a_file(suffix):
     assert compose([*ECHO, *words]).identity != before
 
 
+@pytest.mark.parametrize("choice", ["arrays unlabelled.path=own.npy", "noise"])
+def test_samples_are_drawn_anew_for_each_seed_and_change_with_nothing_else(choice):
+    np.save("own.npy", np.random.default_rng(0).random((50, 1, 8, 8), np.float32))
+    words = [*f"unlabelled={choice}".split(), "unlabelled.samples=9"]
+    (_, one), (_, other) = (server_of(*words, f"seed={seed}") for seed in (1, 2))
+    _, again = server_of(*words, "seed=1", "heterogeneity.alpha=5", "delay=exponential")
+    assert torch.equal(one, again) and rows(one) != rows(other)
+
+
 def test_noise_has_the_range_of_the_clients_samples():
     _, x_u = server_of("unlabelled=noise", "unlabelled.samples=500")
     assert x_u.shape == (500, 1, 8, 8) and 0 <= x_u.min() < 0.01 and 0.99 < x_u.max() <= 1
@@ -134,6 +143,8 @@ def test_noise_has_the_range_of_the_clients_samples():
         ("unlabelled=images dataset=synthetic heterogeneity=natural", r"unlabelled\.name=null: must be one of mnist"),
         ("unlabelled=arrays", r"unlabelled\.path=null: must be an existing \.npy file"),
         ("unlabelled=arrays unlabelled.path=text.npy", r"text\.npy: not a readable \.npy file"),
+        ("unlabelled=arrays unlabelled.path=renamed.npy", r"renamed\.npy: an \.npz file by its content"),
+        ("unlabelled=images dataset=femnist unlabelled.name=mnist", r"unlabelled\.name=mnist: must be one of fashion_"),
         ("unlabelled=arrays unlabelled.path=wide.npy", r"wide\.npy: x must be uint8 images, or floats of the shape"),
         ("unlabelled=arrays unlabelled.path=nan.npy", r"nan\.npy: x has NaN or infinite values"),
         ("unlabelled=arrays unlabelled.path=named.npz", r"named\.npz: no array x in it \(found y\)"),
@@ -145,6 +156,8 @@ def test_what_cannot_be_had_is_said_in_one_line(words, said, tmp_path):
     np.save("wide.npy", np.zeros((4, 1, 9, 9), np.float32))
     np.save("nan.npy", np.full((4, 1, 8, 8), np.nan, np.float32))
     np.savez("named.npz", y=np.zeros(3))
+    np.savez("other.npz", x=np.zeros((4, 1, 8, 8)))
+    (tmp_path / "other.npz").rename(tmp_path / "renamed.npy")
     pictures(tmp_path, "mnist", (28, 28))
     with pytest.raises(BenchError, match=said) as caught:
         server_of(*words.split())

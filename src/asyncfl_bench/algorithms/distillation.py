@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import ConfigError, check
+from ..errors import check
 from ..ranges import Checked, above, at_least, one_of, within
 from .base import ServerRule
 
@@ -31,7 +31,8 @@ class NoDistillationConfig(Checked):
         return False
 
     def name_steps(self, steps: int) -> None:
-        raise ConfigError(STEPS, steps, "null with distillation=none")
+        """Nothing to take it. ConfigError for any number but 0."""
+        check(steps == 0, STEPS, steps, "null or 0 with distillation=none")
 
 
 class NoDistillation:

@@ -28,6 +28,22 @@ def kept_by_label(run: pd.DataFrame) -> pd.Series:
     return share.rename(lambda name: int(str(name).rpartition("_")[2]))
 
 
+def stragglers(run: pd.DataFrame) -> dict[str, float]:
+    """Of the slowest tenth of a run's clients, in percent: the accuracy they may expect; and of the class of which they
+    hold the largest share, that share and its accuracy. Accuracies of classes follow from the clients', which are their
+    means by labels; NaN where the clients are too few for that."""
+    held = run.filter(regex="^label_").dropna(axis=1)
+    slow = run[run["mean_delay"].notna()].sort_values("mean_delay", kind="stable").tail(-(-len(run) // 10)).index
+    share_c = (held.loc[slow].sum() / held.sum()).to_numpy()
+    known = run["accuracy"].notna() & (held.sum(axis=1) > 0)
+    mix = held[known].div(held[known].sum(axis=1), axis=0).to_numpy()
+    accuracy_c, _, rank, _ = np.linalg.lstsq(mix, run.loc[known, "accuracy"].to_numpy(), rcond=None)
+    own = int(np.nanargmax(share_c))
+    of_class = accuracy_c[own] if rank == mix.shape[1] else np.nan
+    found = {"accuracy": run.loc[slow, "accuracy"].mean(), "share": share_c[own], "class_accuracy": of_class}
+    return {name: 100 * float(value) for name, value in found.items()}
+
+
 def by_tenths(run: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Uploads over the mean of all, and accuracy [%], of ten groups of the run's clients, the least heard first."""
     known = run[run["accuracy"].notna()].sort_values("uploads", kind="stable")

@@ -101,8 +101,11 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path) -> 
     # needs grow with n
     if fewer := bisect.bisect_left(range(1, n), True, key=lambda m: bool(_lacking(vectors.needs(m), free))):
         fitting.append(f"n_clients={fewer}")
+    if not _lacking(dataclasses.replace(vectors, outputs=0).needs(n), free):
+        fitting.append("fewer unlabelled.samples")
     advice = f"{' or '.join(fitting)} would fit" if fitting else "a smaller model is needed"
-    raise ConfigError("n_clients", n, f"vectors of {vectors.d} floats need {' and '.join(missing)}; {advice}")
+    also = f" and {vectors.outputs} numbers of each client" if vectors.outputs else ""
+    raise ConfigError("n_clients", n, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
 
 
 def too_large(needs: Needs, device: str, folder: Path) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..analysis import names, statistics
-from ..analysis.participation import by_tenths, kept_by_label, kept_shares
+from ..analysis.participation import by_tenths, kept_by_label, kept_shares, stragglers
 from ..tracking.runs import load_clients
 from .comparisons import intervals
 from .figures import Line, Panel, label_maps, line_panels
@@ -26,6 +26,15 @@ _SHOWN = {
     "slow_quarter_accuracy": "slow quarter",
     "fast_quarter_accuracy": "fast quarter",
 }
+_SLOWEST = {
+    "accuracy": "slowest tenth",
+    "class_accuracy": "class they hold most of",
+    "share": "their share of it",
+}
+_SLOWEST_TEXT = (
+    "Of the tenth of the clients with the longest mean delay: what they may expect of the final model, its accuracy on "
+    "the class of which they hold the largest share, and that share [%]."
+)
 _COLUMN = "summary.clients."
 _TEXT = (
     "What a client may expect of the final model: test accuracy by class, weighted by the client's own labels. Slow "
@@ -45,6 +54,30 @@ class Served:
             return []
         clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
         return ["## Whom the model serves", _TEXT, _table(page), _against_heard(page, clients), _split(page, clients)]
+
+
+class Stragglers:
+    """What the slowest clients get, and the class that mostly they hold; nothing where no run was measured so."""
+
+    def __call__(self, page: Page) -> list[Part]:
+        clients = load_clients(page.runs)
+        if clients.empty or clients["accuracy"].isna().all():
+            return []
+        found = pd.DataFrame({run: stragglers(of) for run, of in clients.groupby("run")}).T
+        found = page.runs[["series", "cell", "seed"]].join(found, how="inner")
+        rows, texts = [], []
+        groups = {place: of for place, of in found.groupby(["cell", "series"])}
+        for cell, series in ((c, s) for c in page.cells.index for s in page.series if (c, s) in groups):
+            of = groups[cell, series][[*_SLOWEST]]
+            rows.append({"cell": cell, "series": series, **of.mean(), "seeds": len(of)})
+            texts.append(
+                {"cell": cell, "algorithm": series} | {name: with_spread(of[key]) for key, name in _SLOWEST.items()}
+            )
+        shown = pd.DataFrame(texts)
+        table = Table(
+            "stragglers", shown if page.keys else shown.drop(columns="cell"), page.with_keys(pd.DataFrame(rows)), 2
+        )
+        return ["## What only stragglers know", _SLOWEST_TEXT, table]
 
 
 class Kept:

@@ -279,7 +279,9 @@ def build_task(
             data, x_server = unlabelled.draw(data, Path(data_dir), streams.unlabelled())
     samples = len(data.y_train)
     if n_clients > samples:
-        raise ConfigError("n_clients", n_clients, f"must be at most {samples}, the training samples of the data set")
+        raise ConfigError(
+            "n_clients", n_clients, f"must be at most {samples}, the training samples that clients can have"
+        )
     if augment and not data.augmentable:
         raise ConfigError(
             "client.augment", True, "must be false: random crops and flips are for cifar10 and cifar100 only"

@@ -24,7 +24,8 @@ USUAL = 2000  # samples, as the FedEcho paper has
 LARGEST_SHARE = 0.2  # of the training set that is held back where no number is given
 # the set most like another one; for all others a name is needed
 ALIKE = {"cifar10": "cifar100", "cifar100": "cifar10", "mnist": "fashion_mnist", "fashion_mnist": "mnist"}
-ALIKE |= {"digits": "mnist", "femnist": "mnist"}
+ALIKE |= {"digits": "mnist", "femnist": "fashion_mnist"}
+SAME = {"femnist": "mnist"}  # digits of the same writers: some may be the task's test images
 
 Drawn = tuple[Data, np.ndarray | None]
 
@@ -111,7 +112,7 @@ class ImagesConfig(SamplesConfig):
     name: str | None = None
 
     def resolve(self, facts: Facts) -> None:
-        others = [name for name in KNOWN if name != facts.dataset]
+        others = [name for name in KNOWN if name not in (facts.dataset, SAME.get(facts.dataset))]
         if self.name is None:
             self.name = ALIKE.get(facts.dataset)
         allowed = (
@@ -173,9 +174,12 @@ def _array(path: Path) -> np.ndarray:
     if path.suffix == ".npz":
         return read_npz(path, ("x",))["x"]
     try:
-        return np.load(path, allow_pickle=False)
+        found = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: not a readable .npy file ({error})") from error
+        raise DataError(f"{path}: not a readable .npy file") from error
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"{path}: an .npz file by its content; name it so")
+    return found
 
 
 class Noise:

@@ -5,7 +5,7 @@ import pandas as pd
 from ...analysis import names
 from ...analysis.published import Published
 from ...reports.blocks import Curves, Staleness, Values
-from ...reports.clients import Served
+from ...reports.clients import Served, Stragglers
 from ...reports.comparisons import BEST, FINAL, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference, equal
 from ...reports.spec import Block, Measure, PageSpec
 
@@ -37,6 +37,7 @@ def _table(name: str, data: str, problem: str) -> PageSpec:
             Neighbours((FINAL,)),
             Cost("delay"),
             Served(),
+            Stragglers(),
         ),
         problems=(problem,),
         order=("fedbuff", "ca2fl", "fadas", "fedac", "fedecho"),
@@ -137,6 +138,7 @@ PAGES = (
             Reference("FedEcho", (FINAL, BEST)),
             Values((FINAL, BEST)),
             Served(),
+            Stragglers(),
         ),
         ("delay.gamma",),
         relabel=_control,
@@ -152,6 +154,7 @@ PAGES = (
             Values((FINAL, BEST, UPLOADS)),
             Neighbours(equal("uploads")),
             Served(),
+            Stragglers(),
         ),
         relabel=_composed,
         shares_runs_with=("fedecho/table2",),
