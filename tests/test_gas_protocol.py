@@ -9,11 +9,11 @@ from asyncfl_bench.papers import pages
 from asyncfl_bench.reports.cli import main as report
 
 SWEEPS = {
-    "table1": 48, "table2": 72, "table3": 16, "table4": 24, "figure2": 6, "figure3": 6, "controls": 36,
+    "table1": 48, "table2": 72, "table3": 16, "table4": 24, "figure2": 6, "figure3": 9, "controls": 36,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("algorithm", ["gas", "fedbuff", "ca2fl", "fedavg", "minibatch_sfl"])
+@pytest.mark.parametrize("algorithm", ["gas", "fedbuff", "ca2fl", "fedavg", "minibatch_sfl", "s2fl"])
 @pytest.mark.parametrize(("protocol", "iterations"), [("cifar10", 2000), ("fashion_mnist", 1000)])
 def test_the_protocol_is_the_printed_one(protocol, iterations, algorithm):
     settings = compose([f"paper=gas/{protocol}", f"algorithm={algorithm}"])
@@ -27,7 +27,7 @@ def test_the_protocol_is_the_printed_one(protocol, iterations, algorithm):
     assert (choice("dataset"), choice("model"), choice("delay")) == (protocol, "alexnet", "cell_link")
     shards = parts["heterogeneity"].config
     assert (shards.shards_per_client, shards.per_class) == (2, True)
-    rounds = algorithm in ("fedavg", "minibatch_sfl")
+    rounds = algorithm in ("fedavg", "minibatch_sfl", "s2fl")
     assert (parts["schedule"].config.rest, choice("schedule")) == ("none" if rounds else "turn", "random_idle")
     if algorithm == "gas":
         assert (rule.activation_buffer, rule.model_buffer, rule.covariance) == (10, 10, "full")
@@ -45,7 +45,7 @@ def test_the_fair_profile_keeps_the_papers_world_and_searches_the_step_of_both_p
     assert (settings.choices["schedule"], settings.root.concurrency) == ("random_idle", 10)
     assert settings.evaluation.validation_share == 0.1
     assert settings.parts["algorithm"].config.server_lr == 0.03
-    assert len(jobs_of(sweep_grids(["sweep=gas/figure3", "profile=fair", "seed=0"]))) == 2 * 4
+    assert len(jobs_of(sweep_grids(["sweep=gas/figure3", "profile=fair", "seed=0"]))) == 3 * 4
 
 
 @pytest.mark.parametrize("item", SWEEPS)

@@ -21,7 +21,7 @@ from .grids import Grid, identities
 from .names import cell_label, natural, series_label, series_order
 
 # settings that make series of their own; others make cells
-OWN = ("algorithm.", "client.", "distillation.", "unlabelled.", "server_seconds_per_sample.")
+OWN = ("algorithm.", "client.", "distillation.", "unlabelled.", "server_seconds_per_sample.", "model.cut.")
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
 _COPY = "copy"  # the reason of what an archive holds of a directory

@@ -170,7 +170,7 @@ def _split(page: Page, clients: pd.DataFrame) -> Picture:
     labels = [key for key in clients if str(key).startswith("label_")]
     first = clients[clients["seed"] == clients["seed"].min()]
     maps = []
-    for _, of in first.groupby(keys, sort=True) if keys else [((), first)]:
+    for _, of in first.groupby(keys, sort=True, dropna=False) if keys else [((), first)]:
         one = of[of["run"] == of["run"].iloc[0]]
         held_nc = one[labels].dropna(axis=1).to_numpy(float)
         share_nc = held_nc / np.maximum(held_nc.sum(axis=1, keepdims=True), 1)
