@@ -42,8 +42,9 @@ def arrivals(count, seed=0):
 
 
 def send(rule, client, vector, iteration):
-    """Where clients hold a part of the model: one message, whose tensors are recycled after the answers."""
+    """Where clients hold a part of the model: a dispatch, a message whose tensors are recycled after the answers."""
     if rule.cuts:
+        rule.work_for(client)
         activations, labels = vector[:3, None].clone(), torch.tensor([0, 1, 0])
         stepped = rule.hear(Message(client, 0, 1, iteration, 0, 10, activations, labels))
         assert stepped is True or stepped is False

@@ -69,7 +69,7 @@ class S2fl(MiniBatchSfl):
         return super().parts() | {f"union{number}": union for number, union in enumerate(self.unions)}
 
     def add(self, client: int, gradient_d: torch.Tensor, samples: int) -> None:
-        if not self.group_of:
+        if client not in self.group_of:
             self._form_groups()
         self.unions[self.group_of[client]].add(gradient_d, samples)
 
