@@ -14,7 +14,12 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from asyncfl_bench import storage
@@ -23,6 +28,13 @@ from asyncfl_bench.tasks import flat
 
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
 CPU_GENERATOR = torch.Generator
+# what depends on numbers in its shape: one of them
+CHOSEN = {
+    torch.ops.aten._unique2.default: lambda x: (x[:1].clone(), torch.zeros_like(x), torch.ones_like(x[:1])),
+    torch.ops.aten.index.Tensor: lambda x: x[:1].clone(),
+    torch.ops.aten.nonzero.default: lambda x: x.new_zeros((1, x.dim()), dtype=torch.long),
+    torch.ops.aten.bincount.default: lambda x: torch.ones_like(x[:1]),
+}
 
 
 @contextmanager
@@ -47,7 +59,7 @@ def fake_gpu():
             (torch, "Generator", Generator),
             (torch, "save", write),
             (torch, "load", lambda path, **options: on_cpu(saved[int(zipfile.ZipFile(path).read("place"))])),
-            (torch.autograd, "grad", lambda loss, parameters: [p.detach().clone() for p in parameters]),
+            (torch.autograd, "grad", _gradients),
             (flat, "grad_and_value", lambda loss: lambda parameters, *rest: (parameters, loss(parameters, *rest))),
             (torch.nn.Module, "to", _moved),
             (FakeTensor, "numpy", _numpy),
@@ -58,6 +70,10 @@ def fake_gpu():
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(_Reads())
         yield
+
+
+def _gradients(loss, of):
+    return [one.detach().clone() for one in ([of] if isinstance(of, torch.Tensor) else of)]
 
 
 class Generator(CPU_GENERATOR):
@@ -82,6 +98,10 @@ class _Reads(TorchDispatchMode):
                 raise RuntimeError(f"a generator of {device} for a tensor on {args[0].device}")
         try:
             return func(*args, **kwargs)
+        except DynamicOutputShapeException:
+            if func not in CHOSEN:
+                raise
+            return CHOSEN[func](args[0])
         except DataDependentOutputException:
             if func not in READS:
                 raise

@@ -107,7 +107,8 @@ config.compose([])
 for group, name in {composed}:
     if name in files:
         pathlib.Path(files[name]).touch()
-    words = ["algorithm=fedbuff"] if group == "client" else []
+    learns = group == "unlabelled" and name != "none"
+    words = ["algorithm=fedbuff"] if group == "client" else ["algorithm=fedecho"] if learns else []
     config.compose([*words, f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
 del sys.modules["filelock"]  # a sweep needs it
 import asyncfl_bench.cli.command, asyncfl_bench.config.manual, asyncfl_bench.simulation.engine

@@ -159,8 +159,9 @@ class Gas(ServerRule):
         real = len(labels_b)
         if self.statistics is not None:
             sizes = [len(y) for y in labels]
-            weight_b = rows_ba.new_tensor(progress, dtype=torch.double) ** self.config.weight_exponent
-            self.statistics.merge(rows_ba, weight_b.repeat_interleave(rows_ba.new_tensor(sizes).long()), labels_b)
+            weights = [m for m, size in zip(progress, sizes, strict=True) for _ in range(size)]
+            weight_b = rows_ba.new_tensor(weights, dtype=torch.double) ** self.config.weight_exponent
+            self.statistics.merge(rows_ba, weight_b, labels_b)
             if self.steps % self.config.every == 0:
                 generator = torch.Generator(rows_ba.device).manual_seed(self.draws.integer(0, self.steps))
                 rows_ba, labels_b = filled(self.statistics, rows_ba, labels_b, max(sizes), self.config.fill, generator)
