@@ -106,7 +106,8 @@ PAGES = (
     _ablation(
         "table6",
         "table 6: how many samples the server has",
-        "The paper finds that more samples for distillation give a higher last accuracy.",
+        "The paper finds that more samples for distillation give a higher last accuracy. On digits the clients lose "
+        "the samples that the server gets, which is another question.",
         lambda run: f"u = {run['unlabelled.samples']:g}",
     ),
     _ablation(
