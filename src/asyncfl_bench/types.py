@@ -142,6 +142,11 @@ class Message:
     labels: torch.Tensor
     delay: float = 0.0
 
+    @property
+    def bytes(self) -> int:
+        """Sent with it; a label is a number like the others."""
+        return self.activations.element_size() * (self.activations.numel() + self.labels.numel())
+
 
 @dataclass(slots=True)
 class Reply:
@@ -153,6 +158,11 @@ class Reply:
 
     gradient: torch.Tensor
     loss: torch.Tensor
+
+    @property
+    def bytes(self) -> int:
+        """Sent with it."""
+        return self.gradient.element_size() * self.gradient.numel()
 
 
 class Executor(Protocol):
