@@ -31,7 +31,7 @@ class MiniBatchSfl(RoundRule):
              end of the round:  u <- sum_i p_i u_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
     State    who is under way, answers that wait, the union's gradient so far, momentum of s, the round's sum
-    Memory   2 d floats; an answer to each client under way
+    Memory   4 d floats; an answer to each client under way
     Limits   K = 1 and equal mini-batches: FedAvg on the whole model with one local step and uniform weights
     Clients whose answers do not come wait: nobody may drop out within a round.
 
@@ -63,7 +63,7 @@ class MiniBatchSfl(RoundRule):
         self._own_d = self.server_d.clone()
 
     def vectors(self, n: int) -> int:
-        return 2
+        return 4
 
     def parts(self) -> dict:
         return super().parts() | {"sgd": self.sgd, "union": self.union}
