@@ -47,8 +47,9 @@ class S2fl(MiniBatchSfl):
     Memory   4 d floats, and twice the server's part for each group
     Limits   one group: MiniBatch-SFL.  Groups and mini-batches of equal size and no clip: MiniBatch-SFL too, however
              the groups are made: the mean of the groups' means is that of the union
-    Differs  devices do not choose among cuts by their speed; in the GAS paper's code that changes the clock alone.
-             A copy is clipped by itself; the mean of the copies' momenta is the momentum of the mean
+    Differs  that devices choose among cuts by their speed is a setting of the clock, delay.cuts of delay=cell_link: in
+             the GAS paper's code it changes nothing else. There they choose anew in each round, here once. A copy
+             is clipped by itself; the mean of the copies' momenta is the momentum of the mean
 
     The model after each (client, upload) in turn, all after one message each for which dl/ds = 1 (trial.after_each):
 
