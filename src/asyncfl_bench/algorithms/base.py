@@ -280,7 +280,7 @@ class ServerRule:
         return 0
 
     def split_numbers(self, d_server: int, under_way: int, message: int) -> int:
-        """With ``cuts`` the same, for a server's part of ``d_server`` parameters, so many clients under way at once, and
+        """With ``cuts`` the same, for a server's part of ``d_server`` parameters, so many clients under way, and
         activations of ``message`` numbers in a mini-batch."""
         return 0
 
