@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..types import Reply
-from .rounds import RoundMean, RoundRule, Weights
+from .rounds import RoundConfig, RoundMean, RoundRule
 from .split import ServerSgd, SplitConfig, UnionGradient
 
 if TYPE_CHECKING:
@@ -14,12 +14,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class MiniBatchSflConfig(SplitConfig):
-    """
-    weights  of the clients' parts: `samples`, n_i / sum n over those that delivered, or `uniform`
-    """
-
-    weights: Weights = "samples"
+class MiniBatchSflConfig(SplitConfig, RoundConfig):
+    """SplitConfig and RoundConfig have all fields."""
 
 
 class MiniBatchSfl(RoundRule):
@@ -46,10 +42,6 @@ class MiniBatchSfl(RoundRule):
     cuts = True
     answers_together = True
     state_names = ("under_way",)
-
-    @property
-    def weights(self) -> str:
-        return self.config.weights
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .rounds import RoundRule, Weights
+from .rounds import RoundConfig, RoundRule
 from .split import ServerSgd, SplitConfig
 
 
 @dataclass
-class SplitFedConfig(SplitConfig):
-    """
-    weights  of the clients: `samples`, n_i / sum n over those that delivered, or `uniform`
-    """
-
-    weights: Weights = "samples"
+class SplitFedConfig(SplitConfig, RoundConfig):
+    """SplitConfig and RoundConfig have all fields."""
 
 
 class SplitFed(RoundRule):
@@ -37,10 +33,6 @@ class SplitFed(RoundRule):
     Config = SplitFedConfig
     config: SplitFedConfig
     cuts = True
-
-    @property
-    def weights(self) -> str:
-        return self.config.weights
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)

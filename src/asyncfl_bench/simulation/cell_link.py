@@ -55,7 +55,7 @@ class CellLinkConfig(DelayConfig):
         self._sharing = facts.concurrency if self.channel == "shared" else 1
         self._batch_size = facts.workload.batch_size
         if self.cuts is not None and facts.cuts:
-            ok = self.cuts and all(0 < cut < facts.layers for cut in self.cuts)
+            ok = bool(self.cuts) and all(0 < cut < facts.layers for cut in self.cuts)
             allowed = f"a list of numbers from 1 to {facts.layers - 1}, of the model's {facts.layers} layers, or null"
             check(ok, "cuts", self.cuts, allowed)
 
