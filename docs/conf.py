@@ -24,7 +24,8 @@ _CONTENTS = {
     "To understand": "docs/clocks docs/time docs/unlabelled docs/fleet docs/claims docs/architecture docs/performance",
     "What was found": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
     "results/README",
-    "To add": "docs/tutorial_algorithm docs/extending docs/testing docs/api CONTRIBUTING CHANGELOG",
+    "To add": "docs/tutorial_algorithm docs/tutorial_messages docs/extending docs/testing docs/api CONTRIBUTING "
+    "CHANGELOG",
 }
 
 

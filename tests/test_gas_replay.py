@@ -2,13 +2,13 @@
 uploads to the final weights. Two layers, cut between them; every client's mini-batch is all its data."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
 from replay_time import draws
 
 from asyncfl_bench import run
-from asyncfl_bench.simulation.observer import Observer
 
 HIDDEN, CLASSES, FEATURES = 5, 3, 4
 CASES = {
@@ -31,17 +31,13 @@ def data(tmp_path_factory):
     return path
 
 
-class Order(Observer):
-    """What reached the server, one after another."""
-
-    def __init__(self):
-        self.rows = []
-
-    def heard(self, message, stepped, time):
-        self.rows.append((message.client, message.stage, message.base_iteration))
-
-    def arrived(self, upload, changed, time):
-        self.rows.append((upload.client, None, upload.base_iteration))
+def in_order(directory):
+    """(client, stage, version its task started from) of messages, and of uploads, whose stage is None."""
+    messages = pd.read_parquet(directory / "exchanges.parquet").itertuples()
+    uploads = pd.read_parquet(directory / "trace.parquet").itertuples()
+    events = [(row.uploads, row.message, row.client, row.stage, row.dispatched_iteration) for row in messages]
+    events += [(row.upload - 1, np.inf, row.client, None, row.dispatched_iteration) for row in uploads]
+    return [event[2:] for event in sorted(events)]
 
 
 def softmax(z):
@@ -158,14 +154,13 @@ class Replay:
 
 @pytest.mark.parametrize("case", CASES)
 def test_numpy_replay_of_gas_gives_the_final_weights(case, data):
-    order = Order()
     words = [
         *("algorithm=gas", "dataset=arrays", f"dataset.path={data}", "model=mlp", f"model.hidden=[{HIDDEN}]", "seed=2"),
         *("n_clients=6", "concurrency=4", "schedule=random_idle", "delay=exponential", "heterogeneity.min_samples=3"),
         *("client.batch_size=all", "client.local_steps=2", "client.lr=0.3", "algorithm.activation_buffer=3"),
         *("budget.server_iterations=15", "trace=true", "progress=false", "device=cpu", *CASES[case]),
     ]
-    result = run(words, observers=[order])
+    result = run(words)
     assert result.ok, result.summary["error"]
     files = ("model_initial", "model_final")
     weights = [torch.load(result.directory / f"{name}.pt", weights_only=True) for name in files]
@@ -174,7 +169,7 @@ def test_numpy_replay_of_gas_gives_the_final_weights(case, data):
     clients = [partition[f"client_{i}"] for i in range(len(partition.files))]
     config = yaml.safe_load((result.directory / "config.yaml").read_text())
     replay = Replay(config, arrays["x_train"].astype(float), arrays["y_train"], clients, first)
-    for client, stage, version in order.rows:
+    for client, stage, version in in_order(result.directory):
         if stage is None:
             replay.receive(client)
         else:

@@ -1,4 +1,4 @@
-"""docs/tutorial_algorithm.md, followed literally in a copy of the project."""
+"""docs/tutorial_algorithm.md and tutorial_messages.md, followed literally in a copy of the project."""
 
 import os
 import re
@@ -12,35 +12,40 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "tutorial_algorithm.md").read_text()
+PAGES = {  # by the rule that is added
+    rule: (ROOT / "docs" / f"{name}.md").read_text()
+    for rule, name in {"ringmaster": "tutorial_algorithm", "split_asgd": "tutorial_messages"}.items()
+}
 
 
-def blocks(kind):
+def blocks(kind, rule="ringmaster"):
     """Name of a file -> its content, of the blocks that are marked so."""
-    return dict(re.findall(rf"```\w+ {kind}=(\S+)\n(.*?)```", PAGE, re.S))
+    return dict(re.findall(rf"```\w+ {kind}=(\S+)\n(.*?)```", PAGES[rule], re.S))
 
 
-def commands(kind):
+def commands(kind, rule="ringmaster"):
     """The words after afl-run of every line of a block of commands."""
-    (lines,) = re.findall(rf"```sh{kind}\n(.*?)```", PAGE, re.S)
+    (lines,) = re.findall(rf"```sh{kind}\n(.*?)```", PAGES[rule], re.S)
     return [line.split()[1:] for line in lines.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A copy of the project with the tutorial's files, its row and new golden trajectories in it."""
+    """A copy of the project with the tutorials' files, their rows and new golden trajectories in it."""
     copy = tmp_path_factory.mktemp("copy")
     for folder in ("src", "conf", "tests", "sweeps", "docs"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
     shutil.copy(ROOT / "pyproject.toml", copy)
-    files = blocks("file")
-    assert len(files) == 3
-    for name, content in files.items():
-        (copy / name).write_text(content)
-    (row,) = re.findall(r"```markdown\n(.*?)```", PAGE, re.S)
     table = (ROOT / "docs" / "algorithms.md").read_text()
     last = next(line for line in table.splitlines(keepends=True) if line.startswith("| `asyncfeded`"))
-    (copy / "docs" / "algorithms.md").write_text(table.replace(last, last + row))
+    for rule, page in PAGES.items():
+        files = blocks("file", rule)
+        assert len(files) == 3
+        for name, content in files.items():
+            (copy / name).write_text(content)
+        (row,) = re.findall(r"```markdown\n(.*?)```", page, re.S)
+        table = table.replace(last, last + row)
+    (copy / "docs" / "algorithms.md").write_text(table)
     answer = call(copy, "tests/algorithms/golden.py")  # make golden
     assert answer.returncode == 0, answer.stderr
     return copy
@@ -53,17 +58,17 @@ def call(project, *words):
     )
 
 
-def test_the_tutorials_commands_answer_as_it_says(project):
-    first, second = commands("")
+@pytest.mark.parametrize("rule", PAGES)
+def test_the_tutorials_commands_answer_as_it_says(rule, project):
+    first, second = commands("", rule)
     answer = call(project, "-m", "asyncfl_bench.cli", *first)
-    assert answer.returncode == 0 and "ringmaster-digits-exponential-seed0" in answer.stdout, answer.stderr
+    assert answer.returncode == 0 and f"{rule}-digits-exponential-seed0" in answer.stdout, answer.stderr
     answer = call(project, "-m", "asyncfl_bench.cli", *second)
     assert answer.returncode == 2
-    assert f"`{answer.stderr.strip()}`" in PAGE
+    assert f"`{answer.stderr.strip()}`" in PAGES[rule]
 
 
 HOUSE = {  # tests that every algorithm must pass, and how many of them are about this one at least
-    "algorithms/test_ringmaster.py": 2,
     "algorithms/test_contract.py": 2 + 2 + 1 + 6 + 1,
     "algorithms/test_docstrings.py": 2,
     "algorithms/test_golden.py": 2,
@@ -73,14 +78,14 @@ HOUSE = {  # tests that every algorithm must pass, and how many of them are abou
 }
 
 
-@pytest.mark.parametrize("file", HOUSE)
-def test_what_the_tutorial_makes_passes_the_tests_of_the_house(file, project):
-    answer = call(project, "-m", "pytest", "-m", "", f"tests/{file}", "-k", "ringmaster")
+@pytest.mark.parametrize("file", [*HOUSE, *(f"algorithms/test_{rule}.py" for rule in PAGES)])
+def test_what_the_tutorials_make_passes_their_tests_and_those_of_the_house(file, project):
+    answer = call(project, "-m", "pytest", "-m", "", f"tests/{file}", "-k", " or ".join(PAGES))
     assert answer.returncode == 0, answer.stdout
-    assert int(re.search(r"(\d+) passed", answer.stdout)[1]) >= HOUSE[file]
+    assert int(re.search(r"(\d+) passed", answer.stdout)[1]) >= (len(PAGES) * HOUSE[file] if file in HOUSE else 2)
 
 
-def test_nothing_else_has_to_know_the_new_algorithm(project):
+def test_nothing_else_has_to_know_the_new_algorithms(project):
     files = ["config/test_resolve.py", "test_ranges.py", "test_layers.py", "algorithms/test_golden.py"]
     words = [f"tests/{file}" for file in files]
     answer = call(project, "-m", "pytest", *words, "-k", "not a_trajectory")

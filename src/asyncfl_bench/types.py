@@ -5,7 +5,7 @@ Legend: n clients, d model parameters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -142,6 +142,11 @@ class Message:
     labels: torch.Tensor
     delay: float = 0.0
 
+    @property
+    def bytes(self) -> int:
+        """Sent with it; a label is a number like the others."""
+        return self.activations.element_size() * (self.activations.numel() + self.labels.numel())
+
 
 @dataclass(slots=True)
 class Reply:
@@ -153,6 +158,11 @@ class Reply:
 
     gradient: torch.Tensor
     loss: torch.Tensor
+
+    @property
+    def bytes(self) -> int:
+        """Sent with it."""
+        return self.gradient.element_size() * self.gradient.numel()
 
 
 class Executor(Protocol):
@@ -229,6 +239,7 @@ class Footprint:
     parameters, client_parameters  d, and of these how many are in the layers that clients hold: all, or the first ones
     macs, client_macs              multiply-adds of one sample, once through all layers, and through the clients'
     activation                     numbers that the clients' layers make of one sample; 0 where they hold all layers
+    at_cut                         the same with the first 1, 2, ... layers at the clients, of a model that is cut
     """
 
     parameters: int = 0
@@ -236,6 +247,7 @@ class Footprint:
     macs: int = 0
     client_macs: int = 0
     activation: int = 0
+    at_cut: tuple[Footprint, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def model_bytes(self) -> int:
@@ -328,6 +340,7 @@ class Facts:
     dataset           the data set's name
     outputs           uploads come with what the local model says about the server's own samples
     cuts              clients hold the first layers of the model alone, and train them with the server step by step
+    layers            of a model that can be cut; 0 of others
     momentum, weight_decay  of the clients' steps
     """
 
@@ -351,6 +364,7 @@ class Facts:
     dataset: str = ""
     outputs: bool = False
     cuts: bool = False
+    layers: int = 0
     momentum: float = 0.0
     weight_decay: float = 0.0
 

@@ -22,8 +22,6 @@ WORDS = [
     "trace=true",
 ]
 
-CUT = ("gas", "minibatch_sfl", "s2fl", "splitfed")  # softmax has no layers for both sides
-
 
 def trajectory(algorithm: str, delay: str) -> dict:
     """Arrivals exactly, test loss and the model's norm to 5 digits."""
@@ -31,6 +29,7 @@ def trajectory(algorithm: str, delay: str) -> dict:
     import torch
 
     from asyncfl_bench import run
+    from asyncfl_bench.config import compose
 
     with tempfile.TemporaryDirectory() as folder:
         words = [*WORDS, f"algorithm={algorithm}", f"delay={delay}", f"output_dir={folder}"]
@@ -38,7 +37,7 @@ def trajectory(algorithm: str, delay: str) -> dict:
             words.append("client.local_steps=4")  # so that K can fall
         if algorithm == "afbs":
             words.append("algorithm.clusters=2")
-        if algorithm in CUT:
+        if compose([f"algorithm={algorithm}"]).parts["algorithm"].target.cuts:  # softmax has no layers for both sides
             words += ["model=mlp", "model.hidden=[12]", "client.local_steps=3"]
         if algorithm == "fedecho":
             words.append("distillation.rate=0.003")  # that of the paper is for a large network

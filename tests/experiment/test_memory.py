@@ -52,6 +52,47 @@ def test_what_models_said_of_the_servers_samples_is_counted():
     built.executor.close()
 
 
+ONE, OTHER = 64 * 16 + 16, 16 * 10 + 10  # parameters of the clients' part and of the server's
+UNDER_WAY = 5 * (4 * ONE + 2 * 8 * 16)  # each has four vectors, and activations with their gradient
+CUT = ["scale=smoke", "model.hidden=[16]", "client.batch_size=8", "concurrency=5", "schedule=random_idle"]
+
+
+@pytest.mark.parametrize(
+    ("words", "vectors", "numbers"),
+    [
+        (["algorithm=gas", "algorithm.generate=false"], 3, 2 * 5 * 8 * 16),
+        (["algorithm=gas", "algorithm.generate=false", "algorithm.activation_buffer=900"], 3, 2 * 900 * 8 * 16),
+        (
+            ["algorithm=gas", "algorithm.activation_buffer=90", "algorithm.covariance=diagonal"],
+            3,
+            3 * 90 * 8 * 16 + 10 * 8 * 16 + 10 * 16 + 2 * 10 * 17,
+        ),
+        (["algorithm=minibatch_sfl"], 4, 0),
+        (["algorithm=s2fl", "algorithm.groups=3"], 4, 2 * 3 * OTHER),
+        (["algorithm=splitfed"], 3, 5 * OTHER),
+        (["algorithm=splitfed", "algorithm.server_momentum=0.5"], 3, 5 * 2 * OTHER),
+    ],
+)
+def test_what_a_server_keeps_of_messages_is_counted_by_its_buffer(words, vectors, numbers):
+    built = build_run(compose([*CUT, *words]))
+    assert built.needs == Needs(4 * ((vectors + 4) * (ONE + OTHER) + UNDER_WAY + numbers))
+    built.executor.close()
+
+
+@pytest.mark.parametrize("algorithm", ["gas", "minibatch_sfl", "s2fl", "splitfed"])
+def test_a_rule_that_answers_messages_keeps_no_more_than_it_said(algorithm):
+    words = [f"algorithm={algorithm}", "client.local_steps=4", "client.momentum=0.5", "executor=sequential"]
+    words += ["algorithm.activation_buffer=60", "algorithm.covariance=diagonal"] if algorithm == "gas" else []
+    built = build_run(compose([*CUT, *words]))
+    held = 0
+    for _ in range(90):
+        built.simulation.step()
+        held = max(held, bytes_of(built.rule.state_dict()))
+    spent = 4 * (4 * (ONE + OTHER) + UNDER_WAY)  # of the estimate what is not the rule's
+    assert 0.2 * (built.needs.total - spent) < held <= built.needs.total - spent
+    built.executor.close()
+
+
 @pytest.mark.parametrize("place", ["host", "disk"])
 def test_what_lies_elsewhere_is_counted_there(place):
     settings = compose(["algorithm=ace", f"algorithm.cache.place={place}", "algorithm.cache.precision=int8"])

@@ -134,6 +134,44 @@ def test_the_engine_gives_a_buffered_rule_the_same_time():
     assert 5 * simulation.counters.virtual_time / 60 == pytest.approx(91.5, rel=0.05)
 
 
+def test_a_client_takes_the_cut_whose_mini_batch_is_nearest_to_the_median():
+    """The authors' two cuts of AlexNet and 20 devices; a mini-batch of 32."""
+    early, late = Footprint(0, 896, 0, 884_736, 8192), Footprint(0, 19_392, 0, 5_603_328, 4096)
+    both = replace(ALEXNET, at_cut=(early, late))
+    law = CellLink(CellLinkConfig(speeds=SPEEDS, distances=DISTANCES, cuts=[1, 2]))
+    law.start(ClientTable(np.full(20, 32)), Streams(0), both)
+    times = [
+        [2 * c / f + 32 * bits / r for c, bits in ((884_736, 262_144), (5_603_328, 131_072))]
+        for f, r in zip(SPEEDS, RATES, strict=True)
+    ]
+    median = np.median(times)
+    taken = [min((early, late), key=lambda cost, row=row: abs(row[cost is late] - median)) for row in times]
+    assert law.cost_n == taken and 0 < taken.count(early) < 20
+    for client, (row, cost) in enumerate(zip(times, taken, strict=True)):
+        assert law.duration(task(client, 2, 3, 1)) == pytest.approx(row[cost is late])
+
+
+def test_the_cuts_of_a_run_are_those_of_its_model():
+    words = ["algorithm=s2fl", "delay=cell_link", "n_clients=4", "model.hidden=[16,8]", "scale=smoke"]
+    plain, chosen = (build_run(compose([*words, f"delay.cuts={cuts}"])) for cuts in ("null", "[3,5]"))
+    assert {cost.client_parameters for cost in chosen.simulation.delay.cost_n} <= {64 * 16 + 16, 64 * 16 + 16 + 136}
+    for parts in (plain, chosen):
+        parts.simulation.run()
+        parts.executor.close()
+    assert (plain.model_d == chosen.model_d).all()
+    assert plain.simulation.counters.bytes == chosen.simulation.counters.bytes
+    assert plain.simulation.counters.virtual_time != chosen.simulation.counters.virtual_time
+    assert compose(words).identity == compose([*words, "delay.cuts=null"]).identity
+
+
+@pytest.mark.parametrize("cuts", ["[0]", "[5]", "[]", "3"])
+def test_cuts_that_the_model_does_not_have_are_refused(cuts):
+    with pytest.raises(ConfigError, match=r"delay.cuts=.*: must be"):
+        compose(["algorithm=s2fl", "delay=cell_link", f"delay.cuts={cuts}"])
+    with pytest.raises(ConfigError, match=r"has no effect with algorithm=fedavg"):
+        compose(["algorithm=fedavg", "delay=cell_link", "delay.cuts=[1]"])
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

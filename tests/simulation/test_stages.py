@@ -27,7 +27,8 @@ class StagesExecutor:
     def deliver(self, work):
         if work.ends_task:
             return Delivery(torch.ones(3, dtype=torch.float64), torch.zeros(()))
-        return Delivery(activations=torch.tensor([[work.client + 0.1 * work.stage]]), labels=torch.zeros(1).long())
+        said = torch.tensor([[work.client + 0.1 * work.stage]], dtype=torch.float64)
+        return Delivery(activations=said, labels=torch.zeros(1).long())
 
     def discard(self, work):
         self.discarded.append((work.client, work.stage))
@@ -94,7 +95,7 @@ def test_a_task_of_three_stages_on_a_timeline_worked_out_by_hand():
     counters = simulation.counters
     assert (counters.messages, counters.server_steps, counters.uploads, counters.iteration) == (7, 7, 3, 3)
     assert counters.client_steps == 2 * 3
-    number = 8  # bytes: the toy's model is of doubles
+    number = 8  # bytes: the toy's numbers are doubles
     assert counters.uplink_bytes == number * (3 * 3 + 2 * 7)
     assert counters.downlink_bytes == number * (3 * 5 + 7)
 

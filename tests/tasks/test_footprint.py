@@ -45,6 +45,15 @@ def test_layers_after_each_other_add_up_and_every_place_counts():
     assert footprint(lstm, torch.zeros(1, 7, dtype=torch.uint8)).macs == 7 * 4 * 5 * (3 + 5) + 5 * 4
 
 
+def test_every_other_cut_is_told_too():
+    """The two among which S2FL's devices choose: multiply-adds and bits of a sample."""
+    found = footprint(alexnet(COLOUR, 10), torch.zeros(1, *COLOUR), SPLIT).at_cut
+    assert len(found) == 14 and not found[2].at_cut
+    told = [(found[cut - 1].client_macs, 8 * found[cut - 1].message_bytes(1)) for cut in (3, 6)]
+    assert told == [(884_736, 262_144), (5_603_328, 131_072)]
+    assert [found[cut - 1].client_parameters for cut in (3, 6)] == [3 * 32 * 9 + 32, 19_392]
+
+
 def test_counting_leaves_the_module_as_it_was():
     module = nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2 * 14 * 14, 10))
     before = {name: value.clone() for name, value in module.state_dict().items()}

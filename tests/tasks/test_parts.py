@@ -4,29 +4,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from asyncfl_bench.tasks import models
 from asyncfl_bench.tasks.flat import FlatModel
-from asyncfl_bench.tasks.models import (
-    AlexNet,
-    AlexNetConfig,
-    Cnn,
-    CnnConfig,
-    CnnOnePool,
-    CnnOnePoolConfig,
-    LeNet5,
-    LeNet5Config,
-    Mlp,
-    MlpConfig,
-    Vgg16,
-    Vgg16Config,
-)
 from asyncfl_bench.tasks.parts import Cut, cut
 
 MODELS = {
-    "mlp": (Mlp(MlpConfig([6, 5])), (4,)),
-    "lenet5": (LeNet5(LeNet5Config()), (1, 12, 12)),
-    "cnn": (Cnn(CnnConfig(7)), (1, 8, 8)),
-    "cnn_one_pool": (CnnOnePool(CnnOnePoolConfig()), (1, 8, 8)),
-    "alexnet": (AlexNet(AlexNetConfig()), (3, 16, 16)),
+    "mlp": (models.Mlp(models.MlpConfig([6, 5])), (4,)),
+    "lenet5": (models.LeNet5(models.LeNet5Config()), (1, 12, 12)),
+    "cnn": (models.Cnn(models.CnnConfig(7)), (1, 8, 8)),
+    "cnn_one_pool": (models.CnnOnePool(models.CnnOnePoolConfig()), (1, 8, 8)),
+    "alexnet": (models.AlexNet(models.AlexNetConfig()), (3, 16, 16)),
 }
 
 
@@ -61,8 +48,8 @@ def test_the_parts_gradients_at_every_cut_are_those_of_the_whole(name):
 
 
 def test_layers_of_vgg16_are_counted_as_the_configuration_counts_them():
-    config = Vgg16Config()
-    assert config.layers == len(Vgg16(config).build((3, 32, 32), 10, 0)) and config.usual_cut == 10
+    config = models.Vgg16Config()
+    assert config.layers == len(models.Vgg16(config).build((3, 32, 32), 10, 0)) and config.usual_cut == 10
 
 
 def test_a_bias_joins_the_logits_of_the_loss_that_is_answered():

@@ -79,9 +79,11 @@ class ActivationStatistics:
         total = before + new
         new_mean_a = weights_b @ rows_ba / new
         # the distance of the means is one row more: with it both terms are one product
-        away_ba = torch.cat([rows_ba - new_mean_a, (new_mean_a - mean_a)[None]])
+        away_ba = rows_ba.new_empty((len(rows_ba) + 1, len(mean_a)))
+        torch.sub(rows_ba, new_mean_a, out=away_ba[:-1])
+        torch.sub(new_mean_a, mean_a, out=away_ba[-1])
         share_b = torch.cat([weights_b / total, weights_b.new_tensor([before / total * new / total])])
-        scaled_ba = (away_ba * share_b.sqrt()[:, None]).to(spread.dtype)
+        scaled_ba = away_ba.mul_(share_b.sqrt()[:, None]).to(spread.dtype)
         spread.mul_(before / total)
         if self.form == "full":
             spread.addmm_(scaled_ba.T, scaled_ba)

@@ -279,6 +279,11 @@ class ServerRule:
         """Single-precision numbers it keeps besides, in whatever shape."""
         return 0
 
+    def split_numbers(self, d_server: int, under_way: int, message: int) -> int:
+        """With ``cuts`` the same, for a server's part of ``d_server`` parameters, so many clients under way, and
+        activations of ``message`` numbers in a mini-batch."""
+        return 0
+
     def parts(self) -> dict:
         """Shared parts with a state of their own, by name."""
         return {}

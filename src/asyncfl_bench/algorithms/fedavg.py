@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .base import StepConfig
-from .rounds import RoundRule, Weights
+from .rounds import RoundConfig, RoundRule
 
 
 @dataclass
-class FedAvgConfig(StepConfig):
-    """
-    weights  of the clients: `samples`, n_i / sum n over those that delivered, or `uniform`
-    """
+class FedAvgConfig(StepConfig, RoundConfig):
+    """StepConfig and RoundConfig have all fields."""
 
     eta: float | None = 1.0
-    weights: Weights = "samples"
 
 
 class FedAvg(RoundRule):
@@ -39,10 +36,6 @@ class FedAvg(RoundRule):
     Config = FedAvgConfig
     config: FedAvgConfig
     linear = True
-
-    @property
-    def weights(self) -> str:
-        return self.config.weights
 
     def vectors(self, n: int) -> int:
         return 2

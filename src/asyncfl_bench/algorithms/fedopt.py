@@ -7,17 +7,16 @@ from typing import Annotated
 
 from ..ranges import above, one_of, within
 from .base import StepConfig
-from .rounds import RoundRule, Weights
+from .rounds import RoundConfig, RoundRule, Weights
 
 
 @dataclass
-class FedOptConfig(StepConfig):
+class FedOptConfig(StepConfig, RoundConfig):
     """
     optimizer  of the server
     beta1      b1, of the first moment
     beta2      b2, of the second moment; not used by adagrad
     tau        adaptivity, also the root of the second moment's first value
-    weights    of the clients, as in FedAvg
     """
 
     eta: float | None = 0.1
@@ -54,10 +53,6 @@ class FedOpt(RoundRule):
     Config = FedOptConfig
     config: FedOptConfig
     state_names = ("first_d", "second_d")
-
-    @property
-    def weights(self) -> str:
-        return self.config.weights
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)

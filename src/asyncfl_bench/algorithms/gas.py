@@ -78,7 +78,8 @@ class Gas(ServerRule):
              dispatch and k its mini-batch: stale ones weigh less
     Upload   difference, of the clients' part, with the part the task started from
     State    both buffers, the Gaussians, momentum of s, server steps done (which draws are next)
-    Memory   3 d floats, Q_s mini-batches of a numbers a row, for each class a + a^2 numbers (2 a with `diagonal`)
+    Memory   3 d floats, three times Q_s mini-batches of a numbers a row, for each class a + a^2 numbers (2 a with
+             `diagonal`)
     Limits   one client, Q_s = Q_c = 1, nothing generated or adjusted, answer=before, no momentum: SGD on the model
     Differs  equation 6 has a bracket misplaced, this is the softmax that is meant. The authors' code keeps the ridge at
              every merge (ridge_at=merge), weighs uploads equally, and shares one momentum among all clients
@@ -117,10 +118,14 @@ class Gas(ServerRule):
     def vectors(self, n: int) -> int:
         return 3
 
-    def numbers(self, n: int) -> int:
-        width = prod(self.part.activation)
-        known = ActivationStatistics.numbers(self.part.classes, width, self.config.covariance)
-        return known if self.config.generate else 0
+    def split_numbers(self, d_server: int, under_way: int, message: int) -> int:
+        assert self.config.activation_buffer is not None
+        buffer = self.config.activation_buffer * message
+        if not self.config.generate:
+            return 2 * buffer  # as they came, and joined for the step
+        width, classes = prod(self.part.activation), self.part.classes
+        known = ActivationStatistics.numbers(classes, width, self.config.covariance)
+        return known + 3 * buffer + classes * message  # joined once more with those generated
 
     def parts(self) -> dict:
         parts = {"mean": self.mean, "sgd": self.sgd}
@@ -153,9 +158,9 @@ class Gas(ServerRule):
     def _server_step(self) -> None:
         import torch
 
-        activations, labels, progress = zip(*self.buffer, strict=True)
-        self.buffer.clear()
-        rows_ba, labels_b = torch.cat(activations), torch.cat(labels)
+        labels, progress = [y for _, y, _ in self.buffer], [m for *_, m in self.buffer]
+        rows_ba, labels_b = torch.cat([a for a, *_ in self.buffer]), torch.cat(labels)
+        self.buffer.clear()  # what follows needs as much again
         real = len(labels_b)
         if self.statistics is not None:
             sizes = [len(y) for y in labels]

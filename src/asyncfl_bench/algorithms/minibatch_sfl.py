@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..types import Reply
-from .rounds import RoundMean, RoundRule, Weights
+from .rounds import RoundConfig, RoundMean, RoundRule
 from .split import ServerSgd, SplitConfig, UnionGradient
 
 if TYPE_CHECKING:
@@ -14,12 +14,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class MiniBatchSflConfig(SplitConfig):
-    """
-    weights  of the clients' parts: `samples`, n_i / sum n over those that delivered, or `uniform`
-    """
-
-    weights: Weights = "samples"
+class MiniBatchSflConfig(SplitConfig, RoundConfig):
+    """SplitConfig and RoundConfig have all fields."""
 
 
 class MiniBatchSfl(RoundRule):
@@ -31,7 +27,7 @@ class MiniBatchSfl(RoundRule):
              end of the round:  u <- sum_i p_i u_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
     State    who is under way, answers that wait, the union's gradient so far, momentum of s, the round's sum
-    Memory   2 d floats; an answer to each client under way
+    Memory   4 d floats; an answer to each client under way
     Limits   K = 1 and equal mini-batches: FedAvg on the whole model with one local step and uniform weights
     Clients whose answers do not come wait: nobody may drop out within a round.
 
@@ -47,10 +43,6 @@ class MiniBatchSfl(RoundRule):
     answers_together = True
     state_names = ("under_way",)
 
-    @property
-    def weights(self) -> str:
-        return self.config.weights
-
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         d_client = self.part.d_client
@@ -63,7 +55,7 @@ class MiniBatchSfl(RoundRule):
         self._own_d = self.server_d.clone()
 
     def vectors(self, n: int) -> int:
-        return 2
+        return 4
 
     def parts(self) -> dict:
         return super().parts() | {"sgd": self.sgd, "union": self.union}

@@ -5,10 +5,11 @@ Legend: d model parameters, S the clients that delivered in a round, n_i samples
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from ..ranges import one_of
-from .base import ServerRule
+from .base import RuleConfig, ServerRule
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
     from ..types import Upload
 
 Weights = Annotated[str, one_of("samples", "uniform")]
+
+
+@dataclass
+class RoundConfig(RuleConfig):
+    """
+    weights  of the clients: `samples`, n_i / sum n over those that delivered, or `uniform`
+    """
+
+    weights: Weights = "samples"
 
 
 class RoundMean:
@@ -62,8 +72,8 @@ class RoundRule(ServerRule):
 
     @property
     def weights(self) -> str:
-        """Of the mean, see RoundMean."""
-        return "uniform"
+        """Of the mean, see RoundMean; uniform where they are no setting."""
+        return self.config.weights if isinstance(self.config, RoundConfig) else "uniform"
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)

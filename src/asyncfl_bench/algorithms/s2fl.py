@@ -44,11 +44,12 @@ class S2fl(MiniBatchSfl):
              mean over groups of the distance of their label shares to equal shares becomes less
     Upload   difference, of the clients' part
     State    that of MiniBatch-SFL, a sum for each group instead of one
-    Memory   2 d floats, and the server's part for each group
+    Memory   4 d floats, and twice the server's part for each group
     Limits   one group: MiniBatch-SFL.  Groups and mini-batches of equal size and no clip: MiniBatch-SFL too, however
              the groups are made: the mean of the groups' means is that of the union
-    Differs  devices do not choose among cuts by their speed; in the GAS paper's code that changes the clock alone.
-             A copy is clipped by itself; the mean of the copies' momenta is the momentum of the mean
+    Differs  that devices choose among cuts by their speed is a setting of the clock, delay.cuts of delay=cell_link: in
+             the GAS paper's code it changes nothing else. There they choose anew in each round, here once. A copy
+             is clipped by itself; the mean of the copies' momenta is the momentum of the mean
 
     The model after each (client, upload) in turn, all after one message each for which dl/ds = 1 (trial.after_each):
 
@@ -64,6 +65,9 @@ class S2fl(MiniBatchSfl):
         self.unions = [UnionGradient(self.server_d) for _ in range(self.config.groups)]
         self.labels_nc = clients.labels_nc if clients.labels_nc is not None else clients.samples_n[:, None]
         self.group_of: dict[int, int] = {}
+
+    def split_numbers(self, d_server: int, under_way: int, message: int) -> int:
+        return 2 * self.config.groups * d_server  # sums, and means while the step is taken
 
     def parts(self) -> dict:
         return super().parts() | {f"union{number}": union for number, union in enumerate(self.unions)}

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .rounds import RoundRule, Weights
+from .rounds import RoundConfig, RoundRule
 from .split import ServerSgd, SplitConfig
 
 
 @dataclass
-class SplitFedConfig(SplitConfig):
-    """
-    weights  of the clients: `samples`, n_i / sum n over those that delivered, or `uniform`
-    """
-
-    weights: Weights = "samples"
+class SplitFedConfig(SplitConfig, RoundConfig):
+    """SplitConfig and RoundConfig have all fields."""
 
 
 class SplitFed(RoundRule):
@@ -25,7 +21,7 @@ class SplitFed(RoundRule):
              end of the round:  u <- sum_i p_i u_i,  s <- sum_i p_i s_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
     State    s_i and its momentum for each client under way, the round's sum
-    Memory   2 d floats, and twice the server's part for each client under way
+    Memory   3 d floats, and the server's part, twice with momentum, for each client under way
     Limits   with the server's steps like the clients': FedAvg on the whole model
 
     The model after each (client, upload) in turn, each after one message for which dl/ds = 1 (trial.after_each):
@@ -38,10 +34,6 @@ class SplitFed(RoundRule):
     config: SplitFedConfig
     cuts = True
 
-    @property
-    def weights(self) -> str:
-        return self.config.weights
-
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.server_d = model_d[self.part.d_client :]
@@ -49,7 +41,10 @@ class SplitFed(RoundRule):
         self._gradient_d = self.server_d.clone()
 
     def vectors(self, n: int) -> int:
-        return 2
+        return 3
+
+    def split_numbers(self, d_server: int, under_way: int, message: int) -> int:
+        return under_way * (1 + bool(self.config.server_momentum)) * d_server
 
     def hear(self, message) -> bool:
         copy = self._copy(message.client)

@@ -37,12 +37,14 @@ class _Later:
     """What is computed when it is asked for."""
 
     def __init__(self, compute: Callable[[], Delivery]):
-        self._compute = compute
+        self._compute: Callable[[], Delivery] | None = compute
         self._delivery: Delivery | None = None
 
     def result(self) -> Delivery:
-        if self._delivery is None:
+        if self._compute is not None:
             self._delivery = self._compute()
+            self._compute = None  # it refers to the task, which would then outlive its end
+        assert self._delivery is not None
         return self._delivery
 
 

@@ -146,6 +146,7 @@ def _facts(settings: Settings) -> Facts:
         dataset=settings.choices.get("dataset", ""),
         outputs=_needs_outputs(settings),
         cuts=target.cuts,
+        layers=parts["model"].config.layers,
         momentum=client.momentum,
         weight_decay=client.weight_decay,
     )

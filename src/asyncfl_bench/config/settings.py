@@ -44,6 +44,7 @@ LATER: dict[str, object] = {
     "budget.bytes": None,
     "client.clip": None,
     "client.lr_decay_by": "work",
+    "delay.cuts": None,
     "heterogeneity.cap": False,
     "heterogeneity.per_class": False,
     "model.cut": None,

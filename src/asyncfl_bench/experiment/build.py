@@ -188,13 +188,11 @@ def _split_executor(settings: Settings, task: Task, cut: Cut, streams: Streams, 
 def _cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> memory.Vectors:
     """What a run holds whose clients have a part of the model: of each under way the part as it was and as it is, its
     optimizer's and a gradient, and a mini-batch's activations with their gradient."""
-    batch, n, concurrency = (
-        settings.parts["client"].config.batch_size,
-        settings.root.n_clients,
-        settings.root.concurrency,
-    )
+    n, concurrency = settings.root.n_clients, settings.root.concurrency
     assert concurrency is not None
-    batch = int(task.clients.samples_n.max()) if batch == "all" else batch
+    batch, most = settings.parts["client"].config.batch_size, int(task.clients.samples_n.max())
+    message = cut.footprint.activation * (most if batch == "all" else min(batch, most))
+    d_client = cut.d_client
     return memory.Vectors(
         d=task.flat.d,
         tensors=len(task.flat.lengths),
@@ -204,7 +202,9 @@ def _cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> 
         versions=0,
         uploads=0,
         computing=4,  # the model, as it is, as it was at first and as it was last logged, and a gradient
-        numbers=rule.numbers(n) + concurrency * (4 * cut.d_client + 2 * batch * cut.footprint.activation),
+        numbers=rule.numbers(n)
+        + rule.split_numbers(task.flat.d - d_client, concurrency, message)
+        + concurrency * (4 * d_client + 2 * message),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from ..config import Settings
 from ..diagnostics import clients
 from ..diagnostics.arrivals import Arrivals
+from ..diagnostics.exchanges import Exchanges
 from ..diagnostics.steps import Steps
 from ..errors import BenchError
 from ..simulation.observer import Observer
@@ -81,8 +82,12 @@ class Evaluations(Observer):
         self.trace = directory.open_trace(components.rule.arrival_facts) if settings.root.trace else None
         self.arrivals = Arrivals(settings.root.n_clients, self.trace, components.rule)
         self.steps = Steps(components.rule, components.model_d, settings.root.n_clients)
+        self.exchanges: Exchanges | None = None
         if settings.root.trace:
             self.steps.open(directory)
+            if components.rule.cuts:
+                self.exchanges = Exchanges(directory, self._simulation.counters)
+                self._simulation.observers.append(self.exchanges)
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
         self.clients: dict[str, float] | None = None
@@ -100,7 +105,9 @@ class Evaluations(Observer):
         self._progress = Progress(self._total, label, done=self._used())
 
     def close(self) -> None:
-        """Gives the terminal back."""
+        """Gives the terminal back, and completes the tables."""
+        if self.exchanges is not None:
+            self.exchanges.close()
         if self._progress is not None:
             self._progress.close()
 
@@ -240,6 +247,7 @@ class Evaluations(Observer):
             "arrivals": self.arrivals.state_dict(),
             "steps": self.steps.state_dict(),
             "trace": self.trace.state_dict() if self.trace is not None else None,
+            "exchanges": self.exchanges.state_dict() if self.exchanges is not None else None,
             "lines": self.lines,
             "logged_at": self._logged_at,
             "last": self.last,
@@ -251,6 +259,8 @@ class Evaluations(Observer):
     def load_state_dict(self, state: dict) -> None:
         if self.trace is not None:
             self.trace.load_state_dict(state["trace"])
+        if self.exchanges is not None:
+            self.exchanges.load_state_dict(state["exchanges"])
         self.arrivals.load_state_dict(state["arrivals"])
         self.steps.load_state_dict(state["steps"])
         self.lines, self.last, self.best = state["lines"], state["last"], state["best"]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from ..config import RESULTS_VERSION, Settings
 from ..diagnostics.base import covers
+from ..diagnostics.exchanges import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
 from ..files import read_json, read_parquet
-from ..tracking.rundir import CLIENTS_NAME
+from ..tracking.rundir import CLIENTS_NAME, TRACE_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,11 +151,13 @@ def _is_traced(directory: Path, summary: dict) -> bool:
     import pyarrow
     import pyarrow.parquet
 
+    used = summary["used"]
+    lengths = {TRACE_NAME: used.get("uploads")} | ({EXCHANGES_NAME: used["messages"]} if "messages" in used else {})
     try:
-        rows = pyarrow.parquet.read_metadata(directory / "trace.parquet").num_rows
+        there = [pyarrow.parquet.read_metadata(directory / name).num_rows == rows for name, rows in lengths.items()]
     except (OSError, pyarrow.ArrowException):
         return False
-    return rows == summary["used"].get("uploads") and (directory / "model_final.pt").exists()
+    return all(there) and (directory / "model_final.pt").exists()
 
 
 def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -> bool:

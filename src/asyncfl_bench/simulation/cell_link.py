@@ -23,6 +23,8 @@ class CellLinkConfig(DelayConfig):
     channel           each client has `hertz`, or the clients in flight `share` it equally
     hertz             of the channel
     speeds, distances the same given, one > 0 for each client; null: drawn
+    cuts              of the model: each client has the times of the one that suits its speed, see ``CellLink``; null:
+                      those of model.cut
     """
 
     slowest: Annotated[float, above(0)] = 1e9
@@ -34,7 +36,9 @@ class CellLinkConfig(DelayConfig):
     hertz: Annotated[float, above(0)] = 1e7
     speeds: list[float] | None = None
     distances: list[float] | None = None
+    cuts: list[int] | None = None
     _sharing = 1
+    _batch_size: int | str = "all"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,9 +53,15 @@ class CellLinkConfig(DelayConfig):
             given, allowed = self.__dict__[name], f"a number for each of the {facts.n_clients} clients, or null"
             check(given is None or len(given) == facts.n_clients, name, given, allowed)
         self._sharing = facts.concurrency if self.channel == "shared" else 1
+        self._batch_size = facts.workload.batch_size
+        if self.cuts is not None and facts.cuts:
+            ok = bool(self.cuts) and all(0 < cut < facts.layers for cut in self.cuts)
+            allowed = f"a list of numbers from 1 to {facts.layers - 1}, of the model's {facts.layers} layers, or null"
+            check(ok, "cuts", self.cuts, allowed)
 
     def idle(self, facts: Facts) -> dict[str, str]:
-        found: dict[str, str] = {}
+        why = f"with algorithm={facts.algorithm}, whose clients hold the whole model"
+        found = {} if facts.cuts else {"cuts": why}
         if self.speeds is not None:
             found |= dict.fromkeys(("slowest", "fastest"), "with delay.speeds, which are the clients' speeds")
         if self.distances is not None:
@@ -62,6 +72,10 @@ class CellLinkConfig(DelayConfig):
     def own_hertz(self) -> float:
         """Of one client's channel."""
         return self.hertz / self._sharing
+
+    def batch_n(self, samples_n: np.ndarray) -> np.ndarray:
+        """(n,) samples in a mini-batch of each client."""
+        return np.minimum(samples_n, self._batch_size) if isinstance(self._batch_size, int) else samples_n
 
 
 class CellLink(Delay):
@@ -77,6 +91,9 @@ class CellLink(Delay):
     since a mini-batch goes forward, its activations are sent, and the gradient that the server answers with goes back.
     C and c are those of one sample: the samples of a mini-batch are taken for parallel. What the server computes and
     sends takes no time.
+    With ``cuts`` every client has the times of one of them: that whose 2c / f + activations / R, of a mini-batch, is
+    nearest to the median of all clients and cuts (S2FL's sliding split, as the GAS paper runs it). It changes the clock
+    alone: trained, and counted in bytes, are the layers of model.cut.
     Source   GAS (Yang, Liu 2024), section 5.1, and its released code, which has the samples parallel, r uniform between
              0.1 and 1 km where the text has clients uniform in the cell (position=disc), and 10 MHz for each client
              where the text has them in total (channel=shared)
@@ -92,6 +109,13 @@ class CellLink(Delay):
         loss_n = 128.1 + 37.6 * np.log10(self._distances(clients.n, streams))
         hertz = self.config.own_hertz
         self.rate_n = hertz * np.log2(1 + self.POWER * 10 ** (-loss_n / 10) / (hertz * self.NOISE))
+        self.cost_n = [footprint] * clients.n
+        if self.config.cuts is not None and footprint.at_cut:
+            costs = [footprint.at_cut[cut - 1] for cut in self.config.cuts]
+            sent_nc = np.outer(self.config.batch_n(clients.samples_n), [cost.message_bytes(1) for cost in costs])
+            time_nc = 2 * np.array([cost.client_macs for cost in costs]) / self.speed_n[:, None]
+            time_nc = time_nc + 8 * sent_nc / self.rate_n[:, None]
+            self.cost_n = [costs[choice] for choice in np.abs(time_nc - np.median(time_nc)).argmin(axis=1)]
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
         config = self.config
@@ -109,7 +133,7 @@ class CellLink(Delay):
         return np.array([streams.speed(client, 1).uniform(low, high) for client in range(n)]) ** (1 / power)
 
     def duration(self, work: Work) -> float:
-        cost, batches = self.footprint, work.local_steps
+        cost, batches = self.cost_n[work.client], work.local_steps
         if work.stages == 1:
             return self._takes(work, 2 * batches * cost.macs, cost.model_bytes)
         if work.stage + 1 == work.stages:

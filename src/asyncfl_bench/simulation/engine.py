@@ -265,12 +265,15 @@ class Simulation:
         stepped = self._checked(self.rule.hear(message))
         counters.messages += 1
         counters.server_steps += stepped
-        counters.uplink_bytes += self._traffic.message(message)
+        counters.uplink_bytes += message.bytes
         for observer in self.observers:
             observer.heard(message, stepped, time)
         for client, reply in self.rule.replies():
-            counters.downlink_bytes += self._traffic.reply(reply)
-            self._go_on(self._timeline.waiting.pop(client), reply)
+            work = self._timeline.waiting.pop(client)
+            counters.downlink_bytes += reply.bytes
+            for observer in self.observers:
+                observer.answered(client, reply, counters.virtual_time)
+            self._go_on(work, reply)
 
     def _go_on(self, work: Work, reply: Reply) -> None:
         """The next stage of a task. Whether work is lost was decided when the task was dispatched."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..types import Counters, Message, Upload, Work
+from ..types import Counters, Message, Reply, Upload, Work
 
 
 class Observer:
     """Is told what happens, in the order of the methods here; does nothing by itself. Derive from it and write those
     that are of interest: all are called in the run's own process and thread, so a slow one slows the run.
 
-    It must change nothing. Tensors (``model_d``, those of ``upload`` and ``message``) are lent: after the call they may
-    hold other numbers, so copy what is kept. An exception ends the run as failed. Of a run that is resumed it is
-    told what happens from the checkpoint on; a finished one happens no more, so ``run`` refuses observers for it.
+    It must change nothing. Tensors (``model_d``, those of ``upload``, ``message`` and ``reply``) are lent: after the
+    call they may hold other numbers, so copy what is kept. An exception ends the run as failed. Of a run that is
+    resumed it is told what happens from the checkpoint on; a finished one happens no more, so ``run`` refuses observers
+    for it.
     """
 
     def dispatched(self, work: Work, model_d) -> None:
@@ -26,6 +27,9 @@ class Observer:
     def heard(self, message: Message, stepped: bool, time: float) -> None:
         """The rule has just used a message of a client that holds a part of the model; ``stepped`` says whether it
         moved the server's part. Answers are under way after this."""
+
+    def answered(self, client: int, reply: Reply, time: float) -> None:
+        """The rule answers the client's last message at ``time``, and the client goes on."""
 
     def received(self, upload: Upload, changed: bool) -> None:
         """The rule has just used an upload; ``changed`` says whether it moved the model."""

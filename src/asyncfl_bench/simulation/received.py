@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..types import Counters, Delivery, Message, Upload, Work
 
 
@@ -9,15 +11,10 @@ def upload(work: Work, delivery: Delivery, samples: int, counters: Counters) -> 
     """At the end of a task. samples: that the client holds; counters: as they are when it arrives."""
     assert delivery.vector_d is not None
     return Upload(
-        client=work.client,
+        **_facts(work, samples, counters),
         vector_d=delivery.vector_d,
-        base_iteration=work.iteration,
-        staleness=counters.iteration - work.iteration,
-        samples=samples,
         local_steps=work.local_steps,
         loss=delivery.loss,
-        k=work.k,
-        delay=counters.virtual_time - work.start,
         base_d=delivery.base_d,
         outputs_uc=delivery.outputs_uc,
         along_d=delivery.along_d,
@@ -28,13 +25,20 @@ def message(work: Work, delivery: Delivery, samples: int, counters: Counters) ->
     """At the end of a stage that is not the task's last."""
     assert delivery.activations is not None and delivery.labels is not None
     return Message(
-        client=work.client,
+        **_facts(work, samples, counters),
         stage=work.stage,
-        k=work.k,
-        base_iteration=work.iteration,
-        staleness=counters.iteration - work.iteration,
-        samples=samples,
         activations=delivery.activations,
         labels=delivery.labels,
-        delay=counters.virtual_time - work.start,
     )
+
+
+def _facts(work: Work, samples: int, counters: Counters) -> dict[str, Any]:
+    """Of both."""
+    return {
+        "client": work.client,
+        "base_iteration": work.iteration,
+        "staleness": counters.iteration - work.iteration,
+        "samples": samples,
+        "k": work.k,
+        "delay": counters.virtual_time - work.start,
+    }

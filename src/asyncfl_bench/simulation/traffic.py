@@ -1,8 +1,6 @@
-"""Bytes of what goes between clients and server."""
+"""Bytes of the vectors that go between clients and server; messages and answers know their own."""
 
 from __future__ import annotations
-
-from ..types import Message, Reply
 
 
 class Traffic:
@@ -12,14 +10,6 @@ class Traffic:
     """
 
     def __init__(self, rule, parameters: int, number: int):
-        """parameters: of what clients hold; number: bytes of one of them, and of any other number that is sent."""
+        """parameters: of what clients hold; number: bytes of one of them."""
         self.model = parameters * number * (1 + rule.sends_two)
         self.upload = parameters * 8 if rule.clients_keep == "previous" else self.model  # doubles
-        self._number = number
-
-    def message(self, message: Message) -> int:
-        """Activations and labels."""
-        return self._number * (message.activations.numel() + message.labels.numel())
-
-    def reply(self, reply: Reply) -> int:
-        return self._number * reply.gradient.numel()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -19,16 +21,20 @@ def footprint(module: nn.Module, x: Tensor, cut: int | None = None) -> Footprint
     if cut is None:
         return Footprint(parameters, parameters, macs, macs)
     assert isinstance(module, nn.Sequential)
-    client_macs, activation = _passed(module[:cut], x)
-    return Footprint(parameters, _size(module[:cut]), macs, client_macs, activation)
+    at_cut, own, own_macs = [], 0, 0
+    for layer in module[:-1]:
+        more, x = _passed(layer, x)
+        own, own_macs = own + _size(layer), own_macs + more
+        at_cut.append(Footprint(parameters, own, macs, own_macs, x.numel()))
+    return replace(at_cut[cut - 1], at_cut=tuple(at_cut))
 
 
 def _size(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _passed(module: nn.Module, x: Tensor) -> tuple[int, int]:
-    """(multiply-adds, numbers that come out) of ``x`` once through the module, whose mode and statistics stay."""
+def _passed(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:
+    """(multiply-adds, what comes out) of ``x`` once through the module, whose mode and statistics stay."""
     macs = 0
 
     def count(layer: nn.Module, _, out) -> None:
@@ -50,4 +56,4 @@ def _passed(module: nn.Module, x: Tensor) -> tuple[int, int]:
         module.train(training)
         for hook in hooks:
             hook.remove()
-    return macs, out.numel()
+    return macs, out

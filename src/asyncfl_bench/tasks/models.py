@@ -39,6 +39,11 @@ class ModelConfig(Checked):
 
     can_be_cut = False  # between a client and the server
 
+    @property
+    def layers(self) -> int:
+        """Of a model that can be cut; 0 of others."""
+        return 0
+
     def resolve(self, facts: Facts) -> None:
         """Puts values in the place of null. Raises ConfigError for what does not fit the facts."""
 
