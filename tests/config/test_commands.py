@@ -37,7 +37,7 @@ REFUSED = {
         ("delay=exp_beta3", "did you mean 'exp_beta30'|did you mean 'exp_beta5'"),
         ("availability=drop", "did you mean 'dropout'"),
         ("schedule=random", "did you mean 'random_idle'"),
-        ("diagnostics=noise", "must be one of mse, none"),
+        ("diagnostics=noise", "must be one of dissimilarity, mse, none"),
         ("tracking=tensorbord", "tracking=tensorbord: must"),
         ("heterogeneity=dirichlett", "did you mean 'dirichlet'"),
         ("paper=ACE", "paper=ACE: must be one of ace, afbs/cifar10"),
