@@ -9,7 +9,7 @@ from asyncfl_bench.papers import pages
 from asyncfl_bench.reports.cli import main as report
 
 SWEEPS = {
-    "table1": 48, "table2": 72, "table3": 16, "table4": 24, "figure2": 6, "figure3": 9, "controls": 42,
+    "table1": 48, "table2": 72, "table3": 16, "table4": 24, "figure2": 6, "figure3": 9, "controls": 42, "equal": 72,
 }  # fmt: skip
 
 
@@ -72,6 +72,7 @@ def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
         ("figure2", []),
         ("figure3", []),
         ("controls", ["algorithm=gas,fedfa"]),
+        ("equal", ["algorithm=gas,s2fl,fedbuff"]),
     ],
 )
 def test_a_sweep_becomes_a_page(item, words, afl_run, tmp_path):

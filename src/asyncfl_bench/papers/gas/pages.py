@@ -180,4 +180,22 @@ PAGES = (
         relabel=_part,
         shares_runs_with=("gas/table1",),
     ),
+    _page(
+        "equal",
+        "equal time and equal bytes, the server's time charged",
+        "The paper draws GAS against time beside FedBuff and CA2FL on one data set, and beside MiniBatch-SFL and S2FL "
+        "on another; its server computes in no time. Here all have the same virtual time, and a server that learns "
+        "from mini-batches uses no other message meanwhile. A task of E mini-batches sends activations E times and "
+        "gets their gradients, besides the clients' part; other tasks the whole model. Not in the paper.",
+        (*_SPLIT[:2], "client.local_steps"),
+        (
+            Staleness(),
+            Leaders(equal("virtual_time", "bytes")),
+            Curves("virtual_time", split="client.local_steps"),
+            Curves("bytes", split="client.local_steps"),
+            Reference("GAS", equal("virtual_time", "bytes")),
+            Values((FINAL, BEST, Measure("summary.used.server_iterations"), _UPLINK)),
+        ),
+        relabel=names.charged,
+    ),
 )
