@@ -26,6 +26,7 @@ def needed(group, name):
         ("heterogeneity", "natural"): ["dataset=synthetic"],
         ("client", "adamw"): ["algorithm=fedbuff"],
         ("diagnostics", "dissimilarity"): ["algorithm=gas"],
+        ("profile", "released"): ["paper=gas/cifar10"],
     }
     usable = ["algorithm=fedecho"] if group == "unlabelled" and name != "none" else []
     return words.get((group, name), usable)

@@ -43,7 +43,7 @@ REFUSED = {
         ("paper=ACE", "paper=ACE: must be one of ace, afbs/cifar10"),
         ("paper=asyncfeded", "did you mean 'asyncfeded/femnist'"),
         ("paper=ace/fair", "must be one of ace"),
-        ("profile=fairly", "must be one of fair, published"),
+        ("profile=fairly", "must be one of fair, published, released"),
         ("scale=tiny", "must be one of full, medium, small, smoke"),
         ("length=longer", "must be one of long, standard"),
         ("sweep=figure2", "sweep=figure2: must be one of ace/figure2"),
