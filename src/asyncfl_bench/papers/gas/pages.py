@@ -6,7 +6,7 @@ from ...analysis import names
 from ...analysis.published import Published
 from ...reports.blocks import Curves, Staleness, Values
 from ...reports.clients import Served
-from ...reports.comparisons import BEST, FINAL, UPLOADS, Beside, Leaders, Neighbours, Reference, equal
+from ...reports.comparisons import BEST, FINAL, LATE, UPLOADS, Beside, Leaders, Neighbours, Reference, equal
 from ...reports.spec import Block, Measure, PageSpec
 
 _SPLIT = ("heterogeneity", "heterogeneity.shards_per_client", "heterogeneity.alpha")
@@ -72,7 +72,7 @@ PAGES = (
             Curves("virtual_time", split="paper"),
             Curves("bytes", split="paper"),
             Beside((FINAL,)),
-            Values((FINAL, BEST, UPLOADS, _UPLINK)),
+            Values((FINAL, LATE, BEST, UPLOADS, _UPLINK)),
             Neighbours((FINAL,)),
             Served(),
         ),
@@ -93,7 +93,7 @@ PAGES = (
             Curves("iteration", split="client.local_steps"),
             Curves("virtual_time", split="client.local_steps"),
             Beside((FINAL,)),
-            Values((FINAL, BEST, Measure("summary.used.virtual_time"), _UPLINK)),
+            Values((FINAL, LATE, BEST, Measure("summary.used.virtual_time"), _UPLINK)),
             Neighbours((FINAL, *equal("virtual_time"))),
         ),
         order=("fedbuff", "ca2fl", "gas"),
@@ -110,7 +110,7 @@ PAGES = (
             Leaders((FINAL, BEST)),
             Curves("iteration", split="n_clients"),
             Beside((FINAL,)),
-            Values((FINAL, BEST)),
+            Values((FINAL, LATE, BEST)),
             Served(),
         ),
         order=("fedbuff", "fedavg", "ca2fl", "gas"),
@@ -123,7 +123,7 @@ PAGES = (
         "The paper prints GAS's accuracy for four cuts of two networks, with three shards a client: the deeper the cut "
         "the lower, but for the last two of VGG-16.",
         ("model",),
-        (Leaders((FINAL,)), Curves("iteration", split="model"), Beside((FINAL,)), Values((FINAL, BEST, _UPLINK))),
+        (Leaders((FINAL,)), Curves("iteration", split="model"), Beside((FINAL,)), Values((FINAL, LATE, BEST, _UPLINK))),
         problems=("cifar10 with alexnet", "cifar10 with vgg16"),
         relabel=_cut,
         order_source="table 4",
@@ -142,7 +142,7 @@ PAGES = (
             Reference("generated activations", (FINAL, BEST, *equal("iteration"))),
             Curves("iteration", metric="dissimilarity/squared", heading="## Gradient dissimilarity"),
             Curves("iteration", metric="dissimilarity/cosine", heading="## Cosine of the gradients"),
-            Values((FINAL, BEST, Measure("dissimilarity"))),
+            Values((FINAL, LATE, BEST, Measure("dissimilarity"))),
             Served(),
         ),
         problems=("fashion_mnist with alexnet",),
@@ -159,7 +159,7 @@ PAGES = (
             Curves("virtual_time"),
             Curves("bytes"),
             Reference("GAS", equal("virtual_time")),
-            Values((FINAL, BEST, Measure("summary.used.virtual_time"))),
+            Values((FINAL, LATE, BEST, Measure("summary.used.virtual_time"))),
         ),
         shares_runs_with=("gas/table1",),
     ),
@@ -174,7 +174,7 @@ PAGES = (
             Leaders((FINAL, BEST)),
             Curves("iteration"),
             Reference("GAS", (FINAL, BEST)),
-            Values((FINAL, BEST)),
+            Values((FINAL, LATE, BEST)),
             Served(),
         ),
         relabel=_part,
@@ -194,7 +194,7 @@ PAGES = (
             Curves("virtual_time", split="client.local_steps"),
             Curves("bytes", split="client.local_steps"),
             Reference("GAS", equal("virtual_time", "bytes")),
-            Values((FINAL, BEST, Measure("summary.used.server_iterations"), _UPLINK)),
+            Values((FINAL, LATE, BEST, Measure("summary.used.server_iterations"), _UPLINK)),
         ),
         relabel=names.charged,
     ),
