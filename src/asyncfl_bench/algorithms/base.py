@@ -188,7 +188,7 @@ class ServerRule:
     cuts = False
     answers_together = False
     shows_rows = False
-    rows_of_step: tuple[torch.Tensor, torch.Tensor]
+    rows_of_step: tuple[torch.Tensor, torch.Tensor] | None = None
     steps_on_ticks = False
     steps_on_rounds = False
     linear = False

@@ -155,6 +155,7 @@ class Gas(ServerRule):
     def _server_step(self) -> None:
         import torch
 
+        self.rows_of_step = None  # memory for those of this one
         activations, labels, progress = zip(*self.buffer, strict=True)
         self.buffer.clear()
         rows_ba, labels_b = torch.cat(activations), torch.cat(labels)
