@@ -44,11 +44,6 @@ CASES = {
     "mlp fedbuff": [*MLP, "algorithm=fedbuff", "delay=exponential", "budget.server_iterations=100"],
     "mlp fedbuff adamw": [*MLP, "algorithm=fedbuff", "client=adamw", "client.local_steps=3", "n_clients=30"],
     "mlp asgd sequential": [*MLP, "algorithm=asgd", "delay=exponential", "executor=sequential"],
-    "mlp gas": [
-        *(*MLP, "algorithm=gas", "algorithm.generate=false", "algorithm.activation_buffer=2000", "concurrency=6"),
-        *("schedule=random_idle", "delay=exponential", "client.batch_size=all", "client.local_steps=20"),
-        "budget.server_iterations=20",
-    ],
     "resnet18 ace": [*RESNET, "algorithm=ace", "delay=exponential"],
     "resnet18 ace int8": [*RESNET, "algorithm=ace", "delay=exponential", INT8],
     "resnet18 ca2fl": [*RESNET, "algorithm=ca2fl", "algorithm.buffer_size=5", "budget.server_iterations=12"],

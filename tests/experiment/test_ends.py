@@ -13,6 +13,7 @@ from asyncfl_bench.experiment import build, machine, memory
 from asyncfl_bench.experiment.evaluate import Evaluations
 
 SMALL = ["scale=smoke", "model=softmax", "progress=false"]
+CUT = ["algorithm=gas", "client.local_steps=3", "scale=smoke", "model.hidden=[16]", "progress=false"]
 
 
 def test_a_model_that_has_exploded_with_a_finite_loss_is_no_quiet_success(tmp_path, afl_run):
@@ -118,3 +119,28 @@ def test_the_number_of_clients_that_would_fit_is_the_largest(monkeypatch, tmp_pa
     monkeypatch.setattr(machine, "free_memory", lambda device: vectors.needs(17).total)
     with pytest.raises(ConfigError, match="n_clients=17 would fit"):
         memory.refuse_if_too_large(vectors, 100, "cpu", tmp_path)
+
+
+def test_a_servers_part_that_never_stepped_is_no_quiet_success():
+    result = run([*CUT, "algorithm.activation_buffer=100000"])
+    assert result.ok and result.summary["used"]["server_iterations"] == 20
+    messages = result.summary["used"]["messages"]
+    assert result.summary["warning"] == (
+        f"the server's part of the model is as it began: it never stepped in {messages} messages"
+    )
+
+
+def test_divergence_of_a_split_model_names_the_servers_step():
+    result = run([*CUT, "algorithm.server_lr=1e30"])
+    assert result.summary["exit_status"] == "diverged"
+    assert result.summary["error"].endswith("a smaller algorithm.server_lr or client.lr may help")
+
+
+@pytest.mark.parametrize("limit", ["messages", "server_steps"])
+def test_messages_and_server_steps_are_budgets_of_rules_that_answer_messages(limit):
+    result = run([*CUT, "algorithm.activation_buffer=3", "budget.server_iterations=null", f"budget.{limit}=7"])
+    assert result.summary["stopped_by"] == limit and result.summary["used"][limit] == 7
+    longer = run([f"resume={result.directory}", f"budget.{limit}=50"])
+    assert longer.ok and longer.summary["used"][limit] == 50
+    with pytest.raises(ConfigError, match=f"budget.{limit}=7: must be null with algorithm=asgd"):
+        compose(["algorithm=asgd", f"budget.{limit}=7"])

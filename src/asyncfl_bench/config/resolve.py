@@ -96,6 +96,9 @@ def _unlabelled(settings: Settings) -> None:
 def _cut(settings: Settings) -> None:
     """What goes with algorithms whose clients hold a part of the model."""
     rule, parts, root = settings.parts["algorithm"].target, settings.parts, settings.root
+    for name, limit in {"messages": settings.budget.messages, "server_steps": settings.budget.server_steps}.items():
+        allowed = f"null with algorithm={settings.choices.get('algorithm')}, whose clients hold the whole model"
+        check(rule.cuts or limit is None, f"budget.{name}", limit, allowed)
     if not rule.cuts:
         return
 

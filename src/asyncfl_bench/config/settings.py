@@ -42,6 +42,8 @@ ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # so a new setting renames no finished run.
 LATER: dict[str, object] = {
     "budget.bytes": None,
+    "budget.messages": None,
+    "budget.server_steps": None,
     "client.clip": None,
     "client.lr_decay_by": "work",
     "delay.cuts": None,

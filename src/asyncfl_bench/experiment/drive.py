@@ -100,8 +100,11 @@ class Run:
             raise BenchError(f"no server iteration in {used.uploads} uploads and {used.discarded} lost ones: {why}")
 
     def _unmoved(self) -> str | None:
-        """That the model is the initial one, in one line; of some rules only the run itself tells it."""
-        if self.components.simulation.counters.iteration:
+        """That the model, or the server's part of it, is the initial one; of some rules only the run itself tells."""
+        used = self.components.simulation.counters
+        if used.iteration and used.messages and not used.server_steps:
+            return f"the server's part of the model is as it began: it never stepped in {used.messages} messages"
+        if used.iteration:
             return None
         return f"the model is as it began: budget.{self.ended_by} was used up before the first server iteration"
 

@@ -228,7 +228,7 @@ class Evaluations(Observer):
         if first is None and math.isfinite(loss):
             return
         met = first or f"the evaluation after {counters.iteration} server iterations and {counters.uploads} uploads"
-        raise Diverged(f"the loss is no longer finite, first in {met}; a smaller algorithm.eta or client.lr may help")
+        raise Diverged(f"the loss is no longer finite, first in {met}; {self._remedy}")
 
     def warning(self) -> str | None:
         """What is wrong with the model although its numbers are finite, in one line."""
@@ -238,7 +238,12 @@ class Evaluations(Observer):
         if spread < EXPLODED or better:
             return None
         what = f"the model is at chance and has exploded (root mean square of its weights {spread:.2g})"
-        return f"{what}; a smaller algorithm.eta or client.lr may help"
+        return f"{what}; {self._remedy}"
+
+    @property
+    def _remedy(self) -> str:
+        step = "algorithm.server_lr" if self._components.rule.cuts else "algorithm.eta"
+        return f"a smaller {step} or client.lr may help"
 
     # -- state -------------------------------------------------------------------------------------------------------
 

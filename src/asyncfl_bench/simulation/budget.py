@@ -8,6 +8,8 @@ from typing import Annotated
 from ..ranges import Checked, above
 from ..types import USUAL_ITERATIONS, Counters
 
+COUNTED = ("server_iterations", "uploads", "client_steps", "bytes", "messages", "server_steps")
+
 
 @dataclass
 class BudgetConfig(Checked):
@@ -20,6 +22,8 @@ class BudgetConfig(Checked):
     client_steps       mini-batch steps in delivered work
     virtual_time       seconds or ticks of the virtual clock; what happens at this very time still counts
     bytes              sent in both directions
+    messages           of clients that hold a part of the model, before their uploads
+    server_steps       changes of the server's part of such a model
     """
 
     server_iterations: Annotated[int | None, above(0, null="for no limit")] = None
@@ -27,6 +31,8 @@ class BudgetConfig(Checked):
     client_steps: Annotated[int | None, above(0, null="for no limit")] = None
     virtual_time: Annotated[float | None, above(0, null="for no limit")] = None
     bytes: Annotated[int | None, above(0, null="for no limit")] = None
+    messages: Annotated[int | None, above(0, null="for no limit")] = None
+    server_steps: Annotated[int | None, above(0, null="for no limit")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,7 +41,7 @@ class BudgetConfig(Checked):
 
     @property
     def only_time(self) -> bool:
-        return self.server_iterations is self.uploads is self.client_steps is self.bytes is None
+        return all(self.__dict__[name] is None for name in COUNTED)
 
     def iterations(self, uploads: int | None, steps: int | None, ticks: bool) -> int | None:
         """Server iterations that the budget is enough for; None where no limit tells that before the run.
@@ -55,12 +61,8 @@ class BudgetConfig(Checked):
 
     def used_up(self, used: Counters) -> str | None:
         """The first of the limits on what is counted that is reached, or None."""
-        if self.server_iterations is not None and used.iteration >= self.server_iterations:
-            return "server_iterations"
-        if self.uploads is not None and used.uploads >= self.uploads:
-            return "uploads"
-        if self.client_steps is not None and used.client_steps >= self.client_steps:
-            return "client_steps"
-        if self.bytes is not None and used.bytes >= self.bytes:
-            return "bytes"
+        for name in COUNTED:
+            limit = self.__dict__[name]
+            if limit is not None and used.spent(name) >= limit:
+                return name
         return None
