@@ -64,8 +64,10 @@ def fake_gpu():
             (torch.nn.Module, "to", _moved),
             (FakeTensor, "numpy", _numpy),
             (FakeTensor, "data_ptr", _address),
+            # copying a tensor would copy its mode too, with what that holds of torch's memory: a crash some time later
+            (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
         ):
-            stack.enter_context(patch.object(owner, name, answer, create=owner is FakeTensor))
+            stack.enter_context(patch.object(owner, name, answer, create=owner in (FakeTensor, FakeTensorMode)))
         stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # its recurrent layers want the driver
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(_Reads())

@@ -297,6 +297,16 @@ class Replay:
                 self.step(mean + total / count)
                 mean, total, count = h.mean(axis=0), 0.0, 0
 
+    def mifa(self):
+        config = self.config["algorithm"]
+        h = np.zeros((self.n, len(self.w)))
+        samples = np.array([len(own) for own in self.clients], dtype=float)
+        share = samples / samples.sum() if config["weights"] == "samples" else np.full(self.n, 1 / self.n)
+        for count, row in enumerate(self.trace.itertuples(), start=1):
+            h[row.client] = self.upload(row)
+            if count % config["buffer_size"] == 0:
+                self.step(share @ h)
+
     def asgd(self):
         for row in self.trace.itertuples():
             self.step(self.upload(row))

@@ -25,6 +25,8 @@ def needed(group, name):
         ("dataset", "synthetic"): ["heterogeneity=natural"],
         ("heterogeneity", "natural"): ["dataset=synthetic"],
         ("client", "adamw"): ["algorithm=fedbuff"],
+        ("diagnostics", "dissimilarity"): ["algorithm=gas"],
+        ("profile", "released"): ["paper=gas/cifar10"],
     }
     usable = ["algorithm=fedecho"] if group == "unlabelled" and name != "none" else []
     return words.get((group, name), usable)

@@ -9,7 +9,7 @@ from asyncfl_bench.papers import pages
 from asyncfl_bench.reports.cli import main as report
 
 SWEEPS = {
-    "table1": 48, "table2": 72, "table3": 16, "table4": 24, "figure2": 6, "figure3": 9, "controls": 36,
+    "table1": 48, "table2": 72, "table3": 16, "table4": 24, "figure2": 6, "figure3": 9, "controls": 42, "equal": 72,
 }  # fmt: skip
 
 
@@ -48,6 +48,31 @@ def test_the_fair_profile_keeps_the_papers_world_and_searches_the_step_of_both_p
     assert len(jobs_of(sweep_grids(["sweep=gas/figure3", "profile=fair", "seed=0"]))) == 3 * 4
 
 
+def test_the_released_profile_is_what_the_authors_code_runs():
+    """Of Q1 to Q8, A3, A4 and the baselines what settings can say; the rest is named in released.yaml."""
+
+    def of(name, *words):
+        settings = compose(["paper=gas/fashion_mnist", "profile=released", f"algorithm={name}", *words])
+        assert (settings.parts["client"].config.clip, settings.root.concurrency) == (10, 10)
+        return settings.parts["algorithm"].config, settings.parts["schedule"].config.rest
+
+    rule, rest = of("gas")
+    assert (rule.weights, rule.weight_exponent, rule.answer, rule.fill) == ("uniform", 2, "before", "batch")
+    assert (rule.ridge, rule.ridge_at, rule.covariance, rule.every) == (1e-5, "merge", "full", 1)
+    assert (rule.server_clip, rule.server_momentum, rule.adjust, rule.generate, rest) == (10, 0.9, True, True, "turn")
+    rule, rest = of("fedfa")
+    assert (rule.queue, rule.every, rest) == (10, 10, "turn")
+    rule, rest = of("mifa")
+    assert (rule.buffer_size, rule.weights, rule.eta, rest) == (10, "samples", 1, "turn")
+    assert (of("s2fl")[0].groups, of("minibatch_sfl")[0].weights) == (2, "samples")
+    (table1,) = sweep_grids(["sweep=gas/table1", "profile=released"])
+    assert table1["algorithm"] == ["fedavg", "fedfa", "mifa", "gas"] and len(jobs_of([table1])) == 48
+    for grid in sweep_grids(["sweep=gas/table4", "profile=released", "scale=medium"]):
+        assert (grid["algorithm.fill"], grid["algorithm.ridge_at"]) == (["exact"], ["sampling"])
+    printed = compose(["paper=gas/cifar10", "algorithm=gas"]).parts["algorithm"].config
+    assert (printed.weights, printed.weight_exponent, printed.ridge_at) == ("samples", 1, "sampling")
+
+
 @pytest.mark.parametrize("item", SWEEPS)
 def test_the_sweeps_have_the_runs_of_their_item(item):
     assert len(jobs_of(sweep_grids([f"sweep=gas/{item}"]))) == SWEEPS[item]
@@ -72,6 +97,7 @@ def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
         ("figure2", []),
         ("figure3", []),
         ("controls", ["algorithm=gas,fedfa"]),
+        ("equal", ["algorithm=gas,s2fl,fedbuff"]),
     ],
 )
 def test_a_sweep_becomes_a_page(item, words, afl_run, tmp_path):

@@ -72,6 +72,8 @@ CASES = {
         *("algorithm=fedac", "algorithm.eps=0.1", "algorithm.buffer_size=3", "algorithm.variate_step=share"),
         *("client.local_steps=4", "client.lr=0.1", "client.lr_decay=0.95", "client.weight_decay=0.01"),
     ],
+    "mifa": ["algorithm=mifa", "algorithm.buffer_size=4"],
+    "mifa samples": ["algorithm=mifa", "algorithm.buffer_size=3", "algorithm.weights=samples", *STEPS],
     "asgd": ["algorithm=asgd"],
     "delay adaptive": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4"],
     "delay adaptive koloskova": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4", "algorithm.variant=koloskova"],

@@ -129,6 +129,14 @@ def _shallow(value: Any) -> Any:
     raise ValueError(_DEEP)
 
 
+def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
+    """The file's pyarrow.Table, of all columns or of these. Raises OSError or pyarrow.ArrowException."""
+    from pyarrow.parquet import ParquetFile
+
+    with ParquetFile(path) as file:  # read_table would bring pandas along, a second that a plan does not have
+        return file.read(columns=columns)
+
+
 def say(message: str) -> None:
     """A line on standard error. Nothing depends on its being read: a lost reader or a full disk ends no run."""
     with suppress(OSError, ValueError):  # ValueError: closed

@@ -348,7 +348,8 @@ def test_claims_name_algorithms_and_settings_that_their_sweeps_vary(paper):
         names += [name for name in claim.decide.get("expected", {}) if "file" not in claim.decide["expected"]]
         of = [name if isinstance(name, dict) else claim.series.get(name, {"algorithm": name}) for name in names]
         assert {settings["algorithm"] for settings in of} <= algorithms
-        keys = {key for settings in of for key in settings if key != "label"} | set(claim.where)
+        of += [one for settings in of for one in settings.get("any", [])]
+        keys = {key for settings in of for key in settings if key not in ("label", "any")} | set(claim.where)
         keys |= {claim.decide.get("along", "at"), *claim.decide.get("than", {})} - {"at"}
         for sweep in claim.readings:
             text = (SWEEPS / f"{sweep}.yaml").read_text()

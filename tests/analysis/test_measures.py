@@ -17,6 +17,7 @@ from asyncfl_bench.analysis.measures import (
     common_limit,
     final,
     held_at,
+    late,
     mean_curve,
     time_to,
     unsteadiness,
@@ -127,6 +128,11 @@ def test_many_different_places_become_an_even_grid_that_ends_at_the_end():
     mean = mean_curve(points, "virtual_time")
     assert len(mean) == 200 and mean["x"].iloc[-1] == points.groupby("run")["virtual_time"].max().min()
     np.testing.assert_allclose(mean["mean"], 10 * mean["x"])  # a straight line stays one
+
+
+def test_late_is_the_mean_of_the_last_evaluations_or_of_those_there_are():
+    found = late(points_of(long=ACCURACY, short=[0.2, 0.4]), count=3)
+    assert found.to_dict() == pytest.approx({"long": (72 + 80 + 95) / 3, "short": 30})
 
 
 def test_the_best_is_the_highest_evaluation_up_to_and_at_the_limit():

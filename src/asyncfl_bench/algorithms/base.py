@@ -157,6 +157,8 @@ class ServerRule:
     cuts             clients hold the first layers of the model alone. A task is K + 1 stages, uploads are of the
                      parameters of these layers; see ``hear``
     answers_together with ``cuts``: answers nobody before all under way have sent a message
+    shows_rows       with ``cuts``: keeps what its last server step learned from, ``rows_of_step``: (B, numbers) of
+                     activations and (B,) labels, not written to again; for diagnostics=dissimilarity
     needs_outputs    uploads come with what the local model says about the server's own samples (``Upload.outputs_uc``)
     steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
     steps_on_rounds  takes its step in ``round``: nothing is dispatched before all in flight have reported or are lost
@@ -185,6 +187,8 @@ class ServerRule:
     needs_outputs = False
     cuts = False
     answers_together = False
+    shows_rows = False
+    rows_of_step: tuple[torch.Tensor, torch.Tensor] | None = None
     steps_on_ticks = False
     steps_on_rounds = False
     linear = False

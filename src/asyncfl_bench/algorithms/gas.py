@@ -78,8 +78,8 @@ class Gas(ServerRule):
              dispatch and k its mini-batch: stale ones weigh less
     Upload   difference, of the clients' part, with the part the task started from
     State    both buffers, the Gaussians, momentum of s, server steps done (which draws are next)
-    Memory   3 d floats, three times Q_s mini-batches of a numbers a row, for each class a + a^2 numbers (2 a with
-             `diagonal`)
+    Memory   3 d floats, three times Q_s mini-batches of a numbers a row, those of the last step among them, for each
+             class a + a^2 numbers (2 a with `diagonal`)
     Limits   one client, Q_s = Q_c = 1, nothing generated or adjusted, answer=before, no momentum: SGD on the model
     Differs  equation 6 has a bracket misplaced, this is the softmax that is meant. The authors' code keeps the ridge at
              every merge (ridge_at=merge), weighs uploads equally, and shares one momentum among all clients
@@ -96,6 +96,7 @@ class Gas(ServerRule):
     accepts = ("difference",)
     cuts = True
     needs_base = True
+    shows_rows = True
     state_names = ("steps", "rows", "generated")
 
     def start(self, model_d, clients, upload_kind) -> None:
@@ -158,6 +159,7 @@ class Gas(ServerRule):
     def _server_step(self) -> None:
         import torch
 
+        self.rows_of_step = None  # memory for those of this one
         labels, progress = [y for _, y, _ in self.buffer], [m for *_, m in self.buffer]
         rows_ba, labels_b = torch.cat([a for a, *_ in self.buffer]), torch.cat(labels)
         self.buffer.clear()  # what follows needs as much again
@@ -170,6 +172,7 @@ class Gas(ServerRule):
             if self.steps % self.config.every == 0:
                 generator = torch.Generator(rows_ba.device).manual_seed(self.draws.integer(0, self.steps))
                 rows_ba, labels_b = filled(self.statistics, rows_ba, labels_b, max(sizes), self.config.fill, generator)
+        self.rows_of_step = rows_ba, labels_b
         self.part.gradient(self.server_d, rows_ba, labels_b, self._gradient_d)
         self.sgd.step(self._gradient_d)
         self.steps += 1

@@ -29,6 +29,7 @@ MEASURES = {
     "time_to_target": ("", True),  # along the axis, to 90 % of the lowest mean best of the cell
     "time_to_level": ("", True),  # along the axis, to the accuracy that the paper times on this data set
     "unsteadiness": ("points", True),  # mean change between evaluations, from the time of 90 % of the best on
+    "dissimilarity": ("", True),  # mean over evaluations of dissimilarity/squared; diagnostics=dissimilarity
     "uploads_per_iteration": ("uploads", True),  # without a first round of all clients
     "server_vectors": ("vectors", True),  # state in vectors of d floats
     "client_vectors": ("vectors", True),  # the same, of all clients together
@@ -122,6 +123,9 @@ def values_of(
             values = measures.time_to(early, runs["dataset"].map(levels).astype(float), axis)
         elif name == "unsteadiness":
             values = measures.unsteadiness(early)
+        elif name == "dissimilarity":
+            found = points.reindex(columns=["run", "dissimilarity/squared"]).dropna()
+            values = found.groupby("run")["dissimilarity/squared"].mean()
         elif name == "uploads_per_iteration":
             first = runs["n_clients"].where(runs["algorithm"].isin(("ace", "aced")), 0)
             uploads, iterations = runs["summary.used.uploads"], runs["summary.used.server_iterations"]

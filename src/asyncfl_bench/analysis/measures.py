@@ -123,6 +123,12 @@ def final(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
     return _last(curve(points, "iteration", metric))
 
 
+def late(points: pd.DataFrame, metric: str = ACCURACY, count: int = 10) -> pd.Series:
+    """The mean of the last ``count`` evaluations of every run, or of those there are: steadier than the last one."""
+    last = curve(points, "iteration", metric).groupby("run", sort=False).tail(count)
+    return last.groupby("run", sort=False)["y"].mean()
+
+
 def best(points: pd.DataFrame, metric: str = ACCURACY, axis: str = TIME, limit: float = math.inf) -> pd.Series:
     """The highest value of every run at or before ``limit``; a run without an evaluation so early is left out."""
     curves = curve(points, axis, metric)

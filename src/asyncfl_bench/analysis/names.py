@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 NAMES = {
     "ace": "ACE",
     "aced": "ACED",
     "ca2fl": "CA2FL",
     "fedbuff": "FedBuff",
+    "mifa": "MIFA",
     "afbs": "AFBS",
     "fedecho": "FedEcho",
     "fadas": "FADAS",
@@ -33,6 +35,7 @@ ORDER = (
     "ACED",
     "CA2FL",
     "FedBuff",
+    "MIFA",
     "AFBS",
     "FedEcho",
     "FADAS",
@@ -108,6 +111,12 @@ _BETA = "exp_beta"
 def name(algorithm: str, weight: str | None = None, own: str | None = None) -> str:
     """``ACE``; ``FedAsync+Hinge`` for fedasync with the weight hinge. own: what a rule of a user's own calls itself."""
     return (own or NAMES.get(algorithm, algorithm)) + (f"+{weight.capitalize()}" if weight else "")
+
+
+def charged(run: Mapping[str, Any]) -> str:
+    """``GAS, 0.001 s a sample`` for a run whose server's computing takes time; else the algorithm's name."""
+    text, rate = name(run["algorithm"]), run.get("server_seconds_per_sample", 0.0)
+    return f"{text}, {rate:g} s a sample" if rate > 0 else text
 
 
 def setting(key: str, value: object) -> str:

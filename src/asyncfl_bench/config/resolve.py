@@ -173,7 +173,9 @@ def _idle(settings: Settings) -> dict[str, str]:
         for name, why in config.idle(facts).items()
     }
     if not (_needs_outputs(settings) or facts.cuts):
-        idle["server_seconds_per_sample"] = "with a server that computes nothing on samples; distillation=fedecho does"
+        idle["server_seconds_per_sample"] = (
+            "with a server that computes nothing on samples; distillation=fedecho and algorithms that cut the model do"
+        )
     return idle
 
 

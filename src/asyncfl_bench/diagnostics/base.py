@@ -37,9 +37,10 @@ class Diagnostics(Observer):
         """Vectors of d floats it keeps."""
         return 0
 
-    def start(self, *, shadow, model_d, task, client, has_left) -> None:
+    def start(self, *, rule, shadow, model_d, task, client, has_left) -> None:
         """Gets to know the run, before its first event.
 
+        rule     the run's server rule, to look at
         shadow   a second server rule of the run's own kind and settings, not started
         model_d  (d,) the global model; the rule moves it in place
         task     tasks.task.Task

@@ -98,7 +98,7 @@ class Mse(Diagnostics):
             rule.vectors(n) + cached + n + versions + anchors + 16
         )  # the last: work space, much of it in double precision
 
-    def start(self, *, shadow, model_d, task, client, has_left) -> None:
+    def start(self, *, rule, shadow, model_d, task, client, has_left) -> None:
         from ..clients.versions import ModelVersions
         from .objective import Objective
 

@@ -131,6 +131,7 @@ def build_run(settings: Settings) -> Components:
         executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs_base)
     simulation = _simulation(settings, rule, model_d, task, executor, streams, cut)
     diagnostics.start(
+        rule=rule,
         shadow=equip(settings.parts["algorithm"].build(), storage, streams, task.server, cut),
         model_d=model_d,
         task=task,

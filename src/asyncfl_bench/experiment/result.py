@@ -15,7 +15,7 @@ from ..config import RESULTS_VERSION, Settings
 from ..diagnostics.base import covers
 from ..diagnostics.exchanges import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
-from ..files import read_json
+from ..files import read_json, read_parquet
 from ..tracking.rundir import CLIENTS_NAME, TRACE_NAME
 
 if TYPE_CHECKING:
@@ -175,7 +175,5 @@ def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -
 @functools.lru_cache(maxsize=64)
 def _packed_summaries(archive: Path, modified: int) -> dict[str, str]:
     """Summaries as JSON by identity. ``modified``: when the archive was, so that a newer one is read anew."""
-    import pyarrow.parquet
-
-    columns = pyarrow.parquet.read_table(archive, columns=["identity", "summary"]).to_pydict()
+    columns = read_parquet(archive, ["identity", "summary"]).to_pydict()
     return dict(zip(columns["identity"], columns["summary"], strict=True))

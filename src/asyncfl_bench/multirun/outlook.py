@@ -10,7 +10,7 @@ from statistics import fmean
 from ..config import Settings
 from .jobs import Job
 from .lines import clock_text, runs, varied
-from .past import GROUPS, Past, finished_in, like
+from .past import GROUPS, Past, by_kind, finished_in, like
 
 
 def outlook(
@@ -38,8 +38,9 @@ def outlook(
         return "\n".join(lines)
     own = {settings.directory.parent for _, settings in known}
     archives = {Path(settings.root.archive_dir).expanduser() for _, settings in known}
-    past = finished_in([*own, *places, *archives])
-    estimates = [like(settings, past) for settings in pending]
+    past = by_kind(finished_in([*own, *places, *archives]))
+    kinds = [tuple(settings.choices[group] for group in GROUPS[:2]) for settings in pending]
+    estimates = [like(settings, past.get(kind, [])) for settings, kind in zip(pending, kinds, strict=True)]
     workers = min(workers, len(pending))
     if measure is None:
         lines.append(_time([(seconds, of) for seconds, of in estimates if of], len(pending), workers))

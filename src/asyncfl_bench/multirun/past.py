@@ -37,12 +37,6 @@ class Past:
         except (OSError, ValueError, LookupError, TypeError):
             return {}
 
-    def is_alike(self, settings: Settings) -> bool:
-        """Whether algorithm, data set and model are the same. The summary, which has two of them, is asked first."""
-        if any(self.summary.get(group) != settings.choices[group] for group in GROUPS[:2]):
-            return False
-        return all(self.choices.get(group) == settings.choices[group] for group in GROUPS)
-
     @functools.cached_property
     def seconds(self) -> float:
         return float(self.summary["wall_seconds"])
@@ -60,14 +54,25 @@ class Past:
 
 
 def like(settings: Settings, past: Sequence[Past]) -> tuple[float, list[Past]]:
-    """(seconds, the runs they are from): of the same experiment, else of those alike for as large a budget. Runs in
-    directories are of this machine, so archives count where there are none. No runs: nothing is known."""
-    experiment = settings.experiment
+    """(seconds, the runs they are from): of the same experiment, else of the same model for as large a budget.
+    Runs in directories are of this machine, so archives count where there are none. No runs: nothing is known.
+
+    past  those of the same algorithm and data set, from ``by_kind``
+    """
+    experiment, model = settings.experiment, settings.choices["model"]
     same = [one for one in past if one.summary.get("experiment") == experiment]
-    found = same or [one for one in past if one.is_alike(settings)]
+    found = same or [one for one in past if one.choices.get("model") == model]
     found = [one for one in found if not one.packed] or found
     seconds = [one.seconds if same else one.seconds_for(settings) for one in found]
     return (fmean(seconds) if seconds else 0.0), found
+
+
+def by_kind(past: Iterable[Past]) -> dict[tuple, list[Past]]:
+    """The runs of each algorithm and data set."""
+    found: dict[tuple, list[Past]] = {}
+    for one in past:
+        found.setdefault(tuple(one.summary.get(group) for group in GROUPS[:2]), []).append(one)
+    return found
 
 
 def finished_in(places: Iterable[str | Path]) -> list[Past]:

@@ -59,26 +59,17 @@ def board(pages: dict[str, PageVerdicts]) -> str:
     return f"{_INTRODUCTION}\n{sum(counts.values())} claims: {total}.\n\n{table}\n"
 
 
-def summary(pages: dict[str, PageVerdicts], base: str = "") -> str:
-    """A row an item (a figure, a table) that runs have judged, and a line about the others. base: of the links."""
-    items: dict[tuple[str, str], list[tuple[str, Verdict]]] = {}
+def summary(pages: dict[str, PageVerdicts]) -> str:
+    """A row a paper: its claims by verdict, and the scales at which runs have judged them."""
+    lines = [["paper", "claims", *VERDICTS, "judged at"], ["---", *["---:"] * (1 + len(VERDICTS)), "---"]]
     for paper in claims.papers():
-        for claim in claims.claims_of(paper):
-            items.setdefault((claims.title_of(paper), claim.item), []).append(verdict_of(claim, pages))
-    judged = {item: found for item, found in items.items() if any(folder for folder, _ in found)}
-    words = VERDICTS[:3]
-    lines = [["item", "claims", *words, "scale", "runs"], ["---", *["---:"] * (1 + len(words)), "---", "---"]]
-    for (title, item), found in judged.items():
+        found = [verdict_of(claim, pages) for claim in claims.claims_of(paper)]
         counts = Counter(verdict.verdict for _, verdict in found)
-        folders = dict.fromkeys(folder for folder, _ in found if folder)
-        scales = ", ".join(dict.fromkeys(pages[folder].scale for folder in folders))
-        links = ", ".join(f"[page]({base}{folder}/README.md)" for folder in folders)
-        numbers = [len(found), *(counts[word] for word in words)]
-        lines.append([f"{title}, {item}", *map(str, numbers), scales, links])
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    others = Counter(v.verdict for found in items.values() for folder, v in found if not folder)
-    rest = ", ".join(f"{others[verdict]} {verdict}" for verdict in VERDICTS[3:])
-    return f"{table}\n\nFurther claims: {rest}.\n"
+        scales = Counter(pages[folder].scale for folder, _ in found if folder)
+        by_scale = ", ".join(f"{scale} {count}" for scale, count in scales.most_common())
+        numbers = [len(found), *(counts[word] for word in VERDICTS)]
+        lines.append([claims.title_of(paper), *map(str, numbers), by_scale])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def _row(parts: Sequence[Claim], found: Sequence[tuple[str, Verdict]], pages: dict[str, PageVerdicts]) -> list[str]:

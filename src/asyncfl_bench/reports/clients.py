@@ -53,7 +53,7 @@ class Served:
         if f"{_COLUMN}mean_accuracy" not in page.runs or page.runs[f"{_COLUMN}mean_accuracy"].isna().all():
             return []
         clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
-        return ["## Whom the model serves", _TEXT, _table(page), _against_heard(page, clients), _split(page, clients)]
+        return ["## Whom the model serves", _TEXT, _served(page), _against_heard(page, clients), _split(page, clients)]
 
 
 class Stragglers:
@@ -64,20 +64,7 @@ class Stragglers:
         if clients.empty or clients["accuracy"].isna().all():
             return []
         found = pd.DataFrame({run: stragglers(of) for run, of in clients.groupby("run")}).T
-        found = page.runs[["series", "cell", "seed"]].join(found, how="inner")
-        rows, texts = [], []
-        groups = {place: of for place, of in found.groupby(["cell", "series"])}
-        for cell, series in ((c, s) for c in page.cells.index for s in page.series if (c, s) in groups):
-            of = groups[cell, series][[*_SLOWEST]]
-            rows.append({"cell": cell, "series": series, **of.mean(), "seeds": len(of)})
-            texts.append(
-                {"cell": cell, "algorithm": series} | {name: with_spread(of[key]) for key, name in _SLOWEST.items()}
-            )
-        shown = pd.DataFrame(texts)
-        table = Table(
-            "stragglers", shown if page.keys else shown.drop(columns="cell"), page.with_keys(pd.DataFrame(rows)), 2
-        )
-        return ["## What only stragglers know", _SLOWEST_TEXT, table]
+        return ["## What only stragglers know", _SLOWEST_TEXT, _means(page, "stragglers", found, _SLOWEST)]
 
 
 class Kept:
@@ -88,16 +75,32 @@ class Kept:
         if "kept" not in clients or clients["kept"].isna().all():
             return []
         clients = clients[clients["kept"].notna()].join(page.runs[["series", "cell", "seed"]], on="run")
-        shares = {run: kept_shares(of) for run, of in clients.groupby("run")}
-        rows, texts = [], []
-        groups = {place: of for place, of in clients.drop_duplicates("run").groupby(["cell", "series"])}
-        for cell, series in ((c, s) for c in page.cells.index for s in page.series if (c, s) in groups):
-            found = pd.DataFrame([shares[run] for run in groups[cell, series]["run"]])
-            rows.append({"cell": cell, "series": series, **found.mean()})
-            texts.append({"cell": cell, "algorithm": series} | {name: with_spread(found[name]) for name in found})
-        shown = pd.DataFrame(texts)
-        table = Table("kept", shown if page.keys else shown.drop(columns="cell"), page.with_keys(pd.DataFrame(rows)), 2)
-        return ["## Whose uploads were kept", _KEPT_TEXT, table, _kept_labels(page, clients)]
+        found = pd.DataFrame({run: kept_shares(of) for run, of in clients.groupby("run")}).T
+        shares = _means(page, "kept", found, {str(name): str(name) for name in found})
+        return ["## Whose uploads were kept", _KEPT_TEXT, shares, _kept_labels(page, clients)]
+
+
+def _places(page: Page, frame: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """(cell, series, its rows), in the page's order."""
+    groups = dict(iter(frame.groupby(["cell", "series"])))
+    pairs = ((cell, series) for cell in page.cells.index for series in page.series)
+    return [(*pair, groups[pair]) for pair in pairs if pair in groups]
+
+
+def _means(page: Page, name: str, found: pd.DataFrame, titles: dict[str, str]) -> Table:
+    """By cell and series: means over seeds of a run's numbers. titles: their headings."""
+    rows, texts = [], []
+    for cell, series, of in _places(page, page.runs[["series", "cell", "seed"]].join(found, how="inner")):
+        rows.append({"cell": cell, "series": series, **of[[*titles]].mean(), "seeds": len(of)})
+        texts.append(
+            {"cell": cell, "algorithm": series} | {title: with_spread(of[key]) for key, title in titles.items()}
+        )
+    return _table(page, name, texts, pd.DataFrame(rows))
+
+
+def _table(page: Page, name: str, texts: list[dict[str, str]] | pd.DataFrame, data: pd.DataFrame) -> Table:
+    shown = pd.DataFrame(texts)
+    return Table(name, shown if page.keys else shown.drop(columns="cell"), page.with_keys(data), 2)
 
 
 def _kept_labels(page: Page, clients: pd.DataFrame) -> Picture:
@@ -118,7 +121,7 @@ def _kept_labels(page: Page, clients: pd.DataFrame) -> Picture:
     return Picture("kept_labels", figure, "Share of each label's uploaded samples that were in kept uploads")
 
 
-def _table(page: Page) -> Table:
+def _served(page: Page) -> Table:
     """By cell and series: means over clients, over seeds; and the fast quarter minus the slow one, seed by seed."""
     runs = page.runs[page.runs[f"{_COLUMN}mean_accuracy"].notna()]
     own = [key for key in runs if str(key).startswith(_COLUMN)]
@@ -126,9 +129,7 @@ def _table(page: Page) -> Table:
     percent = runs[["series", "cell", "seed"]].join(percent)
     rows: list[dict[str, Any]] = []
     texts: list[dict[str, str]] = []
-    groups = {place: of for place, of in percent.groupby(["cell", "series"])}
-    for cell, series in ((c, s) for c in page.cells.index for s in page.series if (c, s) in groups):
-        of = groups[cell, series]
+    for cell, series, of in _places(page, percent):
         gap = statistics.paired(of["fast_quarter_accuracy"] - of["slow_quarter_accuracy"])
         means = {str(key): of[key].mean() for key in of if key not in ("cell", "series", "seed")}
         tested = {"gap": gap.mean, "low": gap.low, "high": gap.high, "p": gap.p, "seeds": gap.n}
@@ -139,7 +140,7 @@ def _table(page: Page) -> Table:
     shown["fast - slow"] = data["gap"].map(lambda gap: number(gap, "+"))
     shown["95 % interval"] = intervals(data["low"], data["high"])
     shown["seeds"], shown["verdict"] = data["seeds"].astype(str), data["verdict"]
-    return Table("clients", shown if page.keys else shown.drop(columns="cell"), page.with_keys(data), 2)
+    return _table(page, "clients", shown, data)
 
 
 def _against_heard(page: Page, clients: pd.DataFrame) -> Picture:

@@ -19,7 +19,7 @@ from .page import Page
 from .spec import AXES, Measure
 from .write import Part, Table, number, with_spread
 
-FINAL, BEST, UPLOADS = Measure("final"), Measure("best"), Measure("uploads")
+FINAL, LATE, BEST, UPLOADS = Measure("final"), Measure("late"), Measure("best"), Measure("uploads")
 TO_90, TO_TARGET, TO_LEVEL = Measure("time_to_90"), Measure("time_to_target"), Measure("time_to_level")
 
 

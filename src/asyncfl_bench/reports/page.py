@@ -259,6 +259,8 @@ def _values(page: Page, measure: Measure) -> pd.DataFrame:
     early = points[points["virtual_time"] <= points["run"].map(page.limits)]
     if kind == "final":
         table["value"] = measures.final(points, metric)
+    elif kind == "late":
+        table["value"] = measures.late(points, metric)
     elif kind == "best":
         table["value"] = measures.best(early, metric)
     elif kind == "uploads":

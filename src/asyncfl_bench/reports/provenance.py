@@ -32,7 +32,11 @@ def header(page: Page) -> list[str]:
         first = f"**The paper's data, models and scale** ({what})."
     else:
         first = f"**A stand-in, not the paper's experiment**: {what} at scale `{page.scale}`."
-    profiles = {"published": "hyper-parameters and budgets as the paper prints them.", "fair": spec.fair}
+    profiles = {
+        "published": "hyper-parameters and budgets as the paper prints them.",
+        "released": "what the authors' released code runs where it differs from what is printed.",
+        "fair": spec.fair,
+    }
     return [f"{first} Profile `{page.profile}`: {profiles.get(page.profile, '')}".removesuffix(": "), spec.shows]
 
 

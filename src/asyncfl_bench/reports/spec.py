@@ -24,9 +24,9 @@ class Measure:
     """One number a run.
 
     kind   ``equal``: the metric at the largest budget of ``axis`` that all runs of a cell have spent · ``final`` ·
-           ``best`` · ``time_to_90``: when it first has 90 % of its own best; ``time_to_target``: of the lowest
-           mean best of its cell; ``time_to_level``: the page's level of its data set · ``unsteadiness`` ·
-           ``uploads`` that arrived. The last six count within the page's limit of time. ·
+           ``late``: mean of the last ten evaluations · ``best`` · ``time_to_90``: when it first has 90 % of its own
+           best; ``time_to_target``: of the lowest mean best of its cell; ``time_to_level``: the page's level of its
+           data set · ``unsteadiness`` · ``uploads`` that arrived. The last six count within the page's limit of time. ·
            any other: a measure of claims, or a column of ``load_runs``
     """
 
@@ -39,7 +39,7 @@ class Measure:
 
     @property
     def of_metric(self) -> bool:
-        return self.kind in ("equal", "final", "best", "unsteadiness")
+        return self.kind in ("equal", "final", "late", "best", "unsteadiness")
 
     def label(self, page: Page, short: bool = False) -> str:
         """``test accuracy at equal uploads [%]``; short: as a word in a column, ``equal uploads``."""
@@ -49,6 +49,7 @@ class Measure:
             return page.axis_label("virtual_time")
         known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
         known["time_to_level"] = f"time to target{clock}"
+        known["late"] = f"mean of the last ten, {name}" + (f" [{unit}" if unit else "")
         if self.kind == "equal":
             known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[self.axis]}"
             return known["equal"] + (f" [{unit}" if unit and not short else "")

@@ -25,7 +25,7 @@ class Part:
 
     What it gave does not depend on it any more: a graph may wait for its backward pass while others are computed.
     While it computes it holds the parameters, so each thread needs a ``twin``.
-    d  number of parameters
+    d  number of parameters;  tensors  that they are
     """
 
     def __init__(self, layers: nn.Sequential):
@@ -33,7 +33,7 @@ class Part:
         named = dict(layers.named_parameters())
         self._names, self._shapes = list(named), [p.shape for p in named.values()]
         self._sizes = [p.numel() for p in named.values()]
-        self.d = sum(self._sizes)
+        self.d, self.tensors = sum(self._sizes), len(self._sizes)
 
     def __call__(self, w_d: Tensor, x: Tensor) -> Tensor:
         """What the layers make of (B, ...) samples."""
@@ -60,11 +60,12 @@ class Cut:
     shape    of a sample;  classes  C
     client     the clients' part
     footprint  what it costs them
+    server_tensors  parameter tensors of the server's part
     """
 
     def __init__(self, flat: FlatModel, layers: int, shape: tuple[int, ...], classes: int):
         self.client, self._server = cut(flat, layers)
-        self.d_client, self.classes = self.client.d, classes
+        self.d_client, self.classes, self.server_tensors = self.client.d, classes, self._server.tensors
         w_d = flat.initial_d()
         sample = w_d.new_zeros((1, *shape))
         self.footprint = footprint(flat.module, sample, layers)

@@ -184,6 +184,12 @@ class Task:
         hits, nats = torch.stack([torch.stack(correct).sum().double(), torch.stack(loss).sum()]).tolist()
         return {"accuracy": hits / total, "loss": nats / total}
 
+    def test_samples(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Test samples by index: x (B, *shape) float32, and y (B,) int64."""
+        x, y = self._judged["test"]
+        rows = rows.to(self.device)
+        return self.as_float(x.index_select(0, rows)), y.index_select(0, rows)
+
     @property
     def chance(self) -> float:
         """Test accuracy of the best constant answer, 0 to 1."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..config import RESULTS_VERSION
 from ..errors import BenchError
-from ..files import atomic_write
+from ..files import atomic_write, read_parquet
 from .records import MEASURED, Record, checked, find, read_directory
 
 _KEY, _VERSION = b"asyncfl_bench.archive", b"1"
@@ -140,10 +140,9 @@ def _is_archive(path: Path) -> bool:
 def _table_in(path: Path, columns: list[str] | None = None) -> Any:
     """What the file holds. Raises BenchError also where only the pages behind a sound footer are damaged."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(path, columns=columns)
+        return read_parquet(path, columns)
     except (OSError, pa.ArrowException) as error:
         raise BenchError(f"{path}: {str(error).partition(chr(10))[0]}") from None
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..config import LATER_GROUPS, NOT_IDENTITY, PARTS, identity_of_tree
 from ..errors import BenchError
-from ..files import read_json, read_yaml
+from ..files import read_json, read_parquet, read_yaml
 from .metrics import iter_metrics
 from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
@@ -207,10 +207,9 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
 def _clients(path: Path) -> dict[str, np.ndarray]:
     """The columns of clients.parquet. Raises OSError or ValueError."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        table = read_parquet(path)
         return {name: table[name].to_numpy() for name in table.column_names}
     except pa.ArrowException as error:
         raise ValueError(str(error)) from None

@@ -1,0 +1,99 @@
+"""How far the gradients by which a server's part learns are from those of the test samples (GAS, figure 2a).
+
+Legend: u the clients' part, s the server's, d parameters of a part, B rows of the last server step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from ..errors import check
+from ..ranges import at_least
+from ..types import Message
+from .base import Diagnostics, DiagnosticsConfig
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 256  # samples of one pass through the clients' part
+
+
+@dataclass
+class DissimilarityConfig(DiagnosticsConfig):
+    """
+    samples  of the test set, evenly spaced in it and the same at every point; those there are, where it has less
+    """
+
+    samples: Annotated[int, at_least(1)] = 1280
+
+
+class Dissimilarity(Diagnostics):
+    """Gradient dissimilarity of the server's part (Yang, Liu 2024, arXiv:2409.01251, section 5.1 and Lemma 1).
+
+    At every evaluation, with u and s as they are evaluated and l the mean cross-entropy, without weight decay, clip or
+    logit adjustment:
+
+        g      dl/ds of the rows that s last stepped on, generated ones included
+        g_ref  dl/ds of the test samples, whose activations are those of u
+        squared   |g - g_ref|^2 / number of s's parameter tensors
+        relative  |g - g_ref|^2 / |g_ref|^2
+        cosine    of g and g_ref
+
+    Nothing of this is defined in the paper's text; `squared` is that of the authors' code, which takes 10 random
+    mini-batches of 128 test samples. As there, s has made its step on the rows already, and they are activations of
+    earlier u; so g is somewhat smaller than the gradient that was stepped along.
+    Costs a forward pass of the model and a gradient of s for each sample and row at each evaluation, and 2 d floats.
+    """
+
+    Config = DissimilarityConfig
+    config: DissimilarityConfig
+
+    @classmethod
+    def check_run(cls, settings) -> None:
+        name = settings.choices.get("algorithm")
+        allowed = f"none: algorithm={name} shows no rows that a server's part learns from; gas does"
+        check(settings.parts["algorithm"].target.shows_rows, "diagnostics", "dissimilarity", allowed)
+
+    def start(self, *, rule, shadow, model_d, task, client, has_left) -> None:
+        import torch
+
+        self.rule, self.model_d, self.part = rule, model_d, shadow.part
+        self._clients_part = self.part.client.twin()
+        tests = int(task.tests_c.sum())
+        rows = np.linspace(0, tests - 1, min(self.config.samples, tests)).astype(np.int64)
+        self._x, self._y = task.test_samples(torch.from_numpy(rows))
+        self._stepped_on: tuple[torch.Tensor, torch.Tensor] | None = None
+        server_d = model_d[self.part.d_client :]
+        self._gradient_d, self._reference_d = torch.empty_like(server_d), torch.empty_like(server_d)
+
+    def heard(self, message: Message, stepped: bool, time: float) -> None:
+        if stepped:
+            self._stepped_on = self.rule.rows_of_step
+
+    def metrics(self) -> dict[str, float]:
+        import torch
+
+        if self._stepped_on is None:
+            return {}
+        u_d, s_d = self.model_d.split([self.part.d_client, len(self._gradient_d)])
+        with torch.no_grad():
+            a = torch.cat([self._clients_part(u_d, x) for x in self._x.split(CHUNK)])
+        self.part.gradient(s_d, a, self._y, self._reference_d)
+        self.part.gradient(s_d, *self._stepped_on, self._gradient_d)
+        g_d, reference_d = self._gradient_d.double(), self._reference_d.double()
+        squared, own, other = (float(v @ v) for v in (g_d - reference_d, g_d, reference_d))
+        return {
+            "dissimilarity/squared": squared / self.part.server_tensors,
+            "dissimilarity/relative": squared / max(other, 1e-300),
+            "dissimilarity/cosine": float(g_d @ reference_d) / max((own * other) ** 0.5, 1e-300),
+        }
+
+    def state_dict(self) -> dict:
+        return {"stepped_on": self._stepped_on}
+
+    def load_state_dict(self, state: dict) -> None:
+        stepped_on, device = state["stepped_on"], self.model_d.device
+        self._stepped_on = None if stepped_on is None else (stepped_on[0].to(device), stepped_on[1].to(device))
