@@ -38,7 +38,7 @@ class CellLinkConfig(DelayConfig):
     distances: list[float] | None = None
     cuts: list[int] | None = None
     _sharing = 1
-    _batch_size: int | str = "all"
+    _batch_size = np.inf  # without a type, so no field that would change the identity of runs
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +53,8 @@ class CellLinkConfig(DelayConfig):
             given, allowed = self.__dict__[name], f"a number for each of the {facts.n_clients} clients, or null"
             check(given is None or len(given) == facts.n_clients, name, given, allowed)
         self._sharing = facts.concurrency if self.channel == "shared" else 1
-        self._batch_size = facts.workload.batch_size
+        size = facts.workload.batch_size
+        self._batch_size = float(size) if isinstance(size, int) else np.inf
         if self.cuts is not None and facts.cuts:
             ok = bool(self.cuts) and all(0 < cut < facts.layers for cut in self.cuts)
             allowed = f"a list of numbers from 1 to {facts.layers - 1}, of the model's {facts.layers} layers, or null"
@@ -75,7 +76,7 @@ class CellLinkConfig(DelayConfig):
 
     def batch_n(self, samples_n: np.ndarray) -> np.ndarray:
         """(n,) samples in a mini-batch of each client."""
-        return np.minimum(samples_n, self._batch_size) if isinstance(self._batch_size, int) else samples_n
+        return np.minimum(samples_n, self._batch_size)
 
 
 class CellLink(Delay):
