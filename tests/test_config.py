@@ -275,6 +275,7 @@ def test_finished_runs_keep_their_identities():
         "3ef1fa2f": ["paper=ace", "profile=fair", "scale=small", "algorithm=ca2fl"],
         "c9b75853": ["paper=asyncfeded/synthetic", "algorithm=asyncfeded"],
         "05a197ed": ["paper=ace", "scale=small", "algorithm=asgd", "length=long"],
+        "48c1f741": ["paper=gas/cifar10", "scale=small", "algorithm=fedavg", "heterogeneity=class_shards"],
     }
     assert {compose(words).identity: words for words in known.values()} == known
 
