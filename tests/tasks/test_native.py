@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.linalg import _umath_linalg
 from torch import nn
 
 from asyncfl_bench import run
@@ -288,6 +289,21 @@ def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, 
     monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BenchError, match=r"no C\+\+ compiler"):
         native.compiler()
+
+
+def test_a_compiler_that_makes_something_else_leaves_the_work_to_torch(no_cache, monkeypatch, tmp_path, capsys):
+    strange = tmp_path / "strange"
+    lines = [
+        '[ "$1" = --version ] && exit',
+        "for word; do made=$there there=$word; done",
+        'cp FILE "$made"',
+    ]  # after -o
+    strange.write_text("\n".join(["#!/bin/sh", *lines]).replace("FILE", _umath_linalg.__file__))
+    strange.chmod(0o755)
+    monkeypatch.setenv("CXX", str(strange))
+    choosing._say_once.cache_clear()
+    assert native_network("auto", "cpu", TASK) is None
+    assert "gradient" in capsys.readouterr().err
 
 
 def test_without_a_compiler_a_run_goes_on_and_one_that_asks_for_it_is_refused(no_cache, monkeypatch, afl_run):

@@ -141,8 +141,9 @@ def series_label(algorithm: str, variant: Mapping[str, object], own: str | None 
 
 
 def cell_label(keys: Sequence[str], cell: Sequence[object]) -> str:
-    """``α = 0.1, β = 5``; without those that are not set (``-``)."""
-    return ", ".join(setting(key, value) for key, value in zip(keys, cell, strict=True) if str(value) != "-")
+    """``α = 0.1, β = 5``; without those that are not set (``-``, NaN)."""
+    known = [(key, value) for key, value in zip(keys, cell, strict=True) if str(value) not in ("-", "nan")]
+    return ", ".join(setting(key, value) for key, value in known)
 
 
 def key_label(key: str, values: Iterable[object] = ()) -> str:

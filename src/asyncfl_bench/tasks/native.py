@@ -198,7 +198,10 @@ class NativeNetwork:
         shapes = Shapes.of(flat.module, data_shape)
         if shapes is None:
             return None
-        native = cls(_library(shapes.source()), shapes.widths[-1], numbers_cv)
+        try:
+            native = cls(_library(shapes.source()), shapes.widths[-1], numbers_cv)
+        except AttributeError as error:  # some compiler made something else
+            raise BenchError(str(error)) from None
         native._check(flat, data_shape)
         return native
 
