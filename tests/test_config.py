@@ -109,8 +109,8 @@ config.compose([])
 for group, name in {composed}:
     if name in files:
         pathlib.Path(files[name]).touch()
-    learns = group == "unlabelled" and name != "none"
-    words = ["algorithm=fedbuff"] if group == "client" else ["algorithm=fedecho"] if learns else []
+    needs = {{"client": "fedbuff", "unlabelled": "fedecho" if name != "none" else "ace", "dissimilarity": "gas"}}
+    words = [f"algorithm={{rule}}" for key, rule in needs.items() if key in (group, name)]
     config.compose([*words, f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
 del sys.modules["filelock"]  # a sweep needs it
 import asyncfl_bench.cli.command, asyncfl_bench.config.manual, asyncfl_bench.simulation.engine
