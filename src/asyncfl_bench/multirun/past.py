@@ -77,7 +77,7 @@ def by_kind(past: Iterable[Past]) -> dict[tuple, list[Past]]:
 
 def finished_in(places: Iterable[str | Path]) -> list[Past]:
     """Every run at or below ``places`` that ended well; what cannot be read is none."""
-    from ..tracking.archive import summaries  # brings pandas
+    from ..tracking.archive import summaries  # brings NumPy
     from ..tracking.records import find
 
     directories, archives = find([place for place in map(Path, places) if place.is_dir()])

@@ -104,7 +104,7 @@ def _page(settings: Settings) -> str | None:
 
 def archive_of(jobs: list[Job]) -> dict[str, Path]:
     """The finished runs that were packed: identity -> archive. One folder is looked through, the same for all jobs."""
-    from ..tracking.archive import archived  # brings pandas
+    from ..tracking.archive import archived  # brings NumPy
 
     folders = {job.settings.root.archive_dir for job in jobs if job.settings is not None}
     return {identity: path for folder in folders for identity, path in archived(Path(folder).expanduser()).items()}
