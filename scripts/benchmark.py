@@ -10,8 +10,9 @@ pays for no data access, no client, no server. It runs with one thread and with 
 counts. The simulator pays for everything but evaluation. Ratio: simulator / bare loop, the median over the repeats, so
 above 1 the simulator is faster. Random images: speed does not depend on what is in them.
 
-W6 is counted in local steps: AsyncFedED on Synthetic(1,1), 80 to 6860 steps in a first piece of work, in one thread.
-Its bare loop takes as many steps for the same clients on the same data, one shuffled pass after another.
+W6 and W7 are counted in local steps. W6: AsyncFedED on Synthetic(1,1), 80 to 6860 steps in a first piece of work, in
+one thread. Its bare loop takes as many steps for the same clients on the same data, one shuffled pass after another.
+W7: each step is a message with its answer, the server's own steps come on top; the bare loop trains the uncut model.
 """
 
 from __future__ import annotations
@@ -52,8 +53,15 @@ WORKLOADS = {
         60_000,
         TINY,
     ),
+    "W7": (
+        "LeNet5 cut behind its second pool, batch 50, GAS, C=10, n=100; local steps/s",
+        ["model=lenet5", "algorithm=gas", "client.local_steps=10", "schedule=random_idle", "concurrency=10"],
+        COLOUR,
+        10_000,
+        (40, 40),
+    ),
 }
-for one in ("W1", "W3a", "W3f"):  # the same in one thread
+for one in ("W1", "W3a", "W3f", "W7"):  # the same in one thread
     what, words, *rest = WORKLOADS[one]
     WORKLOADS[f"{one}-1"] = (f"{what}, one thread", [*words, "threads=1"], *rest)
 STEPS = ("MLP 60-128-64-10, batch 32, AsyncFedED, 10 local epochs, n=10; local steps/s", (12_000, 12_000))
@@ -77,7 +85,8 @@ def built_run(words: list[str], data: Path, device: str, batch: int):
     settings = compose(
         [
             *(f"dataset.path={data}", "dataset=arrays", "heterogeneity=iid", "delay=exponential", f"device={device}"),
-            *("budget.server_iterations=1000000000", "algorithm.eta=0.001", f"client.batch_size={batch}"),
+            *("budget.server_iterations=1000000000", f"client.batch_size={batch}"),
+            *(() if "algorithm=gas" in words else ("algorithm.eta=0.001",)),
             *words,
         ]
     )
@@ -131,10 +140,11 @@ def measure(name: str, device: str, repeats: int, folder: Path, executor: str) -
     own_threads = torch.get_num_threads()
     simulate(built.simulation, max(1, uploads // 4) + (100 if built.rule.first_round else 0), synchronize)
     ours, single, full, ratios = [], [], [], []
+    local_steps = 10 if name.startswith("W7") else 1
     for _ in range(repeats):
         torch.set_num_threads(own_threads)
-        ours.append(simulate(built.simulation, uploads, synchronize))
-        steps = max(8, uploads // 4)
+        ours.append(simulate(built.simulation, uploads, synchronize) / local_steps)
+        steps = max(8, uploads * local_steps // 4)
         torch.set_num_threads(1)
         single.append(bare(steps, synchronize))
         torch.set_num_threads(machine.cores(None))
@@ -335,7 +345,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(WORKLOADS)}, W6, bound, growth, startup; default: all")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--executor", default="auto", help="of the rows W1 to W5, to compare two")
+    parser.add_argument("--executor", default="auto", help="of all rows but W6, to compare two")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the tables there")
     parser.add_argument("--history", type=Path, help="also add to the history in this folder and draw its page")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import re
 import shutil
 from pathlib import Path
@@ -60,17 +61,17 @@ def test_each_run_has_one_line_with_its_number_what_tells_it_apart_and_the_time_
     ]
 
 
-def test_runs_in_other_processes_are_noticed_while_the_launcher_waits(capsys, monkeypatch):
+def test_runs_in_other_processes_are_noticed_while_the_launcher_waits(monkeypatch):
+    said: queue.Queue[str] = queue.Queue()  # another thread says it, which capsys.readouterr may lose
+    monkeypatch.setattr("asyncfl_bench.multirun.lines.print", lambda text, **_: said.put(text), raising=False)
     monkeypatch.setattr("asyncfl_bench.multirun.lines._SECONDS_BETWEEN_LOOKS", 0.001)
     jobs = plan(GRID)
     lines = Lines(jobs, jobs[2:])
     with lines.watching():
         leave(jobs[3])
-        while not (out := capsys.readouterr().out):
-            pass
+        assert said.get(timeout=60).startswith("[3/4] seed=1 algorithm=asgd: ")
         leave(jobs[2])
-    assert out.startswith("[3/4] seed=1 algorithm=asgd: ")
-    assert capsys.readouterr().out.startswith("[4/4] seed=1 algorithm=ace: ")
+    assert said.get(timeout=60).startswith("[4/4] seed=1 algorithm=ace: ")
 
 
 def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():

@@ -3,8 +3,11 @@
 import gc
 import weakref
 
+import pandas as pd
 import pytest
+import torch
 
+from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 
@@ -43,3 +46,26 @@ def test_a_task_that_has_ended_is_let_go_at_once(executor):
     finally:
         gc.enable()
         built.executor.close()
+
+
+@pytest.mark.slow  # it compiles
+@pytest.mark.parametrize("rule", ["gas", "s2fl"])
+def test_compiled_parts_send_the_same_messages_at_the_same_moments_and_learn_the_same(rule, tmp_path):
+    """In any number of threads and over an interruption in the middle of tasks with the same bits."""
+    words = [f"algorithm={rule}", "model=cnn", "client.batch_size=20", "client.local_steps=4", "delay=cell_link"]
+    words += ["trace=true", "progress=false", "diagnostics=none", "evaluation.every=7"]
+    ways = {"torch": ["executor=sequential"], "one": ["threads=1"], "two": ["threads=2"]}
+    short = run([*words, "threads=2", "budget.server_iterations=3", f"output_dir={tmp_path}/short"]).directory
+    words += ["budget.server_iterations=9"]
+    results = {name: run([*words, *more, f"output_dir={tmp_path}/{name}"]) for name, more in ways.items()}
+    results["again"] = run([f"resume={short}", "budget.server_iterations=9"])
+    for name, result in results.items():
+        assert result.summary["executor"] == ("sequential" if name == "torch" else "native")
+    folders = {name: result.directory for name, result in results.items()}
+    traces = {name: pd.read_parquet(folder / "exchanges.parquet") for name, folder in folders.items()}
+    weights = {name: torch.load(folder / "model_final.pt", weights_only=True) for name, folder in folders.items()}
+    for name in ("one", "two", "again"):
+        pd.testing.assert_frame_equal(traces["torch"], traces[name], rtol=1e-3)
+        for key, value in weights["torch"].items():
+            torch.testing.assert_close(value, weights[name][key], rtol=1e-3, atol=1e-4)
+            assert torch.equal(weights["one"][key], weights[name][key]), (name, key)

@@ -15,7 +15,6 @@ REFUSED = {
     "distillation=fedecho": "distillation",
     "diagnostics=mse": "diagnostics",
     "executor=batched": "executor",
-    "executor=native": "executor",
     "model=softmax": "model",
     "model=resnet18": "model",
     "model.cut=0": "model.cut",

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tiers import slow
 from torch.nn import functional as F
 
 from asyncfl_bench.tasks import models
@@ -15,6 +16,7 @@ MODELS = {
     "cnn_one_pool": (models.CnnOnePool(models.CnnOnePoolConfig()), (1, 8, 8)),
     "alexnet": (models.AlexNet(models.AlexNetConfig()), (3, 16, 16)),
 }
+COMPILED = {"mlp": {3, 5}, "lenet5": {3, 6, 7, 9, 11}, "cnn": {3, 6, 7, 9}, "cnn_one_pool": {2, 5, 6, 8}, "alexnet": ()}
 
 
 def built(name, seed=0):
@@ -24,22 +26,27 @@ def built(name, seed=0):
     return model.config, flat, torch.randn(5, *shape, generator=generator), torch.tensor([0, 1, 2, 1, 0]), shape
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_parts_gradients_at_every_cut_are_those_of_the_whole(name):
+@pytest.mark.parametrize(
+    ("name", "compiled"), [*((name, False) for name in MODELS), *slow(*((name, True) for name in MODELS))]
+)
+def test_the_parts_gradients_at_every_cut_are_those_of_the_whole(name, compiled):
     config, flat, x, y, shape = built(name)
     assert config.layers == len(flat.module)
     w_d, whole_d = flat.initial_d() * 1.1, torch.empty(flat.d)
     loss = flat.gradient(w_d, x, y, whole_d)
-    for layers in {config.first_cut, config.usual_cut, config.layers - 1}:
+    for layers in (
+        range(config.first_cut, config.layers) if compiled else {config.first_cut, config.usual_cut, config.layers - 1}
+    ):
         parts = Cut(flat, layers, shape, 3)
+        if compiled:
+            assert parts.compile() == (layers in COMPILED[name]), layers
         s_d, found_d = w_d[parts.d_client :], torch.empty(flat.d)
-        leaf_d = w_d[: parts.d_client].clone().requires_grad_()
-        activations = parts.client(leaf_d, x)
+        activations, back = parts.client.forward(w_d[: parts.d_client], x)
         assert activations.shape[1:] == parts.activation
-        rows = activations.detach().flatten(1)  # also taken as rows
+        rows = activations.flatten(1)  # also taken as rows
         reply = parts.answer(s_d, rows, y, out_d=found_d[parts.d_client :])
         assert reply.gradient.shape == rows.shape
-        found_d[: parts.d_client] = torch.autograd.grad(activations.flatten(1), leaf_d, reply.gradient)[0]
+        found_d[: parts.d_client] = back(reply.gradient.view_as(activations))
         torch.testing.assert_close(found_d, whole_d, rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(reply.loss, loss)
         again_d = torch.empty(flat.d - parts.d_client)
@@ -57,7 +64,7 @@ def test_a_bias_joins_the_logits_of_the_loss_that_is_answered():
     parts, bias_c = Cut(flat, config.usual_cut, shape, 3), torch.tensor([0.5, -2.0, 1.0])
     w_d = flat.initial_d()
     s_d = w_d[parts.d_client :]
-    a = parts.client(w_d[: parts.d_client], x).detach()
+    a, _ = parts.client.forward(w_d[: parts.d_client], x)
     reply = parts.answer(s_d, a, y, bias_c)
     leaf = a.clone().requires_grad_()
     weight, bias = s_d[-(5 * 3 + 3) : -3].view(3, 5), s_d[-3:]

@@ -11,11 +11,12 @@ from .executors import SequentialComputer, ThreadsComputer
 
 COMPILED_D = 20_000  # parameters from which a network of linear layers alone is worth compiling (docs/performance.md)
 NATIVE = "on a CPU with a sequential network of linear layers behind blocks of convolution, ReLU and 2x2 max-pool"
+CUT = ", cut behind one of these"
 
 
-def native_network(choice: str, device: str, task):
+def native_network(choice: str, device: str, task, cut=None):
     """The task's compiled kernel (tasks.native.NativeNetwork), where the executor ``choice`` asks for it or leaves it
-    open and it is faster; else None.
+    open and it is faster; else None. With it both parts of a ``cut`` model (tasks.parts.Cut) are compiled, too.
 
     A small network of linear layers alone has formulas that are faster still with many clients at once (see
     ``batched``). Where only a compiler lacks, one line says so. Raises ConfigError for ``native`` where it cannot be.
@@ -25,13 +26,15 @@ def native_network(choice: str, device: str, task):
         return None
     try:
         found = task.native_network() if device == "cpu" else None
+        if found is not None and cut is not None and not cut.compile():
+            found = None
     except BenchError as error:
         if choice == "native":
             raise ConfigError("executor", choice, f"not possible: {error}") from None
         _say_once(f"convolutions are computed by PyTorch, several times slower than by executor=native: {error}")
         return None
     if choice == "native" and found is None:
-        raise ConfigError("executor", choice, f"possible only {NATIVE}")
+        raise ConfigError("executor", choice, f"possible only {NATIVE}{CUT if cut else ''}")
     return found
 
 
@@ -58,11 +61,11 @@ def executor_class(
     either, but threads have a network each.
     Raises ConfigError for a choice that cannot work.
     """
+    if native:
+        return "native"
     if cut:
         threads = choice == "threads" or (choice == "auto" and cores > 1 and not perceptron)
         return "threads" if threads and device == "cpu" else "sequential"
-    if native:
-        return "native"
     if has_statistics:
         if choice not in ("auto", "sequential"):
             raise ConfigError("executor", choice, "must be sequential or auto with batch normalisation")

@@ -28,8 +28,7 @@ class _Task:
     def __init__(self, work: Work, start_d: Tensor, descent: Descent, samples: Iterator[tuple[Tensor, Tensor]]):
         self.work, self.start_d, self.descent, self.samples = work, start_d, descent, samples
         self.total: Tensor | None = None  # of the losses
-        self.leaf_d: Tensor | None = None
-        self.activations: Tensor | None = None  # with the graph that waits for the answer
+        self.back: Callable[[Tensor], Tensor] | None = None  # waits for the answer
         self.stage: Future[Delivery] | _Later
 
 
@@ -55,22 +54,23 @@ class SplitExecutor:
     it needs is known when it begins, and it touches its client's task alone, so it has the same bits in any order: it
     is begun at once in the background, in one of several threads of one core each, or computed when it is asked for.
 
-    part     the clients' part of the model (tasks.parts.Part)
+    part     the clients' part of the model (tasks.parts.Part or CompiledPart)
+    d        its parameters
     samples  where mini-batches come from;  local  what a client's step is
     workers  threads; 0: none
     """
 
     memories = None
 
-    def __init__(self, part, local: LocalTraining, samples: Samples, workers: int):
-        self.part, self.local, self.samples = part, local, samples
+    def __init__(self, part, d: int, local: LocalTraining, samples: Samples, workers: int):
+        self.part, self.d, self.local, self.samples = part, d, local, samples
         self._tasks: dict[int, _Task] = {}  # by client, those under way
         self._pool = one_core_threads(workers) if workers else None
         self._own = thread_local()
 
     def dispatch(self, work: Work, model_d: Tensor) -> None:
         """Begins a task with the clients' part of the (d,) model or of a longer one."""
-        task = self._tasks[work.client] = self._task(work, model_d[: self.part.d].clone())
+        task = self._tasks[work.client] = self._task(work, model_d[: self.d].clone())
         self._begin(task, partial(self._forward, task))
 
     def go_on(self, work: Work, reply: Reply) -> None:
@@ -102,12 +102,9 @@ class SplitExecutor:
         return _Task(work, start_d, self.local.descent(start_d, self.local.lr(work)), self.samples.steps(work))
 
     def _next(self, task: _Task, gradient: Tensor) -> Delivery:
-        import torch
-
-        assert task.activations is not None and task.leaf_d is not None
-        # a number, of which this is the gradient: to be given one, torch imports for seconds
-        (step_d,) = torch.autograd.grad((task.activations * gradient).sum(), task.leaf_d)
-        task.activations = None
+        assert task.back is not None
+        step_d = task.back(gradient)
+        task.back = None
         if (norm := self.local.config.clip) is not None:
             clip(step_d, norm)
         task.descent.take(step_d)
@@ -122,9 +119,8 @@ class SplitExecutor:
         if not hasattr(self._own, "part"):
             self._own.part = self.part.twin()
         x, y = next(task.samples)
-        task.leaf_d = descent.w.detach().requires_grad_()
-        task.activations = self._own.part(task.leaf_d, x)
-        return Delivery(activations=task.activations.detach(), labels=y)
+        activations, task.back = self._own.part.forward(descent.w, x)
+        return Delivery(activations=activations, labels=y)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

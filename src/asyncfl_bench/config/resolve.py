@@ -111,8 +111,8 @@ def _cut(settings: Settings) -> None:
     availability = parts["availability"].target
     refuse(availability.loses_work, "availability", "always or dropout")
     refuse(availability.ends_for_some and rule.answers_together, "availability", "always")
-    executor, allowed = root.executor, "auto, threads or sequential with a model that is cut"
-    check(executor in ("auto", "threads", "sequential"), "executor", executor, allowed)
+    executor, allowed = root.executor, "auto, native, threads or sequential with a model that is cut"
+    check(executor != "batched", "executor", executor, allowed)
 
 
 def _facts(settings: Settings) -> Facts:

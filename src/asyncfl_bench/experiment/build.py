@@ -92,10 +92,10 @@ def build_run(settings: Settings) -> Components:
     streams = Streams(root.seed)
     task = _task(settings, streams, device)
     flat, cores = task.flat, machine.cores(root.threads)
-    native = native_network(root.executor, device, task)
+    cut = _cut(settings, task)
+    native = native_network(root.executor, device, task, cut)
     if native is not None:
         task.judged_by(native, cores)
-    cut = _cut(settings, task)
     kind = executor_class(
         root.executor,
         device=device,
@@ -120,7 +120,7 @@ def build_run(settings: Settings) -> Components:
     if cut is not None:
         vectors = _cut_vectors(settings, task, rule, cut)
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
-        executor = _split_executor(settings, task, cut, streams, cores if kind == "threads" else 0)
+        executor = _split_executor(settings, task, cut, streams, 0 if kind == "sequential" or cores == 1 else cores)
     else:
         computer = _computer(settings, kind, task, streams, device, cores, native, rule.needs_outputs)
         computer.local.stop = stop.received
@@ -183,7 +183,7 @@ def _split_executor(settings: Settings, task: Task, cut: Cut, streams: Streams, 
     client = settings.parts["client"].config
     batches = Batches(task.partition, client.batch_size, streams)
     samples = Samples(task, batches, streams.augment if client.augment else None)
-    return SplitExecutor(cut.client, settings.parts["client"].build(client.upload), samples, workers)
+    return SplitExecutor(cut.client, cut.d_client, settings.parts["client"].build(client.upload), samples, workers)
 
 
 def _cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> memory.Vectors:

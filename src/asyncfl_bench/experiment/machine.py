@@ -40,7 +40,15 @@ def device_name(name: str) -> str:
         import torch
 
         return f"{name} ({torch.cuda.get_device_name(name)})"
-    return f"cpu ({platform.machine()}, {os.cpu_count()} cores)"
+    return f"cpu ({_processor()}, {os.cpu_count()} cores)"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 def make_deterministic(device_name: str) -> None:

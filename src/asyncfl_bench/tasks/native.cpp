@@ -1,5 +1,6 @@
 // The gradient of a small convolutional network at one mini-batch, on one core: blocks of convolution, bias, ReLU and
-// (mostly) 2x2 max-pool, then linear layers with ReLU in between, then the mean cross-entropy.
+// (mostly) 2x2 max-pool, then linear layers with ReLU in between, then the mean cross-entropy. Or of the first or last
+// layers of one that is cut: then what goes out or comes in are activations.
 //
 // native.py writes `using Net = Network<…>` with the shapes behind this text and compiles both; all sizes are known to the compiler.
 // A sample goes through all blocks while its activations are in the first cache. Max-pool and ReLU let few gradients
@@ -269,7 +270,7 @@ struct Conv {
     }
   }
 
-  // the same for the first block where it has no pool, so that half of all gradients pass: over vectors of channels
+  // the same without d_in for the first block where it has no pool, so that half of all gradients pass: over vectors of channels
   static void backward_dense(const float* d, const Sample& s, Gradient& g) {
     alignas(64) float masked[OV];
     alignas(64) static thread_local float sums[(K * T + 1) * OV];
@@ -442,8 +443,9 @@ struct Chain<B, Rest...> {
         for (int y = 0; y < N::H; y++)
           memmove(padded + y * N::W * N::C, padded + ((y + N::P) * N::WP + N::P) * N::C,
                        N::W * N::C * sizeof(float));
-      if constexpr (B::FIRST && !B::POOL) B::backward_dense(padded, s.own, g.own);
-      else B::backward(padded, w.own, s.own, g.own, d_in);
+      if constexpr (B::FIRST && !B::POOL)
+        if (!d_in) return B::backward_dense(padded, s.own, g.own);
+      B::backward(padded, w.own, s.own, g.own, d_in);
     }
   }
 };
@@ -501,8 +503,10 @@ struct Targets {  // of all samples: labels, or (., classes) shares of the class
   const float* shares;
 };
 
-// WIDTHS: features, widths of hidden layers, classes
-template <class Convs, int... WIDTHS>
+// RELU: whether there is one behind the last layer, too
+// WIDTHS: features, widths of hidden layers, classes; of the first layers of a cut network what goes out, features alone
+// where that is before the linear layers
+template <class Convs, bool RELU, int... WIDTHS>
 struct Network {
   static constexpr int LAYERS = sizeof...(WIDTHS) - 1;
   static constexpr int width[LAYERS + 1] = {WIDTHS...};
@@ -516,86 +520,128 @@ struct Network {
 
   static constexpr int SIZE = Convs::EMPTY ? width[0] : Convs::PIXELS;  // of a sample
 
-  // fills entered[0] up to the logits in entered[LAYERS]; BACK: `samples` has b of them, else one; room: SIZE floats
   template <bool BACK>
-  static void forward(const float* w, const Samples& x, int64_t b, typename Convs::Weights& weights,
-                      typename Convs::Sample* samples, float* room, float** entered) {
-    Convs::read(w, weights);
+  struct Pass {  // through all layers, in the caller's memory; BACK: whether backward will follow
+    typename Convs::Weights* weights;
+    typename Convs::Sample* samples;  // BACK: b of them, else one
+    typename Convs::Gradient* sums;
+    float *room, *spare, *entered[LAYERS + 1], *error[LAYERS + 1];  // what enters a linear layer; its gradient
+
+    Pass(Memory& memory, int64_t b) {
+      weights = memory.take<typename Convs::Weights>(1);
+      room = memory.take<float>(SIZE);
+      samples = memory.take<typename Convs::Sample>(BACK ? b : 1);
+      for (int l = 0; l <= LAYERS; l++) entered[l] = memory.take<float>(b * width[l] + L);
+      if (!BACK) return;
+      sums = memory.take<typename Convs::Gradient>(1);
+      int64_t widest = b;
+      for (int l = 0; l <= LAYERS; l++) {
+        error[l] = memory.take<float>(b * width[l] + L);
+        if (width[l] > widest) widest = width[l];
+      }
+      spare = memory.take<float>((widest + TALL) * COLUMNS);
+    }
+  };
+
+  template <bool BACK>
+  static int64_t bytes(int64_t b) {
+    Memory memory{nullptr};
+    Pass<BACK>(memory, b);
+    return memory.at - (char*)nullptr + 64;
+  }
+
+  template <bool BACK>
+  static void forward(const float* w, const Samples& x, int64_t b, Pass<BACK>& pass) {
+    float** entered = pass.entered;
+    Convs::read(w, *pass.weights);
     for (int64_t i = 0; i < b; i++) {
-      const float* sample = x.sample(i, b, SIZE, room);
+      const float* sample = x.sample(i, b, SIZE, pass.room);
       if constexpr (Convs::EMPTY) memcpy(entered[0] + i * SIZE, sample, SIZE * sizeof(float));
-      else Convs::template forward<BACK>(sample, weights, samples[BACK ? i : 0], entered[0] + i * width[0]);
+      else Convs::template forward<BACK>(sample, *pass.weights, pass.samples[BACK ? i : 0], entered[0] + i * width[0]);
     }
     w += Convs::PARAMETERS;
     for (int l = 0; l < LAYERS; l++) {
       const int in = width[l], outs = width[l + 1];
       linear(b, outs, in, entered[l], w, w + (int64_t)outs * in, entered[l + 1]);
-      if (l + 1 < LAYERS)
+      if (l + 1 < LAYERS || RELU)
         for (int64_t i = 0; i < b * outs; i++) entered[l + 1][i] = relu(entered[l + 1][i]);
       w += (int64_t)outs * in + outs;
     }
   }
 
-  // (b, classes) to `out`; arguments as of `gradient`, whose memory is enough
-  static void logits(const float* w, const Samples& x, int64_t b, float* out, Memory memory) {
-    auto* weights = memory.take<typename Convs::Weights>(1);
-    auto* sample = memory.take<typename Convs::Sample>(1);
-    float* room = memory.take<float>(SIZE);
-    float* entered[LAYERS + 1];
-    for (int l = 0; l < LAYERS; l++) entered[l] = memory.take<float>(b * width[l] + L);
-    entered[LAYERS] = out;
-    forward<false>(w, x, b, *weights, sample, room, entered);
+  // what goes out of the last layer, (b, width of it), to `out`
+  static void outputs(const float* w, const Samples& x, int64_t b, float* out, Memory memory) {
+    Pass<false> pass(memory, b);
+    pass.entered[LAYERS] = out;
+    forward(w, x, b, pass);
   }
 
-  // the mean loss; w: parameters, x: (., C, H, W); the gradient goes to `out`
-  static double gradient(const float* w, const Samples& x, const Targets& y, int64_t b, float* out, Memory memory,
-                         int64_t* bytes) {
-    auto* weights = memory.take<typename Convs::Weights>(1);
-    float* room = memory.take<float>(SIZE);
-    auto* sums = memory.take<typename Convs::Gradient>(1);
-    auto* samples = memory.take<typename Convs::Sample>(b);
-    float *entered[LAYERS + 1], *error[LAYERS + 1];  // what enters a linear layer; the gradient with respect to it
-    int widest = 0;
-    for (int l = 0; l <= LAYERS; l++) {
-      entered[l] = memory.take<float>(b * width[l] + L);
-      error[l] = memory.take<float>(b * width[l] + L);
-      if (width[l] > widest) widest = width[l];
-    }
-    float* spare = memory.take<float>(((b > widest ? b : widest) + TALL) * COLUMNS);
-    if (bytes) {
-      *bytes = (int64_t)(memory.at - (char*)nullptr) + 64;
-      return 0;
-    }
-    forward<true>(w, x, b, *weights, samples, room, entered);
-    const double loss = cross_entropy(entered[LAYERS], x, y, b, error[LAYERS]);
-    float* to = out + COUNT;
+  // after `forward`, with the gradient of what went out in `error[LAYERS]`: that of the parameters to `out`, that of the
+  // samples to `d_in`, (b, C, H, W), either of them null where nobody needs it
+  static void backward(const float* w, int64_t b, Pass<true>& pass, float* out, float* d_in) {
+    float **entered = pass.entered, **error = pass.error;
+    int64_t at = COUNT;
     for (int l = LAYERS - 1; l >= 0; l--) {
       const int in = width[l], outs = width[l + 1];
-      to -= (int64_t)outs * in + outs;
-      const float* weight = w + (to - out);
-      product(outs, in, b, error[l + 1], 1, outs, entered[l], in, to, in, spare);
-      float* bias = to + (int64_t)outs * in;
-      memset(bias, 0, outs * sizeof(float));
-      for (int64_t i = 0; i < b; i++)
-        for (int o = 0; o < outs; o++) bias[o] += error[l + 1][i * outs + o];
-      if (l == 0 && Convs::EMPTY) break;
-      product(b, in, outs, error[l + 1], outs, 1, weight, in, error[l], in, spare);
-      if (l > 0)
-        for (int64_t i = 0; i < b * in; i++) error[l][i] = entered[l][i] <= 0 ? 0 : error[l][i];
+      at -= (int64_t)outs * in + outs;
+      if (l + 1 < LAYERS || RELU)
+        for (int64_t i = 0; i < b * outs; i++) error[l + 1][i] = entered[l + 1][i] <= 0 ? 0 : error[l + 1][i];
+      if (out) {
+        product(outs, in, b, error[l + 1], 1, outs, entered[l], in, out + at, in, pass.spare);
+        float* bias = out + at + (int64_t)outs * in;
+        memset(bias, 0, outs * sizeof(float));
+        for (int64_t i = 0; i < b; i++)
+          for (int o = 0; o < outs; o++) bias[o] += error[l + 1][i * outs + o];
+      }
+      if (l == 0 && Convs::EMPTY && !d_in) return;
+      product(b, in, outs, error[l + 1], outs, 1, w + at, in, error[l], in, pass.spare);
     }
-    memset((void*)sums, 0, sizeof *sums);
-    for (int64_t i = 0; i < b; i++) Convs::backward(error[0] + i * width[0], *weights, samples[i], *sums, nullptr);
-    Convs::write(*sums, out);
+    if constexpr (Convs::EMPTY) {
+      memcpy(d_in, error[0], b * SIZE * sizeof(float));
+    } else {
+      using First = typename Convs::First;
+      alignas(64) float padded[First::IN + L];
+      memset((void*)pass.sums, 0, sizeof *pass.sums);
+      for (int64_t i = 0; i < b; i++) {
+        if (d_in) memset(padded, 0, sizeof padded);
+        const float* d = error[0] + i * width[0];
+        Convs::backward(d, *pass.weights, pass.samples[i], *pass.sums, d_in ? padded : nullptr);
+        for (int c = 0; c < First::C && d_in; c++)
+          for (int y = 0; y < First::H; y++)
+            for (int x = 0; x < First::W; x++)
+              *d_in++ = padded[((y + First::P) * First::WP + x + First::P) * First::C + c];
+      }
+      if (out) Convs::write(*pass.sums, out);
+    }
+  }
+
+  // the mean loss; w: parameters, x: (., C, H, W), bias: (classes,) joins the logits, or null; see `backward`
+  static double gradient(const float* w, const Samples& x, const Targets& y, const float* bias, int64_t b, float* out,
+                         float* d_in, Memory memory) {
+    Pass<true> pass(memory, b);
+    forward(w, x, b, pass);
+    const double loss = cross_entropy(pass.entered[LAYERS], x, y, bias, b, pass.error[LAYERS]);
+    backward(w, b, pass, out, d_in);
     return loss;
   }
 
+  // the gradient of the parameters to `out`, d_out being that of what goes out
+  static void pull_back(const float* w, const Samples& x, const float* d_out, int64_t b, float* out, Memory memory) {
+    Pass<true> pass(memory, b);
+    forward(w, x, b, pass);
+    if (b) memcpy(pass.error[LAYERS], d_out, b * width[LAYERS] * sizeof(float));
+    backward(w, b, pass, out, nullptr);
+  }
+
   // the mean; leaves its gradient with respect to the logits in `error`
-  static double cross_entropy(const float* logits, const Samples& x, const Targets& y, int64_t b, float* error) {
+  static double cross_entropy(float* logits, const Samples& x, const Targets& y, const float* bias, int64_t b,
+                              float* error) {
     constexpr int classes = width[LAYERS];
     double loss = 0;
     for (int64_t i = 0; i < b; i++) {
-      const float* z = logits + i * classes;
-      float *e = error + i * classes, most = z[0];
+      float *z = logits + i * classes, *e = error + i * classes;
+      for (int c = 0; c < classes && bias; c++) z[c] += bias[c];
+      float most = z[0];
       for (int c = 1; c < classes; c++) most = z[c] > most || z[c] != z[c] ? z[c] : most;
       float total = 0;
       for (int c = 0; c < classes; c++) total += e[c] = expf(z[c] - most);

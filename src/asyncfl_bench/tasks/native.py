@@ -41,18 +41,17 @@ MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's 
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
 _QUIET: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": TIMEOUT_S}
 _ENTRIES = """
-extern "C" void gradient(const float* w, const Samples* x, const int64_t* labels, const float* shares, int64_t b,
-                         float* out, float* loss, char* memory) {
-  *loss = Net::gradient(w, *x, Targets{labels, shares}, b, out, Memory{memory}, nullptr);
+extern "C" void gradient(const float* w, const Samples* x, const int64_t* labels, const float* shares,
+                         const float* bias, int64_t b, float* out, float* d_in, float* loss, char* memory) {
+  *loss = Net::gradient(w, *x, Targets{labels, shares}, bias, b, out, d_in, Memory{memory});
 }
-extern "C" void logits(const float* w, const Samples* x, int64_t b, float* out, char* memory) {
-  Net::logits(w, *x, b, out, Memory{memory});
+extern "C" void pull_back(const float* w, const Samples* x, const float* d_out, int64_t b, float* out, char* memory) {
+  Net::pull_back(w, *x, d_out, b, out, Memory{memory});
 }
-extern "C" int64_t bytes(int64_t b) {
-  int64_t count;
-  Net::gradient(nullptr, Samples{}, Targets{}, b, nullptr, Memory{nullptr}, &count);
-  return count;
+extern "C" void outputs(const float* w, const Samples* x, int64_t b, float* out, char* memory) {
+  Net::outputs(w, *x, b, out, Memory{memory});
 }
+extern "C" int64_t bytes(int64_t b, int64_t back) { return back ? Net::bytes<true>(b) : Net::bytes<false>(b); }
 """
 
 
@@ -77,10 +76,12 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Shapes:
-    """Blocks of convolution, then linear layers with ReLU in between: features, hidden widths, classes."""
+    """Blocks of convolution, then linear layers with ReLU in between: features, hidden widths, classes. Of the first
+    layers of a network that is cut perhaps features alone, or a ReLU behind the last of them, too."""
 
     convolutions: tuple[Convolution, ...]
     widths: tuple[int, ...]
+    relu: bool = False
 
     @classmethod
     def of(cls, module: nn.Module, data_shape: tuple[int, ...]) -> Shapes | None:
@@ -97,15 +98,18 @@ class Shapes:
             convolutions.append(Convolution(*shape, convolution.out_channels, kernel, padding, pool))
             shape = convolutions[-1].shape
             del layers[: 2 + pool]
-        if len(layers) < 2 or not isinstance(layers.pop(0), nn.Flatten) or len(layers) % 2 == 0 or min(shape) < 1:
+        if layers and isinstance(layers[0], nn.Flatten):
+            del layers[0]
+        elif layers and len(shape) > 1:
             return None
         linears = [layer for layer in layers[::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
         relus = [layer for layer in layers[1::2] if isinstance(layer, nn.ReLU)]
-        if len(linears) + len(relus) < len(layers):
+        if len(linears) + len(relus) < len(layers) or not (convolutions or linears) or min(shape) < 1:
             return None
-        widths = (linears[0].in_features, *(layer.out_features for layer in linears))
-        found = cls(tuple(convolutions), widths)
-        return found if widths[0] == math.prod(shape) and found._stack_bytes() <= MAX_STACK_BYTES else None
+        widths = (math.prod(shape), *(layer.out_features for layer in linears))
+        found = cls(tuple(convolutions), widths, len(relus) == len(linears) > 0)
+        fit = all(layer.in_features == width for layer, width in zip(linears, widths, strict=False))
+        return found if fit and found._stack_bytes() <= MAX_STACK_BYTES else None
 
     def _stack_bytes(self) -> int:
         sizes = [(c.height + 2 * c.padding) * (c.width + 2 * c.padding + 16) * c.channels for c in self.convolutions]
@@ -119,7 +123,8 @@ class Shapes:
             numbers = (c.channels, c.height, c.width, c.outputs, c.kernel, c.padding, c.pool, i == 0, i == last)
             blocks.append(f"Conv<{', '.join(str(int(number)) for number in numbers)}>")
         widths = ", ".join(map(str, self.widths))
-        return f"{SOURCE}\nusing Net = Network<Chain<{', '.join(blocks)}>, {widths}>;\n{_ENTRIES}"
+        relu = str(self.relu).lower()
+        return f"{SOURCE}\nusing Net = Network<Chain<{', '.join(blocks)}>, {relu}, {widths}>;\n{_ENTRIES}"
 
 
 def _plain(layers: list[nn.Module]) -> bool:
@@ -176,15 +181,17 @@ class NativeNetwork:
 
     has_statistics = False
 
-    def __init__(self, library: ctypes.CDLL, classes: int, numbers_cv: Tensor | None):
+    def __init__(self, library: ctypes.CDLL, width: int, numbers_cv: Tensor | None):
         pointer, count = ctypes.c_void_p, ctypes.c_int64
         samples = ctypes.POINTER(_Samples)
-        self._gradient, self._logits, self._bytes = library.gradient, library.logits, library.bytes
-        self._gradient.argtypes = (pointer, samples, pointer, pointer, count, pointer, pointer, pointer)
-        self._logits.argtypes = (pointer, samples, count, pointer, pointer)
-        self._gradient.restype = self._logits.restype = None
-        self._bytes.argtypes, self._bytes.restype = (count,), count
-        self._classes = classes
+        self._gradient, self._pull_back = library.gradient, library.pull_back
+        self._outputs, self._bytes = library.outputs, library.bytes
+        self._gradient.argtypes = (*(pointer, samples, pointer, pointer, pointer, count), *[pointer] * 4)
+        self._pull_back.argtypes = (pointer, samples, pointer, count, pointer, pointer)
+        self._outputs.argtypes = (pointer, samples, count, pointer, pointer)
+        self._gradient.restype = self._pull_back.restype = self._outputs.restype = None
+        self._bytes.argtypes, self._bytes.restype = (count, count), count
+        self._width = width
         self._numbers_cv = None if numbers_cv is None else numbers_cv.contiguous()
         self._own = threading.local()  # each thread's workspace
 
@@ -196,14 +203,19 @@ class NativeNetwork:
         numbers_cv  (C, 256) float32, where samples are uint8: the number that each value of a channel stands for
         """
         shapes = Shapes.of(flat.module, data_shape)
-        if shapes is None:
+        if shapes is None or shapes.relu or len(shapes.widths) == 1:
             return None
-        try:
-            native = cls(_library(shapes.source()), shapes.widths[-1], numbers_cv)
-        except AttributeError as error:  # some compiler made something else
-            raise BenchError(str(error)) from None
+        native = cls.compiled(shapes, numbers_cv)
         native._check(flat, data_shape)
         return native
+
+    @classmethod
+    def compiled(cls, shapes: Shapes, numbers_cv: Tensor | None = None) -> NativeNetwork:
+        """The kernel for these shapes, unchecked."""
+        try:
+            return cls(_library(shapes.source()), shapes.widths[-1], numbers_cv)
+        except AttributeError as error:  # some compiler made something else
+            raise BenchError(str(error)) from None
 
     def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, chosen: Chosen | None = None) -> Tensor:
         """See ``FlatModel.gradient``; results equal its up to rounding.
@@ -211,17 +223,45 @@ class NativeNetwork:
         x  (N, …) float32 or uint8, of which ``chosen`` is the mini-batch, or all
         y  (N,) int64 labels, or (N, C) float32 shares
         """
-        x, y, loss = x.contiguous(), y.contiguous(), w_d.new_empty(())
-        count = len(y if chosen is None else chosen.index_b)
+        return self._gradient_of(w_d, x.contiguous(), y.contiguous(), None, out_d, None, chosen)
+
+    def gradient_of_inputs(
+        self, w_d: Tensor, x: Tensor, y: Tensor, bias_c: Tensor | None, out_d: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The gradient with respect to x (B, …), of its shape, of the mean cross-entropy of logits + ``bias_c``, and
+        that loss; ``out_d`` gets the gradient at ``w_d`` of the same."""
+        x, y, bias_c = x.contiguous(), y.contiguous(), None if bias_c is None else bias_c.contiguous()
+        d_in = torch.empty_like(x)
+        return d_in, self._gradient_of(w_d, x, y, bias_c, out_d, d_in)
+
+    def _gradient_of(
+        self,
+        w_d: Tensor,
+        x: Tensor,
+        y: Tensor,
+        bias_c: Tensor | None,
+        out_d: Tensor | None,
+        d_in: Tensor | None,
+        chosen: Chosen | None = None,
+    ) -> Tensor:
+        count, loss = len(y if chosen is None else chosen.index_b), w_d.new_empty(())
         samples, memory = self._samples(x, chosen), self._memory(count)
         targets = (None, y.data_ptr()) if y.is_floating_point() else (y.data_ptr(), None)
-        self._gradient(w_d.data_ptr(), samples, *targets, count, out_d.data_ptr(), loss.data_ptr(), memory)
+        bias, out, into = (None if part is None else part.data_ptr() for part in (bias_c, out_d, d_in))
+        self._gradient(w_d.data_ptr(), samples, *targets, bias, count, out, into, loss.data_ptr(), memory)
         return loss
 
+    def pull_back(self, w_d: Tensor, x: Tensor, gradient: Tensor, out_d: Tensor) -> None:
+        """Writes into ``out_d`` the gradient at ``w_d`` whose outputs at x (B, …) have the ``gradient`` (B, …)."""
+        x, gradient, count = x.contiguous(), gradient.contiguous(), len(x)
+        samples, memory = self._samples(x), self._memory(count)
+        self._pull_back(w_d.data_ptr(), samples, gradient.data_ptr(), count, out_d.data_ptr(), memory)
+
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
-        """See ``FlatModel.logits``, of float32 or uint8; results equal its up to rounding."""
-        x, out, count = x.contiguous(), w_d.new_empty((len(x), self._classes)), len(x)
-        self._logits(w_d.data_ptr(), self._samples(x), count, out.data_ptr(), self._memory(count))
+        """See ``FlatModel.logits``, of float32 or uint8; results equal its up to rounding. Of the first layers of a
+        network (B, numbers) what goes out."""
+        x, out, count = x.contiguous(), w_d.new_empty((len(x), self._width)), len(x)
+        self._outputs(w_d.data_ptr(), self._samples(x), count, out.data_ptr(), self._memory(count, back=False))
         return out
 
     def _samples(self, x: Tensor, chosen: Chosen | None = None) -> _Samples:
@@ -236,25 +276,32 @@ class NativeNetwork:
         known.height, known.width, known.border = *x.shape[-2:], 0 if chosen is None else chosen.border
         return known
 
-    def _memory(self, count: int) -> int:
-        """Address of a workspace for so many samples."""
-        memory = getattr(self._own, "memory", None)
-        if memory is None or self._own.count < count:
-            self._own.count = count
-            memory = self._own.memory = torch.empty(self._bytes(count), dtype=torch.uint8)
+    def _memory(self, count: int, back: bool = True) -> int:
+        """Address of a workspace for so many samples, once through the layers or also ``back``."""
+        size, memory = self._bytes(count, back), getattr(self._own, "memory", None)
+        if memory is None or len(memory) < size:
+            memory = self._own.memory = torch.empty(size, dtype=torch.uint8)
         return memory.data_ptr()
 
     def _check(self, flat: FlatModel, data_shape: tuple[int, ...]) -> None:
-        drawn = torch.Generator().manual_seed(0)
-        # sums of such numbers are exact, so that no winner under a pool is a matter of rounding
-        x = torch.randint(-8, 9, (3, *data_shape), generator=drawn) / 4
-        w_d = torch.randint(-1, 2, (flat.d,), generator=drawn) / 16
-        y = torch.randint(self._classes, (3,), generator=drawn)
+        x, w_d, y = exact_numbers(data_shape, flat.d, self._width)
         expected_d, found_d = torch.empty_like(w_d), torch.empty_like(w_d)
         flat.gradient(w_d, x, y, expected_d)
         self.gradient(w_d, x, y, found_d)
-        if not (found_d - expected_d).abs().max() <= TOLERANCE * expected_d.abs().max():
-            raise BenchError("what was compiled gives another gradient than torch")
+        check_alike(expected_d, found_d)
+
+
+def exact_numbers(shape: tuple[int, ...], d: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """x (3, *shape), w_d and y (3,) whose sums are exact, so that no winner under a pool is a matter of rounding."""
+    drawn = torch.Generator().manual_seed(0)
+    x = torch.randint(-8, 9, (3, *shape), generator=drawn) / 4
+    return x, torch.randint(-1, 2, (d,), generator=drawn) / 16, torch.randint(classes, (3,), generator=drawn)
+
+
+def check_alike(expected_d: Tensor, found_d: Tensor) -> None:
+    """BenchError for gradients that differ by more than rounding."""
+    if not (found_d - expected_d).abs().max() <= TOLERANCE * expected_d.abs().max():
+        raise BenchError("what was compiled gives another gradient than torch")
 
 
 def _library(source: str) -> ctypes.CDLL:

@@ -6,6 +6,7 @@ Legend: d parameters of a part, B samples of a mini-batch, C classes.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,9 +16,13 @@ from torch.nn import functional as F
 
 from ..types import Reply
 from .footprint import footprint
+from .native import NativeNetwork, Shapes, check_alike, exact_numbers
 
 if TYPE_CHECKING:
     from .flat import FlatModel
+
+
+Back = Callable[[Tensor], Tensor]  # from the gradient of what goes out, of its shape, to the (d,) gradient
 
 
 class Part:
@@ -40,9 +45,37 @@ class Part:
         parts = zip(self._names, w_d.split(self._sizes), self._shapes, strict=True)
         return functional_call(self.module, {name: part.view(shape) for name, part, shape in parts}, (x,))
 
+    def forward(self, w_d: Tensor, x: Tensor) -> tuple[Tensor, Back]:
+        """What the layers make of (B, ...) samples, and the way back, once, before ``w_d`` is changed."""
+        leaf_d = w_d.detach().requires_grad_()
+        a = self(leaf_d, x)
+        # a number, of which this is the gradient: to be given one, torch imports for seconds
+        return a.detach(), lambda gradient: torch.autograd.grad((a * gradient).sum(), leaf_d)[0]
+
     def twin(self) -> Part:
         """Another one, to compute with in another thread."""
         return Part(copy.deepcopy(self.module))
+
+
+class CompiledPart:
+    """The same by a compiled kernel, which computes the forward pass again on the way back: nothing waits but x."""
+
+    def __init__(self, network: NativeNetwork, shape: tuple[int, ...]):
+        self._network, self._shape = network, shape
+
+    def forward(self, w_d: Tensor, x: Tensor) -> tuple[Tensor, Back]:
+        """See ``Part.forward``; results equal its up to rounding."""
+
+        def back(gradient: Tensor) -> Tensor:
+            out_d = torch.empty_like(w_d)
+            self._network.pull_back(w_d, x, gradient, out_d)
+            return out_d
+
+        return self._network.logits(w_d, x).view(len(x), *self._shape), back
+
+    def twin(self) -> CompiledPart:
+        """Itself: it holds nothing."""
+        return self
 
 
 def cut(flat: FlatModel, layers: int) -> tuple[Part, Part]:
@@ -58,22 +91,48 @@ class Cut:
 
     flat     the model;  layers  of it with the clients
     shape    of a sample;  classes  C
-    client     the clients' part
+    client     the clients' part, a Part or a CompiledPart
     footprint  what it costs them
     server_tensors  parameter tensors of the server's part
     """
 
     def __init__(self, flat: FlatModel, layers: int, shape: tuple[int, ...], classes: int):
-        self.client, self._server = cut(flat, layers)
-        self.d_client, self.classes, self.server_tensors = self.client.d, classes, self._server.tensors
-        w_d = flat.initial_d()
-        sample = w_d.new_zeros((1, *shape))
+        part, self._server = cut(flat, layers)
+        self.client: Part | CompiledPart = part
+        self.d_client, self.classes, self.server_tensors = part.d, classes, self._server.tensors
+        self._w_d, self._shape = flat.initial_d(), shape
+        sample = self._w_d.new_zeros((1, *shape))
         self.footprint = footprint(flat.module, sample, layers)
         with torch.no_grad():
-            self.activation = tuple(self.client(w_d[: self.d_client], sample).shape[1:])
+            self.activation = tuple(part(self._w_d[: part.d], sample).shape[1:])
+        self._compiled: NativeNetwork | None = None  # the server's part
+
+    def compile(self) -> bool:
+        """Computes by compiled kernels from now on; whether it can. BenchError as of ``NativeNetwork.of``."""
+        part = self.client
+        assert isinstance(part, Part)
+        shapes = Shapes.of(part.module, self._shape), Shapes.of(self._server.module, self.activation)
+        if None in shapes:
+            return False
+        client, server = (NativeNetwork.compiled(found) for found in shapes if found is not None)
+        compiled = CompiledPart(client, self.activation)
+        x, w_d, y = exact_numbers(self._shape, len(self._w_d), self.classes)
+        answers = []
+        for clients, servers in ((compiled, server), (part, None)):
+            self._compiled = servers
+            a, back = clients.forward(w_d[: self.d_client], x)
+            out_d = torch.empty_like(w_d)
+            reply = self.answer(w_d[self.d_client :], a, y, out_d=out_d[self.d_client :])
+            out_d[: self.d_client] = back(reply.gradient)
+            answers.append(out_d)
+        check_alike(*reversed(answers))
+        self.client, self._compiled = compiled, server
+        return True
 
     def gradient(self, s_d: Tensor, a: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
         """See ``types.ServerPart``."""
+        if self._compiled is not None:
+            return self._compiled.gradient(s_d, a, y, out_d)
         leaf_d = s_d.detach().requires_grad_()
         loss = F.cross_entropy(self._logits(leaf_d, a), y)
         out_d.copy_(torch.autograd.grad(loss, leaf_d)[0])
@@ -83,6 +142,8 @@ class Cut:
         self, s_d: Tensor, a: Tensor, y: Tensor, bias_c: Tensor | None = None, out_d: Tensor | None = None
     ) -> Reply:
         """See ``types.ServerPart``."""
+        if self._compiled is not None:
+            return Reply(*self._compiled.gradient_of_inputs(s_d, a, y, bias_c, out_d))
         leaf, leaf_d = a.detach().requires_grad_(), s_d.detach()
         if out_d is not None:
             leaf_d.requires_grad_()
