@@ -285,36 +285,54 @@ def _peak(words: list[str], data: Path, device: str, batch: int) -> int:
     return machine.peak_memory(built.device)
 
 
+class NoGradients:
+    """In the place of a network: what a run costs but for them."""
+
+    has_statistics = False
+
+    def __init__(self, loss):
+        self.gradient = lambda *_: loss
+
+
 def bound(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
-    """What memory leaves of W3: per upload only the kernel's gradient at one of 1000 models, a copy of the new model
-    into its row and the model's change, all in parallel, beside the bare step. Nothing is drawn, fetched or queued."""
+    """What there is to W3 at least, beside the bare step. `memory`: per upload only the kernel's gradient at one of
+    1000 models, a copy of the new model into its row and the model's change, all in parallel; nothing is drawn, fetched
+    or queued. `work`: such gradients and a run without gradients, on cores that never wait."""
     import torch
 
     words, shape, samples = WORKLOADS["W3a-1"][1:4]
-    built = built_run(words, made_up_images(shape, samples, folder), "cpu", 32)
+    built = built_run([*words, "executor=native"], made_up_images(shape, samples, folder), "cpu", 32)
     bare, network = BareLoop(built, 32), built.task.native_network()
     rows_nd = built.model_d.repeat(1000, 1)
     order = np.random.default_rng(0).permutation(1000)
+    built.executor.computer._network = NoGradients(torch.zeros(()))
+    simulate(built.simulation, 1500, lambda: None)
 
-    def uploads(rows: np.ndarray) -> None:
+    def uploads(rows: np.ndarray, changes: bool) -> None:
         model_d, out_d = built.model_d.clone(), torch.empty_like(built.model_d)
         for row in rows:
             network.gradient(rows_nd[row], bare.x.view(32, -1), bare.y, out_d)
-            model_d.add_(out_d, alpha=-0.001)
-            rows_nd[row].copy_(model_d)
+            if changes:
+                model_d.add_(out_d, alpha=-0.001)
+                rows_nd[row].copy_(model_d)
 
     rows = []
     torch.set_num_threads(1)
     for threads in (1, 2):
+        ratios: dict[str, list[float]] = {"memory": [], "work": []}
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            ratios = []
             for _ in range(repeats + 1):
-                started = time.perf_counter()
-                list(pool.map(uploads, np.array_split(order, threads)))
-                ours = (time.perf_counter() - started) / len(order)
-                ratios.append(bare(500, lambda: None) / ours)
-        row = spread(f"W3-bound-{threads}", f"W3, its memory traffic alone, threads: {threads}", "ratio", ratios[1:])
-        rows.append((row, f"| {row.what} | {shown(row)} |"))
+                for what, own in ratios.items():
+                    started = time.perf_counter()
+                    list(pool.map(uploads, np.array_split(order, threads), [what == "memory"] * threads))
+                    ours = (time.perf_counter() - started) / len(order)
+                    if what == "work":
+                        ours += simulate(built.simulation, 1000, lambda: None) / threads
+                    own.append(bare(500, lambda: None) / ours)
+        for what, own in ratios.items():
+            row = spread(f"W3-{what}-{threads}", f"W3, its {what} alone, threads: {threads}", "ratio", own[1:])
+            rows.append((row, f"| {row.what} | {shown(row)} |"))
+    built.executor.close()
     return rows
 
 
