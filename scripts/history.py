@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import fill
 
 import pandas as pd
 
@@ -66,18 +67,23 @@ def draw(folder: Path) -> None:
     for panel in panels.flat[len(names) :]:
         panel.remove()
     entries = list(dict.fromkeys(zip(history["date"], history["revision"], strict=True)))
+    machines = list(dict.fromkeys(history[list(WHERE)].itertuples(index=False, name=None)))
     for panel, name in zip(panels.flat, names, strict=False):
         own = history[history["name"] == name]
         for where, line in own.groupby(list(WHERE), sort=False):
+            colour = f"C{machines.index(where)}"
             places = [entries.index(entry) for entry in zip(line["date"], line["revision"], strict=True)]
             errors = [line["value"] - line["low"], line["high"] - line["value"]]
-            label = f"{where[0]}, {where[1]} cores, torch {where[2]}"
-            panel.errorbar(places, line["value"], yerr=errors, marker="o", capsize=2, label=label)
-        panel.set_title(f"{name}: {own['what'].iloc[-1]}", fontsize=7, loc="left", wrap=True)
+            label = f"{where[0]}, {where[1]} in use, torch {where[2]}"
+            panel.errorbar(places, line["value"], yerr=errors, marker="o", capsize=2, label=label, color=colour)
+        panel.set_title(fill(f"{name}: {own['what'].iloc[-1]}", 60), fontsize=7, loc="left")
         panel.set_ylabel({"ratio": "times PyTorch", "growth": "many / few", "seconds": "s"}[own["unit"].iloc[-1]])
         panel.set_xticks(range(len(entries)), [date[5:] for date, _ in entries], fontsize=6, rotation=45)
         panel.set_ylim(0, 1.1 * own["high"].max())
-    figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="outside lower center", fontsize=7)
+    labelled = {
+        label: line for panel in figure.axes for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(labelled.values(), labelled.keys(), loc="outside lower center", fontsize=7)
     figure.savefig(folder / "history.png", dpi=110, metadata={"Software": None})
     last = history.drop_duplicates(["name", *WHERE], keep="last")
     shown = last[["name", "what", "value", "low", "high", "unit", "date", "revision", *WHERE]]
