@@ -357,4 +357,4 @@ def _hydra(arguments: list[str]) -> int:
         say(said)
     if problem is not None:
         raise problem
-    return 1 if result.failed else 0
+    return 1 if result.failed or result.diverged else 0

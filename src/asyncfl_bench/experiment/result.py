@@ -102,7 +102,7 @@ def finished(
     """The result of an earlier complete run with the same settings, if it has all that is asked for.
 
     archive      identity of a run: the archive it was packed into; looked at where the run's directory has no result
-    or_diverged  a run that diverged counts too: in a search that is an answer
+    or_diverged  a run that diverged counts too: in a sweep that is an answer
     """
     return None if settings.root.rerun else complete(settings, archive, or_diverged)
 
@@ -118,7 +118,7 @@ def complete(
     packed = (archive or {}).get(settings.identity)
     if packed is not None and not settings.root.trace:  # an archive holds no traces
         text = _packed_summaries(packed, packed.stat().st_mtime_ns).get(settings.identity, "{}")
-        if _is_complete(summary := json.loads(text), settings):
+        if _is_complete(summary := json.loads(text), settings, or_diverged):
             return RunResult(packed, summary | {"already_complete": True})
     return None
 

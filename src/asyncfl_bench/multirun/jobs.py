@@ -38,7 +38,7 @@ class Job:
     drawn: tuple[str, ...] = ()
 
     def ended(self, archive: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
-        """The result of a run that need not be run again; in a search one that diverged is an answer too.
+        """The result of a run that need not be run again. One that diverged would again: its result is that it did.
 
         again  also of one that was to be run again and has been
         """
@@ -46,7 +46,7 @@ class Job:
 
         if self.settings is None:
             return None
-        return (complete if again else finished)(self.settings, archive, or_diverged=bool(self.drawn))
+        return (complete if again else finished)(self.settings, archive, or_diverged=True)
 
     def summary_stamp(self) -> int | None:
         """When the summary in its directory was written; None without one."""

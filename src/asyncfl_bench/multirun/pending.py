@@ -12,7 +12,7 @@ from typing import Any
 from ..config import Settings
 from ..config.words import word
 from ..errors import EXIT_INTERRUPTED, BenchError
-from ..experiment import RunResult, finished
+from ..experiment import RunResult
 from ..files import is_held, read_json, say
 from .jobs import Job
 from .launchers import forget_workers
@@ -23,10 +23,11 @@ Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
 @dataclass
 class SweepResult:
-    """What came of a sweep. failed: (job, what happened)."""
+    """What came of a sweep. failed, diverged: (job, what happened), of those that ran now and of all."""
 
     total: int
     failed: list[tuple[Job, str]]
+    diverged: list[tuple[Job, str]]
     interrupted: bool = False
 
 
@@ -75,8 +76,15 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     state.problem = lines.problem
     failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
-    state.result = SweepResult(len(jobs), failed, interrupted)
+    state.result = SweepResult(len(jobs), failed, _diverged(jobs, archive), interrupted)
     return state.result
+
+
+def _diverged(jobs: Sequence[Job], archive: Mapping[str, Path]) -> list[tuple[Job, str]]:
+    """Those that did, and what is said of it; in a search that is an answer like others."""
+    results = [(job, job.ended(archive, again=True)) for job in jobs if not job.drawn]
+    found = [(job, result.summary) for job, result in results if result is not None]
+    return [(job, f"diverged: {summary['error']}") for job, summary in found if summary["exit_status"] == "diverged"]
 
 
 def _where(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
@@ -153,7 +161,7 @@ def results() -> list[RunResult]:
 
 
 def _result(job: Job, archive: Mapping[str, Path]) -> RunResult:
-    if job.settings is not None and (found := finished(job.settings, archive)) is not None:
+    if (found := job.ended(archive, again=True)) is not None:
         return found
     directory = Path() if job.settings is None else job.settings.directory
     status, _, error = (_outcome(job, None) or "failed").partition(": ")
@@ -205,12 +213,12 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
 
 def report(result: SweepResult) -> str:
     """What is to be said at the end: nothing when all is well."""
-    if not result.failed:
-        return ""
-    said = (
-        f"{len(result.failed)} of {runs(result.total)} did not finish; the same command goes on with them, or one alone"
-    )
-    lines = [f"\n{said}:"]
-    for job, outcome in result.failed:
-        lines.append(f"  afl-run {shlex.join(job.overrides)}    # {outcome}")
+    lines = []
+    for jobs, what in (
+        (result.failed, "did not finish; the same command goes on with them, or one alone"),
+        (result.diverged, "diverged, which counts as finished; rerun=true runs one again"),
+    ):
+        if jobs:
+            lines.append(f"\n{len(jobs)} of {runs(result.total)} {what}:")
+            lines += [f"  afl-run {shlex.join(job.overrides)}    # {outcome}" for job, outcome in jobs]
     return "\n".join(lines)
