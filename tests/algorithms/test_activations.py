@@ -134,11 +134,12 @@ def buffer(counts):
 def test_generated_rows_fill_up_the_classes_and_real_ones_stay(fill, after):
     rows, labels = buffer([3, 0, 13])
     statistics = merged(*some_rows(), [np.arange(200)])
-    more, more_labels = filled(statistics, rows, labels, 8, fill, torch.Generator().manual_seed(0))
+    more, more_labels, count = filled(statistics, rows, labels, 8, fill, torch.Generator().manual_seed(0))
     assert more_labels.bincount(minlength=CLASSES).tolist() == after
     first = labels == 2
     kept = ~first | (first.cumsum(0) <= 8) if fill == "exact" else torch.ones_like(first)
     assert torch.equal(more[: int(kept.sum())], rows[kept])
+    assert count == len(more) - int(kept.sum())
     assert torch.equal(more_labels[: int(kept.sum())], labels[kept])
     generated = more[int(kept.sum()) :][more_labels[int(kept.sum()) :] == 1]
     assert len(generated) == after[1]
@@ -148,8 +149,8 @@ def test_generated_rows_fill_up_the_classes_and_real_ones_stay(fill, after):
 def test_nothing_is_generated_where_nothing_is_missing_or_a_class_was_never_seen():
     rows, labels = buffer([8, 9, 8])
     statistics = merged(*some_rows(), [np.arange(200)])
-    same, same_labels = filled(statistics, rows, labels, 8, "batch", torch.Generator())
-    assert torch.equal(same, rows) and torch.equal(same_labels, labels)
+    same, same_labels, count = filled(statistics, rows, labels, 8, "batch", torch.Generator())
+    assert count == 0 and torch.equal(same, rows) and torch.equal(same_labels, labels)
     never = ActivationStatistics(CLASSES, WIDTH, like=DOUBLE)
     assert not never.ready
     never.merge(rows[labels != 1], torch.ones(16), labels[labels != 1])

@@ -169,11 +169,11 @@ def test_unsteadiness_is_the_mean_change_between_evaluations_after_ninety_percen
     assert math.isnan(unsteadiness(points)["b"])  # one evaluation only
 
 
-def test_runs_of_one_protocol_are_compared_up_to_the_earliest_end_but_of_those_that_cannot_change():
-    points = points_of(a=ACCURACY, b=[0.1, 0.2, 0.3], c=[0.1, 0.2])
-    rows = [("a", "ACE", "x", 0), ("b", "FedAvg", "x", 0), ("c", "FedAvg", "y", 0)]
-    stops = ["virtual_time", "virtual_time", "no_clients"]
-    placed = placed_of(rows, paper=["p", "p", "q"], **{"summary.stopped_by": stops})
+def test_runs_of_one_protocol_are_compared_up_to_the_earliest_end_of_those_that_end_by_their_time():
+    points = points_of(a=ACCURACY, b=[0.1, 0.2, 0.3], c=[0.1, 0.2], d=[0.1, 0.2])
+    rows = [("a", "ACE", "x", 0), ("b", "FedAvg", "x", 0), ("c", "FedAvg", "y", 0), ("d", "ACE", "y", 0)]
+    stops = ["virtual_time", "virtual_time", "no_clients", "server_iterations"]
+    placed = placed_of(rows, paper=["p", "p", "q", "q"], **{"summary.stopped_by": stops})
     assert common_limit(placed, points, "paper", 300).to_dict() == {"p": 4, "q": 300}
     assert common_limit(placed, points, "paper", 3).to_dict() == {"p": 3, "q": 3}
 

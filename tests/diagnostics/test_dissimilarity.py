@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pytest
 import torch
+from tiers import slow
 
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
@@ -46,9 +47,10 @@ def gradient(s, a, y):
     return np.concatenate([(error.T @ a).ravel(), error.sum(axis=0)])
 
 
-def test_the_measure_is_that_of_the_released_code(data):
+@pytest.mark.parametrize("executor", ["sequential", *slow("native")])
+def test_the_measure_is_that_of_the_released_code(data, executor):
     x, y = data
-    parts = watched("diagnostics.samples=20")
+    parts = watched("diagnostics.samples=20", f"executor={executor}")
     assert parts.diagnostics.metrics() == {}  # before any server step
     parts.simulation.run()
     found = parts.diagnostics.metrics()

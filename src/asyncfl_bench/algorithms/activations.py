@@ -126,8 +126,8 @@ def filled(
     batch: int,
     fill: str,
     generator: torch.Generator,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows and labels, and after them generated ones for classes of which there are too few.
+) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """The rows and labels, and after them generated ones for classes of which there are too few; how many these are.
 
     fill  `batch`: each class has at least ``batch`` rows; `largest`: as many as the largest class; `exact`: ``batch``,
           of more the first ones (the authors' code with variances alone)
@@ -137,7 +137,7 @@ def filled(
 
     assert fill in FILLS
     if not statistics.ready:
-        return rows_ba, labels_b
+        return rows_ba, labels_b, 0
     counts_c = labels_b.bincount(minlength=len(statistics.weight_c)).tolist()
     wanted = max(counts_c) if fill == "largest" else batch
     if fill == "exact":
@@ -148,7 +148,7 @@ def filled(
     short = {label: wanted - count for label, count in enumerate(counts_c) if count < wanted}
     new = [statistics.sample(label, missing, generator).to(rows_ba.dtype) for label, missing in short.items()]
     new_labels = [labels_b.new_full((missing,), label) for label, missing in short.items()]
-    return torch.cat([rows_ba, *new]), torch.cat([labels_b, *new_labels])
+    return torch.cat([rows_ba, *new]), torch.cat([labels_b, *new_labels]), sum(short.values())
 
 
 def log_shares(labels_nc: np.ndarray) -> np.ndarray:

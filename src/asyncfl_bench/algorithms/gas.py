@@ -163,7 +163,7 @@ class Gas(ServerRule):
         labels, progress = [y for _, y, _ in self.buffer], [m for *_, m in self.buffer]
         rows_ba, labels_b = torch.cat([a for a, *_ in self.buffer]), torch.cat(labels)
         self.buffer.clear()  # what follows needs as much again
-        real = len(labels_b)
+        self.generated = 0
         if self.statistics is not None:
             sizes = [len(y) for y in labels]
             weights = [m for m, size in zip(progress, sizes, strict=True) for _ in range(size)]
@@ -171,12 +171,14 @@ class Gas(ServerRule):
             self.statistics.merge(rows_ba, weight_b, labels_b)
             if self.steps % self.config.every == 0:
                 generator = torch.Generator(rows_ba.device).manual_seed(self.draws.integer(0, self.steps))
-                rows_ba, labels_b = filled(self.statistics, rows_ba, labels_b, max(sizes), self.config.fill, generator)
+                rows_ba, labels_b, self.generated = filled(
+                    self.statistics, rows_ba, labels_b, max(sizes), self.config.fill, generator
+                )
         self.rows_of_step = rows_ba, labels_b
         self.part.gradient(self.server_d, rows_ba, labels_b, self._gradient_d)
         self.sgd.step(self._gradient_d)
         self.steps += 1
-        self.rows, self.generated = len(labels_b), max(0, len(labels_b) - real)
+        self.rows = len(labels_b)
         self.server_samples += self.rows
 
     # -- uploads -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ _LIMITS = dict(
 ACCURACY, TIME = "test/accuracy", "virtual_time"
 GRID_POINTS = 200  # of a mean curve where seeds were evaluated at different places
 _ROUNDING = 1e-12  # 0.9 * 0.8 is a little more than 0.72 in binary; an accuracy of 0.72 has reached it
-_UNLIMITED = ("no_clients", "stalled")  # the model cannot change any more, however long the run had gone on
 
 
 def curve(points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFrame:
@@ -172,12 +171,13 @@ def common_limit(placed: Placed, points: pd.DataFrame, per: str, most: float, ax
     """Up to where runs are compared: ``most``, or the earliest end among the runs of one value of ``per``.
 
     per   a key of the cells, as ``paper``
-    A run that ended because its model could not change any more (no clients left) limits nobody.
+    Only runs that ended by their time limit anybody: not those whose model could not change any more (no clients left),
+    nor those of as many server iterations or uploads, whose quick ones would cut the others short.
     Returns the limit by value of ``per``.
     """
     ends = curve(points, axis).groupby("run", sort=False)["x"].max().reindex(placed.runs.index)
     if "summary.stopped_by" in placed.runs:
-        ends = ends.mask(placed.runs["summary.stopped_by"].isin(_UNLIMITED))
+        ends = ends.where(placed.runs["summary.stopped_by"] == TIME)
     return ends.groupby(placed.runs[per], sort=False).min().clip(upper=most).fillna(most)
 
 

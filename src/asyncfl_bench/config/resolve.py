@@ -106,7 +106,11 @@ def _cut(settings: Settings) -> None:
         value = settings.choices.get(name)
         check(not refused, name, value, f"{allowed} with algorithm={settings.choices.get('algorithm')}")
 
-    refuse(not parts["model"].config.can_be_cut, "model", "a network of one layer after another, mlp, lenet5 or cnn,")
+    refuse(
+        not parts["model"].config.can_be_cut,
+        "model",
+        "a network of one layer after another, as mlp, cnn, lenet5, alexnet and vgg16 are,",
+    )
     refuse(parts["distillation"].config.takes_place, "distillation", "none")
     availability = parts["availability"].target
     refuse(availability.loses_work, "availability", "always or dropout")

@@ -79,8 +79,7 @@ class Dissimilarity(Diagnostics):
         if self._stepped_on is None:
             return {}
         u_d, s_d = self.model_d.split([self.part.d_client, len(self._gradient_d)])
-        with torch.no_grad():
-            a = torch.cat([self._clients_part(u_d, x) for x in self._x.split(CHUNK)])
+        a = torch.cat([self._clients_part.forward(u_d, x)[0] for x in self._x.split(CHUNK)])
         self.part.gradient(s_d, a, self._y, self._reference_d)
         self.part.gradient(s_d, *self._stepped_on, self._gradient_d)
         g_d, reference_d = self._gradient_d.double(), self._reference_d.double()

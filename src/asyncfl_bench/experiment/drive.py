@@ -104,7 +104,7 @@ class Run:
         used = self.components.simulation.counters
         if used.iteration and used.messages and not used.server_steps:
             return f"the server's part of the model is as it began: it never stepped in {used.messages} messages"
-        if used.iteration:
+        if used.iteration or used.server_steps:
             return None
         return f"the model is as it began: budget.{self.ended_by} was used up before the first server iteration"
 
