@@ -320,6 +320,19 @@ class Replay:
             if factor:
                 self.step(factor * self.upload(row))
 
+    def ringmaster(self):
+        for row in self.trace.itertuples():
+            if row.staleness < self.config["algorithm"]["threshold"]:
+                self.step(self.upload(row))
+
+    def rennala(self):
+        gathered = []
+        for row in self.trace.itertuples():
+            gathered += [self.upload(row)] if row.dispatched_iteration == len(self.versions) - 1 else []
+            if len(gathered) == self.config["algorithm"]["buffer_size"]:
+                self.step(np.mean(gathered, axis=0))
+                gathered = []
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

@@ -1,0 +1,100 @@
+"""Rules made for clients of different speed, in worlds small enough to work out by hand.
+
+E2: f_1 = w^2 / 2 and f_2 = (w - 2)^2 / 2 without noise, one gradient takes 1 and 2.6, w0 = 4, a step of 0.1. The
+optimum is 1; that of the objectives weighted by speed, where plain ASGD ends, 0.5556.
+"""
+
+import numpy as np
+import pytest
+from toy import Scripted, simulate
+
+from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd
+from asyncfl_bench.algorithms.fedbuff import FedBuff
+from asyncfl_bench.algorithms.rennala import Rennala
+from asyncfl_bench.algorithms.ringmaster import Ringmaster
+from asyncfl_bench.config import compose
+
+E2 = {"delay": Scripted([[1], [2.6]]), "targets": [[0.0], [2.0]], "start": [4.0], "n": 2}
+N = 6
+RANDOM = {"delay": Scripted(np.random.default_rng(0).exponential(size=(N, 80)).tolist()), "n": N}
+EQUAL = {"delay": Scripted([[1.0]] * N), "n": N}
+
+
+def steps(rule, until, **world):
+    """(time, model) of each server iteration up to a time."""
+    _, recorder, _ = simulate(rule, virtual_time=until, **world)
+    times = [arrival.time for arrival in recorder.arrivals if arrival.changed]
+    return list(zip(times, [float(model[0]) for model in recorder.models], strict=True))
+
+
+def models(rule, iterations=60, **world):
+    """(iterations, 3) global model after every server iteration."""
+    return np.array(simulate(rule, server_iterations=iterations, **(RANDOM | world))[1].models)
+
+
+def assert_steps(rule, expected, world=E2):
+    """Beside {time: model}."""
+    found = steps(rule, max(expected), **world)
+    np.testing.assert_allclose(found, list(expected.items()), rtol=1e-6)
+
+
+def test_the_world_is_the_one_in_which_plain_asgd_goes_to_the_wrong_place():
+    assert_steps(Asgd(eta=0.1), {1: 3.6, 2: 3.24, 2.6: 3.04, 3: 2.716, 4: 2.4444, 5: 2.19996, 5.2: 2.09596})
+
+
+def test_ringmaster_drops_what_is_too_old_and_counts_it_as_no_iteration():
+    rule = Ringmaster(eta=0.1, threshold=2)
+    assert_steps(rule, {1: 3.6, 2: 3.24, 3: 2.916, 4: 2.6244, 5: 2.36196, 6: 2.125764})
+    assert rule.stats() == {"rule/dropped_uploads": 2.0}  # of the slow client, at 2.6 and 5.2
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 4])
+def test_ringmaster_is_delay_adaptive_asgd_that_drops_bit_for_bit(threshold):
+    if threshold > 1:  # a tau_c of 0 cannot be written
+        other = DelayAdaptiveAsgd(eta=0.1, variant="drop", tau_c=threshold - 1)
+    else:
+        other = FedBuff(eta=0.1, buffer_size=1, max_staleness=0)
+    world = {"kind": "gradient"}
+    np.testing.assert_array_equal(models(Ringmaster(eta=0.1, threshold=threshold), **world), models(other, **world))
+    assert not np.array_equal(models(Asgd(eta=0.1)), models(other, **world))
+
+
+def test_ringmaster_with_a_threshold_beyond_the_budget_is_asgd_bit_for_bit():
+    np.testing.assert_array_equal(models(Ringmaster(eta=0.1, threshold=60)), models(Asgd(eta=0.1)))
+
+
+def test_with_equal_durations_and_a_threshold_of_n_nothing_is_dropped():
+    np.testing.assert_array_equal(models(Ringmaster(eta=0.1, threshold=N), **EQUAL), models(Asgd(eta=0.1), **EQUAL))
+
+
+def test_any_r_updates_of_ringmaster_take_no_longer_than_the_paper_bounds():
+    times = np.array([time for time, _ in steps(Ringmaster(eta=0.1, threshold=2), 40, **E2)])
+    # lemma 4.1, with m = 1 and with m = 2 clients
+    bound = min(2 * 1 * (1 + 2 / 1), 2 * 2 / (1 / 1 + 1 / 2.6) * (1 + 2 / 2))
+    assert (times[2:] - times[:-2]).max() == pytest.approx(2.0) and bound == pytest.approx(5.78, abs=0.01)
+
+
+def test_rennala_gathers_gradients_of_the_current_model_only():
+    rule = Rennala(eta=0.1, buffer_size=2)
+    assert_steps(rule, {2: 3.6, 4: 3.24, 6: 2.916})
+    assert rule.stats() == {"rule/dropped_uploads": 2.0}
+
+
+@pytest.mark.parametrize("buffer_size", [1, 3, 2 * N])
+def test_rennala_is_fedbuff_without_anything_stale_bit_for_bit(buffer_size):
+    other = FedBuff(eta=0.1, buffer_size=buffer_size, max_staleness=0)
+    np.testing.assert_array_equal(models(Rennala(eta=0.1, buffer_size=buffer_size)), models(other))
+
+
+def test_rennala_of_all_clients_with_equal_durations_is_a_mini_batch_step_per_unit_of_time():
+    targets = np.random.default_rng(1).normal(size=(N, 3))
+    one = models(Rennala(eta=0.1, buffer_size=N), targets=targets, **EQUAL)
+    expected = [(1 - 0.9**t) * targets.mean(axis=0) for t in range(1, 61)]
+    np.testing.assert_allclose(one, expected, rtol=1e-9)
+
+
+def test_rennala_and_ringmaster_take_gradients_unless_told_otherwise():
+    for name in ("ringmaster", "rennala"):
+        assert compose([f"algorithm={name}"]).parts["client"].config.upload == "gradient"
+    assert compose(["algorithm=ringmaster", "concurrency=7"]).parts["algorithm"].config.threshold == 7
