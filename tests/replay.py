@@ -333,6 +333,16 @@ class Replay:
                 self.step(np.mean(gathered, axis=0))
                 gathered = []
 
+    def malenia(self):
+        gathered = [[] for _ in range(self.n)]
+        for row in self.trace.itertuples():
+            if row.dispatched_iteration == len(self.versions) - 1:
+                gathered[row.client].append(self.upload(row))
+            counts = np.array([len(own) for own in gathered], dtype=float)
+            if counts.all() and 1 / np.mean(1 / counts) > self.config["algorithm"]["batch"] / self.n:
+                self.step(np.mean([np.mean(own, axis=0) for own in gathered], axis=0))
+                gathered = [[] for _ in range(self.n)]
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

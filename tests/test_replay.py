@@ -79,6 +79,8 @@ CASES = {
     "delay adaptive koloskova": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4", "algorithm.variant=koloskova"],
     "ringmaster": ["algorithm=ringmaster", "algorithm.threshold=4"],
     "rennala": ["algorithm=rennala", "algorithm.buffer_size=3"],
+    "malenia": ["algorithm=malenia", "algorithm.eta=1"],
+    "malenia batch": ["algorithm=malenia", "algorithm.batch=20", "algorithm.eta=1"],
     "fedasync": ["algorithm=fedasync", "algorithm.alpha=0.4"],
     "fedasync hinge": [
         *("algorithm=fedasync", "algorithm.staleness_weight=hinge", "algorithm.hinge_a=0.5", "algorithm.hinge_b=2"),
@@ -115,7 +117,7 @@ def data(tmp_path_factory):
 
 FACTS = {"fedasync": ["mixing"], "asyncfeded": ["gamma", "eta_g", "k"]}
 WITHOUT_ETA = (*FACTS, "fedfa", "feddyn")
-OF_GRADIENTS = ("ace", "aced", "asgd", "delay", "ringmaster", "rennala")  # whose clients have no local step
+OF_GRADIENTS = ("malenia", "ace", "aced", "asgd", "delay", "ringmaster", "rennala")  # whose clients have no local step
 # ACED by gradient age counts turns that leave the model alone; a trace tells the turn of a dispatch only where a
 # client is dispatched as it reports
 LEFT_OUT = {("aced by gradient", world) for world in ("random idle", "at the flush", "suspension")}

@@ -11,6 +11,7 @@ from toy import Scripted, simulate
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd
 from asyncfl_bench.algorithms.fedbuff import FedBuff
+from asyncfl_bench.algorithms.malenia import Malenia
 from asyncfl_bench.algorithms.rennala import Rennala
 from asyncfl_bench.algorithms.ringmaster import Ringmaster
 from asyncfl_bench.config import compose
@@ -94,7 +95,33 @@ def test_rennala_of_all_clients_with_equal_durations_is_a_mini_batch_step_per_un
     np.testing.assert_allclose(one, expected, rtol=1e-9)
 
 
-def test_rennala_and_ringmaster_take_gradients_unless_told_otherwise():
-    for name in ("ringmaster", "rennala"):
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_malenia_waits_for_every_client_and_gives_each_the_same_weight(batch):
+    rule = Malenia(eta=0.1, batch=batch)
+    assert_steps(rule, {2.6: 3.7, 5.2: 3.43})
+    assert rule.stats() == {"rule/dropped_uploads": 1.0}  # of the fast client, at 3
+
+
+def test_malenia_with_a_greater_batch_waits_for_a_greater_harmonic_mean():
+    # of (2, 1) gradients twice the harmonic mean is 8 / 3, of (3, 1) 3, of (4, 1) 3.2
+    assert_steps(Malenia(eta=0.1, batch=2.6), {2.6: 3.7})
+    assert_steps(Malenia(eta=0.1, batch=2.7), {3: 3.7})
+    assert_steps(Malenia(eta=0.1, batch=3), {4: 3.7})
+
+
+def test_malenia_steps_along_the_mean_objective_whatever_the_speeds():
+    targets = np.random.default_rng(1).normal(size=(N, 3))
+    one = models(Malenia(eta=0.1), iterations=12, targets=targets)
+    np.testing.assert_allclose(one, [(1 - 0.9**t) * targets.mean(axis=0) for t in range(1, 13)], rtol=1e-9)
+    assert not np.allclose(one, models(Rennala(eta=0.1, buffer_size=N), iterations=12, targets=targets), atol=0.05)
+
+
+def test_malenia_with_equal_durations_is_rennala_of_all_clients():
+    one, other = models(Malenia(eta=0.1), **EQUAL), models(Rennala(eta=0.1, buffer_size=N), **EQUAL)
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_these_rules_take_gradients_unless_told_otherwise():
+    for name in ("ringmaster", "rennala", "malenia"):
         assert compose([f"algorithm={name}"]).parts["client"].config.upload == "gradient"
     assert compose(["algorithm=ringmaster", "concurrency=7"]).parts["algorithm"].config.threshold == 7
