@@ -343,6 +343,18 @@ class Replay:
                 self.step(np.mean([np.mean(own, axis=0) for own in gathered], axis=0))
                 gathered = [[] for _ in range(self.n)]
 
+    def ringleader(self):
+        now, later, stepped = ([[] for _ in range(self.n)] for _ in range(3))
+        for row in self.trace.itertuples():
+            own = (later if stepped[row.client] else now)[row.client]
+            own.append(self.upload(row))
+            if stepped[row.client] or not all(now):
+                continue
+            self.step(np.mean([np.mean(own, axis=0) for own in now], axis=0))
+            stepped[row.client] = True
+            if all(stepped):
+                now, later, stepped = later, *([[] for _ in range(self.n)] for _ in range(2))
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

@@ -81,6 +81,7 @@ CASES = {
     "rennala": ["algorithm=rennala", "algorithm.buffer_size=3"],
     "malenia": ["algorithm=malenia", "algorithm.eta=1"],
     "malenia batch": ["algorithm=malenia", "algorithm.batch=20", "algorithm.eta=1"],
+    "ringleader": ["algorithm=ringleader"],
     "fedasync": ["algorithm=fedasync", "algorithm.alpha=0.4"],
     "fedasync hinge": [
         *("algorithm=fedasync", "algorithm.staleness_weight=hinge", "algorithm.hinge_a=0.5", "algorithm.hinge_b=2"),
@@ -117,7 +118,16 @@ def data(tmp_path_factory):
 
 FACTS = {"fedasync": ["mixing"], "asyncfeded": ["gamma", "eta_g", "k"]}
 WITHOUT_ETA = (*FACTS, "fedfa", "feddyn")
-OF_GRADIENTS = ("malenia", "ace", "aced", "asgd", "delay", "ringmaster", "rennala")  # whose clients have no local step
+OF_GRADIENTS = (
+    "ringleader",
+    "malenia",
+    "ace",
+    "aced",
+    "asgd",
+    "delay",
+    "ringmaster",
+    "rennala",
+)  # whose clients have no local step
 # ACED by gradient age counts turns that leave the model alone; a trace tells the turn of a dispatch only where a
 # client is dispatched as it reports
 LEFT_OUT = {("aced by gradient", world) for world in ("random idle", "at the flush", "suspension")}
