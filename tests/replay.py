@@ -355,6 +355,13 @@ class Replay:
             if all(stepped):
                 now, later, stepped = later, *([[] for _ in range(self.n)] for _ in range(2))
 
+    def rescaled_asgd(self):
+        taken: dict[int, list[float]] = {}
+        for row in self.trace.itertuples():
+            taken.setdefault(row.client, []).append(row.delay)
+            scale = np.mean(taken[row.client]) / np.mean([np.mean(own) for own in taken.values()])
+            self.step(scale * self.upload(row))
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

@@ -13,9 +13,11 @@ from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.algorithms.malenia import Malenia
 from asyncfl_bench.algorithms.rennala import Rennala
+from asyncfl_bench.algorithms.rescaled_asgd import RescaledAsgd
 from asyncfl_bench.algorithms.ringleader import Ringleader
 from asyncfl_bench.algorithms.ringmaster import Ringmaster
 from asyncfl_bench.config import compose
+from asyncfl_bench.errors import ConfigError
 
 E2 = {"delay": Scripted([[1], [2.6]]), "targets": [[0.0], [2.0]], "start": [4.0], "n": 2}
 N = 6
@@ -161,7 +163,42 @@ def test_ringleader_with_equal_durations_takes_two_units_of_time_a_round():
     assert times == [1, *[2] * 5, *[3] * 2, *[4] * 4, *[5] * 3, *[6] * 3]
 
 
+def test_rescaled_asgd_steps_in_proportion_to_the_time_a_client_takes():
+    expected = {
+        1: 3.777778,
+        2: 3.567901,
+        2.6: 3.279012,
+        3: 3.080796,
+        4: 2.90964,
+        5: 2.747994,
+        5.2: 2.563247,
+        6: 2.410581,
+    }
+    rule = RescaledAsgd(eta=0.1, times=[1.0, 2.6])
+    assert_steps(rule, expected)
+    assert rule.stats() == pytest.approx({"rule/step_scale": 0.5556, "rule/step_scale_max": 1.4444}, abs=1e-4)
+
+
+@pytest.mark.parametrize(("times", "eta", "end"), [([1.0, 2.6], 0.1, 0.979), (None, 0.1, 0.979), (None, 0.02, 0.9953)])
+def test_rescaled_asgd_ends_near_the_optimum_with_times_known_or_seen(times, eta, end):
+    found = steps(RescaledAsgd(eta=eta, times=times), 780, **E2)[-180:]
+    assert np.mean([model for _, model in found]) == pytest.approx(end, abs=0.001)
+
+
+def test_with_equal_durations_rescaled_asgd_is_asgd_bit_for_bit():
+    np.testing.assert_array_equal(models(RescaledAsgd(eta=0.1), **EQUAL), models(Asgd(eta=0.1), **EQUAL))
+
+
+def test_rescaled_asgd_refuses_times_that_are_not_one_per_client():
+    with pytest.raises(
+        ConfigError, match=r"^algorithm.times=\[1.0, 2.0\]: must be one number for each of the 3 clients"
+    ):
+        compose(["algorithm=rescaled_asgd", "algorithm.times=[1,2]", "n_clients=3"])
+    with pytest.raises(ConfigError, match=r"^algorithm.times=\[1.0, 0.0\]: must be numbers > 0"):
+        compose(["algorithm=rescaled_asgd", "algorithm.times=[1,0]", "n_clients=2"])
+
+
 def test_these_rules_take_gradients_unless_told_otherwise():
-    for name in ("ringmaster", "rennala", "malenia", "ringleader"):
+    for name in ("ringmaster", "rennala", "malenia", "ringleader", "rescaled_asgd"):
         assert compose([f"algorithm={name}"]).parts["client"].config.upload == "gradient"
     assert compose(["algorithm=ringmaster", "concurrency=7"]).parts["algorithm"].config.threshold == 7
