@@ -362,6 +362,11 @@ class Replay:
             scale = np.mean(taken[row.client]) / np.mean([np.mean(own) for own in taken.values()])
             self.step(scale * self.upload(row))
 
+    def clipped_asgd(self):
+        for row in self.trace.itertuples():
+            g = self.upload(row)
+            self.step(g * min(1, self.config["algorithm"]["clip"] / np.linalg.norm(g)))
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

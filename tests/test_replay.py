@@ -83,6 +83,7 @@ CASES = {
     "malenia batch": ["algorithm=malenia", "algorithm.batch=20", "algorithm.eta=1"],
     "ringleader": ["algorithm=ringleader"],
     "rescaled_asgd": ["algorithm=rescaled_asgd"],
+    "clipped_asgd": ["algorithm=clipped_asgd", "algorithm.clip=0.3"],
     "fedasync": ["algorithm=fedasync", "algorithm.alpha=0.4"],
     "fedasync hinge": [
         *("algorithm=fedasync", "algorithm.staleness_weight=hinge", "algorithm.hinge_a=0.5", "algorithm.hinge_b=2"),
@@ -120,6 +121,7 @@ def data(tmp_path_factory):
 FACTS = {"fedasync": ["mixing"], "asyncfeded": ["gamma", "eta_g", "k"]}
 WITHOUT_ETA = (*FACTS, "fedfa", "feddyn")
 OF_GRADIENTS = (
+    "clipped_asgd",
     "rescaled_asgd",
     "ringleader",
     "malenia",

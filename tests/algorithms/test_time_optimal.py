@@ -9,6 +9,7 @@ import pytest
 from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.algorithms.clipped_asgd import ClippedAsgd
 from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.algorithms.malenia import Malenia
@@ -198,7 +199,21 @@ def test_rescaled_asgd_refuses_times_that_are_not_one_per_client():
         compose(["algorithm=rescaled_asgd", "algorithm.times=[1,0]", "n_clients=2"])
 
 
+@pytest.mark.parametrize("clip", [None, 1e6])
+def test_clipped_asgd_that_never_clips_is_asgd_bit_for_bit(clip):
+    np.testing.assert_array_equal(models(ClippedAsgd(eta=0.1, clip=clip)), models(Asgd(eta=0.1)))
+    assert not np.array_equal(models(ClippedAsgd(eta=0.1, clip=0.5)), models(Asgd(eta=0.1)))
+
+
+def test_no_step_of_clipped_asgd_is_longer_than_eta_c_and_none_within_is_cut():
+    _, recorder, _ = simulate(ClippedAsgd(eta=0.1, clip=1.2), server_iterations=60, **RANDOM)
+    moved = np.diff([np.zeros(3), *recorder.models], axis=0)
+    lengths = [np.linalg.norm(arrival.vector) for arrival in recorder.arrivals]
+    assert min(lengths) < 1.2 < max(lengths)
+    np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.1 * np.minimum(lengths, 1.2), rtol=1e-9)
+
+
 def test_these_rules_take_gradients_unless_told_otherwise():
-    for name in ("ringmaster", "rennala", "malenia", "ringleader", "rescaled_asgd"):
+    for name in ("ringmaster", "rennala", "malenia", "ringleader", "rescaled_asgd", "clipped_asgd"):
         assert compose([f"algorithm={name}"]).parts["client"].config.upload == "gradient"
     assert compose(["algorithm=ringmaster", "concurrency=7"]).parts["algorithm"].config.threshold == 7
