@@ -367,6 +367,16 @@ class Replay:
             g = self.upload(row)
             self.step(g * min(1, self.config["algorithm"]["clip"] / np.linalg.norm(g)))
 
+    def delayed_nesterov(self):
+        config, m, window = self.config["algorithm"], 0.0, []
+        n, b, c = config["window"], config["beta"], config["spread"]
+        for row in self.trace.itertuples():
+            window.append(self.upload(row))
+            last = window[-1]
+            if len(window) == n:
+                m, window = b * m + np.mean(window, axis=0), []
+            self.step((c if window else 1 - c * n + c) * b * m + last / n)
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

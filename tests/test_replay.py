@@ -84,6 +84,11 @@ CASES = {
     "ringleader": ["algorithm=ringleader"],
     "rescaled_asgd": ["algorithm=rescaled_asgd"],
     "clipped_asgd": ["algorithm=clipped_asgd", "algorithm.clip=0.3"],
+    "delayed_nesterov": ["algorithm=delayed_nesterov", "algorithm.window=4", "algorithm.beta=0.5"],
+    "delayed_nesterov spread": [
+        *("algorithm=delayed_nesterov", "algorithm.window=3", "algorithm.spread=0.2", "algorithm.dylu=true"),
+        *("algorithm.beta=0.6", *STEPS),
+    ],
     "fedasync": ["algorithm=fedasync", "algorithm.alpha=0.4"],
     "fedasync hinge": [
         *("algorithm=fedasync", "algorithm.staleness_weight=hinge", "algorithm.hinge_a=0.5", "algorithm.hinge_b=2"),
