@@ -377,6 +377,16 @@ class Replay:
                 m, window = b * m + np.mean(window, axis=0), []
             self.step((c if window else 1 - c * n + c) * b * m + last / n)
 
+    def area(self):
+        last, pending = np.tile(self.w, (self.n, 1)), np.zeros(len(self.w))
+        for count, row in enumerate(self.trace.itertuples(), start=1):
+            local = self.versions[row.dispatched_iteration] + self.upload(row)
+            pending = pending + local - last[row.client]
+            last[row.client] = local
+            if count % self.config["algorithm"]["buffer_size"] == 0:
+                self.step(pending / self.n)
+                pending = np.zeros(len(self.w))
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

@@ -89,6 +89,8 @@ CASES = {
         *("algorithm=delayed_nesterov", "algorithm.window=3", "algorithm.spread=0.2", "algorithm.dylu=true"),
         *("algorithm.beta=0.6", *STEPS),
     ],
+    "area": ["algorithm=area", "algorithm.buffer_size=4", "algorithm.eta=1"],
+    "area step": ["algorithm=area", "algorithm.buffer_size=1", "algorithm.eta=0.6", *STEPS],
     "fedasync": ["algorithm=fedasync", "algorithm.alpha=0.4"],
     "fedasync hinge": [
         *("algorithm=fedasync", "algorithm.staleness_weight=hinge", "algorithm.hinge_a=0.5", "algorithm.hinge_b=2"),
