@@ -387,6 +387,26 @@ class Replay:
                 self.step(pending / self.n)
                 pending = np.zeros(len(self.w))
 
+    def fedstale_async(self):
+        config, buffer = self.config["algorithm"], []
+        h, heard = np.zeros((self.n, len(self.w))), np.zeros(self.n, dtype=bool)
+        held = np.array([len(own) for own in self.clients], dtype=float)
+        for row in self.trace.itertuples():
+            buffer.append((row.client, self.upload(row)))
+            if len(buffer) < config["buffer_size"]:
+                continue
+            heard[[client for client, _ in buffer]] = True
+            a = held if config["weights"] == "samples" else np.ones(self.n)
+            a = a * (heard if config["over"] == "heard" else 1)
+            p = config["p"][0] if config["p"] else len(buffer) / np.count_nonzero(a)
+            a = a / a.sum()
+            step = config["beta"] * a @ h
+            for client, difference in buffer:
+                step = step + a[client] / p * (config["alpha"] * difference - config["beta"] * h[client])
+                h[client] = difference
+            self.step(step)
+            buffer = []
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

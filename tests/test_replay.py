@@ -91,6 +91,11 @@ CASES = {
     ],
     "area": ["algorithm=area", "algorithm.buffer_size=4", "algorithm.eta=1"],
     "area step": ["algorithm=area", "algorithm.buffer_size=1", "algorithm.eta=0.6", *STEPS],
+    "fedstale_async": ["algorithm=fedstale_async", "algorithm.buffer_size=4"],
+    "fedstale_async heard": [
+        *("algorithm=fedstale_async", "algorithm.buffer_size=3", "algorithm.weights=samples", "algorithm.over=heard"),
+        *("algorithm.alpha=0.8", "algorithm.p=[0.4]", "algorithm.beta=0.7", *STEPS),
+    ],
     "fedasync": ["algorithm=fedasync", "algorithm.alpha=0.4"],
     "fedasync hinge": [
         *("algorithm=fedasync", "algorithm.staleness_weight=hinge", "algorithm.hinge_a=0.5", "algorithm.hinge_b=2"),
