@@ -407,6 +407,28 @@ class Replay:
             self.step(step)
             buffer = []
 
+    def port(self):
+        config, buffer, before = self.config["algorithm"], [], self.w
+        started = self.trace["dispatched_iteration"].tolist()
+        for count, row in enumerate(self.trace.itertuples(), start=1):
+            t = len(self.versions) - 1
+            delta = self.upload(row)
+            if config["deltas"] == "current":
+                delta = delta + self.versions[row.dispatched_iteration] - self.w
+            moved, cosine = self.w - before, 1.0
+            if row.staleness > 1:
+                cosine = moved @ delta / np.linalg.norm(moved) / np.linalg.norm(delta)
+            fresh = config["bound"] / (row.staleness + config["bound"])
+            r = config["direction_weight"] * (1 + cosine) / 2 + config["staleness_weight"] * fresh
+            buffer.append((r * row.samples, delta))
+            waits = any(version < t - config["bound"] for version in started[count:])
+            # what is still under way at the end is not in the trace: it may have held back all there was
+            if len(buffer) < config["buffer_size"] or waits or t == self.summary["used"]["server_iterations"]:
+                continue
+            before, weights = self.w, np.array([weight for weight, _ in buffer])
+            self.step(weights @ np.array([delta for _, delta in buffer]) / weights.sum())
+            buffer = []
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

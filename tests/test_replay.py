@@ -96,6 +96,10 @@ CASES = {
         *("algorithm=fedstale_async", "algorithm.buffer_size=3", "algorithm.weights=samples", "algorithm.over=heard"),
         *("algorithm.alpha=0.8", "algorithm.p=[0.4]", "algorithm.beta=0.7", *STEPS),
     ],
+    "port": ["algorithm=port", "algorithm.buffer_size=3", "algorithm.bound=2", "algorithm.eta=0.8"],
+    "port dispatched": [
+        *("algorithm=port", "algorithm.buffer_size=4", "algorithm.bound=3", "algorithm.deltas=dispatched", *STEPS),
+    ],
     "fedasync": ["algorithm=fedasync", "algorithm.alpha=0.4"],
     "fedasync hinge": [
         *("algorithm=fedasync", "algorithm.staleness_weight=hinge", "algorithm.hinge_a=0.5", "algorithm.hinge_b=2"),
@@ -147,6 +151,8 @@ OF_GRADIENTS = (
 # ACED by gradient age counts turns that leave the model alone; a trace tells the turn of a dispatch only where a
 # client is dispatched as it reports
 LEFT_OUT = {("aced by gradient", world) for world in ("random idle", "at the flush", "suspension")}
+# PORT waits for work that is lost, of which a trace says nothing
+LEFT_OUT |= {(case, world) for case in ("port", "port dispatched") for world in ("suspension", "dropout")}
 WORLDS_OF_ROUNDS = ("ticks", "random idle", "suspension", "dropout")
 
 

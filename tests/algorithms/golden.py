@@ -51,6 +51,7 @@ def trajectory(algorithm: str, delay: str) -> dict:
             "fedecho",
             "fedstale_async",
             "mifa",
+            "port",
             "rennala",
         ):
             words.append("algorithm.buffer_size=4")
