@@ -429,6 +429,17 @@ class Replay:
             self.step(weights @ np.array([delta for _, delta in buffer]) / weights.sum())
             buffer = []
 
+    def fedasmu_server(self):
+        config = self.config["algorithm"]
+        for row in self.trace.itertuples():
+            t, tau = len(self.versions), row.staleness
+            if config["bound"] is None or tau < config["bound"]:
+                x = config["iota"] + config["lam"] * t**-0.5 * (1 + tau) ** -config["exponent"]
+                mixing = 1 - 1 / (1 + config["mu"] * x)
+                local = self.versions[row.dispatched_iteration] + self.upload(row)
+                self.move_to(self.w + mixing * (local - self.w))
+            self.facts.append((mixing,))
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

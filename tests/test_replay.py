@@ -106,6 +106,10 @@ CASES = {
         *("algorithm.lag=time", "algorithm.rho=0.5", *STEPS),
     ],
     "fedasync polynomial": ["algorithm=fedasync", "algorithm.staleness_weight=polynomial", "client.lr_decay=0.9"],
+    "fedasmu_server": ["algorithm=fedasmu_server", "algorithm.mu=1.5"],
+    "fedasmu_server bound": [
+        *("algorithm=fedasmu_server", "algorithm.bound=4", "algorithm.iota=0.2", "algorithm.exponent=1.5", *STEPS),
+    ],
     "fedfa": ["algorithm=fedfa", "algorithm.queue=4"],
     "fedfa every": ["algorithm=fedfa", "algorithm.queue=5", "algorithm.every=2", *STEPS],
     "asyncfeded": ["algorithm=asyncfeded", "algorithm.kappa=0.5", *STEPS],
@@ -134,7 +138,7 @@ def data(tmp_path_factory):
     return path
 
 
-FACTS = {"fedasync": ["mixing"], "asyncfeded": ["gamma", "eta_g", "k"]}
+FACTS = {"fedasync": ["mixing"], "fedasmu_server": ["mixing"], "asyncfeded": ["gamma", "eta_g", "k"]}
 WITHOUT_ETA = (*FACTS, "fedfa", "feddyn")
 OF_GRADIENTS = (
     "clipped_asgd",
