@@ -42,6 +42,7 @@ class Malenia(ServerRule):
     Config = MaleniaConfig
     config: MaleniaConfig
     accepts = ("gradient", "difference")
+    linear = True
     state_names = ("sums_nd", "counts", "dropped")
 
     def start(self, model_d, clients, upload_kind) -> None:

@@ -32,6 +32,7 @@ class Ringleader(ServerRule):
 
     Config = StepConfig
     accepts = ("gradient", "difference")
+    linear = True
     state_names = ("sums_nd", "counts", "stepped")
 
     def start(self, model_d, clients, upload_kind) -> None:
