@@ -320,6 +320,126 @@ class Replay:
             if factor:
                 self.step(factor * self.upload(row))
 
+    def ringmaster(self):
+        for row in self.trace.itertuples():
+            if row.staleness < self.config["algorithm"]["threshold"]:
+                self.step(self.upload(row))
+
+    def rennala(self):
+        gathered = []
+        for row in self.trace.itertuples():
+            gathered += [self.upload(row)] if row.dispatched_iteration == len(self.versions) - 1 else []
+            if len(gathered) == self.config["algorithm"]["buffer_size"]:
+                self.step(np.mean(gathered, axis=0))
+                gathered = []
+
+    def malenia(self):
+        gathered = [[] for _ in range(self.n)]
+        for row in self.trace.itertuples():
+            if row.dispatched_iteration == len(self.versions) - 1:
+                gathered[row.client].append(self.upload(row))
+            counts = np.array([len(own) for own in gathered], dtype=float)
+            if counts.all() and 1 / np.mean(1 / counts) > self.config["algorithm"]["batch"] / self.n:
+                self.step(np.mean([np.mean(own, axis=0) for own in gathered], axis=0))
+                gathered = [[] for _ in range(self.n)]
+
+    def ringleader(self):
+        now, later, stepped = ([[] for _ in range(self.n)] for _ in range(3))
+        for row in self.trace.itertuples():
+            own = (later if stepped[row.client] else now)[row.client]
+            own.append(self.upload(row))
+            if stepped[row.client] or not all(now):
+                continue
+            self.step(np.mean([np.mean(own, axis=0) for own in now], axis=0))
+            stepped[row.client] = True
+            if all(stepped):
+                now, later, stepped = later, *([[] for _ in range(self.n)] for _ in range(2))
+
+    def rescaled_asgd(self):
+        taken: dict[int, list[float]] = {}
+        for row in self.trace.itertuples():
+            taken.setdefault(row.client, []).append(row.delay)
+            scale = np.mean(taken[row.client]) / np.mean([np.mean(own) for own in taken.values()])
+            self.step(scale * self.upload(row))
+
+    def clipped_asgd(self):
+        for row in self.trace.itertuples():
+            g = self.upload(row)
+            self.step(g * min(1, self.config["algorithm"]["clip"] / np.linalg.norm(g)))
+
+    def delayed_nesterov(self):
+        config, m, window = self.config["algorithm"], 0.0, []
+        n, b, c = config["window"], config["beta"], config["spread"]
+        for row in self.trace.itertuples():
+            window.append(self.upload(row))
+            last = window[-1]
+            if len(window) == n:
+                m, window = b * m + np.mean(window, axis=0), []
+            self.step((c if window else 1 - c * n + c) * b * m + last / n)
+
+    def area(self):
+        last, pending = np.tile(self.w, (self.n, 1)), np.zeros(len(self.w))
+        for count, row in enumerate(self.trace.itertuples(), start=1):
+            local = self.versions[row.dispatched_iteration] + self.upload(row)
+            pending = pending + local - last[row.client]
+            last[row.client] = local
+            if count % self.config["algorithm"]["buffer_size"] == 0:
+                self.step(pending / self.n)
+                pending = np.zeros(len(self.w))
+
+    def fedstale_async(self):
+        config, buffer = self.config["algorithm"], []
+        h, heard = np.zeros((self.n, len(self.w))), np.zeros(self.n, dtype=bool)
+        held = np.array([len(own) for own in self.clients], dtype=float)
+        for row in self.trace.itertuples():
+            buffer.append((row.client, self.upload(row)))
+            if len(buffer) < config["buffer_size"]:
+                continue
+            heard[[client for client, _ in buffer]] = True
+            a = held if config["weights"] == "samples" else np.ones(self.n)
+            a = a * (heard if config["over"] == "heard" else 1)
+            p = config["p"][0] if config["p"] else len(buffer) / np.count_nonzero(a)
+            a = a / a.sum()
+            step = config["beta"] * a @ h
+            for client, difference in buffer:
+                step = step + a[client] / p * (config["alpha"] * difference - config["beta"] * h[client])
+                h[client] = difference
+            self.step(step)
+            buffer = []
+
+    def port(self):
+        config, buffer, before = self.config["algorithm"], [], self.w
+        started = self.trace["dispatched_iteration"].tolist()
+        for count, row in enumerate(self.trace.itertuples(), start=1):
+            t = len(self.versions) - 1
+            delta = self.upload(row)
+            if config["deltas"] == "current":
+                delta = delta + self.versions[row.dispatched_iteration] - self.w
+            moved, cosine = self.w - before, 1.0
+            if row.staleness > 1:
+                cosine = moved @ delta / np.linalg.norm(moved) / np.linalg.norm(delta)
+            fresh = config["bound"] / (row.staleness + config["bound"])
+            r = config["direction_weight"] * (1 + cosine) / 2 + config["staleness_weight"] * fresh
+            buffer.append((r * row.samples, delta))
+            waits = any(version < t - config["bound"] for version in started[count:])
+            # what is still under way at the end is not in the trace: it may have held back all there was
+            if len(buffer) < config["buffer_size"] or waits or t == self.summary["used"]["server_iterations"]:
+                continue
+            before, weights = self.w, np.array([weight for weight, _ in buffer])
+            self.step(weights @ np.array([delta for _, delta in buffer]) / weights.sum())
+            buffer = []
+
+    def fedasmu_server(self):
+        config = self.config["algorithm"]
+        for row in self.trace.itertuples():
+            t, tau = len(self.versions), row.staleness
+            if config["bound"] is None or tau < config["bound"]:
+                x = config["iota"] + config["lam"] * t**-0.5 * (1 + tau) ** -config["exponent"]
+                mixing = 1 - 1 / (1 + config["mu"] * x)
+                local = self.versions[row.dispatched_iteration] + self.upload(row)
+                self.move_to(self.w + mixing * (local - self.w))
+            self.facts.append((mixing,))
+
     def rounds(self):
         """(clients, their differences) of every complete round in which somebody delivered."""
         for iteration, group in self.trace.groupby("dispatched_iteration"):

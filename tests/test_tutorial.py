@@ -14,16 +14,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.process]
 ROOT = Path(__file__).parents[1]
 PAGES = {  # by the rule that is added
     rule: (ROOT / "docs" / f"{name}.md").read_text()
-    for rule, name in {"ringmaster": "tutorial_algorithm", "split_asgd": "tutorial_messages"}.items()
+    for rule, name in {"cutoff": "tutorial_algorithm", "split_asgd": "tutorial_messages"}.items()
 }
 
 
-def blocks(kind, rule="ringmaster"):
+def blocks(kind, rule="cutoff"):
     """Name of a file -> its content, of the blocks that are marked so."""
     return dict(re.findall(rf"```\w+ {kind}=(\S+)\n(.*?)```", PAGES[rule], re.S))
 
 
-def commands(kind, rule="ringmaster"):
+def commands(kind, rule="cutoff"):
     """The words after afl-run of every line of a block of commands."""
     (lines,) = re.findall(rf"```sh{kind}\n(.*?)```", PAGES[rule], re.S)
     return [line.split()[1:] for line in lines.splitlines()]
@@ -96,7 +96,7 @@ def test_nothing_else_has_to_know_the_new_algorithms(project):
 def lab(tmp_path_factory):
     """The package of one's own of the second half."""
     folder = tmp_path_factory.mktemp("mylab")
-    (name, change), rule = *blocks("change").items(), blocks("file")["src/asyncfl_bench/algorithms/ringmaster.py"]
+    (name, change), rule = *blocks("change").items(), blocks("file")["src/asyncfl_bench/algorithms/cutoff.py"]
     *imports, label = (line for line in change.splitlines() if line)
     for line in imports:
         module, _, names = line.removeprefix("from asyncfl_bench.").partition(" import ")
@@ -121,7 +121,7 @@ def elsewhere(words, folder, *paths):
 def test_a_package_of_ones_own_runs_from_its_folder(lab):
     (words,) = commands(" own")
     answer = elsewhere(["-m", "asyncfl_bench.cli", *words], lab / "src")
-    assert answer.returncode == 0 and "ringmaster-digits-exponential-seed0" in answer.stdout, answer.stderr
+    assert answer.returncode == 0 and "cutoff-digits-exponential-seed0" in answer.stdout, answer.stderr
 
 
 def test_an_installed_package_of_ones_own_is_a_choice_like_any_other(lab, tmp_path):
@@ -136,6 +136,6 @@ def test_an_installed_package_of_ones_own_is_a_choice_like_any_other(lab, tmp_pa
         "algorithm.threshold=50" in elsewhere(["-m", "asyncfl_bench.cli", *help_], tmp_path, tmp_path / "site").stdout
     )
     assert elsewhere(["-m", "asyncfl_bench.reports.cli", "runs"], tmp_path).returncode == 0  # the package is not needed
-    assert "| Ringmaster ASGD" in (tmp_path / "runs" / "report" / "README.md").read_text()
+    assert "| ASGD with a cutoff" in (tmp_path / "runs" / "report" / "README.md").read_text()
     answer = elsewhere(["-m", "pytest", "-q", str(lab / "tests")], lab, tmp_path / "site")
     assert answer.returncode == 0 and "1 passed" in answer.stdout, answer.stdout

@@ -41,7 +41,19 @@ def trajectory(algorithm: str, delay: str) -> dict:
             words += ["model=mlp", "model.hidden=[12]", "client.local_steps=3"]
         if algorithm == "fedecho":
             words.append("distillation.rate=0.003")  # that of the paper is for a large network
-        if algorithm in ("afbs", "fadas", "fedac", "fedbuff", "ca2fl", "fedecho", "mifa"):
+        if algorithm in (
+            "afbs",
+            "area",
+            "fadas",
+            "fedac",
+            "fedbuff",
+            "ca2fl",
+            "fedecho",
+            "fedstale_async",
+            "mifa",
+            "port",
+            "rennala",
+        ):
             words.append("algorithm.buffer_size=4")
         result = run(words)
         trace = pd.read_parquet(result.directory / "trace.parquet")

@@ -11,13 +11,20 @@ from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
 from asyncfl_bench.algorithms.caches import PRECISIONS, CacheConfig, make_cache
+from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync, FedStaleAsyncConfig
 from asyncfl_bench.algorithms.mifa import Mifa, MifaConfig
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.storage import PLACES, Storage
 from asyncfl_bench.types import ClientTable, Upload
 
 LENGTHS = (30, 20)
-RULES = {"ace": (Ace, AceConfig), "aced": (Aced, AcedConfig), "ca2fl": (Ca2fl, Ca2flConfig), "mifa": (Mifa, MifaConfig)}
+RULES = {
+    "ace": (Ace, AceConfig),
+    "aced": (Aced, AcedConfig),
+    "ca2fl": (Ca2fl, Ca2flConfig),
+    "mifa": (Mifa, MifaConfig),
+    "fedstale_async": (FedStaleAsync, FedStaleAsyncConfig),
+}
 
 
 def cache_of(precision, place="device", n=3, lengths=LENGTHS, seed=0):

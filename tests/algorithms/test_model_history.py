@@ -67,6 +67,7 @@ def final(*words):
         ["algorithm=asyncfeded", "algorithm.lam_over_eps=1", "algorithm.kappa=0"],
         ["algorithm=fedasync", "algorithm.alpha=1"],
         ["algorithm=fedfa", "algorithm.queue=1"],
+        ["algorithm=area", "algorithm.buffer_size=1"],
     ],
 )
 def test_a_single_client_does_plain_local_sgd(words):

@@ -108,6 +108,20 @@ def test_the_parts_of_the_error_are_those_of_the_closed_formulas(algorithm):
     assert metrics["mse/error"].iloc[2:].min() > 1e-5, "else there is nothing to take apart"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm", ["ringmaster", "rennala", "malenia", "ringleader", "rescaled_asgd", "fedstale_async"]
+)
+def test_without_noise_no_other_linear_rule_has_any_and_malenia_has_no_error_at_all(algorithm):
+    lr = ["client.lr=0.5"] if algorithm == "fedstale_async" else []
+    words = [*WORDS, f"algorithm={algorithm}", "diagnostics=mse", "diagnostics.every=1", "client.batch_size=all", *lr]
+    metrics = run([*words, "budget.server_iterations=12"]).metrics.iloc[1:]
+    assert len(metrics) == 12 and metrics["mse/gradient"].min() > 1e-5
+    assert metrics["mse/noise"].max() < 1e-9 and metrics["mse/residual"].max() < 1e-6
+    error = metrics["mse/error"].iloc[2:]
+    assert error.max() < 1e-9 if algorithm == "malenia" else error.min() > 1e-5
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_drift_and_age_are_those_of_the_trace(algorithm):
     result = measured(algorithm, "client.batch_size=all")

@@ -44,7 +44,34 @@ class FedAsyncConfig(RuleConfig):
         }
 
 
-class FedAsync(ServerRule):
+class MixingRule(ServerRule):
+    """A rule that mixes each arriving local model into the global one. ``mixing``: the last one's weight."""
+
+    accepts = ("difference",)
+    needs_base = True
+    averaged = ("rule/mixing",)
+    arrival_facts = ("mixing",)
+    state_names: tuple[str, ...] = ("mixing",)
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.mixing = 0.0
+        self._local_d = model_d.new_empty(model_d.shape)
+
+    def vectors(self, n: int) -> int:
+        return 1
+
+    def mix(self, upload, weight: float) -> None:
+        """w <- (1 - a) w + a w_i"""
+        self.mixing = weight
+        self._local_d.copy_(upload.base_d).add_(upload.vector_d)
+        self.model_d.lerp_(self._local_d, self.mixing)
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/mixing": self.mixing}
+
+
+class FedAsync(MixingRule):
     """FedAsync (Xie et al. 2019, arXiv:1903.03934, Algorithm 1; AsyncFedED paper, equations 40 and 41).
 
     Rule     arrival of w_i = received + D_i:  a = alpha s(lag);  w <- (1 - a) w + a w_i
@@ -66,29 +93,11 @@ class FedAsync(ServerRule):
 
     Config = FedAsyncConfig
     config: FedAsyncConfig
-    accepts = ("difference",)
-    needs_base = True
-    averaged = ("rule/mixing",)
-    arrival_facts = ("mixing",)
-    state_names = ("mixing",)
-
-    def start(self, model_d, clients, upload_kind) -> None:
-        super().start(model_d, clients, upload_kind)
-        self.mixing = 0.0
-        self._local_d = model_d.new_empty(model_d.shape)
-
-    def vectors(self, n: int) -> int:
-        return 1
 
     def receive(self, upload) -> bool:
         lag = upload.staleness if self.config.lag == "iterations" else upload.delay
-        self.mixing = self.config.alpha * self._weight(lag)
-        self._local_d.copy_(upload.base_d).add_(upload.vector_d)
-        self.model_d.lerp_(self._local_d, self.mixing)
+        self.mix(upload, self.config.alpha * self._weight(lag))
         return True
-
-    def stats(self) -> dict[str, float]:
-        return {"rule/mixing": self.mixing}
 
     def _weight(self, lag: float) -> float:
         config = self.config

@@ -52,7 +52,7 @@ class FedBuff(ServerRule):
     [[0.0, 0.0], [3.0, 1.0]]
     """
 
-    Config = FedBuffConfig
+    Config: type[BufferConfig] = FedBuffConfig
     config: FedBuffConfig
     linear = True
     state_names: tuple[str, ...] = ("sum_d", "count", "velocity_d", "dropped")

@@ -1,0 +1,74 @@
+"""Malenia SGD: gradients of the current model from every client, each client's mean with the same weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..ranges import at_least
+from .base import ServerRule, StepConfig
+
+
+@dataclass
+class MaleniaConfig(StepConfig):
+    """
+    batch  S; a step waits until n times the harmonic mean of the clients' numbers of gradients is greater
+    """
+
+    batch: Annotated[float, at_least(0)] = 1.0
+
+
+class Malenia(ServerRule):
+    """Malenia SGD (Tyurin and Richtarik, NeurIPS 2023, arXiv:2305.12387), the form that ignores what is late.
+
+    Rule     arrival of g_i with staleness 0:  G_i <- G_i + g_i,  b_i <- b_i + 1;  any other is ignored
+             ((1 / n) sum_i 1 / b_i)^-1 > S / n:  w <- w - (eta / n) sum_i G_i / b_i;  G_i <- 0, b_i <- 0 for all i
+             so every client must have reported: with b_i = 0 the left side is 0
+    Upload   gradient, shape (d,)
+    State    sums_nd (G_i), counts (b_i), dropped      Memory n d floats
+    Limits   gradients without noise: the gradient of the mean objective, whatever the speeds
+             S < n: a step as soon as all have reported.  equal durations, S < n: Rennala with B = n
+             one client: SGD with batch floor(S) + 1
+    Differs  the code of Ringleader's authors has no S, which is S < n. AsyncFL's malenia_sgd counts all gradients and
+             divides by them, which is Rennala. A client that never returns blocks the rule for ever; the form that
+             stops work at each server step is not here
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(Malenia(eta=0.5), (0, [2.0]), (0, [4.0]), (1, [7.0]), (1, [9.0]))
+    [[0.0], [0.0], [-2.5], [-2.5]]
+    """
+
+    Config = MaleniaConfig
+    config: MaleniaConfig
+    accepts = ("gradient", "difference")
+    linear = True
+    state_names = ("sums_nd", "counts", "dropped")
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.sums_nd = model_d.new_zeros((self.n, *model_d.shape))
+        self.counts = [0] * self.n
+        self.dropped = 0
+
+    def vectors(self, n: int) -> int:
+        return n
+
+    def receive(self, upload) -> bool:
+        if upload.staleness:
+            self.dropped += 1
+            return False
+        self.sums_nd[upload.client] += upload.vector_d
+        self.counts[upload.client] += 1
+        if 0 in self.counts:
+            return False
+        weights = [1 / count for count in self.counts]
+        if self.n**2 / sum(weights) <= self.config.batch:
+            return False
+        self.model_d.addmv_(self.sums_nd.T, self.model_d.new_tensor(weights), alpha=self.step_size / self.n)
+        self.sums_nd.zero_()
+        self.counts = [0] * self.n
+        return True
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/dropped_uploads": float(self.dropped)}

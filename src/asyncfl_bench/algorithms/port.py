@@ -1,0 +1,98 @@
+"""PORT: a buffer weighted by direction and staleness, flushed only when nobody under way is too stale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..ranges import above, at_least, one_of
+from .base import BufferConfig, ServerRule
+
+
+@dataclass
+class PortConfig(BufferConfig):
+    """
+    buffer_size       M, the least number of uploads per server iteration
+    bound             S, server iterations; a step waits for everybody under way whose model is older than that
+    direction_weight  b_s, see Port
+    staleness_weight  b_t
+    deltas            of a local model from the `current` one or from the `dispatched` one
+    """
+
+    bound: Annotated[int, at_least(0)] = 10
+    direction_weight: Annotated[float, at_least(0)] = 1.0
+    staleness_weight: Annotated[float, above(0)] = 3.0
+    deltas: Annotated[str, one_of("current", "dispatched")] = "current"
+
+
+class Port(ServerRule):
+    """PORT (Su and Li 2022, no arXiv number known), the form of its authors' code (Plato) that waits for who is too
+    stale and does not urge.
+
+    Rule     arrival of w_i = received + D_i:  d_i = w_i - w (current) or D_i (dispatched)
+               r_i = n_i [b_s (1 + cos_i) / 2 + b_t S / (tau_i + S)],  cos_i = cos(w - w', d_i), w' the model one server
+               step before w; cos_i = 1 while tau_i <= 1.  R <- R + r_i,  G <- G + r_i d_i,  m <- m + 1
+             m >= M and nobody under way has a model older than S iterations:
+               w <- w + eta G / R;  G <- 0, R <- 0, m <- 0
+    Upload   difference, shape (d,), with the model the work started from
+    State    sum_d (G), weight (R), count (m), moved_d (w - w'), iteration, versions (of each client under way)
+    Memory   3 d floats, and a model version per client in flight
+    Limits   nothing stale, eta = 1: FedBuff weighted by samples.  no upload is staler than S + 1
+             current, b_s = 0, S to infinity: w is the mean of the local models by samples
+    Differs  eta is ours, 1 in Plato. With deltas=current, as there, a step is a mean of stale models and forgets other
+             clients' progress since; FedBuff's differences are dispatched. The form in which a client that is too stale
+             is asked for what it has is not here. Of a client whose work is lost the rule waits for the next upload:
+             one that leaves for good ends all progress. AFL-Lib's port compares the local model itself with w - w'
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(Port(buffer_size=2), (0, [2.0]), (1, [4.0]), (0, [6.0]), (1, [3.0]))
+    [[0.0], [3.0], [3.0], [4.5]]
+    """
+
+    Config = PortConfig
+    config: PortConfig
+    accepts = ("difference",)
+    needs_base = True
+    state_names = ("sum_d", "moved_d", "weight", "count", "iteration", "versions")
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.sum_d, self.moved_d, self._delta_d = model_d.new_zeros((3, *model_d.shape))
+        self.weight = 0.0
+        self.count = self.iteration = 0
+        self.versions: dict[int, int] = {}
+
+    def vectors(self, n: int) -> int:
+        return 3
+
+    def work_for(self, client: int) -> int | None:
+        self.versions[client] = self.iteration
+        return None
+
+    def receive(self, upload) -> bool:
+        config = self.config
+        self.versions.pop(upload.client, None)
+        self._delta_d.copy_(upload.vector_d)
+        if config.deltas == "current":
+            self._delta_d.add_(upload.base_d).sub_(self.model_d)
+        fresh = config.bound / (upload.staleness + config.bound) if upload.staleness else 1.0
+        direction = (1 + self._cosine(upload.staleness)) / 2
+        weight = upload.samples * (config.direction_weight * direction + config.staleness_weight * fresh)
+        self.sum_d.add_(self._delta_d, alpha=weight)
+        self.weight += weight
+        self.count += 1
+        oldest = min(self.versions.values(), default=self.iteration)
+        if self.count < config.buffer_size or self.iteration - oldest > config.bound or not self.weight:
+            return False
+        self.moved_d.copy_(self.sum_d).mul_(self.step_size / self.weight)
+        self.model_d.add_(self.moved_d)
+        self.sum_d.zero_()
+        self.weight, self.count = 0.0, 0
+        self.iteration += 1
+        return True
+
+    def _cosine(self, staleness: int) -> float:
+        """cos_i of the delta at hand."""
+        lengths = float(self.moved_d.norm() * self._delta_d.norm())
+        return float(self.moved_d @ self._delta_d) / lengths if staleness > 1 and lengths else 1.0

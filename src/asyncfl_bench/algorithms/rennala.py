@@ -1,0 +1,42 @@
+"""Rennala SGD: a mini-batch of gradients of the current model, from whoever is fast enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import BufferConfig
+from .fedbuff import FedBuff
+
+
+@dataclass
+class RennalaConfig(BufferConfig):
+    """
+    buffer_size  B, gradients of the current model per server iteration
+    """
+
+    eta: float | None = None
+    # of FedBuff's settings, those that make it Rennala
+    staleness_weight, momentum, max_staleness = "constant", 0.0, 0
+
+
+class Rennala(FedBuff):
+    """Rennala SGD (Tyurin and Richtarik, NeurIPS 2023, arXiv:2305.12387), the form that ignores what is late.
+
+    Rule     arrival of g_j with staleness 0:  S <- S + g_j,  m <- m + 1;  any other is ignored
+             m = B:  w <- w - eta S / B;  S <- 0, m <- 0
+    Upload   gradient, shape (d,)
+    State    FedBuff's      Memory d floats
+    Limits   FedBuff with max_staleness=0, bit for bit.  B = 1: Ringmaster with R = 1.  one client: SGD with batch B
+             equal durations and B = n: one mini-batch step of all clients per unit of time
+    Differs  the paper goes on while the sum is at most S, so B = floor(S) + 1. B may exceed n: a client that reports
+             goes on at the same model. The mean is that of all gathered gradients, so fast clients weigh more; see
+             Malenia. The form that stops work at each server step is not here
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(Rennala(eta=0.5, buffer_size=2), (0, [2.0]), (1, [4.0]), (2, [6.0]))
+    [[0.0], [-1.5], [-1.5]]
+    """
+
+    Config = RennalaConfig
+    accepts = ("gradient", "difference")

@@ -1,0 +1,76 @@
+"""Rescaled ASGD: steps in proportion to the time that the client takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import check
+from .base import ServerRule, StepConfig
+
+
+@dataclass
+class RescaledAsgdConfig(StepConfig):
+    """
+    times  virtual time of a gradient, one number > 0 per client; null: the mean of what each client was seen to take
+    """
+
+    times: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.times is None or min(self.times, default=0) > 0, "times", self.times, "numbers > 0, or null")
+
+    def resolve(self, facts) -> None:
+        super().resolve(facts)
+        ok = self.times is None or len(self.times) == facts.n_clients
+        check(ok, "times", self.times, f"one number for each of the {facts.n_clients} clients, or null")
+
+
+class RescaledAsgd(ServerRule):
+    """Rescaled ASGD (Mahran, Maranjyan and Richtarik 2026, arXiv:2605.13434), with a normalisation of ours.
+
+    Rule     arrival of g_i:  w <- w - eta_i g_i,  eta_i = eta tau_i / mean_j tau_j, tau_i the time client i takes
+    Upload   gradient, shape (d,)
+    State    of each client the sum and the number of its delays      Memory 0
+    Limits   equal times: Asgd, bit for bit where their mean is exact
+             over a multiple of all tau_i each client's eta_i sum to the same: small steps end in the optimum of the
+             mean objective, where Asgd ends in that of the objectives weighted by speed
+    Differs  the abstract, all that could be read, says that steps are in proportion to times; that their mean over
+             clients is eta is ours, and so is that unknown times are the means of what was seen, over the clients heard
+             so far. Of use where every client works all the time: with schedule=random_idle clients do not contribute
+             in proportion to 1 / tau_i. A slow client's step may be too long where eta is not (rule/step_scale_max)
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(RescaledAsgd(eta=0.5, times=[1.0, 3.0]), (0, [4.0]), (1, [4.0]))
+    [[-1.0], [-4.0]]
+    """
+
+    Config = RescaledAsgdConfig
+    config: RescaledAsgdConfig
+    accepts = ("gradient", "difference")
+    linear = True
+    averaged = ("rule/step_scale",)
+    state_names = ("sums", "counts", "last_scale", "max_scale")
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        known = self.config.times
+        self.sums, self.counts = list(known or [0.0] * self.n), [int(known is not None)] * self.n
+        self.last_scale = self.max_scale = 1.0
+
+    def receive(self, upload) -> bool:
+        client = upload.client
+        if self.config.times is None:
+            self.sums[client] += upload.delay
+            self.counts[client] += 1
+        times = [total / count for total, count in zip(self.sums, self.counts, strict=True) if count]
+        everybody = sum(times) / len(times)
+        own = self.sums[client] / self.counts[client]
+        self.last_scale = own / everybody if everybody else 1.0
+        self.max_scale = max(self.max_scale, self.last_scale)
+        self.model_d.add_(upload.vector_d, alpha=self.step_size * self.last_scale)
+        return True
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/step_scale": self.last_scale, "rule/step_scale_max": self.max_scale}

@@ -1,0 +1,70 @@
+"""Ringleader ASGD: rounds in which every client steps once, along the mean of all clients' mean gradients."""
+
+from __future__ import annotations
+
+from .base import RunningSum, ServerRule, StepConfig
+
+
+class Ringleader(ServerRule):
+    """Ringleader ASGD (Maranjyan and Richtarik, ICLR 2026, arXiv:2509.22860), as its authors' code runs it.
+
+    Rule     state G_i = 0 and b_i = 0 for every client: the sum and the number of its gradients
+             arrival of g_i:  G_i <- G_i + g_i,  b_i <- b_i + 1
+             if some b_j = 0 nothing else happens. Once all are there every arrival steps:
+               w <- w - (eta / n) sum_j G_j / b_j
+             of a client that has stepped in this round further gradients are for the next one, its G_i and b_i there;
+             they do not step. After n steps, one of each client, the next round begins with what there is
+    Upload   gradient, shape (d,)
+    State    sums_nd (G_i, of the next round for clients that have stepped), counts, stepped; the sums of G_i / b_i of
+             this round and of the next one      Memory (n + 10) d floats
+    Limits   every round has n steps, one of each client, and no gradient is of a model more than 2 n - 2 steps old
+             gradients without noise: ends in the optimum of the mean objective, whatever the speeds
+             one client: SGD.  equal durations: two units of time a round
+    Differs  in the paper a client whose upload does not step goes on at the model it has; in the authors' code and here
+             at the current one, so that a mean may be over gradients of several models. For two clients it is the same.
+             Two tables are kept in one: whoever has stepped needs its sum of this round no more
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(Ringleader(eta=0.5), (0, [2.0]), (0, [4.0]), (1, [7.0]), (1, [9.0]), (0, [6.0]))
+    [[0.0], [0.0], [-2.5], [-2.5], [-5.25]]
+    """
+
+    Config = StepConfig
+    accepts = ("gradient", "difference")
+    linear = True
+    state_names = ("sums_nd", "counts", "stepped")
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.sums_nd = model_d.new_zeros((self.n, *model_d.shape))
+        self.counts, self.stepped = [0] * self.n, [False] * self.n
+        self.total, self.later = RunningSum(model_d), RunningSum(model_d)  # of means, of this round and the next
+
+    def vectors(self, n: int) -> int:
+        return n + 10
+
+    def parts(self) -> dict:
+        return {"total": self.total, "later": self.later}
+
+    def receive(self, upload) -> bool:
+        client, done = upload.client, self.stepped[upload.client]
+        self._gather(client, upload.vector_d, self.later if done else self.total)
+        if done or (0 in self.counts and not any(self.stepped)):
+            return False
+        self.total.add_to(self.model_d, self.step_size / self.n)
+        self.sums_nd[client].zero_()
+        self.counts[client], self.stepped[client] = 0, True
+        if all(self.stepped):
+            self.total, self.later = self.later, self.total
+            self.later.zero()
+            self.stepped = [False] * self.n
+        return True
+
+    def _gather(self, client: int, vector_d, total: RunningSum) -> None:
+        """G_i and b_i, and their part of a sum of means."""
+        if self.counts[client]:
+            total.subtract(self.sums_nd[client] / self.counts[client])
+        self.sums_nd[client] += vector_d
+        self.counts[client] += 1
+        total.add(self.sums_nd[client] / self.counts[client])

@@ -1,0 +1,68 @@
+"""Ringmaster ASGD: asynchronous SGD that leaves out gradients which are too old."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..errors import ConfigError
+from ..ranges import at_least
+from .asgd import Asgd
+from .base import StepConfig
+
+
+@dataclass
+class RingmasterConfig(StepConfig):
+    """
+    threshold  R, server iterations; uploads of this staleness or more are left out; null means the concurrency
+    """
+
+    threshold: Annotated[int | None, at_least(1, null="for the concurrency")] = None
+
+    def resolve(self, facts) -> None:
+        super().resolve(facts)
+        self.threshold = self.threshold or facts.concurrency
+
+
+class Ringmaster(Asgd):
+    """Ringmaster ASGD (Maranjyan, Tyurin and Richtarik, ICML 2025, arXiv:2501.16168), the form that drops on arrival.
+
+    Rule     arrival of g_j with staleness tau:  tau < R:  w <- w - eta g_j
+             else g_j is ignored: the model stays and no server iteration is counted
+    Upload   gradient, shape (d,)
+    State    dropped      Memory 0
+    Limits   R >= T: Asgd, bit for bit;  delay_adaptive_asgd with variant=drop and tau_c = R - 1, bit for bit
+             R = 1: only gradients of the current model, Rennala with B = 1
+             equal durations and R = n: nothing is dropped
+    Differs  the form that stops work the moment it is R versions old is not here: the iterates of an example may agree,
+             but a slow client goes on with what will be dropped. Other code counts a dropped upload as an iteration
+             (optimal-decentralized-optimization), or keeps tau = R too
+
+    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
+
+    >>> after_each(Ringmaster(eta=0.5, threshold=2), (0, [2.0]), (1, [4.0]), (2, [6.0]))
+    [[-1.0], [-3.0], [-3.0]]
+    """
+
+    Config = RingmasterConfig
+    config: RingmasterConfig
+    state_names = ("dropped",)
+
+    def __init__(self, config: RingmasterConfig | None = None, **settings):
+        super().__init__(config, **settings)
+        if self.config.threshold is None:
+            raise ConfigError("threshold", None, "must be resolved to a number before the rule is built")
+
+    def start(self, model_d, clients, upload_kind) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.dropped = 0
+
+    def receive(self, upload) -> bool:
+        assert self.config.threshold is not None
+        if upload.staleness >= self.config.threshold:
+            self.dropped += 1
+            return False
+        return super().receive(upload)
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/dropped_uploads": float(self.dropped)}

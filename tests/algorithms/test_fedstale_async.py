@@ -1,0 +1,118 @@
+"""FedStaleAsync: FedBuff, MIFA, CA2FL and FedStale are its corners."""
+
+import numpy as np
+import pytest
+import torch
+from toy import Scripted, simulate
+
+from asyncfl_bench.algorithms.ca2fl import Ca2fl
+from asyncfl_bench.algorithms.fedbuff import FedBuff
+from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync
+from asyncfl_bench.algorithms.mifa import Mifa
+from asyncfl_bench.algorithms.trial import after_each
+from asyncfl_bench.config import compose
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.types import ClientTable, Upload
+
+N, M = 6, 4
+WORLD = {"n": N, "delay": Scripted(np.random.default_rng(4).exponential(size=(N, 60)).tolist())}
+WORLD |= {"kind": "difference", "lr": 0.3, "samples": [3, 1, 4, 1, 5, 9]}
+
+
+def models(rule):
+    """(40, 3) global model after every server iteration, of buffers some client is twice in."""
+    _, recorder, _ = simulate(rule, server_iterations=40, **WORLD)
+    clients = [arrival.client for arrival in recorder.arrivals]
+    assert any(len(set(clients[i : i + M])) < M for i in range(0, len(clients), M))
+    return np.array(recorder.models)
+
+
+def fedstale(buffer_size=M, **settings):
+    return FedStaleAsync(eta=0.7, buffer_size=buffer_size, **settings)
+
+
+def test_without_memory_and_by_how_often_clients_take_part_it_is_fedbuff():
+    expected = models(FedBuff(eta=0.7, buffer_size=M))
+    np.testing.assert_allclose(models(fedstale(alpha=1, beta=0)), expected, rtol=1e-12)
+    np.testing.assert_allclose(models(fedstale(alpha=1, beta=0, p=[M / N])), expected, rtol=1e-12)
+    assert not np.allclose(models(fedstale(alpha=1, beta=0.1)), expected, atol=0.01)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@pytest.mark.parametrize("buffer_size", [1, M])
+def test_with_all_of_the_memory_and_nothing_made_up_for_it_is_mifa(weights, buffer_size):
+    one = models(fedstale(alpha=1, beta=1, p=[1.0], weights=weights, buffer_size=buffer_size))
+    expected = models(Mifa(eta=0.7, buffer_size=buffer_size, weights=weights))
+    np.testing.assert_allclose(one, expected, rtol=1e-9)
+    assert not np.allclose(
+        models(fedstale(alpha=1, beta=1, buffer_size=buffer_size, weights=weights)), expected, atol=0.01
+    )
+
+
+def test_with_all_of_the_memory_and_by_how_often_clients_take_part_it_is_ca2fl():
+    np.testing.assert_allclose(models(fedstale(alpha=1, beta=1)), models(Ca2fl(eta=0.7, buffer_size=M)), rtol=1e-9)
+
+
+def rounds(beta, p, weights, deltas):
+    """The model after rounds {client: difference}, a buffer each."""
+    rule, model, found = FedStaleAsync(alpha=1.0, beta=beta, p=p, buffer_size=1, weights="samples"), torch.zeros(1), []
+    rule.start(model, ClientTable(np.array(weights)), "difference")
+    for taking_part in deltas:
+        rule.config.buffer_size = len(taking_part)
+        for client, difference in taking_part.items():
+            rule.receive(Upload(client, torch.tensor([float(difference)]), 0, 0, 1, 1))
+        found.append(model.item())
+    return found
+
+
+@pytest.mark.parametrize(("beta", "expected"), [(0, [5, 6, 12]), (0.5, [5, 7, 12.5]), (1, [5, 8, 13])])
+def test_a_buffer_a_round_is_fedstale_by_hand(beta, expected):
+    assert rounds(beta, [1.0, 0.5], [1, 1], [{0: 2, 1: 4}, {0: 2}, {1: 6}]) == pytest.approx(expected)
+
+
+def test_a_buffer_a_round_is_fedstale_as_its_authors_write_it():
+    rng = np.random.default_rng(0)
+    a, p, beta = np.array([1, 2, 3, 4]) / 10, [0.9, 0.5, 0.3, 0.6], 0.4
+    active = [sorted(rng.choice(4, size=rng.integers(1, 5), replace=False)) for _ in range(20)]
+    deltas = [{int(i): float(rng.normal()) for i in taking_part} for taking_part in active]
+    w, h, expected = 0.0, np.zeros(4), []
+    for taking_part in deltas:
+        stale = sum((a[i] - a[i] / p[i] * (i in taking_part)) * h[i] for i in range(4))
+        w += sum(a[i] / p[i] * difference for i, difference in taking_part.items()) + beta * stale
+        h[list(taking_part)] = list(taking_part.values())
+        expected.append(w)
+    assert rounds(beta, p, [1, 2, 3, 4], deltas) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("beta", [0, 0.3, 1])
+def test_everybody_in_every_round_is_fedavg_for_any_beta(beta):
+    assert rounds(beta, [1.0], [1, 3], [{0: 2, 1: 4}, {0: 1, 1: 5}]) == pytest.approx([3.5, 7.5])
+
+
+@pytest.mark.parametrize(
+    ("beta", "p", "expected"),
+    [
+        (1, [1.0], [1, 4, 6]),
+        (1, [1 / 3], [3, 10, 10]),
+        (0, None, [3, 9, 9]),
+        (0.5, None, [3, 9.5, 9.5]),
+        (0.5, [1.0], [1, 3.5, 4.5]),
+    ],
+)
+def test_three_arrivals_of_three_clients_by_hand(beta, p, expected):
+    rule = FedStaleAsync(alpha=1.0, beta=beta, p=p, buffer_size=1)
+    found = after_each(rule, (0, [3.0]), (1, [6.0]), (0, [0.0]), (2, [0.0]))
+    assert [model for (model,) in found[:3]] == pytest.approx(expected, abs=1e-3)
+
+
+def test_over_those_heard_the_divisor_grows_with_them():
+    found = after_each(
+        FedStaleAsync(beta=1.0, p=[1.0], over="heard", buffer_size=1), (0, [3.0]), (1, [6.0]), (2, [0.0])
+    )
+    assert [model for (model,) in found] == pytest.approx([3, 3 + 9 / 2, 3 + 9 / 2 + 9 / 3])
+
+
+@pytest.mark.parametrize("p", ["[0]", "[1.1]", "[]", "[0.5,0.5]"])
+def test_probabilities_that_are_none_are_refused(p):
+    with pytest.raises(ConfigError, match=r"^algorithm\.p=\[.*\]: must be a list of"):
+        compose(["algorithm=fedstale_async", f"algorithm.p={p}", "n_clients=3"])
