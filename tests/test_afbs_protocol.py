@@ -64,7 +64,7 @@ def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
     ("item", "words", "shown"),
     [
         ("table2", ["algorithm=afbs,fedavg", "heterogeneity.groups=3", "evaluation.clients=true"], "clients_heard.png"),
-        ("table2_sst2", ["algorithm=afbs,feddyn", "heterogeneity.groups=2"], "curves_virtual_time.png"),
+        ("table2_sst2", ["algorithm=afbs,feddyn", "heterogeneity.groups=2"], "curves_paperafbs_sst2.png"),
         ("table3", ["evaluation.clients=true"], "kept_labels.png"),
         ("figure8", ["algorithm.buffer_size=5,10", "heterogeneity.groups=5"], "curves_virtual_time.png"),
         ("ablation", ["algorithm=fedbuff"], "steps_virtual_time.png"),
