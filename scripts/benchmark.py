@@ -12,12 +12,14 @@ above 1 the simulator is faster. Random images: speed does not depend on what is
 
 W6 and W7 are counted in local steps. W6: AsyncFedED on Synthetic(1,1), 80 to 6860 steps in a first piece of work, in
 one thread. Its bare loop takes as many steps for the same clients on the same data, one shuffled pass after another.
+words: of a network whose samples read few rows of a large embedding, local steps with these rows and with all of them.
 W7: each step is a message with its answer, the server's own steps come on top; the bare loop trains the uncut model.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import statistics
@@ -77,14 +79,15 @@ def made_up_images(shape: tuple[int, ...], samples: int, folder: Path) -> Path:
     return path
 
 
-def built_run(words: list[str], data: Path, device: str, batch: int):
-    """The parts of a run that never uses up its budget."""
+def built_run(words: list[str], data: Path | None, device: str, batch: int):
+    """The parts of a run that never uses up its budget. data: a file of images, None where the words name a data set"""
     from asyncfl_bench.config import compose
     from asyncfl_bench.experiment.build import build_run
 
     settings = compose(
         [
-            *(f"dataset.path={data}", "dataset=arrays", "heterogeneity=iid", "delay=exponential", f"device={device}"),
+            *(() if data is None else (f"dataset.path={data}", "dataset=arrays")),
+            *("heterogeneity=iid", "delay=exponential", f"device={device}"),
             *("budget.server_iterations=1000000000", f"client.batch_size={batch}"),
             *(() if "algorithm=gas" in words else ("algorithm.eta=0.001",)),
             *words,
@@ -167,6 +170,55 @@ def spread(name: str, what: str, unit: str, values: list[float]) -> Row:
 
 def shown(row: Row) -> str:
     return f"**{row.value:.2f}** ({row.low:.2f} to {row.high:.2f})"
+
+
+TEXT = {
+    "words-1": (
+        "FastText, 5 million parameters, batch 64, 5 local epochs, n=60; local steps/s of rows read and of all",
+        ["client.local_epochs=5", "client.batch_size=64"],
+        (3, 1),
+    ),
+    "words-2": (
+        "the same with a single local step of AdamW",
+        ["client=adamw", "client.batch_size=64"],
+        (60, 20),
+    ),
+}
+
+
+def made_up_texts(folder: Path) -> None:
+    """As many texts as SST-2 has to train, of 1 to 18 words that are as frequent as words are."""
+    rng = np.random.default_rng(0)
+    words = np.array([f"w{i}" for i in range(14_000)])
+    share = 1 / np.arange(1, len(words) + 1)
+    drawn = rng.choice(words, (67_349, 18), p=share / share.sum())
+    with (folder / "sst2.jsonl").open("w") as file:
+        for number, (text, length) in enumerate(zip(drawn, rng.integers(1, 19, len(drawn)), strict=True)):
+            line = {"split": "train" if number else "dev", "label": number % 2, "text": " ".join(text[:length])}
+            file.write(json.dumps(line) + "\n")
+
+
+def few_rows(name: str, repeats: int, folder: Path) -> tuple[Row, str]:
+    """Local steps with the rows that a client's samples read, and with all: in one thread, one client after another."""
+    if not (folder / "sst2.jsonl").exists():
+        made_up_texts(folder)
+    what, words, uploads = TEXT[name]
+    common = ["dataset=sst2", f"data_dir={folder}", "model=fasttext", "n_clients=60", "concurrency=12", "threads=1"]
+    common += ["algorithm=fedbuff", "schedule=random_idle"]
+    sparse, dense = (built_run([*common, *words], None, "cpu", 64) for _ in range(2))
+    dense.task.flat.embedding = None
+    speeds = []
+    for repeat in range(repeats + 1):
+        pair = []
+        for built, count in zip((sparse, dense), uploads, strict=True):
+            before = built.simulation.counters.client_steps
+            seconds = simulate(built.simulation, count, lambda: None) * count
+            pair.append((built.simulation.counters.client_steps - before) / seconds)
+        if repeat:  # the first warms up
+            speeds.append(pair)
+    row = spread(name, what, "ratio", [few / every for few, every in speeds])
+    few, every = (statistics.median(column) for column in zip(*speeds, strict=True))
+    return row, f"| {name} | {what} | {few:.4g} | {every:.4g} | {shown(row)} |"
 
 
 def train(built, module, work: list[tuple[int, int]], synchronize) -> float:
@@ -361,14 +413,16 @@ def start_up(repeats: int, folder: Path) -> list[tuple[Row, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(WORKLOADS)}, W6, bound, growth, startup; default: all")
+    parser.add_argument(
+        "names", nargs="*", help=f"of {', '.join(WORKLOADS)}, W6, words, bound, growth, startup; default: all"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--executor", default="auto", help="of all rows but W6, to compare two")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the tables there")
     parser.add_argument("--history", type=Path, help="also add to the history in this folder and draw its page")
     given = parser.parse_args()
-    known = {**dict.fromkeys([*WORKLOADS, "W6"]), "bound": None, "growth": None, "startup": None}
+    known = dict.fromkeys([*WORKLOADS, "W6", *TEXT, "bound", "growth", "startup"])
     if unknown := [name for name in given.names if name not in known and not any(k.startswith(name) for k in known)]:
         parser.error(f"unknown: {', '.join(unknown)}")
     names = [k for k in known if not given.names or any(k.startswith(name) for name in given.names)]
@@ -404,6 +458,11 @@ def main() -> None:
                 measured(*many_steps(device, given.repeats))
             else:
                 measured(*measure(name, device, given.repeats, Path(folder), given.executor))
+        if texts := [name for name in names if name in TEXT]:
+            say("\n| | workload | rows read, steps/s | all rows, steps/s | ratio |")
+            say("| --- | --- | ---: | ---: | ---: |")
+            for name in texts:
+                measured(*few_rows(name, given.repeats, Path(folder)))
         if "bound" in names and device == "cpu":
             say("\n| what bounds it | ratio |\n| --- | ---: |")
             for row, line in bound(device, given.repeats, Path(folder)):

@@ -26,6 +26,17 @@ def test_the_protocol_is_the_printed_one(protocol):
     assert settings.parts["algorithm"].config.staleness_weight == "polynomial"
 
 
+def test_the_protocol_on_sst2_is_the_printed_one():
+    settings = compose(["paper=afbs/sst2", "algorithm=fedasync"])
+    root, client, data = settings.root, settings.parts["client"].config, settings.parts["dataset"].config
+    assert (root.n_clients, root.concurrency, settings.budget.virtual_time) == (60, 12, 10 * 86_400)
+    assert (client.lr, client.lr_decay, client.local_epochs, client.batch_size) == (0.01, 0.999, 5, 64)
+    assert (data.name, data.judged_on) == ("sst2", "dev") and settings.choices["model"] == "fasttext"
+    assert settings.parts["model"].config.embedding == 64 and settings.parts["algorithm"].config.rho == 0.005
+    medium = compose(["paper=afbs/sst2", "scale=medium"])
+    assert medium.choices["dataset"] == "sst2" and medium.choices["heterogeneity"] == "clusters"
+
+
 @pytest.mark.slow
 def test_every_scale_keeps_groups_of_clients_and_medium_the_papers_data():
     for scale in ("full", "medium", "small", "smoke"):
@@ -34,13 +45,15 @@ def test_every_scale_keeps_groups_of_clients_and_medium_the_papers_data():
         assert chosen["heterogeneity"] == "clusters" and chosen["dataset"] == ("mnist" if real else "digits")
 
 
-@pytest.mark.parametrize(("item", "runs"), [("table2", 63), ("table3", 12), ("figure8", 10), ("ablation", 20)])
+@pytest.mark.parametrize(
+    ("item", "runs"), [("table2", 63), ("table2_sst2", 14), ("table3", 12), ("figure8", 10), ("ablation", 20)]
+)
 def test_the_sweeps_have_the_runs_of_their_item(item, runs):
     assert len(jobs_of(sweep_grids([f"sweep=afbs/{item}"]))) == runs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("item", ["table2", "table3", "figure8", "ablation"])
+@pytest.mark.parametrize("item", ["table2", "table2_sst2", "table3", "figure8", "ablation"])
 @pytest.mark.parametrize("scale", ["full", "medium", "small", "smoke"])
 def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
     assert {job.error for job in plan([f"sweep=afbs/{item}", f"scale={scale}", "seed=0"])} == {None}
@@ -51,6 +64,7 @@ def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
     ("item", "words", "shown"),
     [
         ("table2", ["algorithm=afbs,fedavg", "heterogeneity.groups=3", "evaluation.clients=true"], "clients_heard.png"),
+        ("table2_sst2", ["algorithm=afbs,feddyn", "heterogeneity.groups=2"], "curves_paperafbs_sst2.png"),
         ("table3", ["evaluation.clients=true"], "kept_labels.png"),
         ("figure8", ["algorithm.buffer_size=5,10", "heterogeneity.groups=5"], "curves_virtual_time.png"),
         ("ablation", ["algorithm=fedbuff"], "steps_virtual_time.png"),

@@ -20,7 +20,7 @@ RATES = {  # tables 8 and 9: eta_l on CIFAR-10 and CIFAR-100, eta
     "fedecho": (0.03, 0.03, 1.0),
 }
 SWEEPS = {
-    "table2": 60, "table3": 60, "table6": 12, "table7": 24, "table11": 9,
+    "table2": 60, "table3": 60, "table4": 15, "table6": 12, "table7": 24, "table11": 9,
     "controls": 48, "composition": 30, "server_time": 21,
 }  # fmt: skip
 
@@ -44,6 +44,24 @@ def test_the_protocol_is_the_printed_one(protocol, iterations, alpha, algorithm)
     if algorithm == "fedecho":
         assert parts["unlabelled"].config.name == ("cifar100" if protocol == "cifar10" else "cifar10")
         assert (distils.rate, distils.clip, distils.alpha_min, distils.alpha_max) == (3e-6, 5, 0.2, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "lr", "eta"),
+    [("fedbuff", 3e-5, 1), ("ca2fl", 3e-5, 1), ("fedac", 3e-6, 0.1), ("fadas", 3e-6, 0.1), ("fedecho", 3e-5, 1)],
+)
+def test_the_protocol_on_mrpc_is_the_printed_one(algorithm, lr, eta):
+    settings = compose(["paper=fedecho/mrpc", f"algorithm={algorithm}"])
+    parts, root = settings.parts, settings.root
+    client, rule = parts["client"].config, parts["algorithm"].config
+    assert (root.n_clients, root.concurrency, rule.buffer_size) == (10, 5, 3)
+    assert (client.local_epochs, client.batch_size, client.lr, rule.eta) == (1, 8, lr, eta)
+    assert client.optimizer == ("sgd" if algorithm == "fedac" else "adamw")
+    assert settings.budget.server_iterations == 200 and parts["heterogeneity"].config.alpha == 0.6
+    assert (settings.choices["dataset"], settings.choices["delay"]) == ("mrpc", "fedecho_large")
+    if algorithm == "fedecho":
+        assert (settings.choices["unlabelled"], parts["unlabelled"].config.samples) == ("other_split", 100)
+        assert parts["distillation"].config.rate == 3e-7
 
 
 def test_the_fair_profile_keeps_the_papers_world_and_searches_the_local_step():
@@ -72,6 +90,7 @@ def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
     ("item", "words"),
     [
         ("table2", ["algorithm=fedbuff,fedecho", "heterogeneity.alpha=0.1"]),
+        ("table4", ["algorithm=fedac,fedecho"]),
         ("table6", ["unlabelled.samples=50,100"]),
         ("table7", ["distillation.kl_mean=batch"]),
         ("table11", []),

@@ -67,10 +67,32 @@ def test_figure_2_is_five_algorithms_by_four_settings_by_five_seeds():
 
 
 @pytest.mark.parametrize(
-    ("item", "runs"), [("figure3a", 4 * 8 * 5), ("figure3b", 9 * 8 * 5), ("figure_a2", 480), ("table_a2", 6 * 3 * 5)]
+    ("item", "runs"),
+    [
+        ("figure3a", 4 * 8 * 5),
+        ("figure3b", 9 * 8 * 5),
+        ("figure_a2", 480),
+        ("table_a2", 6 * 3 * 5),
+        ("table_a2_printed", 6 * 3 * 5),
+    ],
 )
 def test_the_other_sweeps_have_the_runs_their_figure_needs(item, runs):
     assert len(jobs_of(sweep_grids([f"sweep=ace/{item}"]))) == runs
+
+
+@pytest.mark.parametrize(("item", "n", "iterations"), [("table_a2", 100, 500), ("table_a2_printed", 20, 100)])
+def test_table_a2_is_20_newsgroups_in_both_readings_and_digits_only_where_the_scale_says_so(item, n, iterations):
+    def settings(scale):
+        words = ["algorithm=fedbuff", "client=adamw", "client.lr=0.0005", "concurrency=10"]
+        return compose([f"sweep=ace/{item}", f"scale={scale}", *words])
+
+    for scale in ("full", "medium"):
+        found = settings(scale)
+        assert (found.choices["dataset"], found.choices["model"]) == ("newsgroups20", "fasttext")
+        assert (found.root.n_clients, found.budget.server_iterations) == (n, iterations)
+        assert found.parts["client"].config.batch_size == 32 and found.root.concurrency == 10
+    assert settings("full").parts["algorithm"].config.c == 0.2 and settings("medium").parts["algorithm"].config.c == 50
+    assert settings("small").choices["dataset"] == "digits"
 
 
 @pytest.mark.parametrize(

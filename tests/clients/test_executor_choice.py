@@ -1,5 +1,7 @@
 """Executors differ in speed alone: the same arrivals and mini-batches exactly, the same results to rounding."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -114,6 +116,8 @@ def test_the_same_settings_give_the_same_bits_twice(executor):
         ({"perceptron": False, "recurrent": True}, "threads"),
         ({"perceptron": False, "recurrent": True, "cores": 1}, "sequential"),
         ({"perceptron": False, "recurrent": True, "device": "cuda"}, "sequential"),
+        ({"perceptron": False, "embedding": True}, "threads"),
+        ({"perceptron": False, "embedding": True, "device": "cuda"}, "sequential"),
     ],
 )
 def test_auto_chooses_by_device_and_model(facts, expected):
@@ -134,6 +138,8 @@ def test_a_choice_that_cannot_work_is_refused():
             ConfigError, match=f"executor={wanted}: must be sequential or auto with a recurrent network"
         ):
             executor_class(wanted, device="cuda:0", **facts)
+    with pytest.raises(ConfigError, match=r"executor=batched: must be .* with an embedding of words"):
+        executor_class("batched", device="cpu", **facts | {"recurrent": False, "embedding": True})
 
 
 @pytest.mark.slow
@@ -153,3 +159,22 @@ def test_a_recurrent_network_runs_in_threads_with_the_bits_of_one_after_another(
     assert trace.groupby("client").samples.first().sum() == 65  # of 81 to train 16 are held back
     with pytest.raises(ConfigError, match="executor=batched"):
         outcome("batched", words)
+
+
+@pytest.mark.slow
+def test_a_network_of_words_runs_in_threads_with_the_bits_of_one_after_another(tmp_path):
+    rng = np.random.default_rng(0)
+    words = np.array([f"word{i}" for i in range(300)])
+    lines = [
+        json.dumps({"split": split, "label": int(i % 2), "text": " ".join(rng.choice(words, rng.integers(1, 12)))})
+        for split, count in (("train", 400), ("dev", 40))
+        for i in range(count)
+    ]
+    (tmp_path / "sst2.jsonl").write_text("\n".join(lines))
+    words = ["dataset=sst2", "model=fasttext", "model.buckets=500", f"data_dir={tmp_path}", "client.proximal=0.1"]
+    words += ["algorithm=fedbuff", "client.local_epochs=2", "client.momentum=0.9", "client.weight_decay=0.01"]
+    trace, weights, result = outcome("auto", words)
+    sequential_trace, sequential_weights, _ = outcome("sequential", words)
+    assert result.summary["executor"] == "threads" and result.summary["data_source"] == "sst2.jsonl"
+    pd.testing.assert_frame_equal(trace, sequential_trace, check_exact=True)
+    assert all(torch.equal(weights[name], sequential_weights[name]) for name in weights)

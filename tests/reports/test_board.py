@@ -102,8 +102,8 @@ def test_every_claim_of_every_paper_is_counted_once(results):
 
 def test_without_pages_every_claim_is_not_run_or_blocked_with_its_reason(tmp_path):
     text = write_board(tmp_path / "results").read_text()
-    assert row(text, "On 20 Newsgroups the order is")[2:4] == [
-        "no 20 Newsgroups and no text model here; the sweep's stand-in decides nothing about text",
+    assert row(text, "The 36 accuracies of table a.2")[2:4] == [
+        "no DistilBERT and no BERT here; its settings contradict each other (n = 100 and T = 500, or 20 and 100)",
         "**blocked**",
     ]
     assert row(text, FASTER)[2:] == ["", "**not run**", "", "", ""]
@@ -121,7 +121,7 @@ def test_a_page_without_verdicts_is_named_below_the_table(tmp_path):
     folder = tmp_path / "asyncfeded/figure2/published-full"
     folder.mkdir(parents=True)
     (folder / "README.md").write_text("# An earlier page")
-    other = tmp_path / "ace/table_a2/published-small"  # blocked claims only: no verdicts, but its runs
+    other = tmp_path / "ace/table_a2/published-small"  # no verdicts, but its runs
     other.mkdir(parents=True)
     for name in ("README.md", "runs.parquet"):
         (other / name).touch()

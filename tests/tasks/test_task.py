@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,8 @@ from asyncfl_bench.tasks.flat import FlatModel
 from asyncfl_bench.tasks.models import (
     Cnn,
     CnnConfig,
+    FastText,
+    FastTextConfig,
     LeNet5,
     LeNet5Config,
     Lstm,
@@ -276,3 +280,21 @@ def test_models_of_numbers_and_token_ids_refuse_each_other_in_one_line():
         digits(Lstm(LstmConfig()))
     with pytest.raises(ConfigError, match=r"^client\.augment=true: must be false"):
         copying(augment=True)
+    with pytest.raises(ConfigError, match=r"^model=fasttext: needs token ids, .* dataset=sst2 and dataset=shakespeare"):
+        digits(FastText(FastTextConfig()))
+
+
+class Padded(Copying):
+    def load(self, data_dir, streams, n_clients):
+        return replace(super().load(data_dir, streams, n_clients), padding=0)
+
+
+def test_models_that_read_to_the_last_token_or_no_tokens_refuse_padded_texts():
+    words = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"}
+    with pytest.raises(ConfigError, match=r"^model=lstm: needs samples of one length, .* model=fasttext takes them"):
+        build_task(Padded(), Natural(NaturalConfig()), Lstm(LstmConfig()), **words)
+    with pytest.raises(ConfigError, match=r"^model=mlp: needs numbers, .*; model=fasttext takes them"):
+        build_task(Padded(), Natural(NaturalConfig()), Mlp(MlpConfig()), **words)
+    assert (
+        build_task(Padded(), Natural(NaturalConfig()), FastText(FastTextConfig()), **words).flat.embedding is not None
+    )

@@ -1,5 +1,7 @@
 """Where the server's own samples are from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -171,6 +173,21 @@ def test_token_ids_are_held_back_too_and_noise_is_of_known_ids():
     settings = compose([*ECHO, "unlabelled=noise"])
     _, drawn = settings.parts["unlabelled"].build().draw(data, None, generator)
     assert drawn.shape == (2000, 5) and drawn.dtype == np.uint8 and drawn.max() == 6
+
+
+def test_a_split_of_its_own_that_a_set_has_can_be_the_servers():
+    x = np.arange(30, dtype=np.int32).reshape(10, 3)
+    data = Data(x[:4], np.zeros(4, np.int64), x[4:6], np.zeros(2, np.int64), 2, symbols=30, x_other=x[6:])
+    other = compose([*ECHO, "unlabelled=other_split", "unlabelled.samples=3"]).parts["unlabelled"].build()
+    left, drawn = other.draw(data, None, Streams(0).unlabelled())
+    assert left is data and drawn.dtype == np.int32 and len(drawn) == 3
+    assert {tuple(row) for row in drawn} < {tuple(row) for row in x[6:]}
+    with pytest.raises(ConfigError, match=r"other_split: must be one that the data set has: .* held_back"):
+        other.draw(replace(data, x_other=None), None, Streams(0).unlabelled())
+    with pytest.raises(ConfigError, match="samples=5: must be at most 4, the samples of the other split"):
+        compose([*ECHO, "unlabelled=other_split", "unlabelled.samples=5"]).parts["unlabelled"].build().draw(
+            data, None, Streams(0).unlabelled()
+        )
 
 
 def test_a_finished_run_of_fedecho_names_its_samples():

@@ -126,6 +126,8 @@ _PROTOCOLS = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "fashion_mnist": "Fashion-MNIST",
+    "sst2": "SST2",
+    "mrpc": "MRPC",
 }
 _BETA = "exp_beta"
 

@@ -34,6 +34,7 @@ class Published:
     columns  name of a measure -> its column and that of its spread there
     curves   a file with columns seconds, accuracy_percent and series
     startup  a file with startup_seconds of each protocol, by which its clocks are ahead of ours
+    instead  key of a cell -> its value -> the one that published numbers are of: another model's, as the note says
     note     what else a reader must know to compare
     """
 
@@ -41,11 +42,13 @@ class Published:
     columns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     curves: str = ""
     startup: str = ""
+    instead: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     note: str = ""
 
     def of_cell(self, paper: str, cell: pd.Series) -> pd.DataFrame:
         """Index series; columns the measures and ``<measure>_spread``; times without the start-up. cell: by key."""
-        rows = matching(published(paper, self.numbers), cell).set_index("series")
+        of = {key: self.instead.get(str(key), {}).get(str(value), value) for key, value in cell.items()}
+        rows = matching(published(paper, self.numbers), pd.Series(of)).set_index("series")
         late = self._startup(paper, cell)
         found = {}
         for measure, (column, spread) in self.columns.items():

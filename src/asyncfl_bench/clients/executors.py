@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..randomness import Streams
 from ..types import Work
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     import torch
 
     from .queue import Start
+
+
+class RowsRead(Protocol):
+    """The part of a model with a large embedding that a piece of work reads (tasks.rows.RowsRead)."""
+
+    def taken(self, w_d: torch.Tensor) -> torch.Tensor: ...
+
+    def put(self, w_s: torch.Tensor, out_d: torch.Tensor) -> None: ...
+
+    def gradient(self, w_s: torch.Tensor, out_s: torch.Tensor) -> torch.Tensor: ...
 
 
 class SequentialComputer:
@@ -89,7 +99,8 @@ class SequentialComputer:
             out_d.zero_()
             return Answer(out_d.new_zeros(()), None, self._outputs(work, start_d, out_d, network))
         total: torch.Tensor | None = None
-        of_samples = self._of_samples(work, network)
+        read = self._rows_read(work, anchor_d, shift_d)
+        of_samples = self._of_samples(work, network) if read is None else read.gradient
 
         def gradient(w_d, step, into_d):
             nonlocal total
@@ -101,7 +112,7 @@ class SequentialComputer:
             servers = network.statistics()
             network.reset_statistics()
         try:
-            self.local.upload(start_d, gradient, work.local_steps, out_d, self.local.lr(work), anchor_d, shift_d)
+            self._upload(work, read, gradient, start_d, out_d, anchor_d, shift_d)
             outputs_uc = self._outputs(work, start_d, out_d, network)  # by the client's own statistics
         finally:
             if network.has_statistics:
@@ -109,6 +120,26 @@ class SequentialComputer:
                 network.load_statistics(servers)
         assert total is not None
         return Answer(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
+
+    def _rows_read(self, work: Work, anchor_d, shift_d) -> RowsRead | None:
+        """What computes the work of a model with a large embedding, where no other row needs a gradient."""
+        embedding = self.task.flat.embedding
+        if embedding is None or not self.local.leaves_linearly(anchor_d, shift_d):
+            return None
+        return embedding.read_by(*self.samples.at_once(work))
+
+    def _upload(self, work: Work, read: RowsRead | None, gradient, start_d, out_d, *bent) -> None:
+        """Writes it. read: the small model of the rows that the work's samples read, computed with instead."""
+        steps, lr = work.local_steps, self.local.lr(work)
+        if read is None:
+            self.local.upload(start_d, gradient, steps, out_d, lr, *bent)
+            return
+        start_s = read.taken(start_d)
+        bent_s = [None if vector_d is None else read.taken(vector_d) for vector_d in bent]
+        upload_s = start_s.new_empty(start_s.shape)
+        self.local.upload(start_s, gradient, steps, upload_s, lr, *bent_s)
+        self.local.untouched(start_d, steps, out_d, lr, *bent)
+        read.put(upload_s, out_d)
 
     def _outputs(self, work: Work, start_d: torch.Tensor, upload_d: torch.Tensor, network) -> torch.Tensor | None:
         """(u, C) of the local model, where reports are asked for."""

@@ -40,6 +40,14 @@ class Samples:
         for batch in self._batches.one_by_one(work):
             yield batch, None if generator is None else self._task.draw_augmentation(generator, len(batch))
 
+    def at_once(self, work: Work) -> tuple[Tensor, Tensor, Iterator[Tensor]]:
+        """x (m, ...) and y (m,) of every sample that some step sees, once and as they are; and of each step the (B,)
+        places of its samples there."""
+        batches = list(self._batches.one_by_one(work))
+        seen, place = np.unique(np.concatenate(batches), return_inverse=True)
+        ends = np.cumsum([len(batch) for batch in batches])[:-1]
+        return *self._task.batch(seen), map(self._task.from_numpy, np.split(place, ends))
+
     def chunks(self, work: Work) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
         """x (m, ...) and y (m,) of some mini-batches, one after another, and the number of samples in each."""
         fitting = CHUNK_BYTES // (4 * int(np.prod(self._task.shape)))

@@ -67,6 +67,7 @@ NOT_IDENTITY = (
     "executor",
     "output_dir",
     "data_dir",
+    "dataset.download",
     "archive_dir",
     "checkpoint",
     "trace",

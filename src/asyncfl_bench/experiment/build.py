@@ -103,6 +103,7 @@ def build_run(settings: Settings) -> Components:
         perceptron=flat.perceptron is not None,
         has_statistics=flat.has_statistics,
         recurrent=flat.recurrent,
+        embedding=flat.embedding is not None,
         native=native is not None,
         cut=cut is not None,
     )

@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -52,10 +52,20 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
 
 
 def made_once(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:
-    """Writes the arrays that ``make`` gives to ``path`` unless it is there, and returns it.
+    """As ``written_once``, with the arrays that ``make`` gives."""
 
-    Of several jobs one makes them and the others wait for its file. DataError, with ``ways_out``, when the directory
-    cannot be written.
+    def content() -> Callable[[BinaryIO], None]:
+        named: dict[str, Any] = dict(make())  # NumPy's hints take any keyword for its flag allow_pickle
+        return lambda file: np.savez(file, **named)
+
+    return written_once(path, content, ways_out)
+
+
+def written_once(path: Path, content: Callable[[], Callable[[BinaryIO], object]], ways_out: str) -> Path:
+    """Writes ``path`` unless it is there, and returns it: ``content`` gives what writes into the open file.
+
+    Of several jobs one writes it and the others wait. DataError, with ``ways_out``, when the directory cannot be
+    written.
     """
     from filelock import FileLock
 
@@ -63,9 +73,9 @@ def made_once(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: s
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.parent / f".{path.name}.lock"):
             if not path.exists():  # another job may have finished it while this one waited
-                named: dict[str, Any] = dict(make())  # NumPy's hints take any keyword for its flag allow_pickle
+                write = content()
                 with atomic_write(path) as file:
-                    np.savez(file, **named)
+                    write(file)
     except OSError as error:
         raise DataError(f"{path.parent} cannot be written ({error}). {ways_out}") from error
     return path

@@ -36,13 +36,15 @@ class Scale(NamedTuple):
 class Data:
     """A data set in memory.
 
-    x_train, x_test  (N, C, H, W) uint8 images, (N, C, H, W) or (N, F) float32, or (N, L) uint8 token ids
+    x_train, x_test  (N, C, H, W) uint8 images, (N, C, H, W) or (N, F) float32, or (N, L) uint8 or int32 token ids
     y_train, y_test  (N,) int64 labels, 0 .. classes - 1
     classes          number of labels
     scale            for uint8 images; None for floats and token ids, which are used as they are
     symbols          for token ids: how many there are, ids 0 .. symbols - 1; None for numbers
+    padding          the id that stands behind samples of fewer than L tokens; None: all have L
     natural          sample indices of each client, for data that come with clients
     augmentable      whether random crops and flips make sense (colour photographs)
+    x_other          samples of the set that are neither trained nor judged on, or None
     source           where the samples came from, for data that can come from several places
     x_validation, y_validation  samples held back from the training set, as ``hold_back`` makes them, or None
     """
@@ -56,6 +58,8 @@ class Data:
     natural: list[np.ndarray] | None = None
     augmentable: bool = False
     symbols: int | None = None
+    padding: int | None = None
+    x_other: np.ndarray | None = None
     source: str | None = None
     x_validation: np.ndarray | None = None
     y_validation: np.ndarray | None = None

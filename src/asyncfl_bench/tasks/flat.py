@@ -14,6 +14,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional as F
 
 from ..errors import BenchError
+from .rows import EmbeddingModel
 from .stacked import StackedPerceptron
 
 
@@ -24,6 +25,7 @@ class FlatModel:
     used, which is therefore kept alive; nothing here ever writes to it.
     d          number of parameters
     recurrent  whether there are recurrent layers: their kernels work for one model at a time
+    embedding  the model seen through the rows of its embedding that samples read, or None
     """
 
     def __init__(self, module: nn.Module):
@@ -41,6 +43,7 @@ class FlatModel:
         self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self.recurrent = any(isinstance(m, nn.RNNBase) for m in modules)
         self.perceptron = StackedPerceptron.of(module)
+        self.embedding = EmbeddingModel.of(module)
         self.to(self._initial_d.device)
 
     @property

@@ -143,6 +143,41 @@ class Lstm(nn.Module):
         return self.output(step[:, -1])
 
 
+class FastText(nn.Module):
+    """(B, L) word ids 0 .. symbols - 1 to (B, classes) logits: the mean embedding of words and bigrams, a linear layer.
+
+    A word has a row of the embedding of its own, a bigram the one that its two ids are hashed to, of ``buckets``.
+    padding  the id that is no word; None: all are
+    """
+
+    def __init__(self, symbols: int, buckets: int, embedding: int, classes: int, padding: int | None):
+        super().__init__()
+        self.symbols, self.buckets, self.padding = symbols, buckets, padding
+        self.embedding = nn.Embedding(symbols + buckets, embedding)
+        self.output = nn.Linear(embedding, classes)
+        for weight in (self.embedding.weight, self.output.weight):
+            nn.init.uniform_(weight, -0.5, 0.5)
+        nn.init.zeros_(self.output.bias)
+
+    def rows(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, M) rows of the embedding that each sample reads, words first, and whether there is a word or bigram."""
+        there = torch.ones_like(x, dtype=torch.bool) if self.padding is None else x != self.padding
+        if not self.buckets:
+            return x.long(), there
+        first, second = x[:, :-1].long(), x[:, 1:].long()
+        # Knuth's multiplicative hashing; products stay far below 2^63, so they are the same on every machine
+        bigram = self.symbols + ((first * 2654435761 + second * 2246822519) >> 8) % self.buckets
+        return torch.cat([x.long(), bigram], dim=1), torch.cat([there, there[:, :-1] & there[:, 1:]], dim=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        row, there = self.rows(x)
+        weight = self.embedding.weight
+        share = there.to(weight.dtype)
+        share = share / share.sum(dim=1, keepdim=True)
+        mean = nn.functional.embedding_bag(row, weight, per_sample_weights=share, mode="sum")
+        return self.output(mean)
+
+
 def resnet18(shape: tuple[int, ...], classes: int, groups: int | None) -> nn.Module:
     """``groups`` of group normalisation, or None for batch normalisation."""
     models = torchvision("model=resnet18").models

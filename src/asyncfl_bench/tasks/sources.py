@@ -1,17 +1,17 @@
-"""Where samples of many clients are read from: LEAF's json files, and repositories on Hugging Face.
-
-Both give parts for ``pool.pooled``.
-"""
+"""Where samples are read from: LEAF's json files and repositories on Hugging Face, as parts for ``pool.pooled``; texts
+from public copies, as a plain file."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from .archive import written_once
 from .data import DataError
 from .pool import Part
 
@@ -63,17 +63,77 @@ def hub_parts(
     convert  turns a dictionary of columns, each a list, into a part
     Raises DataError, with ``ways_out``, for whatever fails.
     """
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        needs = "its download needs the package datasets (pip install 'asyncfl_bench[leaf]')"
-        raise DataError(f"{repository} is missing and {needs}. {ways_out}") from error
+    load_dataset = _load_dataset(repository, "leaf", ways_out)
     try:
         rows = load_dataset(repository, split="train", cache_dir=str(data_dir / "huggingface"))
         for columns in rows.iter(batch_size=ROWS):
             yield convert(columns)
     except Exception as error:  # no network, a refused or cut transfer, other columns: the same way out for all
-        raise DataError(f"{repository} is missing and its download failed ({_said(error)}). {ways_out}") from error
+        raise _failed(repository, error, ways_out) from error
+
+
+def downloaded_texts(name: str, path: Path, ways_out: str) -> Path:
+    """Writes the set of texts ``name`` (of tasks.texts) to ``path``, a json object a line, and returns it.
+
+    Of several jobs one downloads and the others wait for its file. Raises DataError, with ``ways_out``, for whatever
+    fails.
+    """
+
+    def content() -> Callable[[BinaryIO], int]:
+        lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in TEXTS[name](path.parent, ways_out)]
+        return lambda file: file.write("".join(lines).encode())
+
+    return written_once(path, content, ways_out)
+
+
+def _newsgroups(data_dir: Path, ways_out: str) -> Iterator[dict[str, Any]]:
+    """20 Newsgroups by date, whole posts, through scikit-learn."""
+    from sklearn.datasets import fetch_20newsgroups
+
+    try:
+        for split in ("train", "test"):
+            found = fetch_20newsgroups(data_home=str(data_dir), subset=split)
+            for text, label in zip(found.data, found.target, strict=True):
+                yield {"split": split, "label": int(label), "text": text}
+    except Exception as error:  # as above
+        raise _failed("20 Newsgroups", error, ways_out) from error
+
+
+def _of_hub(
+    repository: tuple[str, ...], fields: dict[str, str], data_dir: Path, ways_out: str
+) -> Iterator[dict[str, Any]]:
+    """Lines of all splits of a repository on Hugging Face; those without a label are left out.
+
+    fields  name of a text here -> its column there
+    """
+    load_dataset = _load_dataset(repository[0], "text", ways_out)
+    try:
+        for split, rows in load_dataset(*repository, cache_dir=str(data_dir / "huggingface")).items():
+            for row in (row for row in rows if row["label"] >= 0):  # -1: GLUE keeps it to itself
+                texts = {field: row[column] for field, column in fields.items()}
+                yield {"split": {"validation": "dev"}.get(split, split), "label": row["label"], **texts}
+    except Exception as error:  # as above
+        raise _failed(repository[0], error, ways_out) from error
+
+
+TEXTS: dict[str, Callable[[Path, str], Iterator[dict[str, Any]]]] = {
+    "newsgroups20": _newsgroups,
+    "sst2": partial(_of_hub, ("stanfordnlp/sst2",), {"text": "sentence"}),
+    "mrpc": partial(_of_hub, ("nyu-mll/glue", "mrpc"), {"text1": "sentence1", "text2": "sentence2"}),
+}
+
+
+def _load_dataset(repository: str, extra: str, ways_out: str) -> Callable[..., Any]:
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        needs = f"its download needs the package datasets (pip install 'asyncfl_bench[{extra}]')"
+        raise DataError(f"{repository} is missing and {needs}. {ways_out}") from error
+    return load_dataset
+
+
+def _failed(what: str, error: Exception, ways_out: str) -> DataError:
+    return DataError(f"{what} is missing and its download failed ({_said(error)}). {ways_out}")
 
 
 def _said(error: Exception) -> str:

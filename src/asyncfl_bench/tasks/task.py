@@ -36,7 +36,7 @@ EVALUATION_SAMPLES = {"cpu": 256, "cuda": 2048}  # of one batch; larger ones lea
 class Task:
     """What the clients train on and how the global model is judged.
 
-    data       moved to ``device`` once, images and token ids as uint8
+    data       moved to ``device`` once, images as uint8, token ids as they are
     partition  n arrays of training-sample indices
     flat       the model; moved to ``device``
     augment    whether training batches are to be cropped and flipped (the caller draws and passes the offsets)
@@ -107,7 +107,7 @@ class Task:
 
     def batch(self, indices: np.ndarray | Tensor, augment: Augmentation | None = None) -> tuple[Tensor, Tensor]:
         """Training samples by index: x (..., *shape) float32 and y (...) int64, for indices of any shape (...). Token
-        ids stay uint8, (..., L).
+        ids stay integers, (..., L).
 
         augment  (dy, dx, flip) as ``draw_augmentation`` gives them, of the indices' shape: each image, with 4 zero
                  pixels around it, is cut at row dy and column dx and then mirrored left to right where flip is true
@@ -245,11 +245,13 @@ def _module(model, data: Data, seed: int) -> torch.nn.Module:
     if model.reads_tokens:
         if data.symbols is None:
             shape = "x".join(map(str, data.shape))
-            allowed = f"needs token ids, the data set has samples of {shape} numbers; dataset=shakespeare has token ids"
+            sets = "dataset=sst2 and dataset=shakespeare have"
+            allowed = f"needs token ids, the data set has samples of {shape} numbers; {sets} token ids"
             raise ConfigError("", name, allowed)
-        return model.build(data.shape, data.classes, seed, data.symbols)
+        return model.build(data.shape, data.classes, seed, data.symbols, data.padding)
     if data.symbols is not None:
-        allowed = f"needs numbers, the data set has samples of {data.shape[0]} token ids; model=lstm takes them"
+        takes = "lstm" if data.padding is None else "fasttext"
+        allowed = f"needs numbers, the data set has samples of {data.shape[0]} token ids; model={takes} takes them"
         raise ConfigError("", name, allowed)
     return model.build(data.shape, data.classes, seed)
 

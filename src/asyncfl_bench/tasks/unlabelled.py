@@ -192,10 +192,25 @@ class Noise:
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         shape = (self.config.samples or USUAL, *data.shape)
-        if data.x_train.dtype == np.uint8:
-            return data, generator.integers(0, data.symbols or 256, shape, dtype=np.uint8)
+        if np.issubdtype(data.x_train.dtype, np.integer):
+            return data, generator.integers(0, data.symbols or 256, shape, dtype=data.x_train.dtype)
         low, high = float(data.x_train.min()), float(data.x_train.max())
         return data, generator.uniform(low, high, shape).astype(np.float32)
+
+
+class OtherSplit:
+    """What the data set has besides the samples to train and to test, its labels thrown away."""
+
+    Config = SamplesConfig
+
+    def __init__(self, config: SamplesConfig):
+        self.config = config
+
+    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
+        if data.x_other is None:
+            allowed = "one that the data set has: all its samples are to train or to test; held_back takes of these"
+            raise ConfigError("", "other_split", f"must be {allowed}")
+        return data, _chosen(data.x_other, self.config.samples, generator, "the other split")
 
 
 def _chosen(x: np.ndarray, samples: int | None, generator: np.random.Generator, where: str) -> np.ndarray:

@@ -1,5 +1,7 @@
 """The pages of AFBS (arXiv:2506.12754)."""
 
+from typing import Any
+
 import pandas as pd
 
 from ...analysis import names
@@ -11,7 +13,13 @@ from ...reports.spec import Block, Measure, PageSpec
 
 _K = "heterogeneity.groups"
 _UPLINK, _DOWNLINK = (Measure(f"summary.used.{way}_bytes") for way in ("uplink", "downlink"))
-_LEVELS = {"mnist": 90.0, "cifar10": 50.0, "cifar100": 15.0, "digits": 80.0}  # of table 4; the last is ours
+_LEVELS = {
+    "mnist": 90.0,
+    "cifar10": 50.0,
+    "cifar100": 15.0,
+    "sst2": 57.0,
+    "digits": 80.0,
+}  # of table 4; the last is ours
 _TARGETS = "Targets: 90 % on MNIST, 50 % on CIFAR-10, 15 % on CIFAR-100 as in table 4; 80 % on digits, ours."
 _NO_SPREAD = "One number a cell is published, without a spread; seeds are not stated."
 
@@ -27,17 +35,9 @@ _DECAY = tuple(
 
 
 def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
-    return PageSpec(
-        f"afbs/{name}",
-        f"AFBS, {title}",
-        f"{shows} {_TARGETS}",
-        cells,
-        blocks,
-        problems=("mnist with lenet5", "cifar10 with lenet5", "cifar100 with lenet5"),
-        limit=1_728_000.0,  # seconds: 20 days
-        levels=_LEVELS,
-        **more,
-    )
+    images = {"problems": ("mnist with lenet5", "cifar10 with lenet5", "cifar100 with lenet5")}
+    settings: dict[str, Any] = images | {"limit": 1_728_000.0, "levels": _LEVELS} | more  # seconds: 20 days
+    return PageSpec(f"afbs/{name}", f"AFBS, {title}", f"{shows} {_TARGETS}", cells, blocks, **settings)
 
 
 def _with_clusters(run: pd.Series) -> str:
@@ -59,30 +59,42 @@ def _part(run: pd.Series) -> str:
     return ", ".join([*words, *(word for word, (key, value) in others.items() if run.get(key) == value)])
 
 
+def _methods(name: str, title: str, shows: str, **more) -> PageSpec:
+    """A part of tables 2 and 4."""
+    blocks = (
+        Leaders((BEST, TO_LEVEL)),
+        Curves("virtual_time", split="paper", columns=3),
+        Beside((BEST, TO_LEVEL)),
+        Values((BEST, FINAL, TO_LEVEL, UPLOADS, _UPLINK, _DOWNLINK)),
+        Neighbours((BEST, TO_LEVEL)),
+        Cost(_K, BEST),
+        Curves("bytes", split="paper", columns=3),
+        Served(),
+    )
+    published = Published(
+        "afbs_tables2_4",
+        {"best": ("best_accuracy_percent", "spread"), "time_to_level": ("seconds_to_target", "spread")},
+        note=f"{_NO_SPREAD} Ours are evaluated every 1800 s, theirs at every version.",
+    )
+    return _page(name, title, shows, ("paper", _K), blocks, published=published, order_source="tables 2 and 4", **more)
+
+
 PAGES = (
-    _page(
+    _methods(
         "table2",
         "tables 2 and 4, figure 6: best accuracy and time to a target, 7 methods",
         "The paper prints the highest test accuracy within 20 virtual days and the time to a target for three data "
         "sets whose clients form K groups, draws the curves for K = 1, and finds AFBS ahead except on MNIST at K = 5.",
-        ("paper", _K),
-        (
-            Leaders((BEST, TO_LEVEL)),
-            Curves("virtual_time", split="paper", columns=3),
-            Beside((BEST, TO_LEVEL)),
-            Values((BEST, FINAL, TO_LEVEL, UPLOADS, _UPLINK, _DOWNLINK)),
-            Neighbours((BEST, TO_LEVEL)),
-            Cost(_K, BEST),
-            Curves("bytes", split="paper", columns=3),
-            Served(),
-        ),
-        published=Published(
-            "afbs_tables2_4",
-            {"best": ("best_accuracy_percent", "spread"), "time_to_level": ("seconds_to_target", "spread")},
-            note=f"{_NO_SPREAD} Ours are evaluated every 1800 s, theirs at every version.",
-        ),
-        order_source="tables 2 and 4",
         shares_runs_with=("afbs/table3", "afbs/figure8", "afbs/ablation"),
+    ),
+    _methods(
+        "table2_sst2",
+        "tables 2 and 4, figure 6 on SST2: best accuracy and time to a target, 7 methods",
+        "The paper prints the highest accuracy on 872 sentences within 10 virtual days and the time to 57 % for "
+        "clients that form K groups, and finds FedDyn ahead, then AFBS. Bigrams are hashed here; the framework that "
+        "its authors built on has a row for each.",
+        problems=("sst2 with fasttext",),
+        limit=864_000.0,  # seconds: 10 days
     ),
     _page(
         "table3",

@@ -1,0 +1,220 @@
+"""Texts with labels, read from plain files of one json object a line, as the numbers of their words.
+
+Legend: N samples, L tokens of a sample.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from ..errors import check
+from ..randomness import Streams
+from ..ranges import Checked, at_least, one_of
+from .archive import kept, version
+from .data import Data, DataError
+
+PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # ids of no word: behind a short text, of words not known, between two texts
+FIRST_WORD = 3
+SIGN = "\n"  # that one text ends and the next begins: no word, since these have no white space
+WORD = re.compile(r"\w+|[^\w\s]+")  # letters and digits, or a run of other signs
+SPLITS = ("train", "dev", "test")
+
+
+class Known(NamedTuple):
+    """Facts about a set of texts.
+
+    files       names that its file may have in the data directory, the first one for a download
+    fields      of a line with text in them
+    judged_on   splits that may be the test set
+    held_out    training samples that are the split `dev` of a file without one
+    """
+
+    files: tuple[str, ...]
+    classes: int
+    fields: tuple[str, ...] = ("text",)
+    judged_on: tuple[str, ...] = ("dev", "test")
+    held_out: int = 0
+
+
+KNOWN = {
+    "newsgroups20": Known(("newsgroups20.jsonl", "20news-bydate.jsonl"), 20, judged_on=("test",)),
+    "sst2": Known(("sst2.jsonl",), 2),
+    "mrpc": Known(("mrpc.jsonl",), 2, fields=("text1", "text2"), held_out=408),  # as many as in GLUE's
+}
+DRAW = 0  # seed of the samples held out, the same for every run
+
+
+@dataclass
+class TextsConfig(Checked):
+    """
+    name       newsgroups20 | sst2 | mrpc
+    judged_on  the split that is the test set; what is neither this nor to train is ``Data.x_other``
+    length     L: longer texts are cut, shorter ones padded; null: the longest text to train
+    words      known ones, the most frequent first; null: all that occur in what is trained on
+    download   whether a missing file may be downloaded
+    """
+
+    name: Annotated[str, one_of(*KNOWN)] = "sst2"
+    judged_on: Annotated[str, one_of("dev", "test")] = "test"
+    length: Annotated[int | None, at_least(1, null="for the longest text to train")] = None
+    words: Annotated[int | None, at_least(1, null="for all")] = None
+    download: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = KNOWN[self.name].judged_on
+        check(self.judged_on in allowed, "judged_on", self.judged_on, f"{' or '.join(allowed)} for {self.name}")
+
+
+class Texts:
+    """20 Newsgroups, SST-2 or MRPC as (N, L) int32 ids of words, with id 0 behind texts shorter than L.
+
+    Files   ``<data_dir>/<name>.jsonl``, a line ``{"split": "train", "label": 3, "text": "…"}`` for each text; of MRPC
+            `text1` and `text2`, read as one text with a sign of its own between them. With ``download`` a missing file
+            is made of a public copy, once. DataError names file, line and what is wrong there.
+    Words   runs of letters and digits, or of other signs, in lower case. The words of the training texts (cut to L)
+            have the ids from 3, the most frequent first, equally frequent ones by their letters; all others are id 1.
+    Splits  `train` is trained on, ``judged_on`` is the test set. A file of MRPC without `dev` has 408 of its training
+            pairs held out for it by a fixed draw, where GLUE's list is another one.
+    Posts of 20 Newsgroups are read as they are, whose headers, signatures and quotes give much of the class away.
+    """
+
+    Config = TextsConfig
+
+    def __init__(self, config: TextsConfig):
+        self.config = config
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        path = self._file(Path(data_dir))
+        return kept((version(path), self.config), lambda: self._read(path))
+
+    def _read(self, path: Path) -> Data:
+        known, told = KNOWN[self.config.name], path.name
+        words: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
+        labels: dict[str, list[int]] = {split: [] for split in SPLITS}
+        for split, label, parts in texts(path, known):
+            labels[split].append(label)
+            words[split].append(list(islice(_words(parts), self.config.length)))
+        if known.held_out and not labels["dev"]:
+            _hold_out(words, labels, path, known.held_out)
+            told = f"{path.name}, {known.held_out} of its training samples held out"
+        judged = self.config.judged_on
+        for split in ("train", judged):
+            if not labels[split]:
+                raise DataError(f'{path}: no line has "split": "{split}"')
+        length = self.config.length or max(map(len, words["train"]))
+        ids = _ids(words["train"], self.config.words)
+        x = {split: encoded(some, ids, length) for split, some in words.items()}
+        y = {split: np.array(some, dtype=np.int64) for split, some in labels.items()}
+        other = x["dev" if judged == "test" else "test"]
+        return Data(
+            *(x["train"], y["train"], x[judged], y[judged], known.classes),
+            symbols=FIRST_WORD + len(ids),
+            padding=PADDING,
+            source=told,
+            x_other=other if len(other) else None,
+        )
+
+    def _file(self, data_dir: Path) -> Path:
+        paths = [data_dir / file for file in KNOWN[self.config.name].files]
+        for path in paths:
+            if path.exists():
+                return path
+        looked = " and ".join(map(str, paths))
+        line = {"split": "train", "label": 0} | dict.fromkeys(KNOWN[self.config.name].fields, "…")
+        ways_out = (
+            f"Looked for {looked} (lines {json.dumps(line, ensure_ascii=False)}). `dataset.download=true` downloads "
+            "it; the data directory is set by `data_dir=` or the environment variable ASYNCFL_BENCH_DATA; "
+            "`dataset=digits model=mlp` runs offline."
+        )
+        if not self.config.download:
+            raise DataError(f"{self.config.name} is missing. {ways_out}")
+        from . import sources  # here only: with the file there is no need of them
+
+        return sources.downloaded_texts(self.config.name, paths[0], ways_out)
+
+
+def texts(path: Path, known: Known) -> Iterator[tuple[str, int, list[str]]]:
+    """(split, label, text of each field) of each line. DataError with the number of a line that is none."""
+    wanted = f'"split" ({", ".join(SPLITS)}), "label" (an integer, 0 to {known.classes - 1}) and '
+    wanted += " and ".join(f'"{field}"' for field in known.fields) + " (text that is not empty)"
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    yield _sample(json.loads(line), known)
+                except (ValueError, KeyError, TypeError) as error:
+                    what = f"no {error}" if isinstance(error, KeyError) else str(error)
+                    raise DataError(f"{path}, line {number}: must be a json object with {wanted}: {what}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not a readable text ({error})") from error
+
+
+def _sample(line: Any, known: Known) -> tuple[str, int, list[str]]:
+    if not isinstance(line, dict):
+        raise TypeError(f"found {type(line).__name__}")
+    split, label, parts = line["split"], line["label"], [line[field] for field in known.fields]
+    if split not in SPLITS:
+        raise ValueError(f"split={split!r}")
+    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < known.classes:
+        raise ValueError(f"label={label!r}")
+    for field, part in zip(known.fields, parts, strict=True):
+        if not isinstance(part, str) or not part.strip():
+            raise ValueError(f"{field}={part!r:.40}")
+    return split, label, parts
+
+
+def _words(parts: list[str]) -> Iterator[str]:
+    for number, part in enumerate(parts):
+        if number:
+            yield SIGN
+        for found in WORD.finditer(part.lower()):
+            yield found.group()
+
+
+def _ids(train: list[list[str]], most: int | None) -> dict[str, int]:
+    """The id of each known word."""
+    counts = Counter(word for words in train for word in words)
+    counts.pop(SIGN, None)
+    ordered = sorted(counts, key=lambda word: (-counts[word], word))[:most]
+    return {word: number for number, word in enumerate(ordered, start=FIRST_WORD)}
+
+
+def encoded(samples: list[list[str]], ids: dict[str, int], length: int) -> np.ndarray:
+    """(N, L) int32 ids of the first L words of each sample, PADDING behind them."""
+    ids = ids | {SIGN: BETWEEN}
+    x = np.full((len(samples), length), PADDING, dtype=np.int32)
+    for row, words in zip(x, samples, strict=True):
+        found = [ids.get(word, UNKNOWN) for word in words[:length]]
+        row[: len(found)] = found
+    return x
+
+
+def _hold_out(words: dict[str, list], labels: dict[str, list], path: Path, count: int) -> None:
+    """Moves ``count`` samples from `train` to `dev`, of each class in proportion."""
+    y = np.array(labels["train"], dtype=np.int64)
+    if len(y) <= count:
+        raise DataError(f"{path}: more than {count} lines to train are needed where none is dev, found {len(y)}")
+    order = np.random.default_rng(DRAW).permutation(len(y))
+    # sorted by the place within the class, as a share of it: the first ones have all classes in proportion
+    place = np.zeros(len(y))
+    for label in np.unique(y):
+        own = order[y[order] == label]
+        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+    held = np.zeros(len(y), dtype=bool)
+    held[np.argsort(place, kind="stable")[:count]] = True
+    for lists in (words, labels):
+        everyone = lists["train"]
+        for split, chosen in (("train", ~held), ("dev", held)):
+            lists[split] = [everyone[i] for i in np.flatnonzero(chosen)]
