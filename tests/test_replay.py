@@ -193,7 +193,7 @@ def test_every_world_has_at_least_three_rules_and_every_case_two_worlds_in_the_f
     fast = [pair.values for pair in PAIRS if not pair.marks]
     for place in WORLDS:
         assert len({case.split()[0] for case, world in fast if world == place}) >= 3, place
-    assert all(sum(case == one for case, _ in fast) == 2 for one in CASES | ROUNDS) and len(fast) < 120 < len(PAIRS)
+    assert all(sum(case == one for case, _ in fast) == 2 for one in CASES | ROUNDS) and len(fast) < 130 < len(PAIRS)
 
 
 @pytest.mark.parametrize(("case", "world"), PAIRS)
