@@ -22,7 +22,8 @@ class Ringleader(ServerRule):
              one client: SGD.  equal durations: two units of time a round
     Differs  in the paper a client whose upload does not step goes on at the model it has; in the authors' code and here
              at the current one, so that a mean may be over gradients of several models. For two clients it is the same.
-             Two tables are kept in one: whoever has stepped needs its sum of this round no more
+             Two tables are kept in one: whoever has stepped needs its sum of this round no more. A client that never
+             returns stops the rule for ever
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 
