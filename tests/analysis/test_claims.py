@@ -363,7 +363,9 @@ def test_orders_name_their_source_and_table_a2s_is_not_figure_3as():
     by_id = {claim.id: claim for claim in claims_of("ace")}
     assert by_id["figure3a-first"].decide["groups"] == [["aced"], ["ace", "ca2fl", "asgd"]]
     assert "caption of figure 3a" in by_id["figure3a-first"].source
-    assert "ACED < ACE" in by_id["table-a2-order"].sentence and by_id["table-a2-order"].blocked
+    order = by_id["table-a2-order"]
+    assert "ACED < ACE" in order.sentence and order.decide["groups"][:2] == [["ace"], ["aced"]]
+    assert order.where == {"dataset": "newsgroups20"}  # of a stand-in it says nothing
 
 
 def test_an_ill_formed_file_is_refused_with_the_claim(tmp_path, monkeypatch):

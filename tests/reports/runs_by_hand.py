@@ -87,7 +87,7 @@ def write_run(
             "final": {"test/accuracy": points[-1][3]},
             "used": {"server_iterations": points[-1][0], "uploads": points[-1][1], "virtual_time": points[-1][2]},
             "wall_seconds": 1.5,
-            "stopped_by": "server_iterations",
+            "stopped_by": "virtual_time",
         }
         (path / "summary.json").write_text(json.dumps(content | (summary or {})))
     return path

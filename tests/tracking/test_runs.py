@@ -28,7 +28,7 @@ def test_a_row_a_run_with_settings_choices_and_the_summary_as_columns(tmp_path):
     assert row[["delay", "delay.beta", "heterogeneity.alpha", "n_clients"]].tolist() == ["exp_beta30", 30.0, 0.3, 10]
     assert row["model.hidden"] == "[20]" and row["summary.used.uploads"] == 100 and row["data_digest"] == "d1"
     assert row["name"] == path.name and path.name.endswith(row["identity"])
-    assert row["results_version"] == RESULTS_VERSION and row["summary.stopped_by"] == "server_iterations"
+    assert row["results_version"] == RESULTS_VERSION and row["summary.stopped_by"] == "virtual_time"
 
 
 def test_whole_numbers_stay_whole_and_a_setting_that_a_run_lacks_is_empty(tmp_path):
