@@ -110,7 +110,7 @@ def test_a_signal_that_slurm_would_not_send_is_refused():
 
 
 def test_jobs_are_followed_by_squeue_without_accounting(tmp_path, monkeypatch, capfd):
-    from hydra_plugins.asyncfl_submitit import Queue
+    from asyncfl_bench.multirun.squeue import Queue
 
     for name, script in {"sacct": "echo disabled >&2; exit 1", "squeue": f"cat {tmp_path}/queue"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")

@@ -12,7 +12,6 @@ with suppress(ImportError):
     from hydra.core.singleton import Singleton
     from hydra.core.utils import JobReturn, JobStatus
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
-    from submitit.slurm.slurm import SlurmInfoWatcher, SlurmJob
 
     SHARED = ("timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name")
 
@@ -66,27 +65,17 @@ with suppress(ImportError):
         _EXECUTOR = "slurm"
 
         def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+            # imported here: Hydra loads every plugin at the start of every command, and submitit takes a while
+            from submitit.slurm.slurm import SlurmJob
+
+            from asyncfl_bench.multirun.squeue import Queue
+
             SlurmJob.watcher = Queue(delay_s=60)
             return super().launch(job_overrides, initial_job_idx)
 
         def stop(self, jobs: Sequence[Any]) -> None:
             array = str(jobs[0].job_id).partition("_")[0]
             print(f"afl-run: the Slurm jobs go on without this command; scancel {array} ends them", file=sys.stderr)
-
-    class Queue(SlurmInfoWatcher):
-        """Asks squeue, which every cluster answers: sacct, submitit's choice, knows nothing without accounting.
-
-        Slurm forgets a job some minutes after its end (MinJobAge), so one that is no longer listed has ended.
-        """
-
-        def _make_command(self) -> list[str] | None:
-            asked = super()._make_command()  # None when no job is left
-            return asked and ["squeue", "--me", "--states=all", "--array", "--noheader", "--format=%i|%T|%N"]
-
-        def read_info(self, string: bytes | str) -> dict[str, dict[str, str]]:
-            lines = string if isinstance(string, str) else string.decode()
-            listed = super().read_info(f"JobID|State|NodeList\n{lines}")
-            return {job: {"State": "ENDED"} for job in self._registered} | listed
 
     def _outcome(job: Any) -> JobReturn:
         """What the job returned; a killed one returns nothing, and its run directory tells what it left."""

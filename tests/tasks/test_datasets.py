@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.error import URLError
 
@@ -13,6 +16,7 @@ import pytest
 
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
+from asyncfl_bench.tasks import download
 from asyncfl_bench.tasks.data import Data, DataError
 from asyncfl_bench.tasks.datasets import (
     Arrays,
@@ -159,6 +163,33 @@ def test_a_corrupt_archive_is_refused_by_file(tmp_path, damage):
     )
     with pytest.raises(DataError, match=r"mnist\.npz"):
         load_images(tmp_path, "mnist")
+
+
+@pytest.mark.slow
+def test_cinic10_is_unpacked_from_its_archive_once(tmp_path, monkeypatch):
+    from PIL import Image
+
+    names = ("airplane automobile bird cat deer dog frog horse ship truck").split()
+    rng = np.random.default_rng(0)
+    made = {split: rng.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8) for split in ("train", "test", "valid")}
+    for split, pictures in made.items():
+        for number, picture in enumerate(pictures):
+            folder = tmp_path / "made" / split / names[number // 2]
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(folder / f"{number:02}.png")
+    directory = tmp_path / "data"
+    packed = Path(shutil.make_archive(str(directory / "CINIC-10"), "gztar", tmp_path / "made"))
+    monkeypatch.setattr(download, "CINIC10", "https://localhost:9/CINIC-10.tar.gz")  # nobody answers there
+    with pytest.raises(DataError, match=r"CINIC10 is missing and its download failed.*cinic10\.npz"):
+        load_images(directory, "cinic10")  # another content than the published archive's
+    monkeypatch.setattr(download, "CINIC10_MD5", hashlib.md5(packed.read_bytes()).hexdigest())  # so it is taken
+    data = load_images(directory, "cinic10")
+    for split, x, y in (("train", data.x_train, data.y_train), ("test", data.x_test, data.y_test)):
+        np.testing.assert_array_equal(x, made[split].transpose(0, 3, 1, 2))
+        np.testing.assert_array_equal(y, np.arange(20) // 2)
+    assert not packed.exists()
+    shutil.rmtree(directory / "CINIC-10")
+    assert len(load_images(directory, "cinic10").x_train) == 20  # from the file that was written
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Data sets with real samples: digits, the four classic image sets, and a user's own arrays.
+"""Data sets with real samples: digits, five image sets, and a user's own arrays.
 
 A class takes its config; ``load(data_dir, streams, n_clients)`` gives a ``Data``. Nothing is read before that.
 """
@@ -71,7 +71,7 @@ class Digits:
 class _Known:
     """Facts about an image set; mean and std are its training pixels', as in common use."""
 
-    label: str  # torchvision's name
+    label: str  # torchvision's name, where it has the set
     image: tuple[int, ...]
     classes: int
     scale: Scale
@@ -90,13 +90,16 @@ KNOWN = {
     "cifar100": _Known(
         "CIFAR100", (32, 32, 3), 100, Scale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)), ("cifar100.npz",), True
     ),
+    "cinic10": _Known(
+        "CINIC10", (32, 32, 3), 10, Scale((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)), ("cinic10.npz",), True
+    ),
 }
 
 
 @dataclass
 class TorchvisionImagesConfig(Checked):
     """
-    name           mnist | fashion_mnist | cifar10 | cifar100
+    name           mnist | fashion_mnist | cifar10 | cifar100 | cinic10
     train_samples  only the first so many training images, for quick runs; null takes all
     test_samples   the same for the test images
     """
@@ -107,7 +110,7 @@ class TorchvisionImagesConfig(Checked):
 
 
 class TorchvisionImages:
-    """MNIST, Fashion-MNIST, CIFAR-10 or CIFAR-100 as (N, C, H, W) uint8.
+    """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 or CINIC-10 as (N, C, H, W) uint8.
 
     ``<data_dir>/<name>.npz`` (x_train, y_train, x_test, y_test; images (N, 28, 28) or (N, 32, 32, 3) uint8) is used
     when it is there. Otherwise torchvision downloads the set into ``data_dir`` and that file is written, once, however

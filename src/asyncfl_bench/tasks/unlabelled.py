@@ -24,8 +24,9 @@ USUAL = 2000  # samples, as the FedEcho paper has
 LARGEST_SHARE = 0.2  # of the training set that is held back where no number is given
 # the set most like another one; for all others a name is needed
 ALIKE = {"cifar10": "cifar100", "cifar100": "cifar10", "mnist": "fashion_mnist", "fashion_mnist": "mnist"}
-ALIKE |= {"digits": "mnist", "femnist": "fashion_mnist"}
-SAME = {"femnist": "mnist"}  # digits of the same writers: some may be the task's test images
+ALIKE |= {"digits": "mnist", "femnist": "fashion_mnist", "cinic10": "cifar100"}
+# digits of the same writers, CIFAR-10's images inside CINIC-10: some may be the task's test images
+SAME = {"femnist": "mnist", "cifar10": "cinic10", "cinic10": "cifar10"}
 
 Drawn = tuple[Data, np.ndarray | None]
 
