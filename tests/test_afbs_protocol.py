@@ -46,7 +46,15 @@ def test_every_scale_keeps_groups_of_clients_and_medium_the_papers_data():
 
 
 @pytest.mark.parametrize(
-    ("item", "runs"), [("table2", 63), ("table2_sst2", 14), ("table3", 12), ("figure8", 10), ("ablation", 20)]
+    ("item", "runs"),
+    [
+        ("table2", 63),
+        ("table2_sst2", 14),
+        ("table2_sst2_minilm", 14),
+        ("table3", 12),
+        ("figure8", 10),
+        ("ablation", 20),
+    ],
 )
 def test_the_sweeps_have_the_runs_of_their_item(item, runs):
     assert len(jobs_of(sweep_grids([f"sweep=afbs/{item}"]))) == runs

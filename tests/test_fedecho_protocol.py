@@ -20,7 +20,7 @@ RATES = {  # tables 8 and 9: eta_l on CIFAR-10 and CIFAR-100, eta
     "fedecho": (0.03, 0.03, 1.0),
 }
 SWEEPS = {
-    "table2": 60, "table3": 60, "table4": 15, "table6": 12, "table7": 24, "table11": 9,
+    "table2": 60, "table3": 60, "table4": 15, "table4_minilm": 15, "table6": 12, "table7": 24, "table11": 9,
     "controls": 48, "composition": 30, "server_time": 21,
 }  # fmt: skip
 

@@ -113,11 +113,11 @@ def test_the_same_settings_give_the_same_bits_twice(executor):
         ({"perceptron": False, "cores": 1}, "sequential"),
         ({"perceptron": False, "device": "cuda"}, "batched"),
         ({"perceptron": False, "has_statistics": True}, "sequential"),
-        ({"perceptron": False, "recurrent": True}, "threads"),
-        ({"perceptron": False, "recurrent": True, "cores": 1}, "sequential"),
-        ({"perceptron": False, "recurrent": True, "device": "cuda"}, "sequential"),
-        ({"perceptron": False, "embedding": True}, "threads"),
-        ({"perceptron": False, "embedding": True, "device": "cuda"}, "sequential"),
+        ({"perceptron": False, "alone": "a recurrent network"}, "threads"),
+        ({"perceptron": False, "alone": "a recurrent network", "cores": 1}, "sequential"),
+        ({"perceptron": False, "alone": "a recurrent network", "device": "cuda"}, "sequential"),
+        ({"perceptron": False, "alone": "an embedding of words"}, "threads"),
+        ({"perceptron": False, "alone": "an embedding of words", "device": "cuda"}, "sequential"),
     ],
 )
 def test_auto_chooses_by_device_and_model(facts, expected):
@@ -130,7 +130,7 @@ def test_a_choice_that_cannot_work_is_refused():
         executor_class("batched", device="cpu", cores=2, perceptron=False, has_statistics=True)
     with pytest.raises(ConfigError, match="executor=threads"):
         executor_class("threads", device="cuda", cores=2, perceptron=False, has_statistics=False)
-    facts = {"cores": 2, "perceptron": False, "has_statistics": False, "recurrent": True}
+    facts = {"cores": 2, "perceptron": False, "has_statistics": False, "alone": "a recurrent network"}
     with pytest.raises(ConfigError, match="executor=batched: must be sequential or threads or auto with a recurrent"):
         executor_class("batched", device="cpu", **facts)
     for wanted in ("batched", "threads"):
@@ -139,7 +139,7 @@ def test_a_choice_that_cannot_work_is_refused():
         ):
             executor_class(wanted, device="cuda:0", **facts)
     with pytest.raises(ConfigError, match=r"executor=batched: must be .* with an embedding of words"):
-        executor_class("batched", device="cpu", **facts | {"recurrent": False, "embedding": True})
+        executor_class("batched", device="cpu", **facts | {"alone": "an embedding of words"})
 
 
 @pytest.mark.slow

@@ -169,7 +169,7 @@ def test_a_corrupt_archive_is_refused_by_file(tmp_path, damage):
 def test_cinic10_is_unpacked_from_its_archive_once(tmp_path, monkeypatch):
     from PIL import Image
 
-    names = ("airplane automobile bird cat deer dog frog horse ship truck").split()
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     rng = np.random.default_rng(0)
     made = {split: rng.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8) for split in ("train", "test", "valid")}
     for split, pictures in made.items():

@@ -255,9 +255,9 @@ def test_moving_a_model_binds_it_again_whatever_its_layers_did_with_their_weight
 
 def test_recurrent_layers_are_refused_for_stacked_models():
     flat_model, (x, y) = FlatModel(lstm()), tokens(4)
-    assert flat_model.recurrent and flat_model.twin().recurrent and not flat("cnn")[0].recurrent
+    assert flat_model.alone == flat_model.twin().alone == "a recurrent network" and flat("cnn")[0].alone is None
     w_pd = flat_model.initial_d().repeat(2, 1)
-    with pytest.raises(BenchError, match="recurrent layers"):
+    with pytest.raises(BenchError, match="a recurrent network"):
         flat_model.stacked_gradient(
             w_pd, x.view(2, 2, 80), y.view(2, 2), torch.full((2, 2), 0.5), torch.empty_like(w_pd)
         )

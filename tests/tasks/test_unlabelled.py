@@ -146,7 +146,10 @@ def test_noise_has_the_range_of_the_clients_samples():
         ("unlabelled=arrays", r"unlabelled\.path=null: must be an existing \.npy file"),
         ("unlabelled=arrays unlabelled.path=text.npy", r"text\.npy: not a readable \.npy file"),
         ("unlabelled=arrays unlabelled.path=renamed.npy", r"renamed\.npy: an \.npz file by its content"),
-        ("unlabelled=images dataset=cifar10 unlabelled.name=cinic10", r"unlabelled\.name=cinic10: must be one of mnist"),
+        (
+            "unlabelled=images dataset=cifar10 unlabelled.name=cinic10",
+            r"unlabelled\.name=cinic10: must be one of mnist",
+        ),
         ("unlabelled=images dataset=femnist unlabelled.name=mnist", r"unlabelled\.name=mnist: must be one of fashion_"),
         ("unlabelled=arrays unlabelled.path=wide.npy", r"wide\.npy: x must be uint8 images, or floats of the shape"),
         ("unlabelled=arrays unlabelled.path=nan.npy", r"nan\.npy: x has NaN or infinite values"),

@@ -48,8 +48,7 @@ def executor_class(
     cores: int,
     perceptron: bool,
     has_statistics: bool,
-    recurrent: bool = False,
-    embedding: bool = False,
+    alone: str | None = None,
     native: bool = False,
     cut: bool = False,
 ) -> str:
@@ -58,8 +57,8 @@ def executor_class(
     cut: clients hold a part of the model, whose stages are computed in threads or one after another
     native: whether there is a ``native_network``, on a CPU the fastest. Else networks of linear layers gain most
     there from stacked formulas, everything else from one piece of work per core. Batch normalisation has one set of
-    statistics at a time, so its work is done one after another; the work of recurrent networks cannot be stacked
-    either, but threads have a network each. With an ``embedding`` each piece of work has rows of its own.
+    statistics at a time, so its work is done one after another. What is computed for one model ``alone`` cannot be
+    stacked either, but threads have a network each.
     Raises ConfigError for a choice that cannot work.
     """
     if native:
@@ -71,11 +70,10 @@ def executor_class(
         if choice not in ("auto", "sequential"):
             raise ConfigError("executor", choice, "must be sequential or auto with batch normalisation")
         return "sequential"
-    if recurrent or embedding:
-        what = "a recurrent network" if recurrent else "an embedding of words"
+    if alone is not None:
         choices = ("sequential", "threads", "auto") if device == "cpu" else ("sequential", "auto")
         if choice not in choices:
-            raise ConfigError("executor", choice, f"must be {' or '.join(choices)} with {what}")
+            raise ConfigError("executor", choice, f"must be {' or '.join(choices)} with {alone}")
         if device != "cpu":
             return "sequential"
     if choice == "threads" and device != "cpu":

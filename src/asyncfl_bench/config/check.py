@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError, check, did_you_mean
 from ..files import read_yaml
 from ..ranges import allowed
+from ..tasks.models import ModelConfig
 from .choices import choice_file
 from .places import importable
 from .settings import (
@@ -103,10 +104,18 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
     _check_paths(settings)
     resolve(settings)
     for name, part in settings.parts.items():
-        if name not in NOT_IDENTITY and (path := dataclasses.asdict(part.config).get("path")):
-            settings.digests[name] = _digest(f"{name}.path", path)
+        if name not in NOT_IDENTITY and (digest := _content(name, part.config)) is not None:
+            settings.digests[name] = digest
     settings.tree = _resolved_tree(settings, sections)
     return settings
+
+
+def _content(name: str, config: Any) -> str | None:
+    """Digest of what the setting ``path`` names, if there is one."""
+    if isinstance(config, ModelConfig):
+        return config.content_digest()
+    path = dataclasses.asdict(config).get("path")
+    return _digest(f"{name}.path", path) if path else None
 
 
 def _digest(key: str, path: str) -> str:

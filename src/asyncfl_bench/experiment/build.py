@@ -102,8 +102,7 @@ def build_run(settings: Settings) -> Components:
         cores=cores,
         perceptron=flat.perceptron is not None,
         has_statistics=flat.has_statistics,
-        recurrent=flat.recurrent,
-        embedding=flat.embedding is not None,
+        alone=flat.alone,
         native=native is not None,
         cut=cut is not None,
     )

@@ -45,7 +45,7 @@ def _known(vision: ModuleType, label: str, data_dir: Path, split: str) -> tuple[
 
 
 def _cinic10(vision: ModuleType, label: str, data_dir: Path, split: str) -> tuple[object, object]:
-    """CINIC-10 (arXiv:1810.03505), which torchvision lacks: a folder a class; its third part, ``valid``, is left out."""
+    """CINIC-10 (arXiv:1810.03505), which torchvision lacks: a folder a class. ``valid`` is left out."""
     folder = data_dir / "CINIC-10"
     if not (folder / split).is_dir():
         unpack = vision.datasets.utils.download_and_extract_archive

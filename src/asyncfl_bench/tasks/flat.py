@@ -14,6 +14,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional as F
 
 from ..errors import BenchError
+from .networks import Encoder, FastText
 from .rows import EmbeddingModel
 from .stacked import StackedPerceptron
 
@@ -23,8 +24,8 @@ class FlatModel:
 
     All vectors are contiguous float32 on the model's device. The module's parameters stay bound to the last vector
     used, which is therefore kept alive; nothing here ever writes to it.
-    d          number of parameters
-    recurrent  whether there are recurrent layers: their kernels work for one model at a time
+    d          number of parameters that are trained; frozen ones stay as they are
+    alone      what is computed for one model at a time: recurrent layers, say, whose kernels do no more; None: several
     embedding  the model seen through the rows of its embedding that samples read, or None
     """
 
@@ -34,16 +35,19 @@ class FlatModel:
         self._normalisations = [m for m in modules if getattr(m, "running_mean", None) is not None]
         for normalisation in self._normalisations:
             normalisation.momentum = None  # plain mean over the batches since the last reset
-        named = dict(module.named_parameters())
+        frozen = [p for p in module.parameters() if not p.requires_grad]
+        self._shared: dict[int, Any] = {id(p): p for p in frozen}  # by all twins: nothing writes to them
+        named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._parameters = list(named.values())
         self._names = list(named)
         self._shapes = [p.shape for p in self._parameters]
         self._sizes = [p.numel() for p in self._parameters]
         self.d = sum(self._sizes)
         self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
-        self.recurrent = any(isinstance(m, nn.RNNBase) for m in modules)
         self.perceptron = StackedPerceptron.of(module)
         self.embedding = EmbeddingModel.of(module)
+        kinds = ((nn.RNNBase, "a recurrent network"), (FastText, "an embedding of words"), (Encoder, "a transformer"))
+        self.alone = next((what for kind, what in kinds if any(isinstance(m, kind) for m in modules)), None)
         self.to(self._initial_d.device)
 
     @property
@@ -63,7 +67,7 @@ class FlatModel:
 
     def twin(self) -> FlatModel:
         """Another one with the same architecture and its own bindings, to compute with in another thread."""
-        return FlatModel(copy.deepcopy(self.module))
+        return FlatModel(copy.deepcopy(self.module, dict(self._shared)))
 
     def initial_d(self) -> Tensor:
         """(d,) a fresh copy of the initial parameters."""
@@ -87,12 +91,12 @@ class FlatModel:
         Model i's loss is sum_b weight_pb[i, b] * cross-entropy(i, b). Weights >= 0 that sum to 1 in each row give a
         weighted mean; zeros make padding, so that mini-batches of several sizes fit in one call.
         x_pb (p, B, ...) float32, y_pb (p, B) int64, weight_pb (p, B) float32.
-        BenchError for batch normalisation, whose statistics belong to one model at a time, and for recurrent layers.
+        BenchError for batch normalisation, whose statistics belong to one model at a time, and for ``alone``.
         """
         if self.has_statistics:
             raise BenchError("several models at once do not work with batch normalisation; use model.norm=group")
-        if self.recurrent:
-            raise BenchError("several models at once do not work with recurrent layers")
+        if self.alone is not None:
+            raise BenchError(f"several models at once do not work with {self.alone}")
         if self.perceptron is not None:
             return self.perceptron.gradient(w_pd, x_pb, y_pb, weight_pb, out_pd)
         w_stacked = {

@@ -30,7 +30,8 @@ def footprint(module: nn.Module, x: Tensor, cut: int | None = None) -> Footprint
 
 
 def _size(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+    """Of what is trained, and so sent."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
 def _passed(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:

@@ -19,6 +19,8 @@ from ..types import Facts
 if TYPE_CHECKING:
     import torch
 
+    from .texts import Reader
+
 NARROWEST = 64  # of the widths 64, 128, 256, 512 of ResNet-18 and VGG-16: what divides 64 divides all
 
 
@@ -47,6 +49,10 @@ class ModelConfig(Checked):
     def resolve(self, facts: Facts) -> None:
         """Puts values in the place of null. Raises ConfigError for what does not fit the facts."""
 
+    def content_digest(self) -> str | None:
+        """Of files of the user's that the model is made of; None: there are none."""
+        return None
+
     @property
     def batch_norm(self) -> bool:
         """Whether it normalises over the samples of a batch, and so has statistics of the clients' data."""
@@ -67,6 +73,10 @@ class Model:
 
     def __init__(self, config: ModelConfig):
         self.config = config
+
+    def reader(self) -> Reader | None:
+        """What makes the ids of texts, for a model that comes with its own; None: the data set does."""
+        return None
 
 
 @dataclass

@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import torch
 from torch import nn
@@ -176,6 +177,43 @@ class FastText(nn.Module):
         share = share / share.sum(dim=1, keepdim=True)
         mean = nn.functional.embedding_bag(row, weight, per_sample_weights=share, mode="sum")
         return self.output(mean)
+
+
+class Encoder(nn.Module):
+    """(B, L) ids to (B, classes) logits: the mean of an encoder's outputs over a text's tokens, a linear layer.
+
+    body       a transformer of the package transformers
+    padding    the id behind texts of fewer than L tokens
+    separator  the id that ends a text, for encoders that tell a first from a second text; None: this one does not
+    """
+
+    def __init__(self, body: Any, classes: int, padding: int, separator: int | None):
+        super().__init__()
+        self.body, self.padding, self.separator = body, padding, separator
+        self.output = nn.Linear(body.get_input_embeddings().embedding_dim, classes)
+        nn.init.normal_(self.output.weight, std=0.02)
+        nn.init.zeros_(self.output.bias)
+        self.train()
+
+    def train(self, mode: bool = True) -> Encoder:
+        """Without dropout in either mode."""
+        return super().train(False)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, E) what the linear layer reads."""
+        there = x != self.padding
+        longest = int(there.sum(dim=1).max())  # what stands behind all texts of a mini-batch costs nothing
+        x, there = x[:, :longest].long(), there[:, :longest]
+        which = {}
+        if self.separator is not None:
+            ends = x == self.separator
+            which["token_type_ids"] = ((ends.cumsum(dim=1) - ends.long()) > 0).long() * there
+        out = self.body(input_ids=x, attention_mask=there.long(), **which).last_hidden_state
+        share = there.to(out.dtype)
+        return torch.einsum("ble,bl->be", out, share / share.sum(dim=1, keepdim=True))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.output(self.features(x))
 
 
 def resnet18(shape: tuple[int, ...], classes: int, groups: int | None) -> nn.Module:

@@ -25,6 +25,7 @@ from .flat import FlatModel
 from .footprint import footprint
 from .native import Chosen, NativeNetwork
 from .server import ServerSamples
+from .texts import Texts
 
 if TYPE_CHECKING:
     from ..types import Augmentation
@@ -277,6 +278,13 @@ def build_task(
     """
     if n_clients < 1:
         raise ConfigError("n_clients", n_clients, "must be an integer >= 1")
+    with _in_group("model"):
+        reader = model.reader()
+        if reader is not None and not isinstance(dataset, Texts):
+            raise ConfigError("", model.name, "needs texts: dataset=newsgroups20, sst2 or mrpc")
+    if reader is not None:
+        with _in_group("dataset"):
+            dataset = dataset.read_by(reader)
     with _in_group("dataset"):
         data = dataset.load(Path(data_dir), streams, n_clients)
     if validation_share:

@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
 from ..ranges import Checked, at_least, one_of
-from .archive import kept, version
+from ..types import Facts
+from .archive import kept, read_npz, version
 from .data import Data, DataError
+from .datasets import data_of
 
 PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # ids of no word: behind a short text, of words not known, between two texts
 FIRST_WORD = 3
@@ -59,7 +61,8 @@ class TextsConfig(Checked):
     name       newsgroups20 | sst2 | mrpc
     judged_on  the split that is the test set; what is neither this nor to train is ``Data.x_other``
     length     L: longer texts are cut, shorter ones padded; null: the longest text to train
-    words      known ones, the most frequent first; null: all that occur in what is trained on
+    words      known ones, the most frequent first; null: all that occur in what is trained on, or the model's own
+    features   numbers that an encoder gave each text, in place of ids: NAME of a file <data_dir>/<name>-NAME.npz
     download   whether a missing file may be downloaded
     """
 
@@ -67,12 +70,36 @@ class TextsConfig(Checked):
     judged_on: Annotated[str, one_of("dev", "test")] = "test"
     length: Annotated[int | None, at_least(1, null="for the longest text to train")] = None
     words: Annotated[int | None, at_least(1, null="for all")] = None
+    features: str | None = None
     download: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         allowed = KNOWN[self.name].judged_on
         check(self.judged_on in allowed, "judged_on", self.judged_on, f"{' or '.join(allowed)} for {self.name}")
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        if self.features is None:
+            return {}
+        return dict.fromkeys(("judged_on", "length", "words", "download"), "with features, whose file has decided it")
+
+
+class Reader(Protocol):
+    """What makes the numbers that stand for texts: an encoder's own tokenizer.
+
+    key      by which its ids can be told from another one's
+    limit    ids of the longest text that the encoder takes
+    symbols  ids there are
+    padding  the id behind shorter texts
+    """
+
+    key: str
+    limit: int
+    symbols: int
+    padding: int
+
+    def ids(self, samples: list[list[str]], length: int) -> list[list[int]]:
+        """The ids of each sample, a text or a pair of texts, cut after ``length``."""
 
 
 class Texts:
@@ -83,6 +110,7 @@ class Texts:
             is made of a public copy, once. DataError names file, line and what is wrong there.
     Words   runs of letters and digits, or of other signs, in lower case. The words of the training texts (cut to L)
             have the ids from 3, the most frequent first, equally frequent ones by their letters; all others are id 1.
+            A model that comes with a tokenizer (model=bert) has its ids instead, and texts no longer than it takes.
     Splits  `train` is trained on, ``judged_on`` is the test set. A file of MRPC without `dev` has 408 of its training
             pairs held out for it by a fixed draw, where GLUE's list is another one.
     Posts of 20 Newsgroups are read as they are, whose headers, signatures and quotes give much of the class away.
@@ -90,41 +118,76 @@ class Texts:
 
     Config = TextsConfig
 
-    def __init__(self, config: TextsConfig):
-        self.config = config
+    def __init__(self, config: TextsConfig, reader: Reader | None = None):
+        self.config, self._reader = config, reader
+
+    def read_by(self, reader: Reader) -> Texts:
+        """The same texts, as its ids. Raises ConfigError for settings of one's own words, and for too long texts."""
+        check(self.config.words is None, "words", self.config.words, "null: this model comes with words of its own")
+        check(self.config.features is None, "features", self.config.features, "null: this model reads the texts")
+        length = self.config.length
+        check((length or 1) <= reader.limit, "length", length, f"null or at most {reader.limit}, the model's limit")
+        return Texts(self.config, reader)
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        path = self._file(Path(data_dir))
-        return kept((version(path), self.config), lambda: self._read(path))
+        if self.config.features is not None:
+            return self._features(Path(data_dir) / f"{self.config.name}-{self.config.features}.npz")
+        path = self.file(Path(data_dir))
+        key = self._reader and self._reader.key
+        return kept((version(path), self.config, key), lambda: self._read(path))
 
-    def _read(self, path: Path) -> Data:
+    def _features(self, path: Path) -> Data:
+        if not path.exists():
+            made = f"`python scripts/embed_text.py {self.config.name} --data-dir {path.parent}` of the repository makes"
+            raise DataError(f"{path} is missing: {made} features of MiniLM-L6; dataset.features=null reads the texts")
+        return kept(version(path), lambda: data_of(path, read_npz(path), path.name))
+
+    def samples(self, path: Path) -> tuple[dict[str, list[list[str]]], dict[str, list[int]], str]:
+        """Texts and labels of each split, and what they came from. Raises DataError."""
         known, told = KNOWN[self.config.name], path.name
-        words: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
+        samples: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
         labels: dict[str, list[int]] = {split: [] for split in SPLITS}
         for split, label, parts in texts(path, known):
             labels[split].append(label)
-            words[split].append(list(islice(_words(parts), self.config.length)))
+            samples[split].append(parts)
         if known.held_out and not labels["dev"]:
-            _hold_out(words, labels, path, known.held_out)
+            _hold_out(samples, labels, path, known.held_out)
             told = f"{path.name}, {known.held_out} of its training samples held out"
-        judged = self.config.judged_on
-        for split in ("train", judged):
+        for split in ("train", self.config.judged_on):
             if not labels[split]:
                 raise DataError(f'{path}: no line has "split": "{split}"')
-        length = self.config.length or max(map(len, words["train"]))
-        ids = _ids(words["train"], self.config.words)
-        x = {split: encoded(some, ids, length) for split, some in words.items()}
+        return samples, labels, told
+
+    def _read(self, path: Path) -> Data:
+        samples, labels, told = self.samples(path)
+        judged = self.config.judged_on
+        x, symbols, padding = self._own_ids(samples) if self._reader is None else self._ids(samples, self._reader)
         y = {split: np.array(some, dtype=np.int64) for split, some in labels.items()}
         other = x["dev" if judged == "test" else "test"]
         return Data(
-            *(x["train"], y["train"], x[judged], y[judged], known.classes),
-            symbols=FIRST_WORD + len(ids),
-            padding=PADDING,
+            *(x["train"], y["train"], x[judged], y[judged], KNOWN[self.config.name].classes),
+            symbols=symbols,
+            padding=padding,
             source=told,
             x_other=other if len(other) else None,
         )
 
-    def _file(self, data_dir: Path) -> Path:
+    def _own_ids(self, samples: dict[str, list[list[str]]]) -> tuple[dict[str, np.ndarray], int, int]:
+        """Of each split, how many there are, and that of no word."""
+        longest = self.config.length
+        words = {split: [list(islice(_words(parts), longest)) for parts in some] for split, some in samples.items()}
+        length = longest or max(map(len, words["train"]))
+        ids = _ids(words["train"], self.config.words)
+        return {split: encoded(some, ids, length) for split, some in words.items()}, FIRST_WORD + len(ids), PADDING
+
+    def _ids(self, samples: dict[str, list[list[str]]], reader: Reader) -> tuple[dict[str, np.ndarray], int, int]:
+        found = {split: reader.ids(some, self.config.length or reader.limit) for split, some in samples.items()}
+        length = self.config.length or max(map(len, found["train"]))
+        x = {split: padded(some, reader.padding, length) for split, some in found.items()}
+        return x, reader.symbols, reader.padding
+
+    def file(self, data_dir: Path) -> Path:
+        """Where the texts are. Raises DataError when they are not and nothing downloads them."""
         paths = [data_dir / file for file in KNOWN[self.config.name].files]
         for path in paths:
             if path.exists():
@@ -194,14 +257,18 @@ def _ids(train: list[list[str]], most: int | None) -> dict[str, int]:
 def encoded(samples: list[list[str]], ids: dict[str, int], length: int) -> np.ndarray:
     """(N, L) int32 ids of the first L words of each sample, PADDING behind them."""
     ids = ids | {SIGN: BETWEEN}
-    x = np.full((len(samples), length), PADDING, dtype=np.int32)
-    for row, words in zip(x, samples, strict=True):
-        found = [ids.get(word, UNKNOWN) for word in words[:length]]
-        row[: len(found)] = found
+    return padded([[ids.get(word, UNKNOWN) for word in words] for words in samples], PADDING, length)
+
+
+def padded(samples: list[list[int]], padding: int, length: int) -> np.ndarray:
+    """(N, L) int32: the first L ids of each sample and ``padding`` behind them."""
+    x = np.full((len(samples), length), padding, dtype=np.int32)
+    for row, ids in zip(x, samples, strict=True):
+        row[: len(ids)] = ids[:length]
     return x
 
 
-def _hold_out(words: dict[str, list], labels: dict[str, list], path: Path, count: int) -> None:
+def _hold_out(samples: dict[str, list], labels: dict[str, list], path: Path, count: int) -> None:
     """Moves ``count`` samples from `train` to `dev`, of each class in proportion."""
     y = np.array(labels["train"], dtype=np.int64)
     if len(y) <= count:
@@ -214,7 +281,7 @@ def _hold_out(words: dict[str, list], labels: dict[str, list], path: Path, count
         place[own] = (np.arange(len(own)) + 0.5) / len(own)
     held = np.zeros(len(y), dtype=bool)
     held[np.argsort(place, kind="stable")[:count]] = True
-    for lists in (words, labels):
+    for lists in (samples, labels):
         everyone = lists["train"]
         for split, chosen in (("train", ~held), ("dev", held)):
             lists[split] = [everyone[i] for i in np.flatnonzero(chosen)]

