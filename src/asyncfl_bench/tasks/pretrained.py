@@ -6,6 +6,7 @@ Legend: N samples, L tokens, r rank of an adapter.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -153,7 +154,9 @@ def _adapted(body: torch.nn.Module, config: BertConfig) -> torch.nn.Module:
     peft = _package("peft")
     settings = peft.LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=0.0, bias="none")
     try:
-        return peft.get_peft_model(body, settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # between peft and transformers
+            return peft.get_peft_model(body, settings)
     except ValueError as error:  # an architecture whose queries and values peft cannot name
         raise ConfigError("lora_rank", config.lora_rank, f"must be null with this encoder: {error}") from error
 
