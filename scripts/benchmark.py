@@ -97,11 +97,12 @@ def built_run(words: list[str], data: Path | None, device: str, batch: int):
 
 
 def simulate(simulation, uploads: int, synchronize) -> float:
-    """Seconds per upload."""
+    """Seconds per upload, all work that was begun on the way included."""
     target = simulation.counters.uploads + uploads
     started = time.perf_counter()
     while simulation.counters.uploads < target:
         simulation.step()
+    simulation.executor.state_dict()  # waits for what other threads compute: else they go on in the next measurement
     synchronize()
     return (time.perf_counter() - started) / uploads
 

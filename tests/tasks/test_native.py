@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -224,7 +225,7 @@ def test_no_address_beyond_its_memory_is_touched(name, tmp_path):
     text, program = tmp_path / "main.cpp", tmp_path / "main"
     text.write_text(shapes.source() + SANITIZED.replace("HEIGHT", str(height)).replace("WIDTH", str(width)))
     flags = ["-O1", "-g", "-march=native", "-std=c++17", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run([*native.compiler(), *flags, "-o", program, text], check=True)
+    subprocess.run([*native.compilers()[0], *flags, "-o", program, text], check=True)
     answer = subprocess.run([program], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
     assert [float(line) for line in answer.stdout.split()] == pytest.approx([math.log(shapes.widths[-1])] * 6, abs=0.2)
@@ -266,6 +267,50 @@ def test_other_networks_are_left_to_torch(module):
     assert NativeNetwork.of(FlatModel(module), (1, 8, 8)) is None
 
 
+class Bounded(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x).clamp(-1, 1)
+
+
+class Capped(nn.ReLU):
+    def forward(self, x):
+        return x.clamp(0, 6)
+
+
+def with_hook() -> nn.Sequential:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
+    module[1].register_forward_hook(lambda layer, x, out: 2 * out)
+    return module
+
+
+def with_a_shared_layer() -> nn.Sequential:
+    layer = nn.Linear(8, 8)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), layer, nn.ReLU(), layer)
+
+
+def with_a_frozen_layer() -> nn.Sequential:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
+    module[1].requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Bounded(nn.Flatten(), nn.Linear(64, 3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 8), Capped(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Conv2d(1, 2, 3), Capped(), nn.Flatten(), nn.Linear(72, 3)),
+        with_hook(),
+        with_a_shared_layer(),
+        with_a_frozen_layer(),
+    ],
+    ids=["class of its own", "layer of one's own", "behind a convolution", "hook", "shared layer", "frozen layer"],
+)
+def test_what_only_torch_knows_is_left_to_torch(module):
+    flat = FlatModel(module)
+    assert NativeNetwork.of(flat, (1, 8, 8)) is None and flat.perceptron is None
+
+
 BROKEN = """#!/bin/sh
 [ "$1" = --version ] && exit 0
 ps -o pgid= -p $$ | grep -qw $$ || exit 1  # in a process group of its own, so that Ctrl-C does not end it
@@ -284,7 +329,7 @@ def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, 
     broken = tmp_path / "broken"
     broken.write_text(BROKEN)
     broken.chmod(0o755)
-    reasons = {str(broken): "fatal error: out of paper", "/nowhere/c++": "/nowhere/c++", "/bin/true": "network.so"}
+    reasons = {str(broken): "fatal error: out of paper", "/nowhere/c++": "/nowhere/c++", "/bin/true": "exit status 0"}
     for compiler, reason in reasons.items():
         monkeypatch.setenv("CXX", compiler)
         assert native_network("auto", "cpu", TASK) is None
@@ -296,7 +341,41 @@ def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, 
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BenchError, match=r"no C\+\+ compiler"):
-        native.compiler()
+        native.compilers()
+
+
+def script(path, lines):
+    path.write_text("#!/bin/sh\n" + lines)
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.slow
+def test_an_old_compiler_leaves_it_to_the_next_one(no_cache, monkeypatch, tmp_path, capsys):
+    (real,) = native.compilers()[0]
+    script(tmp_path / "c++", 'echo "error: __builtin_shufflevector was not declared" >&2; exit 1')
+    script(tmp_path / "clang++", f'exec {real} "$@"')
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert native_network("auto", "cpu", TASK) is not None
+    assert capsys.readouterr().err == ""
+
+
+def test_a_compiler_that_hangs_is_ended_with_all_it_started_and_not_asked_again(no_cache, monkeypatch, tmp_path):
+    lines = f'case "$*" in *--version) exit 0;; esac; echo once >> {tmp_path}/asked\nsleep 60 & echo $! > {tmp_path}/child; wait'
+    monkeypatch.setenv("CXX", script(tmp_path / "hangs", lines))
+    monkeypatch.setattr(native, "TIMEOUT_S", 0.5)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"executor=native: not possible: .*hangs did not end within 0.5 s"):
+            native_network("native", "cpu", TASK)
+    assert (tmp_path / "asked").read_text() == "once\n"
+    child = Path("/proc") / (tmp_path / "child").read_text().strip()
+    for _ in range(100):
+        if not child.exists() or "Z" in (child / "stat").read_text().split(")")[1].split()[0]:
+            break
+        time.sleep(0.01)
+    else:
+        pytest.fail("its child goes on")
 
 
 def test_a_compiler_that_makes_something_else_leaves_the_work_to_torch(no_cache, monkeypatch, tmp_path, capsys):

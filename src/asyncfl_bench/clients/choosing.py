@@ -31,7 +31,7 @@ def native_network(choice: str, device: str, task, cut=None):
     except BenchError as error:
         if choice == "native":
             raise ConfigError("executor", choice, f"not possible: {error}") from None
-        _say_once(f"convolutions are computed by PyTorch, several times slower than by executor=native: {error}")
+        _say_once(f"no kernel (executor=native), so PyTorch computes, convolutions several times slower: {error}")
         return None
     if choice == "native" and found is None:
         raise ConfigError("executor", choice, f"possible only {NATIVE}{CUT if cut else ''}")

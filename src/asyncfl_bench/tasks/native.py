@@ -4,6 +4,9 @@ torch takes several times as long for a LeNet5 gradient of 50 samples on one cor
 compiled on first use, by the C++ compiler that is there or by the package ``ziglang``, and kept; without one torch
 computes as ever.
 
+What no output depends on is not looked at: a NaN in a last row or column that a pool leaves out makes torch's gradient
+NaN (zero times NaN), and changes nothing here.
+
 Legend: d parameters, B samples of a mini-batch.
 """
 
@@ -16,6 +19,7 @@ import math
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +27,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +38,13 @@ from torch import Tensor, nn
 from ..errors import BenchError
 from ..files import atomic_write, cache_folder
 from .flat import FlatModel
+from .plain import plain_layers
 
 SOURCE = Path(__file__).with_suffix(".cpp").read_text()  # now: a long sweep may outlive the package it began with
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-exceptions", "-fno-rtti")
 TIMEOUT_S = 120
 MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's stack
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
-_QUIET: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": TIMEOUT_S}
 _ENTRIES = """
 extern "C" void gradient(const float* w, const Samples* x, const int64_t* labels, const float* shares,
                          const float* bias, int64_t b, float* out, float* d_in, float* loss, char* memory) {
@@ -86,7 +91,7 @@ class Shapes:
     @classmethod
     def of(cls, module: nn.Module, data_shape: tuple[int, ...]) -> Shapes | None:
         """Those of a sequential network on samples of ``data_shape``; None for any other network."""
-        layers = list(module) if isinstance(module, nn.Sequential) else []
+        layers = plain_layers(module)
         convolutions: list[Convolution] = []
         shape = tuple(data_shape)
         while layers and isinstance(layers[0], nn.Conv2d):
@@ -114,6 +119,12 @@ class Shapes:
     def _stack_bytes(self) -> int:
         sizes = [(c.height + 2 * c.padding) * (c.width + 2 * c.padding + 16) * c.channels for c in self.convolutions]
         return 4 * (sum(sizes) + sum(c.shape[0] * c.shape[1] * c.shape[2] for c in self.convolutions))
+
+    @property
+    def d(self) -> int:
+        """Number of parameters."""
+        linear = sum((before + 1) * after for before, after in pairwise(self.widths))
+        return linear + sum((c.channels * c.kernel**2 + 1) * c.outputs for c in self.convolutions)
 
     def source(self) -> str:
         """The kernel for these shapes."""
@@ -203,7 +214,7 @@ class NativeNetwork:
         numbers_cv  (C, 256) float32, where samples are uint8: the number that each value of a channel stands for
         """
         shapes = Shapes.of(flat.module, data_shape)
-        if shapes is None or shapes.relu or len(shapes.widths) == 1:
+        if shapes is None or shapes.relu or len(shapes.widths) == 1 or shapes.d != flat.d:
             return None
         native = cls.compiled(shapes, numbers_cv)
         native._check(flat, data_shape)
@@ -305,8 +316,25 @@ def check_alike(expected_d: Tensor, found_d: Tensor) -> None:
 
 
 def _library(source: str) -> ctypes.CDLL:
-    """The machine code of ``source``, compiled unless it was before on such a processor. BenchError if it cannot be."""
-    command = [*compiler(), *FLAGS, "-shared", "-fPIC"]
+    """The machine code of ``source``, by the first compiler that can. BenchError, of the last one, if none can; it is
+    not tried again in this process."""
+    commands = compilers()
+    key = (source, *map(" ".join, commands))
+    if key not in _failed:
+        for command in commands:
+            try:
+                return _by(command, source)
+            except BenchError as error:
+                _failed[key] = str(error)
+    raise BenchError(_failed[key])
+
+
+_failed: dict[tuple[str, ...], str] = {}  # source and compilers -> why none did it: each may have taken its time
+
+
+def _by(compiler: list[str], source: str) -> ctypes.CDLL:
+    """Compiled, unless it was before on such a processor."""
+    command = [*compiler, *FLAGS, "-shared", "-fPIC"]
     key = _digest("\n".join((source, *command, _version(tuple(command)), _processor())).encode())
     folder = cache_folder() / "native"
     try:
@@ -334,37 +362,47 @@ def _digest(content: bytes) -> str:
 def _compiled(source: str, command: list[str], folder: Path) -> Path:
     text, made = folder / "network.cpp", folder / "network.so"
     text.write_text(source)
-    try:
-        subprocess.run(
-            [*command, "-o", str(made), str(text)],
-            **(_QUIET | {"check": True, "start_new_session": True}),  # Ctrl-C is for the run, which then stops in order
-        )
-    except subprocess.CalledProcessError as error:
-        said = next((line for line in error.stderr.splitlines() if "error" in line), f"exit status {error.returncode}")
-        raise BenchError(f"{command[0]} failed: {said[:200]}") from None
-    except subprocess.TimeoutExpired as error:
-        raise BenchError(str(error)) from None
+    code, _, stderr = _asked([*command, "-o", str(made), str(text)])
+    if code or not made.exists():
+        said = next((line for line in stderr.splitlines() if "error" in line), f"exit status {code}")
+        raise BenchError(f"{command[0]} failed: {said[:200]}")
     return made
 
 
-def compiler() -> list[str]:
-    """The command of the C++ compiler: $CXX, the system's, or that of the package ``ziglang``. BenchError for none."""
-    if chosen := os.environ.get("CXX"):
-        return chosen.split()
-    for name in ("c++", "g++", "clang++"):
-        if found := shutil.which(name):
-            return [found]
+def _asked(command: list[str]) -> tuple[int, str, str]:
+    """Exit status, output and errors of a command. BenchError where it cannot be started or does not end."""
+    pipe = subprocess.PIPE
+    # a session of its own: Ctrl-C is for the run, which then stops in order
+    options: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "text": True, "errors": "replace"}
+    try:
+        with subprocess.Popen(command, start_new_session=True, **options) as process:
+            try:
+                stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # with what it started
+                raise BenchError(f"{command[0]} did not end within {TIMEOUT_S} s") from None
+    except OSError as error:
+        raise BenchError(f"{command[0]}: {error}") from None
+    return process.returncode, stdout, stderr
+
+
+def compilers() -> list[list[str]]:
+    """Commands of the C++ compilers that are there: $CXX alone if it is set, else the system's and the one of the
+    package ``ziglang``. BenchError for none."""
+    if chosen := os.environ.get("CXX", "").split():
+        return [chosen]
+    paths = {os.path.realpath(found): found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))}
+    commands = [[path] for path in paths.values()]
     if importlib.util.find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "cc"]  # as c++ it would first build a library that is not needed
-    raise BenchError("no C++ compiler was found (pip install 'asyncfl_bench[native]' brings one)")
+        commands.append([sys.executable, "-m", "ziglang", "cc"])  # as c++ it would first build a library without need
+    if not commands:
+        raise BenchError("no C++ compiler was found (pip install 'asyncfl_bench[native]' brings one)")
+    return commands
 
 
 @cache
 def _version(command: tuple[str, ...]) -> str:
-    try:
-        return subprocess.run([*command, "--version"], **_QUIET).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BenchError(f"{command[0]}: {error}") from None
+    return _asked([*command, "--version"])[1]
 
 
 @cache

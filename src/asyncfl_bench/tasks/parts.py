@@ -112,9 +112,10 @@ class Cut:
         part = self.client
         assert isinstance(part, Part)
         shapes = Shapes.of(part.module, self._shape), Shapes.of(self._server.module, self.activation)
-        if None in shapes:
+        found = [part for part in shapes if part is not None]
+        if len(found) < 2 or sum(part.d for part in found) != len(self._w_d):
             return False
-        client, server = (NativeNetwork.compiled(found) for found in shapes if found is not None)
+        client, server = map(NativeNetwork.compiled, found)
         compiled = CompiledPart(client, self.activation)
         x, w_d, y = exact_numbers(self._shape, len(self._w_d), self.classes)
         answers = []

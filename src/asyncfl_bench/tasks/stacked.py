@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .perceptron import Layer, Perceptron
+from .plain import plain_layers
 
 
 class StackedPerceptron:
@@ -23,9 +24,7 @@ class StackedPerceptron:
     @classmethod
     def of(cls, module: nn.Module) -> StackedPerceptron | None:
         """The formulas for ``module``, or None when it is anything but such a network."""
-        parts = (
-            [part for part in module if not isinstance(part, nn.Flatten)] if isinstance(module, nn.Sequential) else []
-        )
+        parts = [part for part in plain_layers(module) if not isinstance(part, nn.Flatten)]
         linear = [part for part in parts[::2] if isinstance(part, nn.Linear) and part.bias is not None]
         between = parts[1::2]
         if not linear or len(linear) != len(parts[::2]):

@@ -1,0 +1,29 @@
+"""Networks of which formulas and kernels know all that they do."""
+
+from __future__ import annotations
+
+from torch import nn
+
+KINDS = (nn.Conv2d, nn.Flatten, nn.Linear, nn.MaxPool2d, nn.ReLU)
+
+
+def plain_layers(module: nn.Module) -> list[nn.Module]:
+    """The layers of an ``nn.Sequential`` whose layers are torch's own of a few kinds; of any other network none.
+
+    A class of one's own, a hook, a layer that stands in two places or a parameter that is not trained does something
+    that only torch does.
+    """
+    if type(module) is not nn.Sequential:
+        return []
+    layers = list(module)
+    plain = all(type(layer) in KINDS for layer in layers) and not any(_changed(part) for part in (module, *layers))
+    parameters = [parameter for layer in layers for parameter in layer.parameters()]
+    own = len({id(parameter) for parameter in parameters}) == len(parameters)
+    flat = all((part.start_dim, part.end_dim) == (1, -1) for part in layers if isinstance(part, nn.Flatten))
+    return layers if plain and own and flat and all(parameter.requires_grad for parameter in parameters) else []
+
+
+def _changed(part: nn.Module) -> bool:
+    """Whether somebody hung something on it, or gave this one object another forward pass."""
+    hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(part)
