@@ -362,8 +362,9 @@ def test_an_old_compiler_leaves_it_to_the_next_one(no_cache, monkeypatch, tmp_pa
 
 
 def test_a_compiler_that_hangs_is_ended_with_all_it_started_and_not_asked_again(no_cache, monkeypatch, tmp_path):
-    lines = f'case "$*" in *--version) exit 0;; esac; echo once >> {tmp_path}/asked\nsleep 60 & echo $! > {tmp_path}/child; wait'
+    lines = 'case "$*" in *--version) exit 0;; esac; echo once >> asked; sleep 60 & echo $! > child; wait'
     monkeypatch.setenv("CXX", script(tmp_path / "hangs", lines))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(native, "TIMEOUT_S", 0.5)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"executor=native: not possible: .*hangs did not end within 0.5 s"):
