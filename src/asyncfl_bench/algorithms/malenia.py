@@ -25,6 +25,7 @@ class Malenia(ServerRule):
              ((1 / n) sum_i 1 / b_i)^-1 > S / n:  w <- w - (eta / n) sum_i G_i / b_i;  G_i <- 0, b_i <- 0 for all i
              so every client must have reported: with b_i = 0 the left side is 0
     Upload   gradient, shape (d,)
+    Steps    per n uploads used or more
     State    sums_nd (G_i), counts (b_i), dropped      Memory n d floats
     Limits   gradients without noise: the gradient of the mean objective, whatever the speeds
              S < n: a step as soon as all have reported.  equal durations, S < n: Rennala with B = n

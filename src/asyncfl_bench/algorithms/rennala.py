@@ -25,6 +25,7 @@ class Rennala(FedBuff):
     Rule     arrival of g_j with staleness 0:  S <- S + g_j,  m <- m + 1;  any other is ignored
              m = B:  w <- w - eta S / B;  S <- 0, m <- 0
     Upload   gradient, shape (d,)
+    Steps    per B uploads used
     State    FedBuff's      Memory d floats
     Limits   FedBuff with max_staleness=0, bit for bit.  B = 1: Ringmaster with R = 1.  one client: SGD with batch B
              equal durations and B = n: one mini-batch step of all clients per unit of time

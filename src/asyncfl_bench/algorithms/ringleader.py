@@ -15,6 +15,7 @@ class Ringleader(ServerRule):
              of a client that has stepped in this round further gradients are for the next one, its G_i and b_i there;
              they do not step. After n steps, one of each client, the next round begins with what there is
     Upload   gradient, shape (d,)
+    Steps    n per round, of n uploads or more
     State    sums_nd (G_i, of the next round for clients that have stepped), counts, stepped; the sums of G_i / b_i of
              this round and of the next one      Memory (n + 10) d floats
     Limits   every round has n steps, one of each client, and no gradient is of a model more than 2 n - 2 steps old

@@ -30,6 +30,7 @@ class Ringmaster(Asgd):
     Rule     arrival of g_j with staleness tau:  tau < R:  w <- w - eta g_j
              else g_j is ignored: the model stays and no server iteration is counted
     Upload   gradient, shape (d,)
+    Steps    per upload used
     State    dropped      Memory 0
     Limits   R >= T: Asgd, bit for bit;  delay_adaptive_asgd with variant=drop and tau_c = R - 1, bit for bit
              R = 1: only gradients of the current model, Rennala with B = 1
