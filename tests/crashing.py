@@ -50,6 +50,7 @@ CRASHES = {
     "asgd": ["budget.server_iterations=1200", "model=cnn", "delay=exponential"],
     "delay_adaptive_asgd": ["budget.server_iterations=2500", "evaluation.every_time=20", "algorithm.variant=drop"],
     "rennala": ["budget.server_iterations=100", "algorithm.buffer_size=4"],
+    "ringmaster": ["budget.server_iterations=600", "algorithm.restart_at=3", *SUSPENSION],
     "malenia": ["budget.server_iterations=15", "algorithm.batch=30"],
     "ringleader": ["budget.server_iterations=400", "delay=lognormal"],
     "delayed_nesterov": ["budget.server_iterations=400", "algorithm.dylu=true", "client.local_steps=4", *SUSPENSION],

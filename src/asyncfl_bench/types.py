@@ -382,6 +382,7 @@ class Counters:
     downlink_bytes: int = 0  # of models handed to clients, also for work that was lost, and of answers
     messages: int = 0  # of clients that hold a part of the model, before their uploads
     server_steps: int = 0  # changes of the server's part that are no server iteration
+    cancelled: int = 0  # pieces of work that were stopped and begun anew on a newer model
 
     @property
     def bytes(self) -> int:

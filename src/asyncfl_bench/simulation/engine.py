@@ -320,6 +320,19 @@ class Simulation:
     def _tell_iterated(self) -> None:
         for observer in self.observers:
             observer.iterated(self.counters)
+        if self.rule.restart_at is not None:
+            self._cancel(self.counters.iteration - self.rule.restart_at)
+
+    def _cancel(self, oldest: int) -> None:
+        """Stops work from model version ``oldest`` or an older one, but for what is lost: its client is away."""
+        for work in self._timeline.cancel(oldest, self._arrives):
+            if work.sequence == self._ends_tick:
+                self._ends_tick = None  # the tick's own step comes without an arrival
+            self.executor.discard(work)
+            self.counters.cancelled += 1
+            self._slots.cancelled(work)
+            for observer in self.observers:
+                observer.cancelled(work)
 
     # -- dispatch --------------------------------------------------------------------------------------------------
 
@@ -349,21 +362,30 @@ class Simulation:
         return self.dispatches - 1
 
     def _fill_slots(self) -> None:
-        """Fills every free slot for which the schedule has a client that still takes part, if this is the moment."""
-        if not self._slots.to_be_filled(self._timeline.busy):
-            return
-        while (client := self._slots.next_client(self._timeline.busy)) is not None:
-            if self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time):
-                continue  # leaves for good: not idle any more
-            self._slots.free -= 1
-            work = self._new_work(client)
-            duration, arrives = self.availability.outcome(work, self.delay.of_stage(work))
-            work.lost = not arrives
-            if self.clock == "ticks":
-                duration = max(1, self._in_ticks(duration))
-            work.due = self.counters.virtual_time + duration
-            self._timeline.add(work)
-            self._dispatch(work)
+        """Fills every free slot for which the schedule has a client that still takes part, if this is the moment. After
+        that those begin anew whose work was cancelled."""
+        restarted = self._slots.restarted(self._has_left)
+        if self._slots.to_be_filled(self._timeline.busy or bool(restarted)):
+            while (client := self._slots.next_client(self._timeline.busy or bool(restarted))) is not None:
+                if not self._has_left(client):  # who leaves for good is not idle any more
+                    self._slots.free -= 1
+                    self._begin(client)
+        for client in restarted:
+            self._begin(client)
+
+    def _has_left(self, client: int) -> bool:
+        return self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time)
+
+    def _begin(self, client: int) -> None:
+        """Hands the client the model and a piece of work that takes time."""
+        work = self._new_work(client)
+        duration, arrives = self.availability.outcome(work, self.delay.of_stage(work))
+        work.lost = not arrives
+        if self.clock == "ticks":
+            duration = max(1, self._in_ticks(duration))
+        work.due = self.counters.virtual_time + duration
+        self._timeline.add(work)
+        self._dispatch(work)
 
     def _dispatch(self, work: Work) -> None:
         self.counters.downlink_bytes += self._traffic.model
