@@ -48,6 +48,7 @@ CRASHES = {
     "fedac": ["budget.server_iterations=200", "algorithm.variate_step=share", "client.local_steps=3", *SUSPENSION],
     "ca2fl": ["budget.server_iterations=250", "schedule=random_idle", "schedule.rest=until_update"],
     "asgd": ["budget.server_iterations=1200", "model=cnn", "delay=exponential"],
+    "asgd queue": ["budget.server_iterations=900", "schedule=uniform_queue", "schedule.draw=shuffled", *SUSPENSION],
     "delay_adaptive_asgd": ["budget.server_iterations=2500", "evaluation.every_time=20", "algorithm.variant=drop"],
     "rennala": ["budget.server_iterations=100", "algorithm.buffer_size=4"],
     "ringmaster": ["budget.server_iterations=600", "algorithm.restart_at=3", *SUSPENSION],

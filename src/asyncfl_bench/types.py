@@ -342,6 +342,7 @@ class Facts:
     cuts              clients hold the first layers of the model alone, and train them with the server step by step
     layers            of a model that can be cut; 0 of others
     momentum, weight_decay  of the clients' steps
+    queues            the schedule may give a client work while it is busy
     """
 
     algorithm: str
@@ -367,6 +368,7 @@ class Facts:
     layers: int = 0
     momentum: float = 0.0
     weight_decay: float = 0.0
+    queues: bool = False
 
 
 @dataclass(slots=True)

@@ -5,8 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from resuming import assert_goes_on_from_every_event
 from tiers import slow
-from toy import Recorder, Scripted, ScriptedLoss, simulate
+from toy import Scripted, ScriptedLoss, simulate
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
@@ -15,7 +16,6 @@ from asyncfl_bench.algorithms.rennala import Rennala
 from asyncfl_bench.algorithms.ringmaster import Ringmaster
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.availability import Dropout, DropoutConfig
 from asyncfl_bench.simulation.observer import Observer
 
@@ -168,33 +168,7 @@ WORDS += ["client.batch_size=8", "device=cpu", "threads=2"]
 @pytest.mark.parametrize("delay", ["exponential", "exp_beta5"])
 def test_a_run_goes_on_bit_for_bit_from_the_middle_of_a_tick_too(delay, executor):
     words = [*WORDS, f"delay={delay}", f"executor={executor}", "budget.server_iterations=12"]
-
-    def parts_of(state=None):
-        parts = build_run(compose(words))
-        recorder = Recorder()
-        parts.simulation.observers.append(recorder)
-        recorder.simulation = parts.simulation
-        if state is not None:
-            parts.model_d.copy_(state["model_d"])
-            parts.simulation.load_state_dict(state["simulation"])
-            parts.rule.load_state_dict(state["rule"])
-            pending = [work for work in parts.simulation.in_flight.values() if not work.lost]
-            parts.executor.load_state_dict(state["executor"], parts.model_d, pending)
-        return parts, recorder
-
-    whole, seen = parts_of()
-    whole.simulation.run()
-    parts, recorder = parts_of()
-    models = []
-    while parts.simulation.step() is None:
-        state = {name: getattr(parts, name).state_dict() for name in ("simulation", "rule", "executor")}
-        state["model_d"] = parts.model_d.clone()
-        models += recorder.models
-        parts.executor.close()
-        parts, recorder = parts_of(state)
-    models += recorder.models
-    np.testing.assert_array_equal(models, seen.models)
-    assert parts.simulation.counters == whole.simulation.counters and whole.simulation.counters.cancelled > 5
+    assert assert_goes_on_from_every_event(words).cancelled > 5
 
 
 def test_a_trace_has_a_row_for_each_piece_that_was_stopped_and_the_summary_their_number():

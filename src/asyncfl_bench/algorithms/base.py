@@ -87,6 +87,11 @@ class RestartConfig(RuleConfig):
 
     restart_at: Annotated[int | None, at_least(1, null="to have all work end")] = None
 
+    def resolve(self, facts: Facts) -> None:
+        super().resolve(facts)
+        allowed = "null with schedule=uniform_queue: work that waits behind what is stopped would have to move up"
+        check(self.restart_at is None or not facts.queues, "restart_at", self.restart_at, allowed)
+
 
 @dataclass
 class StepConfig(RuleConfig):
@@ -171,6 +176,7 @@ class ServerRule:
     shows_rows       with ``cuts``: keeps what its last server step learned from, ``rows_of_step``: (B, numbers) of
                      activations and (B,) labels, not written to again; for diagnostics=dissimilarity
     needs_outputs    uploads come with what the local model says about the server's own samples (``Upload.outputs_uc``)
+    one_at_a_time    keeps facts about the work that a client is under way with: no schedule may give it two pieces
     steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
     restart_at       server iterations; work in flight whose model is so many old or more is cancelled, and its client
                      begins anew on the current model: no upload is as stale as that. None: no work is cancelled
@@ -202,6 +208,7 @@ class ServerRule:
     answers_together = False
     shows_rows = False
     rows_of_step: tuple[torch.Tensor, torch.Tensor] | None = None
+    one_at_a_time = False
     steps_on_ticks = False
     restart_at: int | None = None
     steps_on_rounds = False

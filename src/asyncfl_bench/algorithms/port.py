@@ -55,6 +55,7 @@ class Port(ServerRule):
     config: PortConfig
     accepts = ("difference",)
     needs_base = True
+    one_at_a_time = True
     state_names = ("sum_d", "moved_d", "weight", "count", "iteration", "versions")
 
     def start(self, model_d, clients, upload_kind) -> None:

@@ -367,7 +367,9 @@ class Simulation:
         restarted = self._slots.restarted(self._has_left)
         if self._slots.to_be_filled(self._timeline.busy or bool(restarted)):
             while (client := self._slots.next_client(self._timeline.busy or bool(restarted))) is not None:
-                if not self._has_left(client):  # who leaves for good is not idle any more
+                if self._has_left(client):
+                    self._slots.schedule.left(client)
+                else:
                     self._slots.free -= 1
                     self._begin(client)
         for client in restarted:
@@ -377,13 +379,18 @@ class Simulation:
         return self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time)
 
     def _begin(self, client: int) -> None:
-        """Hands the client the model and a piece of work that takes time."""
-        work = self._new_work(client)
-        duration, arrives = self.availability.outcome(work, self.delay.of_stage(work))
+        """Hands the client the model and a piece of work that takes time, once the client gets to it."""
+        work, begins = self._new_work(client), self.counters.virtual_time
+        if self._slots.queues:
+            begins = max(begins, self._timeline.free_at(client, begins))
+        duration, arrives = 0.0, False
+        if begins == work.start or not self.availability.has_left(client, work.iteration, begins):
+            begun = work if begins == work.start else replace(work, start=begins)
+            duration, arrives = self.availability.outcome(begun, self.delay.of_stage(work))
         work.lost = not arrives
         if self.clock == "ticks":
             duration = max(1, self._in_ticks(duration))
-        work.due = self.counters.virtual_time + duration
+        work.due = begins + duration
         self._timeline.add(work)
         self._dispatch(work)
 

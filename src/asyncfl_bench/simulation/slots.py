@@ -10,12 +10,14 @@ from ..types import Work
 class Slots:
     """
     schedule  which idle client goes next; already started
-    free      places without a client in flight
+    free      places without work in flight
+    queues    a client may have several pieces of work, of which it does one after another
     """
 
     def __init__(self, schedule, concurrency: int):
         self.schedule, self.free = schedule, concurrency
         self.per_round = schedule.config.dispatch == "per_round"
+        self.queues = schedule.queues
         self._when = schedule.config.dispatch
         self._rests = schedule.config.rest == "until_update"
         self._resting: list[int] = []  # clients in order of their arrival

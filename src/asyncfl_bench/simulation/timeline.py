@@ -56,6 +56,10 @@ class Timeline:
         """What is first now is over."""
         del self.works[self.now.popleft().sequence]
 
+    def free_at(self, client: int, now: float) -> float:
+        """When the client has done all work it was given; now where it has none."""
+        return max((work.due for work in self.works.values() if work.client == client), default=now)
+
     def cancel(self, oldest: int, chosen: Callable[[Work], bool]) -> list[Work]:
         """Takes out the work from model version ``oldest`` or an older one for which ``chosen`` says so, in order of
         dispatch."""
