@@ -85,6 +85,7 @@ CASES = {
     "ringmaster stops": ["algorithm=ringmaster", "algorithm.restart_at=4"],
     "malenia batch": ["algorithm=malenia", "algorithm.batch=20", "algorithm.eta=1"],
     "ringleader": ["algorithm=ringleader"],
+    "ringleader own": ["algorithm=ringleader", "algorithm.continue_on=own"],
     "rescaled_asgd": ["algorithm=rescaled_asgd"],
     "clipped_asgd": ["algorithm=clipped_asgd", "algorithm.clip=0.3"],
     "delayed_nesterov": ["algorithm=delayed_nesterov", "algorithm.window=4", "algorithm.beta=0.5"],

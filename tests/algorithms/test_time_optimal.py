@@ -112,11 +112,33 @@ def test_malenia_steps_along_the_mean_objective_whatever_the_speeds():
 
 def test_ringleader_steps_once_a_client_and_round_along_the_mean_of_means():
     assert_steps(Ringleader(eta=0.1), {2.6: 3.7, 3: 3.4, 5.2: 3.145, 6: 2.89, 7.8: 2.68825, 8: 2.4865})
-    # three clients, of whom those that do not step go on at the current model; at their own one it would be
-    # 3.24, 3.08, 2.92 from 9.4 on
+
+
+@pytest.mark.parametrize(
+    ("continue_on", "second_round"),
+    [("own", [3.24, 3.08, 2.92]), ("current", [3.245, 3.0903333333, 2.9356666667])],
+)
+def test_whose_upload_does_not_step_goes_on_with_the_model_it_has_or_with_the_current_one(continue_on, second_round):
     world = {"delay": Scripted([[1], [2.6], [4.7]]), "targets": [[0.0], [1.0], [5.0]], "start": [4.0], "n": 3}
-    expected = {4.7: 3.8, 5: 3.6, 5.2: 3.4, 9.4: 3.245, 10: 3.0903333333, 10.4: 2.9356666667}
-    assert_steps(Ringleader(eta=0.1), expected, world)
+    expected = {4.7: 3.8, 5: 3.6, 5.2: 3.4} | dict(zip([9.4, 10, 10.4], second_round, strict=True))
+    assert_steps(Ringleader(eta=0.1, continue_on=continue_on), expected, world)
+
+
+def test_a_client_that_goes_on_with_its_own_model_is_sent_nothing_and_its_mean_is_of_one_model():
+    simulation, recorder, _ = simulate(Ringleader(eta=0.05, continue_on="own"), server_iterations=10 * N, **RANDOM)
+    assert simulation.counters.downlink_bytes == 3 * 8 * (N + 10 * N)  # one for each client at first, one for each step
+    since: dict[int, set[int]] = {client: set() for client in range(N)}
+    for arrival in recorder.arrivals:  # from one step of a client to its next all its work is from one model
+        since[arrival.client].add(arrival.base_iteration)
+        if arrival.changed:
+            assert len(since[arrival.client]) == 1
+            since[arrival.client] = set()
+    assert len(recorder.arrivals) > 20 * N and max(arrival.staleness for arrival in recorder.arrivals) <= 2 * N - 2
+
+
+def test_ringleader_with_own_models_and_two_clients_is_what_it_is_with_the_current_one():
+    found = [steps(Ringleader(eta=0.1, continue_on=choice), 30, **E2) for choice in ("own", "current")]
+    assert found[0] == found[1]
 
 
 def test_every_round_of_ringleader_has_a_step_of_each_client_and_no_gradient_is_older_than_the_paper_says():

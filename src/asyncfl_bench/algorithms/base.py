@@ -279,6 +279,11 @@ class ServerRule:
         None means the configured K."""
         return None
 
+    def continues(self, client: int) -> tuple[int, torch.Tensor] | None:
+        """Called at each dispatch: (its version, (d,) the model) of what this client's last work started from, where it
+        is to go on with that, so that nothing is sent to it; None: it gets the current model."""
+        return None
+
     def stats(self) -> dict[str, float]:
         """Cheap numbers about the last server iteration, by metric name."""
         return {}
