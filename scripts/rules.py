@@ -174,20 +174,24 @@ def told(rule) -> str:
 
 
 def papers(rule) -> str:
-    """Links to those that the first lines of the docstring name."""
+    """What the docstring's first lines, or else its rule, have in brackets with a year or a number of arXiv."""
     first = inspect.cleandoc(rule.__doc__ or "").partition("\n\n")[0]
-    rest = sections(rule).get("Rule", "") if "arXiv:" not in first else ""
-    found = dict.fromkeys(re.findall(r"arXiv:(\d{4}\.\d{5})", first + rest))
-    return ", ".join(f"[{number}](https://arxiv.org/abs/{number})" for number in found) or "not on arXiv"
+    said: list[str] = []
+    for text in (first, sections(rule).get("Rule", "")):
+        said = said or [" ".join(found.split()) for found in re.findall(r"\(([^()]*(?:20\d\d|arXiv:)[^()]*)\)", text)]
+    linked = [re.sub(r"arXiv:(\d{4}\.\d{5})", r"[\1](https://arxiv.org/abs/\1)", text) for text in said]
+    return "; ".join(linked)
 
 
 def checked_by(name: str) -> str:
     folder = ROOT / "tests"
     replays = "".join((folder / file).read_text(encoding="utf-8") for file in ("test_replay.py", "test_gas_replay.py"))
 
-    def own(path: Path) -> tuple[bool, int]:
-        """How much a file is about the rule."""
-        return path.stem == f"test_{name}", len(re.findall(rf"\b{name}\b", path.read_text(encoding="utf-8"), re.I))
+    def own(path: Path) -> tuple[bool, int, int]:
+        """How much a file is about the rule: called so, tests named so, the word."""
+        text = path.read_text(encoding="utf-8")
+        counts = (len(re.findall(pattern, text, re.I)) for pattern in (rf"def test_\w*{name}", rf"\b{name}\b"))
+        return path.stem == f"test_{name}", *counts
 
     path = max(sorted((folder / "algorithms").glob("test_*.py")), key=own)
     replayed = ["replay"] if re.search(rf"algorithm={name}\b", replays) else []
