@@ -21,7 +21,7 @@ $(DEV): $(STAMP)
 	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $(DEV)
 
-.PHONY: help setup run test test-slow test-all lint docs figures crash bench peers golden
+.PHONY: help setup run test test-slow test-all lint docs figures crash bench peers golden rules
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -62,3 +62,6 @@ peers: $(STAMP) ## FLGo, FLSim, FedLab and APPFL beside ours (downloads 7 GB int
 
 golden: $(DEV) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py
+
+rules: $(DEV) ## docs/rules.md and its figure, anew from the rules' declarations
+	$(BIN)/python scripts/rules.py

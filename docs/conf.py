@@ -19,7 +19,7 @@ suppress_warnings = ["toc.not_included"]  # pages of results are reached from th
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 _CONTENTS = {
-    "To use": "docs/command_line docs/python docs/algorithms docs/delays docs/data docs/memory docs/sweeps "
+    "To use": "docs/command_line docs/python docs/algorithms docs/rules docs/delays docs/data docs/memory docs/sweeps "
     "docs/reports docs/run_directory docs/tracking",
     "To understand": "docs/clocks docs/time docs/unlabelled docs/fleet docs/claims docs/architecture docs/performance",
     "What was found": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections import Counter
 
 import pytest
 from tiers import slow
@@ -13,7 +14,7 @@ from asyncfl_bench.config import choices, compose, places
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import finished
 from asyncfl_bench.multirun.grid import combine, jobs_of
-from asyncfl_bench.multirun.jobs import Job, plan, sweep_grids, sweep_name
+from asyncfl_bench.multirun.jobs import Job, drawn_grids, plan, sweep_grids, sweep_name
 
 
 def test_a_union_of_grids_gives_each_part_its_own_keys():
@@ -94,6 +95,21 @@ def test_table_a2_is_20_newsgroups_in_both_readings_and_digits_only_where_the_sc
         assert found.parts["client"].config.batch_size == 32 and found.root.concurrency == 10
     assert settings("full").parts["algorithm"].config.c == settings("medium").parts["algorithm"].config.c == 0.2
     assert settings("small").choices["dataset"] == "digits"
+
+
+def test_the_overview_has_every_asynchronous_rule_with_as_many_steps_for_each():
+    jobs = jobs_of(drawn_grids(sweep_grids(["sweep=rules/overview"]), ["sweep=rules/overview"]))
+    words = [dict(text.split("=", 1) for text in job) for job in jobs]
+    counts = Counter(job["algorithm"] for job in words)
+    rounds = {"fedavg", "fedprox", "fedopt", "feddyn", "minibatch_sfl", "s2fl", "splitfed"}
+    assert set(counts) == set(choices.options("algorithm")) - rounds
+    assert set(counts.values()) == {2 * 3 * 8}
+    for name in counts:
+        own = [job for job in words if job["algorithm"] == name and (job["seed"], job["delay"]) == ("0", "exp_beta5")]
+        (tuned,) = (key for key in own[0] if len({job[key] for job in own}) > 1)
+        assert tuned in ("algorithm.c", "client.lr")
+        values = sorted(float(job[tuned]) for job in own)
+        assert len(values) == 8 and 30 < values[-1] / values[0] < 100
 
 
 @pytest.mark.parametrize(

@@ -342,6 +342,7 @@ class Facts:
     cuts              clients hold the first layers of the model alone, and train them with the server step by step
     layers            of a model that can be cut; 0 of others
     momentum, weight_decay  of the clients' steps
+    queues            the schedule may give a client work while it is busy
     """
 
     algorithm: str
@@ -367,6 +368,7 @@ class Facts:
     layers: int = 0
     momentum: float = 0.0
     weight_decay: float = 0.0
+    queues: bool = False
 
 
 @dataclass(slots=True)
@@ -382,6 +384,7 @@ class Counters:
     downlink_bytes: int = 0  # of models handed to clients, also for work that was lost, and of answers
     messages: int = 0  # of clients that hold a part of the model, before their uploads
     server_steps: int = 0  # changes of the server's part that are no server iteration
+    cancelled: int = 0  # pieces of work that were stopped and begun anew on a newer model
 
     @property
     def bytes(self) -> int:

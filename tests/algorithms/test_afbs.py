@@ -128,11 +128,6 @@ def test_nothing_is_dropped_where_nothing_is_both_smaller_and_staler_in_its_clus
     assert flush(entries, groups, keep="never")[1]["kept"].all()
 
 
-def test_a_buffer_of_one_is_fedbuff_with_a_buffer_of_one_and_the_polynomial_weight_bit_for_bit():
-    fedbuff = FedBuff(FedBuffConfig(buffer_size=1, eta=0.7, staleness_weight="polynomial"))
-    np.testing.assert_array_equal(models(Afbs(config(buffer_size=1, eta=0.7))), models(fedbuff))
-
-
 def test_with_equal_samples_and_weights_of_ones_own_it_is_fedbuff_bit_for_bit():
     fedbuff = FedBuff(FedBuffConfig(buffer_size=3, eta=0.7, staleness_weight="polynomial"))
     expected = models(fedbuff)

@@ -6,9 +6,7 @@ import torch
 from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.area import Area
-from asyncfl_bench.algorithms.fedavg import FedAvg
 from asyncfl_bench.algorithms.fedbuff import FedBuff
-from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 from asyncfl_bench.types import ClientTable, Upload
 
 N = 5
@@ -55,12 +53,6 @@ def test_the_model_and_the_buffer_are_the_mean_of_all_last_local_models_at_all_t
 
     models(Watched(buffer_size=buffer_size))
     assert max(apart) < 2e-6 and len(apart) == 40 * buffer_size
-
-
-def test_every_client_once_in_each_buffer_is_fedavg_with_equal_weights():
-    together, rounds = (SameClient(ScheduleConfig(dispatch=when)) for when in ("after_update", "per_round"))
-    one = models(Area(buffer_size=N), schedule=together)
-    np.testing.assert_allclose(one, models(FedAvg(weights="uniform", eta=1.0), schedule=rounds), atol=1e-5)
 
 
 def test_a_single_client_does_local_sgd():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from toy import Scripted, simulate
 
-from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.delayed_nesterov import DelayedNesterov
 from asyncfl_bench.algorithms.trial import after_each
 from asyncfl_bench.config import compose
@@ -39,11 +38,6 @@ def test_a_window_of_one_is_nesterovs_sgd_at_each_arrival():
         w = w + 0.5 * (0.8 * m + difference)
         expected.append(w)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-def test_without_momentum_it_is_asgd_on_differences_bit_for_bit():
-    one, _ = models(DelayedNesterov(eta=0.8, beta=0.0, window=4))
-    np.testing.assert_array_equal(one, models(Asgd(eta=0.8 / 4))[0])
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.1, 0.25])

@@ -5,7 +5,6 @@ import pytest
 import torch
 from toy import Scripted, simulate
 
-from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg
 from asyncfl_bench.algorithms.fedfa import FedFa, FedFaConfig
 from asyncfl_bench.config import compose
@@ -33,12 +32,6 @@ def after(locals_, **config):
         for i, local in enumerate(locals_)
     ]
     return answers, model.tolist()
-
-
-def test_a_queue_of_one_is_fedasync_with_alpha_one_bit_for_bit():
-    one = models(FedFa(FedFaConfig(queue=1)))
-    np.testing.assert_array_equal(one, models(FedAsync(FedAsyncConfig(alpha=1.0))))
-    assert not np.array_equal(one, models(FedFa(FedFaConfig(queue=2))))
 
 
 def test_nothing_is_applied_before_the_queue_is_full_and_every_arrival_afterwards():

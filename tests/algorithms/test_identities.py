@@ -100,25 +100,10 @@ def test_the_first_buffer_of_ca2fl_is_that_of_fedbuff_and_the_second_is_not():
     assert np.abs(one[1] - other[1]).max() > 1e-3
 
 
-def test_mifa_with_every_client_once_in_each_buffer_is_fedbuff_and_by_samples_it_is_not():
-    schedule = SameClient(ScheduleConfig(dispatch="after_update"))
-    one = models(Mifa(MifaConfig(buffer_size=N)), lr=0.3, schedule=schedule)
-    np.testing.assert_allclose(one, models(fedbuff(buffer_size=N), lr=0.3, schedule=schedule), rtol=1e-12)
-    world = {"lr": 0.3, "schedule": schedule, "samples": [*range(1, N + 1)]}
-    by_samples = Mifa(MifaConfig(buffer_size=N, weights="samples"))
-    assert not np.allclose(models(by_samples, **world), models(Mifa(MifaConfig(buffer_size=N)), **world))
-
-
 def test_mifa_steps_with_what_all_were_last_heard_to_say():
     once = {"delay": Scripted([[1, 100], [2, 100], [100, 100]]), "n": 3, "targets": [[3.0], [6.0], [9.0]]}
     first, second = models(Mifa(MifaConfig(buffer_size=1)), iterations=2, lr=1.0, **once)
     assert first.tolist() == [1.0] and second.tolist() == [1.0 + (3 + 6) / 3]
-
-
-def test_ca2fl_with_every_client_once_in_each_buffer_steps_with_the_mean_difference():
-    schedule = SameClient(ScheduleConfig(dispatch="after_update"))
-    one = models(Ca2fl(Ca2flConfig(eta=1.0, buffer_size=N)), lr=0.3, schedule=schedule)
-    np.testing.assert_allclose(one, models(fedbuff(buffer_size=N), lr=0.3, schedule=schedule), rtol=1e-9)
 
 
 def test_ca2fl_with_constant_differences_ends_in_their_mean_for_any_buffer():

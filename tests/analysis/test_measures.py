@@ -41,7 +41,11 @@ def points_of(**accuracies) -> pd.DataFrame:
 
 def placed_of(rows: list[tuple], **columns) -> Placed:
     """rows: (run, series, cell, seed)."""
-    runs = pd.DataFrame(rows, columns=["run", "series", "cell", "seed"]).set_index("run").assign(tuned=None, **columns)
+    runs = (
+        pd.DataFrame(rows, columns=["run", "series", "cell", "seed"])
+        .set_index("run")
+        .assign(tuned=None, tuned_by=None, **columns)
+    )
     return Placed(runs, pd.DataFrame(), pd.DataFrame(), len(rows))
 
 
@@ -194,6 +198,7 @@ def test_the_tuned_value_is_the_best_on_validation_samples_among_those_with_most
     assert choices.iloc[0].to_dict() == {
         "series": "ACE",
         "cell": "x",
+        "tuned_by": None,
         "tuned": 0.2,  # as good as 0.3, and smaller; 1.0 diverged for a seed
         "validation": pytest.approx(70),
         "tried": 4,

@@ -217,7 +217,7 @@ def test_further_values_of_the_tuned_setting_count_where_all_else_is_the_sweeps(
     monkeypatch.setattr(place_module, "identities", beyond)
     words = tuple((f"algorithm={job['algorithm']}", f"algorithm.c={job['algorithm__c']}") for job in asked)
     grid = Grid(grid.sweep, "fair", grid.scale, grid.length, grid.jobs, words=words)
-    placed = place(grid, load_runs(tmp_path), cells=CELLS, tuned="algorithm.c")
+    placed = place(grid, load_runs(tmp_path), cells=CELLS, tuned=["algorithm.c"])
     assert composed == [("algorithm=ace", "algorithm.c=1.0")]
     assert placed.series_names == ["ACE"] and placed.runs["tuned"].tolist() == [0.2, 0.2, 0.5, 0.5, 1.0]
     assert placed.left_out["reason"].to_dict() == {str(stranger): "not in this sweep"}
@@ -236,3 +236,18 @@ def test_a_job_that_cannot_be_composed_is_asked_for_and_has_its_error():
     grid = grid_of("ace/figure2", "published", "smoke", more=["seed=0", "algorithm=ace", "client.lr=0.1,-1"])
     assert grid.jobs["identity"].isna().tolist() == [False, True] * 4
     assert grid.jobs["error"].iloc[1].startswith("client.lr=-1")
+
+
+def test_each_algorithm_has_the_tuned_setting_of_which_the_sweep_gives_it_several_values(tmp_path):
+    ace = [{"algorithm": "ace", "algorithm__c": c, "client__lr": 1.0} for c in (0.2, 0.5)]
+    gas = [{"algorithm": "gas", "client__lr": lr} for lr in (0.1, 0.3)]
+    for job in (*ace, *gas):
+        write_run(tmp_path, **job)
+    grid = grid_by_hand([*ace, *gas], ["algorithm", "algorithm.c", "client.lr"])
+    placed = place(grid, load_runs(tmp_path), cells=CELLS, tuned=["algorithm.c", "client.lr"])
+    found = placed.runs[["series", "tuned_by", "tuned"]].to_numpy().tolist()
+    assert found == [
+        *(["ACE", "algorithm.c", c] for c in (0.2, 0.5)),
+        *(["GAS", "client.lr", lr] for lr in (0.1, 0.3)),
+    ]
+    assert len(place(grid, load_runs(tmp_path), cells=CELLS, tuned=["client.lr"]).series_names) == 3  # a line each

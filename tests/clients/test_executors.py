@@ -8,7 +8,7 @@ from asyncfl_bench import run
 from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining, Stopped
-from asyncfl_bench.clients.queue import WorkQueue
+from asyncfl_bench.clients.queue import Answer, WorkQueue
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.config import compose
 from asyncfl_bench.randomness import Streams
@@ -203,3 +203,53 @@ def test_work_that_is_given_up_leaves_the_servers_statistics_as_they_were(tmp_pa
     with pytest.raises(Stopped):
         executor.deliver(work)
     assert torch.equal(task.flat.statistics(), before)
+
+
+class Stoppable:
+    """Computes the model that a piece of work starts from, two pieces in one go and the next two in the background."""
+
+    together, at_once, steps_together, ahead = 2, 1, 99.0, 1
+
+    def __init__(self):
+        self.stopped, self.computed = False, []
+
+    def begin(self, works, start, out_pd, blocks):
+        starts = [start(work)[0].clone() for work in works]
+
+        def finish():
+            if self.stopped:
+                raise Stopped
+            for row_d, start_d in zip(out_pd, starts, strict=True):
+                row_d.copy_(start_d)
+            self.computed.append([work.sequence for work in works])
+            return [Answer(torch.zeros(())) for _ in works]
+
+        return finish
+
+    def delivered(self, statistics):
+        pass
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_work_that_is_discarded_while_it_is_computed_is_never_kept_even_if_the_run_is_stopped_just_then(stopped):
+    computer, models = Stoppable(), [torch.full((3,), float(version)) for version in range(4)]
+    queue = WorkQueue(computer)
+    works = [Work(client, client, 0, client, 1, due=client) for client in range(4)]
+    for work, model_d in zip(works, models, strict=True):
+        queue.dispatch(work, model_d)
+    assert queue.deliver(works[0]).vector_d.tolist() == [0.0] * 3  # with work 1
+    assert queue.deliver(works[1]).vector_d.tolist() == [1.0] * 3  # works 2 and 3 are begun
+    computer.stopped = stopped
+    queue.discard(works[2])
+    state = queue.state_dict()
+    again = WorkQueue(Stoppable())
+    again.load_state_dict(state, models[0], [works[3]])
+    assert again.deliver(works[3]).vector_d.tolist() == [3.0] * 3
+    assert again.computer.computed == ([[2, 3]] if stopped else [])  # together with the same others
+    assert not len(again.versions) and not again.state_dict()["results"]

@@ -17,6 +17,8 @@ from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
 from asyncfl_bench.algorithms.feddyn import FedDyn, FedDynConfig
+from asyncfl_bench.algorithms.rennala import Rennala
+from asyncfl_bench.algorithms.ringmaster import Ringmaster
 from asyncfl_bench.simulation.availability import Dropout, DropoutConfig, Suspension, SuspensionConfig
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
 
@@ -28,7 +30,7 @@ def worlds(draw):
     n = draw(st.integers(1, 8))
     clock = draw(st.sampled_from(["time", "ticks"]))
     step_on = draw(st.sampled_from(["arrival", "tick"])) if clock == "ticks" else "arrival"
-    size = draw(st.integers(1, 6))
+    size, restart_at = draw(st.integers(1, 6)), draw(st.integers(1, 3))
     rule = draw(
         st.sampled_from(
             [
@@ -38,6 +40,8 @@ def worlds(draw):
                 lambda: Asgd(StepConfig(eta=0.1)),
                 lambda: DelayAdaptiveAsgd(DelayAdaptiveAsgdConfig(eta=0.1, tau_c=size, variant="drop")),
                 lambda: FedBuff(FedBuffConfig(eta=0.1, buffer_size=size, max_staleness=size)),
+                lambda: Ringmaster(eta=0.1, threshold=size, restart_at=restart_at),
+                lambda: Rennala(eta=0.1, buffer_size=size, restart_at=restart_at),
                 lambda: Ca2fl(Ca2flConfig(eta=0.1, buffer_size=size)),
                 lambda: FedAvg(FedAvgConfig()),
                 lambda: FedDyn(FedDynConfig()),
@@ -79,24 +83,27 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     counters, arrivals = simulation.counters, recorder.arrivals
     executor = simulation.executor
 
-    # every dispatched piece of work arrived, was lost or discarded by dropout, or is in flight; nobody is twice
+    # every dispatched piece of work arrived, was lost, discarded, cancelled, or is in flight; nobody is twice
     lost = [work for work in recorder.discards if work.lost]
     assert simulation.dispatches == len(executor.delivered) + len(recorder.discards) + len(simulation.in_flight)
     assert [work for work in recorder.discards if not work.lost] == executor.discarded
     assert not any(work.lost for work in executor.delivered)
     in_flight = Counter(work.client for work in simulation.in_flight.values())
     assert all(count == 1 for count in in_flight.values())
-    assert len(in_flight) + simulation.free_slots == world["concurrency"]
+    restarting = len(simulation.state_dict()["restarting"])  # where the budget ended a tick
+    assert len(in_flight) + simulation.free_slots + restarting == world["concurrency"]
 
     # counts add up
     assert counters.uploads == len(arrivals) == len(executor.delivered)
-    assert counters.discarded == len(recorder.discards)
+    assert counters.discarded + counters.cancelled == len(recorder.discards)
     assert counters.iteration == len(recorder.models)
     per_client = Counter(a.client for a in arrivals)
     assert sum(per_client.values()) == counters.uploads
 
     # staleness is never negative and never more than the iterations there were; time never goes back
     assert all(0 <= a.staleness <= counters.iteration for a in arrivals)
+    if (bound := world["rule"].restart_at) is not None:
+        assert all(a.staleness < bound for a in arrivals)
     times = [a.time for a in arrivals]
     assert times == sorted(times)
     assert counters.virtual_time >= (times[-1] if times else 0)
@@ -124,7 +131,8 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     assert len(executor.versions) == len(needed)
 
     # where work is dispatched at the end of a round, all that is in flight was dispatched together
-    if world["schedule"].config.dispatch == "per_round" and not (lost and world["rule"].first_round):
+    started_later = bool(counters.cancelled or (lost and world["rule"].first_round))
+    if world["schedule"].config.dispatch == "per_round" and not started_later:
         assert len({work.start for work in simulation.in_flight.values()}) <= 1
 
 

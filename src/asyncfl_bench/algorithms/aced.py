@@ -61,6 +61,7 @@ class Aced(ServerRule):
     config: AcedConfig
     accepts = ("gradient", "difference")
     first_round = True
+    one_at_a_time = True
     linear = True
     averaged = ("rule/active_clients",)
     state_names = ("unheard", "t", "tstart_n", "dispatched_n", "active_n", "arrived", "active")

@@ -69,7 +69,8 @@ class Afbs(ServerRule):
              w <- w + eta lam mean of the kept D_i,  lam = (1 + least tau)^-1/2;  clear        (lines 11 to 13)
     Clusters k-means on (1 a_i + G_i) R^T of label shares a_i, once before training            (line 1; equation 9)
     Upload   difference, shape (d,)
-    Tells    the server noisy projections of every client's label shares, an obfuscation (clustering.py), and n_i
+    Tells    who, version, n_i and, before, noisy projections of every client's label shares, an obfuscation
+             (clustering.py)
     State    rows_md and entries (the buffer), decided (what the last flush did), flushes, cluster_n
     Memory   (M + 1) d floats; while clusters are made n C r doubles
     Limits   M = 1: FedBuff with M = 1 and the weight (1 + tau)^-1/2, bit for bit.  all tau = 0: FedBuff

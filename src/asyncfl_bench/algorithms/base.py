@@ -78,6 +78,22 @@ class RuleConfig(Checked):
 
 
 @dataclass
+class RestartConfig(RuleConfig):
+    """Fields of a rule that may stop work instead of leaving out what is too stale when it arrives.
+
+    restart_at  R, server iterations; work whose model is so many old or more is cancelled and begun anew at once on the
+                current one, in a newly drawn time; null: all work ends
+    """
+
+    restart_at: Annotated[int | None, at_least(1, null="to have all work end")] = None
+
+    def resolve(self, facts: Facts) -> None:
+        super().resolve(facts)
+        allowed = "null with schedule=uniform_queue: work that waits behind what is stopped would have to move up"
+        check(self.restart_at is None or not facts.queues, "restart_at", self.restart_at, allowed)
+
+
+@dataclass
 class StepConfig(RuleConfig):
     """Fields of a rule with a server step of its own.
 
@@ -160,7 +176,10 @@ class ServerRule:
     shows_rows       with ``cuts``: keeps what its last server step learned from, ``rows_of_step``: (B, numbers) of
                      activations and (B,) labels, not written to again; for diagnostics=dissimilarity
     needs_outputs    uploads come with what the local model says about the server's own samples (``Upload.outputs_uc``)
+    one_at_a_time    keeps facts about the work that a client is under way with: no schedule may give it two pieces
     steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
+    restart_at       server iterations; work in flight whose model is so many old or more is cancelled, and its client
+                     begins anew on the current model: no upload is as stale as that. None: no work is cancelled
     steps_on_rounds  takes its step in ``round``: nothing is dispatched before all in flight have reported or are lost
     linear           each step adds a weighted sum of uploads, with weights that do not depend on what is in them, if
                      its settings are those of ``RuleConfig.linear_if``: what diagnostics=mse can take apart
@@ -189,7 +208,9 @@ class ServerRule:
     answers_together = False
     shows_rows = False
     rows_of_step: tuple[torch.Tensor, torch.Tensor] | None = None
+    one_at_a_time = False
     steps_on_ticks = False
+    restart_at: int | None = None
     steps_on_rounds = False
     linear = False
     sets_k = False
@@ -211,6 +232,8 @@ class ServerRule:
         if isinstance(config, StepConfig) and config.eta is None:
             raise ConfigError("eta", None, "must be resolved to a number before the rule is built")
         self.steps_on_ticks = config.steps_on_ticks
+        if isinstance(config, RestartConfig):
+            self.restart_at = config.restart_at
 
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
         """Takes the (d,) global model, which it changes in place from now on, and makes its state."""
@@ -254,6 +277,11 @@ class ServerRule:
     def work_for(self, client: int) -> int | None:
         """Called at each dispatch: K of this client's work, in the client's unit (local steps or passes over its data);
         None means the configured K."""
+        return None
+
+    def continues(self, client: int) -> tuple[int, torch.Tensor] | None:
+        """Called at each dispatch: (its version, (d,) the model) of what this client's last work started from, where it
+        is to go on with that, so that nothing is sent to it; None: it gets the current model."""
         return None
 
     def stats(self) -> dict[str, float]:

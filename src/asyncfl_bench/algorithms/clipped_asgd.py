@@ -20,15 +20,15 @@ class ClippedAsgdConfig(StepConfig):
 
 
 class ClippedAsgd(Asgd):
-    """Clipped ASGD (Erickson and Johansson, ICML 2026, arXiv:2606.13287, Algorithm 1).
+    """Clipped ASGD (Erickson and Johansson, ICML 2026, arXiv:2606.13287, Algorithms 1 and 2).
 
     Rule     arrival of g_j:  w <- w - eta min(1, c / ||g_j||) g_j, the norm over the whole model
     Upload   gradient, shape (d,); of differences, c is in units of the model
     State    none      Memory 0
     Limits   c = null or above every norm: Asgd, bit for bit.  no step is longer than eta c.  one client: clipped SGD
     Differs  client.clip is another thing: it cuts the gradient of each mini-batch on the client. Clipping tensor by
-             tensor is another rule. Algorithm 2, which draws the next client from all n and has it queue if it is busy,
-             is not here, so with data that differ the result is biased to fast clients, as that of Asgd
+             tensor is another rule. Algorithm 2 is this with schedule=uniform_queue; under others and with data that
+             differ the result is biased to fast clients, as that of Asgd
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

@@ -39,6 +39,7 @@ class FedAsmuServer(MixingRule):
              tau >= bound: ignored, and no step.  else x = lam / (sqrt(t) (tau + 1)^sigma) + iota
              a = mu x / (1 + mu x);  w <- (1 - a) w + a w_i                                      (equations 1 and 2)
     Upload   difference, shape (d,), with the model the work started from
+    Tells    version
     State    the last weight, steps, dropped      Memory d floats, and a model version per client in flight
     Limits   lam = 0, iota = s / (mu (1 - s)): FedAsync with alpha = s.  a is in (0, 1) and falls with t and with tau
     Differs  from public ports, as only the abstract could be read: two of three have the exponent sigma, one sigma / 2;

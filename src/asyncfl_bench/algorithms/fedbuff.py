@@ -39,8 +39,8 @@ class FedBuff(ServerRule):
     Rule     arrival of D_i = local - received:  S <- S + s(tau_i) D_i,  m <- m + 1              (lines 5-7)
              m = M:  b <- beta b + S / M;  w <- w + eta b;  S <- 0, m <- 0                       (lines 12-14)
     Upload   difference, shape (d,)
-    State    sum_d (S), count (m), velocity_d (b, only with momentum)      Memory d floats, 2 d with momentum
-             freshest (least tau in the buffer), only with that weight
+    State    sum_d (S), count (m), velocity_d (b, only with momentum), freshest (least tau in the buffer, only with
+             that weight)      Memory d floats, 2 d with momentum
     Limits   M = 1, s = 1, beta = 0, K = 1: vanilla ASGD with step eta * eta_l
              M = n, concurrency n, dispatch=after_update: FedAvg with equal client weights
     Differs  divides by M as the paper does; FLSim (the authors' code) sums, so its eta is ours / M, and divides s by

@@ -32,6 +32,7 @@ class FedEcho(FedBuff):
                f holds w's logits against the mean of all Y_i, see distillation.py
              The first half is FedBuff, the second what conf/algorithm/fedecho.yaml chooses: distillation=fedecho
     Upload   difference, shape (d,), with outputs_uc
+    Tells    who, version
     State    FedBuff's and the distillation's: n u C numbers of u samples with C classes
     Memory   6 d floats and n u C numbers
     Limits   distillation.steps=0 or distillation=none: FedBuff, bit for bit; the same clients arrive as with FedBuff

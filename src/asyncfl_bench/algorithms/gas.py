@@ -77,6 +77,7 @@ class Gas(ServerRule):
              An activation weighs m^b in its class's Gaussian, m = 1 + K t + k with t server iterations at the task's
              dispatch and k its mini-batch: stale ones weigh less
     Upload   difference, of the clients' part, with the part the task started from
+    Steps    per Q_c uploads
     State    both buffers, the Gaussians, momentum of s, server steps done (which draws are next)
     Memory   3 d floats, three times Q_s mini-batches of a numbers a row, those of the last step among them, for each
              class a + a^2 numbers (2 a with `diagonal`)

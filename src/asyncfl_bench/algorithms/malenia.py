@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..ranges import at_least
-from .base import ServerRule, StepConfig
+from .base import RestartConfig, ServerRule, StepConfig
 
 
 @dataclass
-class MaleniaConfig(StepConfig):
+class MaleniaConfig(RestartConfig, StepConfig):
     """
     batch  S; a step waits until n times the harmonic mean of the clients' numbers of gradients is greater
     """
@@ -19,19 +19,20 @@ class MaleniaConfig(StepConfig):
 
 
 class Malenia(ServerRule):
-    """Malenia SGD (Tyurin and Richtarik, NeurIPS 2023, arXiv:2305.12387), the form that ignores what is late.
+    """Malenia SGD (Tyurin and Richtarik, NeurIPS 2023, arXiv:2305.12387).
 
     Rule     arrival of g_i with staleness 0:  G_i <- G_i + g_i,  b_i <- b_i + 1;  any other is ignored
              ((1 / n) sum_i 1 / b_i)^-1 > S / n:  w <- w - (eta / n) sum_i G_i / b_i;  G_i <- 0, b_i <- 0 for all i
              so every client must have reported: with b_i = 0 the left side is 0
+             restart_at=1: after each step all work is stopped and begun anew at w, so that nothing is late
     Upload   gradient, shape (d,)
+    Steps    per n uploads used or more
     State    sums_nd (G_i), counts (b_i), dropped      Memory n d floats
     Limits   gradients without noise: the gradient of the mean objective, whatever the speeds
              S < n: a step as soon as all have reported.  equal durations, S < n: Rennala with B = n
              one client: SGD with batch floor(S) + 1
     Differs  the code of Ringleader's authors has no S, which is S < n. AsyncFL's malenia_sgd counts all gradients and
-             divides by them, which is Rennala. A client that never returns blocks the rule for ever; the form that
-             stops work at each server step is not here
+             divides by them, which is Rennala. A client that never returns blocks the rule for ever
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

@@ -35,6 +35,7 @@ class Port(ServerRule):
              m >= M and nobody under way has a model older than S iterations:
                w <- w + eta G / R;  G <- 0, R <- 0, m <- 0
     Upload   difference, shape (d,), with the model the work started from
+    Steps    per M uploads or more
     State    sum_d (G), weight (R), count (m), moved_d (w - w'), iteration, versions (of each client under way)
     Memory   3 d floats, and a model version per client in flight
     Limits   nothing stale, eta = 1: FedBuff weighted by samples.  no upload is staler than S + 1
@@ -54,6 +55,7 @@ class Port(ServerRule):
     config: PortConfig
     accepts = ("difference",)
     needs_base = True
+    one_at_a_time = True
     state_names = ("sum_d", "moved_d", "weight", "count", "iteration", "versions")
 
     def start(self, model_d, clients, upload_kind) -> None:

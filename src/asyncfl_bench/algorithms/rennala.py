@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .base import BufferConfig
+from .base import BufferConfig, RestartConfig
 from .fedbuff import FedBuff
 
 
 @dataclass
-class RennalaConfig(BufferConfig):
+class RennalaConfig(RestartConfig, BufferConfig):
     """
     buffer_size  B, gradients of the current model per server iteration
     """
@@ -20,17 +20,19 @@ class RennalaConfig(BufferConfig):
 
 
 class Rennala(FedBuff):
-    """Rennala SGD (Tyurin and Richtarik, NeurIPS 2023, arXiv:2305.12387), the form that ignores what is late.
+    """Rennala SGD (Tyurin and Richtarik, NeurIPS 2023, arXiv:2305.12387).
 
     Rule     arrival of g_j with staleness 0:  S <- S + g_j,  m <- m + 1;  any other is ignored
              m = B:  w <- w - eta S / B;  S <- 0, m <- 0
+             restart_at=1: after each step all work is stopped and begun anew at w, so that nothing is late
     Upload   gradient, shape (d,)
+    Steps    per B uploads used
     State    FedBuff's      Memory d floats
     Limits   FedBuff with max_staleness=0, bit for bit.  B = 1: Ringmaster with R = 1.  one client: SGD with batch B
              equal durations and B = n: one mini-batch step of all clients per unit of time
     Differs  the paper goes on while the sum is at most S, so B = floor(S) + 1. B may exceed n: a client that reports
              goes on at the same model. The mean is that of all gathered gradients, so fast clients weigh more; see
-             Malenia. The form that stops work at each server step is not here
+             Malenia. To ignore what is late and to stop it are both the paper's
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

@@ -37,8 +37,9 @@ class RescaledAsgd(ServerRule):
              mean objective, where Asgd ends in that of the objectives weighted by speed
     Differs  the abstract, all that could be read, says that steps are in proportion to times; that their mean over
              clients is eta is ours, and so is that unknown times are the means of what was seen, over the clients heard
-             so far. Of use where every client works all the time: with schedule=random_idle clients do not contribute
-             in proportion to 1 / tau_i. A slow client's step may be too long where eta is not (rule/step_scale_max)
+             so far. Of use where every client works all the time: under other schedules than same_client they do not
+             contribute in proportion to 1 / tau_i. A slow client's step may be too long where eta is not
+             (rule/step_scale_max)
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..errors import check
+from ..ranges import one_of
 from .base import RunningSum, ServerRule, StepConfig
 
 
+@dataclass
+class RingleaderConfig(StepConfig):
+    """
+    continue_on  with which model a client goes on whose upload does not step: the `current` one, or its `own`
+    """
+
+    continue_on: Annotated[str, one_of("current", "own")] = "current"
+
+    def resolve(self, facts) -> None:
+        super().resolve(facts)
+        allowed = "current with schedule=uniform_queue, under which a client may have work from several models"
+        check(self.continue_on == "current" or not facts.queues, "continue_on", self.continue_on, allowed)
+
+
 class Ringleader(ServerRule):
-    """Ringleader ASGD (Maranjyan and Richtarik, ICLR 2026, arXiv:2509.22860), as its authors' code runs it.
+    """Ringleader ASGD (Maranjyan and Richtarik, ICLR 2026, arXiv:2509.22860).
 
     Rule     state G_i = 0 and b_i = 0 for every client: the sum and the number of its gradients
              arrival of g_i:  G_i <- G_i + g_i,  b_i <- b_i + 1
@@ -14,16 +33,19 @@ class Ringleader(ServerRule):
                w <- w - (eta / n) sum_j G_j / b_j
              of a client that has stepped in this round further gradients are for the next one, its G_i and b_i there;
              they do not step. After n steps, one of each client, the next round begins with what there is
+             continue_on=own: whose upload does not step goes on with the model it has, so that each G_i is of one model
     Upload   gradient, shape (d,)
+    Steps    n per round, of n uploads or more
     State    sums_nd (G_i, of the next round for clients that have stepped), counts, stepped; the sums of G_i / b_i of
-             this round and of the next one      Memory (n + 10) d floats
+             this round and of the next one; with continue_on=own each client's model and its version
+    Memory   (n + 10) d floats; with continue_on=own n d more, and a model version per client in flight
     Limits   every round has n steps, one of each client, and no gradient is of a model more than 2 n - 2 steps old
              gradients without noise: ends in the optimum of the mean objective, whatever the speeds
              one client: SGD.  equal durations: two units of time a round
-    Differs  in the paper a client whose upload does not step goes on at the model it has; in the authors' code and here
-             at the current one, so that a mean may be over gradients of several models. For two clients it is the same.
-             Two tables are kept in one: whoever has stepped needs its sum of this round no more. A client that never
-             returns stops the rule for ever
+    Differs  continue_on=own is the paper's, as a note on it has it; in the authors' code, and here unless told, clients
+             go on with the current model, so that a mean may be over gradients of several. For two clients it is the
+             same. Two tables are kept in one: whoever has stepped needs its sum of this round no more. A client that
+             never returns stops the rule for ever
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 
@@ -31,24 +53,45 @@ class Ringleader(ServerRule):
     [[0.0], [0.0], [-2.5], [-2.5], [-5.25]]
     """
 
-    Config = StepConfig
+    Config = RingleaderConfig
+    config: RingleaderConfig
     accepts = ("gradient", "difference")
     linear = True
-    state_names = ("sums_nd", "counts", "stepped")
+    state_names: tuple[str, ...] = ("sums_nd", "counts", "stepped")
+
+    def __init__(self, config: RingleaderConfig | None = None, **settings):
+        super().__init__(config, **settings)
+        self.needs_base = self.config.continue_on == "own"
+        if self.needs_base:
+            self.state_names = (*self.state_names, "own_nd", "own_versions")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.sums_nd = model_d.new_zeros((self.n, *model_d.shape))
         self.counts, self.stepped = [0] * self.n, [False] * self.n
+        self.own_versions: list[int | None] = [None] * self.n  # None: gets the current model
+        self.own_nd = model_d.new_empty((self.n if self.needs_base else 0, *model_d.shape))
         self.total, self.later = RunningSum(model_d), RunningSum(model_d)  # of means, of this round and the next
 
     def vectors(self, n: int) -> int:
-        return n + 10
+        return (2 * n if self.needs_base else n) + 10
 
     def parts(self) -> dict:
         return {"total": self.total, "later": self.later}
 
+    def continues(self, client: int):
+        version = self.own_versions[client]
+        return None if version is None else (version, self.own_nd[client])
+
     def receive(self, upload) -> bool:
+        steps = self._use(upload)
+        if self.needs_base:
+            self.own_versions[upload.client] = None if steps else upload.base_iteration
+            if not steps:
+                self.own_nd[upload.client].copy_(upload.base_d)
+        return steps
+
+    def _use(self, upload) -> bool:
         client, done = upload.client, self.stepped[upload.client]
         self._gather(client, upload.vector_d, self.later if done else self.total)
         if done or (0 in self.counts and not any(self.stepped)):

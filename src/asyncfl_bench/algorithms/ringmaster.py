@@ -8,35 +8,37 @@ from typing import Annotated
 from ..errors import ConfigError
 from ..ranges import at_least
 from .asgd import Asgd
-from .base import StepConfig
+from .base import RestartConfig, StepConfig
 
 
 @dataclass
-class RingmasterConfig(StepConfig):
+class RingmasterConfig(RestartConfig, StepConfig):
     """
-    threshold  R, server iterations; uploads of this staleness or more are left out; null means the concurrency
+    threshold  R, server iterations; uploads of this staleness or more are left out; null means restart_at, or else the
+               concurrency
     """
 
-    threshold: Annotated[int | None, at_least(1, null="for the concurrency")] = None
+    threshold: Annotated[int | None, at_least(1, null="for restart_at or the concurrency")] = None
 
     def resolve(self, facts) -> None:
         super().resolve(facts)
-        self.threshold = self.threshold or facts.concurrency
+        self.threshold = self.threshold or self.restart_at or facts.concurrency
 
 
 class Ringmaster(Asgd):
-    """Ringmaster ASGD (Maranjyan, Tyurin and Richtarik, ICML 2025, arXiv:2501.16168), the form that drops on arrival.
+    """Ringmaster ASGD (Maranjyan, Tyurin and Richtarik, ICML 2025, arXiv:2501.16168).
 
     Rule     arrival of g_j with staleness tau:  tau < R:  w <- w - eta g_j
              else g_j is ignored: the model stays and no server iteration is counted
+             restart_at=R: after each step work whose model is R old is stopped and begun anew at w, so that all is used
     Upload   gradient, shape (d,)
+    Steps    per upload used
     State    dropped      Memory 0
     Limits   R >= T: Asgd, bit for bit;  delay_adaptive_asgd with variant=drop and tau_c = R - 1, bit for bit
              R = 1: only gradients of the current model, Rennala with B = 1
-             equal durations and R = n: nothing is dropped
-    Differs  the form that stops work the moment it is R versions old is not here: the iterates of an example may agree,
-             but a slow client goes on with what will be dropped. Other code counts a dropped upload as an iteration
-             (optimal-decentralized-optimization), or keeps tau = R too
+             equal durations and R = n: nothing is dropped or stopped.  restart_at >= T: nothing is stopped
+    Differs  in the paper both forms have one R, here threshold and restart_at. Other code counts a dropped upload as an
+             iteration (optimal-decentralized-optimization), or keeps tau = R too
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

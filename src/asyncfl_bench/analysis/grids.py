@@ -13,7 +13,7 @@ from ..config import Settings
 from ..config.composition import Compositions, check_composed
 from ..errors import BenchError
 from ..multirun.grid import jobs_of
-from ..multirun.jobs import sweep_grids
+from ..multirun.jobs import drawn_grids, sweep_grids
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     """
     long = [f"length={length}"] if length not in (None, "standard") else []
     command = (f"sweep={sweep}", f"profile={profile}", f"scale={scale}", *long, *more)
-    grids = sweep_grids(list(command))
+    grids = drawn_grids(sweep_grids(list(command)), command)
     words = tuple(tuple(job) for job in jobs_of(grids))
     varied = [key for key in dict.fromkeys(itertools.chain(*grids)) if _varies(grids, key)]
     rows = []

@@ -186,15 +186,17 @@ def choose_tuned(placed: Placed, points: pd.DataFrame) -> tuple[Placed, pd.DataF
 
     Only those values compete that have the most runs that ended well: one that diverges for some seeds must not win by
     the others. Of equal accuracies the smaller value wins. A test accuracy takes no part.
-    Returns what is placed with the chosen runs only, and a row a series and cell: series, cell, the cell's keys, tuned
-    (what was chosen, None where no run has a validation accuracy: none of its runs count), validation (its mean at the
-    end, in percent), tried (how many values were run), at_edge (it is the first or last of them).
+    Returns what is placed with the chosen runs only, and a row a series and cell: series, cell, the cell's keys,
+    tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
+    count), validation (its mean at the end, in percent), tried (how many values were run), at_edge (it is the first or
+    last of them).
     """
     last = final(points, "validation/accuracy")
     kept: list = []
     rows = []
     for (series, cell), group in placed.runs.groupby(["series", "cell"], sort=False):
-        row = {"series": series, "cell": cell} | {key: group[key].iloc[0] for key in placed.cells}
+        row = {"series": series, "cell": cell, "tuned_by": group["tuned_by"].iloc[0]}
+        row |= {key: group[key].iloc[0] for key in placed.cells}
         values = sorted(group["tuned"].dropna().unique(), key=natural)
         if len(values) < 2:
             kept += list(group.index)
@@ -208,7 +210,7 @@ def choose_tuned(placed: Placed, points: pd.DataFrame) -> tuple[Placed, pd.DataF
             kept += list(runs[chosen])
         edge = chosen is not None and chosen in (values[0], values[-1])
         rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
-    names = ["series", "cell", *placed.cells, "tuned", "validation", "tried", "at_edge"]
+    names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
     return replace(placed, runs=placed.runs.loc[kept]), pd.DataFrame(rows, columns=names)
 
 

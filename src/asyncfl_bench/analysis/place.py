@@ -33,7 +33,8 @@ class Placed:
     """Runs where they belong.
 
     runs      those that count: the columns of ``load_runs``, and series and cell (what they are called), the keys of
-              the cell, tuned (the value of the tuned setting) and listed (False: a seed or value beyond the sweep's)
+              the cell, tuned_by (the setting tuned for its algorithm), tuned (its value) and listed (False: a seed or
+              value beyond the sweep's)
     missing   jobs without a run; left_out: the other runs by their index, with reason and note
     expected  how many runs the sweep asks for; 0 without a sweep
     cells     keys that make the cells; apart: settings that differ between series, and that nothing shows
@@ -44,7 +45,7 @@ class Placed:
     left_out: pd.DataFrame
     expected: int
     cells: list[str] = field(default_factory=list)
-    tuned: str | None = None
+    tuned: tuple[str, ...] = ()
     apart: list[str] = field(default_factory=list)
 
     @property
@@ -58,23 +59,27 @@ class Placed:
         return cells_in_order(self.runs, self.cells)
 
 
-def place(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: str | None = None) -> Placed:
+def place(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: Sequence[str] = ()) -> Placed:
     """The runs of a sweep among ``runs``, found by identity; a seed that the sweep does not list counts too.
 
     cells  keys that make the cells
-    tuned  a setting of which other values than the sweep's count as well, where everything else is a job's
+    tuned  settings of which other values than the sweep's count as well, where everything else is a job's; each
+           algorithm has the first of which the sweep gives it several
     Raises BenchError when runs of one series and cell differ in more than seed and tuned value.
     """
     experiments = set(grid.jobs["experiment"].dropna())
-    if tuned is not None:
-        experiments |= _experiments_beyond(grid, runs, experiments, tuned)
+    for key in tuned:
+        experiments |= _experiments_beyond(grid, runs, experiments, key)
     known = runs["experiment"].isin(experiments)
     reasons = _reasons(runs)
     reasons[~known & ~reasons.isin(("unreadable", "inconsistent"))] = "not in this sweep"
     labels = _labelled(runs, list(cells), _variants(grid, cells, tuned))
-    labels["tuned"] = None if tuned is None else runs.get(tuned)
+    labels["tuned_by"] = _tuned_by(grid, runs["algorithm"], tuned) if len(tuned) > 1 else "".join(tuned) or None
+    labels["tuned"] = None
+    for key in tuned:
+        labels.loc[labels["tuned_by"] == key, "tuned"] = runs.get(key)
     labels["listed"] = runs["identity"].isin(grid.jobs["identity"])
-    placed = _placed(runs, labels, reasons, list(cells), tuned)
+    placed = _placed(runs, labels, reasons, list(cells), tuple(tuned))
     there = known & ~reasons.isin(("another results version", "inconsistent"))
     missing = grid.jobs[~grid.jobs["identity"].isin(runs["identity"][there])].reset_index(drop=True)
     placed.missing, placed.expected = missing, len(grid.jobs)
@@ -108,8 +113,8 @@ def place_freely(
     if compared == ["algorithm"]:  # a name tells what varies for this algorithm, not for another
         variants = {str(name): telling_apart(group, cells) for name, group in used.groupby("algorithm", sort=False)}
     labels = _labelled(runs, cells, variants)
-    labels["tuned"], labels["listed"] = None, True
-    placed = _placed(runs, labels, reasons, cells, None)
+    labels["tuned_by"], labels["tuned"], labels["listed"] = None, None, True
+    placed = _placed(runs, labels, reasons, cells, ())
     placed.apart = telling_apart(used, [*cells, *compared[compared == ["algorithm"] :], *own], besides="algorithm")
     return placed
 
@@ -139,7 +144,7 @@ def _reasons(runs: pd.DataFrame) -> pd.Series:
 
 
 def _placed(
-    runs: pd.DataFrame, labels: pd.DataFrame, reasons: pd.Series, cells: list[str], tuned: str | None
+    runs: pd.DataFrame, labels: pd.DataFrame, reasons: pd.Series, cells: list[str], tuned: tuple[str, ...]
 ) -> Placed:
     """Leaves out what is there twice and other samples, refuses what no mean may mix, and sorts the rest."""
     notes = runs["note"].astype(object).copy()
@@ -201,11 +206,11 @@ def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Seri
                 notes[run] = f"samples {group['data_digest'][run]}; {counts.max()} runs of this data have {usual}"
 
 
-def _check_alike(used: pd.DataFrame, tuned: str | None) -> None:
+def _check_alike(used: pd.DataFrame, tuned: Sequence[str]) -> None:
     for (series, cell, _), group in used.groupby(["series", "cell", exact(used["tuned"])], sort=False):
         if group["experiment"].nunique(dropna=False) < 2:
             continue
-        keys = [key for key in telling_apart(group, []) if key != tuned]
+        keys = [key for key in telling_apart(group, []) if key not in tuned]
         values = {key: " and ".join(sorted(set(texts(group[key])))) for key in keys}
         differ = ", ".join(f"{key} ({text})" for key, text in values.items()) or "settings that this version lacks"
         raise BenchError(f"runs of {series} in {cell or 'one panel'} differ in {differ}; no mean may mix them")
@@ -235,9 +240,18 @@ def _labelled(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mappin
     return labels
 
 
-def _variants(grid: Grid, cells: Sequence[str], tuned: str | None) -> dict[str, list[str]]:
+def _tuned_by(grid: Grid, algorithms: pd.Series, tuned: Sequence[str]) -> pd.Series:
+    """Of each run the setting that is tuned for its algorithm: the first of which the sweep gives it several values."""
+    several = {
+        algorithm: next((key for key in tuned if key in jobs and jobs[key].nunique() > 1), None)
+        for algorithm, jobs in grid.jobs.groupby("algorithm")
+    }
+    return algorithms.map(several)
+
+
+def _variants(grid: Grid, cells: Sequence[str], tuned: Sequence[str]) -> dict[str, list[str]]:
     """algorithm ("" where the sweep has one only) -> keys of it or its clients that the sweep gives several values."""
-    others = {"algorithm", *cells, tuned, *([ETA] if STEP in grid.jobs or tuned == STEP else [])}
+    others = {"algorithm", *cells, *tuned, *([ETA] if STEP in grid.jobs or STEP in tuned else [])}
     keys = [key for key in grid.jobs.columns if _of_series(str(key)) and key not in others]
     found = {}
     for algorithm in grid.jobs["algorithm"].unique() if "algorithm" in grid.jobs else [""]:

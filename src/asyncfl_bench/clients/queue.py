@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..types import Delivery, Work
@@ -119,6 +119,7 @@ class WorkQueue:
         self._order: list[tuple[float, int]] = []  # heap of (due, sequence number) over the pending
         self._results: dict[int, _Result] = {}
         self._begun: _Batch | None = None  # in the background
+        self._unwanted: dict[int, Work] = {}  # of what was begun and given up: will never be delivered
         self._lent: Block | None = None
 
     # -- what the engine asks for ------------------------------------------------------------------------------------
@@ -132,17 +133,25 @@ class WorkQueue:
         heapq.heappush(self._order, (work.due, work.sequence))
 
     def discard(self, work: Work) -> None:
-        """The work will never be delivered."""
+        """The work will never be delivered. Does not raise: it may be one of several things that happen at once."""
         if self._is_begun(work):
-            self._collect()
+            try:
+                self._collect()
+            except Stopped:  # when the run goes on it is begun again, together with the same others
+                self._unwanted[work.sequence] = work
+                return
+        if (result := self._results.pop(work.sequence, None)) is None:
+            del self._pending[work.sequence]
+            self.versions.release(work.iteration)
+        else:
+            self.blocks.used(result.block)
+        self._let_go(work, computed=result is not None)
+
+    def _let_go(self, work: Work, *, computed: bool) -> None:
+        """What was kept for the delivery of work that has none."""
         if self.memories is not None:
             self.memories.release(work)
-        if (result := self._results.pop(work.sequence, None)) is not None:
-            self.blocks.used(result.block)
-            if self.keeps_base:
-                self.versions.release(work.iteration)
-        else:
-            del self._pending[work.sequence]
+        if computed and self.keeps_base:
             self.versions.release(work.iteration)
 
     def deliver(self, work: Work) -> Delivery:
@@ -217,9 +226,13 @@ class WorkQueue:
 
     def _keep(self, batch: _Batch, answers: list[Answer]) -> None:
         for row, (work, answer) in enumerate(zip(batch.works, answers, strict=True)):
-            self._results[work.sequence] = _Result(batch.block, row, answer)
             if not self.keeps_base:
                 self.versions.release(work.iteration)
+            if self._unwanted.pop(work.sequence, None) is None:
+                self._results[work.sequence] = _Result(batch.block, row, answer)
+            else:
+                self.blocks.used(batch.block)
+                self._let_go(work, computed=True)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -228,7 +241,7 @@ class WorkQueue:
 
         After ``Stopped`` this is all that may be asked: what was given up will be computed again.
         """
-        state = {
+        state: dict = {
             "versions": self.versions.state_dict(),
             "results": {
                 sequence: {"vector_d": r.vector_d.clone(), **r.answer._asdict()}
@@ -236,6 +249,8 @@ class WorkQueue:
             },
             "begun": None if self._begun is None else self._begun_state(self._begun),
         }
+        if self._unwanted:
+            state["unwanted"] = [asdict(work) for work in self._unwanted.values()]
         if self.memories is not None:
             state["memories"] = self.memories.state_dict()
         return state | self.computer.state_dict()
@@ -264,8 +279,9 @@ class WorkQueue:
             self.memories.load_state_dict(state["memories"])
         self.computer.load_state_dict(state)
         known = set(self._results)
+        self._unwanted = {work["sequence"]: Work(**work) for work in state.get("unwanted", ())}
         if (begun := state["begun"]) is not None:
-            by_sequence = {work.sequence: work for work in in_flight}
+            by_sequence = {work.sequence: work for work in in_flight} | self._unwanted
             works = [by_sequence[sequence] for sequence in begun["sequences"]]
             given_up = begun["losses"] is None
             self._begun = self._begin(works) if given_up else _computed(works, begun, self.blocks, model_d)

@@ -33,6 +33,7 @@ def resolve(settings: Settings) -> None:
     _distillation(settings)
     _unlabelled(settings)
     _cut(settings)
+    _queue(settings)
     for name in ORDER:
         try:
             settings.parts[name].config.resolve(_facts(settings))
@@ -119,6 +120,17 @@ def _cut(settings: Settings) -> None:
     check(executor != "batched", "executor", executor, allowed)
 
 
+def _queue(settings: Settings) -> None:
+    """What goes with a schedule under which a client may have several pieces of work."""
+    if not settings.parts["schedule"].target.queues:
+        return
+    rule, choices = settings.parts["algorithm"].target, settings.choices
+    one = rule.cuts or rule.steps_on_rounds or rule.clients_keep is not None or rule.one_at_a_time
+    name = choices.get("algorithm")
+    allowed = f"same_client or random_idle with algorithm={name}, whose clients have one piece of work at a time"
+    check(not one, "schedule", choices.get("schedule"), allowed)
+
+
 def _facts(settings: Settings) -> Facts:
     """What is known by now."""
     root, parts = settings.root, settings.parts
@@ -139,6 +151,7 @@ def _facts(settings: Settings) -> Facts:
         groups=parts["heterogeneity"].config.planted,
         clock=root.clock,
         dispatch=parts["schedule"].config.dispatch,
+        queues=parts["schedule"].target.queues,
         rounds=target.steps_on_rounds,
         steps_on_ticks=on_ticks,
         accepts=target.accepts,

@@ -41,6 +41,8 @@ ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # Settings that came later than RESULTS_VERSION 3, as key: value. At these values a run is the one it was without them,
 # so a new setting renames no finished run.
 LATER: dict[str, object] = {
+    "algorithm.continue_on": "current",
+    "algorithm.restart_at": None,
     "budget.bytes": None,
     "budget.messages": None,
     "budget.server_steps": None,

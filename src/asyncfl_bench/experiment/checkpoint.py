@@ -153,7 +153,8 @@ class Checkpoints:
                 f"{directory}: began with other samples than are there now ({source}); data_dir= names their "
                 "directory, rerun=true starts from the beginning"
             )
-        tables = {"trace": self._evaluations.trace, "exchanges": self._evaluations.exchanges}
+        of = self._evaluations
+        tables = {"trace": of.trace, "exchanges": of.exchanges, "cancelled": of.cancellations}
         if any(table is not None and state.get(name) is None for name, table in tables.items()):
             raise BenchError(f"{directory}: trace=true was not set from the start, so it would have gaps")
         if not covers(state["diagnostics"]["settings"], self._diagnostics):

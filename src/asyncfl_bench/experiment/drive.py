@@ -158,6 +158,7 @@ class Run:
                 "uplink_bytes": used.uplink_bytes,
                 "downlink_bytes": used.downlink_bytes,
                 **({"messages": used.messages, "server_steps": used.server_steps} if parts.rule.cuts else {}),
+                **({} if parts.rule.restart_at is None else {"cancelled": used.cancelled}),
             },
             "wall_seconds": wall,
             "evaluation_seconds": self.evaluations.seconds,

@@ -14,6 +14,7 @@ import numpy as np
 from ..config import Settings
 from ..diagnostics import clients
 from ..diagnostics.arrivals import Arrivals
+from ..diagnostics.cancelled import Cancelled
 from ..diagnostics.exchanges import Exchanges
 from ..diagnostics.steps import Steps
 from ..errors import BenchError
@@ -83,11 +84,15 @@ class Evaluations(Observer):
         self.arrivals = Arrivals(settings.root.n_clients, self.trace, components.rule)
         self.steps = Steps(components.rule, components.model_d, settings.root.n_clients)
         self.exchanges: Exchanges | None = None
+        self.cancellations: Cancelled | None = None
         if settings.root.trace:
             self.steps.open(directory)
             if components.rule.cuts:
                 self.exchanges = Exchanges(directory, self._simulation.counters)
                 self._simulation.observers.append(self.exchanges)
+            if components.rule.restart_at is not None:
+                self.cancellations = Cancelled(directory, self._simulation.counters)
+                self._simulation.observers.append(self.cancellations)
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
         self.clients: dict[str, float] | None = None
@@ -175,6 +180,8 @@ class Evaluations(Observer):
         }
         if parts.rule.cuts:
             row |= {"messages": counters.messages, "server_steps": counters.server_steps}
+        if parts.rule.restart_at is not None:
+            row["cancelled"] = counters.cancelled
         row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
         row |= parts.diagnostics.metrics()
         if self._hits_c is not None:
@@ -253,6 +260,7 @@ class Evaluations(Observer):
             "steps": self.steps.state_dict(),
             "trace": self.trace.state_dict() if self.trace is not None else None,
             "exchanges": self.exchanges.state_dict() if self.exchanges is not None else None,
+            "cancelled": self.cancellations.table.state_dict() if self.cancellations is not None else None,
             "lines": self.lines,
             "logged_at": self._logged_at,
             "last": self.last,
@@ -266,6 +274,8 @@ class Evaluations(Observer):
             self.trace.load_state_dict(state["trace"])
         if self.exchanges is not None:
             self.exchanges.load_state_dict(state["exchanges"])
+        if self.cancellations is not None:
+            self.cancellations.table.load_state_dict(state["cancelled"])
         self.arrivals.load_state_dict(state["arrivals"])
         self.steps.load_state_dict(state["steps"])
         self.lines, self.last, self.best = state["lines"], state["last"], state["best"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,7 +82,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     for key in [] if ranged else asked & set(search.SHORT):
         example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
         raise ConfigError(key, getattr(points, key), example)
-    union = [grid for one in ranges for grid in search.drawn(one, points)]
+    union = drawn_grids(ranges, overrides)
     compositions = Compositions()
 
     def settings_of(words: list[str]) -> Settings:
@@ -153,6 +153,12 @@ def placed(settings: Settings, hydra: Any) -> Settings:
     if sub != ".":
         settings.place = Path(folder).expanduser() / sub
     return settings
+
+
+def drawn_grids(grids: Sequence[Grid], overrides: Sequence[str]) -> list[Grid]:
+    """With the values that a search draws in the place of ranges. Raises ConfigError."""
+    points = search.Search.of(chosen_config(list(overrides)).hydra.sweeper)
+    return [drawn for grid in grids for drawn in search.drawn(grid, points)]
 
 
 def sweep_grids(overrides: list[str]) -> list[Grid]:

@@ -211,7 +211,7 @@ def build(
 
     Raises NoRuns when there is none, BenchError when no run can be shown.
     """
-    tuned = spec.tuned if profile == "fair" else None
+    tuned = spec.tuned if profile == "fair" or spec.searched else ()
     grid = grid_of(spec.sweep, profile, scale, length)
     placed = place(grid, of_interest(runs, grid), cells=spec.cells, tuned=tuned)
     if placed.runs.empty:
@@ -224,7 +224,7 @@ def build(
     page.notes += [_SMOKE] if scale == "smoke" else []
     diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
     page.measured = runs.loc[[*placed.runs.index, *diverged], ["experiment"]]
-    if tuned is not None:
+    if tuned:
         page.placed, page.choices = measures.choose_tuned(placed, page.points)
         page.points = page.points[page.points["run"].isin(page.runs.index)]
     page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit, spec.readings, spec.levels)

@@ -30,10 +30,12 @@ def header(page: Page) -> list[str]:
         first = f"**A smoke test** ({what}): its numbers mean nothing."
     elif page.scale == "full" and used <= set(spec.problems):
         first = f"**The paper's data, models and scale** ({what})."
+    elif spec.searched:
+        first = f"**A comparison of ours** ({what}, scale `{page.scale}`)."
     else:
         first = f"**A stand-in, not the paper's experiment**: {what} at scale `{page.scale}`."
     profiles = {
-        "published": "hyper-parameters and budgets as the paper prints them.",
+        "published": spec.fair if spec.searched else "hyper-parameters and budgets as the paper prints them.",
         "released": "what the authors' released code runs where it differs from what is printed.",
         "fair": spec.fair,
     }
@@ -49,10 +51,13 @@ def chosen(page: Page) -> list[Part]:
     values = pd.Series(texts(data["tuned"]), index=data.index)
     values = values.mask(data["at_edge"].astype(bool), values + " (edge)")
     columns: dict[str, Any] = {"cell": data["cell"], "algorithm": data["series"]}
-    columns[page.spec.tuned] = values.mask(none, "left out")
+    of_all = ", ".join(page.spec.tuned)
+    if len(page.spec.tuned) > 1:
+        values = data["tuned_by"] + " = " + values
+    columns[of_all if len(page.spec.tuned) == 1 else "step"] = values.mask(none, "left out")
     columns["validation accuracy [%]"] = data["validation"].map(lambda value: number(float(value or math.nan)))
     columns["values tried"] = [f"{tried} of {data['tried'].max()}" for tried in data["tried"]]
-    name = f"chosen_{page.spec.tuned.rpartition('.')[2]}"
+    name = f"chosen_{of_all.rpartition('.')[2] if len(page.spec.tuned) == 1 else 'step'}"
     return ["## Steps chosen on validation samples", Table(name, pd.DataFrame(columns), data, 2)]
 
 

@@ -8,7 +8,7 @@ never depends on how, where or when it is computed.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import cast
 
 from ..errors import BenchError
@@ -16,6 +16,7 @@ from ..randomness import Streams
 from ..types import ClientTable, Counters, Delivery, Executor, Footprint, Reply, StagedExecutor, Work, Workload
 from . import received
 from .budget import BudgetConfig
+from .dispatches import Dispatches
 from .observer import Observer
 from .slots import Slots
 from .timeline import Timeline
@@ -65,13 +66,10 @@ class Simulation:
         self.rule, self.model_d, self.clients = rule, model_d, clients
         self.executor, self.delay, self.availability = executor, delay, availability
         self.clock, self.budget, self.observers = clock, budget, list(observers or [])
-        self.workload, self._server_rate = workload, server_rate
-        self._in_ticks = math.ceil if tick_rounding == "up" else math.floor
+        self._server_rate = server_rate
         self.counters = Counters()
         self._timeline = Timeline()
-        self.dispatches = 0  # the next sequence number: a stage of a task has its own
         self._ends_tick: int | None = None  # sequence number of the tick's last work whose upload arrives
-        self._count_n = [0] * clients.n  # dispatches per client
         self._samples_n = [int(s) for s in clients.samples_n]
         self._started = False
         self._uploads_without_change = self._uploads_at_this_time = 0  # of the global model; lost ones included
@@ -81,6 +79,8 @@ class Simulation:
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
         self._slots = Slots(schedule, concurrency)
+        rounding = tick_rounding if clock == "ticks" else None
+        self._given = Dispatches(rule, workload, self._samples_n, delay, availability, rounding)
         rule.start(model_d, clients, upload_kind)
         self.counters.uplink_bytes = rule.bytes_before
 
@@ -144,6 +144,11 @@ class Simulation:
         return self._timeline.works
 
     @property
+    def dispatches(self) -> int:
+        """So far, stages of a task by themselves."""
+        return self._given.made
+
+    @property
     def free_slots(self) -> int:
         return self._slots.free
 
@@ -192,7 +197,7 @@ class Simulation:
         """Every client computes once at w0; takes no virtual time, counts n uploads (ACE, Algorithm 1, lines 1-6)."""
         self._started = True
         for client in range(self.clients.n if self.rule.first_round else 0):
-            work = self._new_work(client)
+            work = self._given.without_time(client, self.counters)
             self._timeline.add_now(work)
             self._dispatch(work)
         if self.clock == "ticks":
@@ -276,9 +281,8 @@ class Simulation:
             self._go_on(work, reply)
 
     def _go_on(self, work: Work, reply: Reply) -> None:
-        """The next stage of a task. Whether work is lost was decided when the task was dispatched."""
-        work = replace(work, stage=work.stage + 1, sequence=self._next_sequence())
-        work.due = self.counters.virtual_time + self.delay.of_stage(work)
+        """The next stage of a task."""
+        work = self._given.next_stage(work, self.counters.virtual_time)
         self._timeline.add(work)
         cast(StagedExecutor, self.executor).go_on(work, reply)
 
@@ -320,57 +324,55 @@ class Simulation:
     def _tell_iterated(self) -> None:
         for observer in self.observers:
             observer.iterated(self.counters)
+        if self.rule.restart_at is not None:
+            self._cancel(self.counters.iteration - self.rule.restart_at)
+
+    def _cancel(self, oldest: int) -> None:
+        """Stops work from model version ``oldest`` or an older one, but for what is lost: its client is away."""
+        for work in self._timeline.cancel(oldest, self._arrives):
+            if work.sequence == self._ends_tick:
+                self._ends_tick = None  # the tick's own step comes without an arrival
+            self.executor.discard(work)
+            self.counters.cancelled += 1
+            self._slots.cancelled(work)
+            for observer in self.observers:
+                observer.cancelled(work)
 
     # -- dispatch --------------------------------------------------------------------------------------------------
 
-    def _new_work(self, client: int) -> Work:
-        count = self._count_n[client]
-        self._count_n[client] += 1
-        k = self.rule.work_for(client)
-        k = self.workload.k if k is None else k
-        held = self._samples_n[client]
-        steps = self.workload.steps(held, k)
-        return Work(
-            client,
-            self._next_sequence(),
-            count,
-            self.counters.iteration,
-            local_steps=steps,
-            k=k,
-            samples=self.workload.samples(held, k),
-            # a first round takes no time and no draw: all rules meet the same durations
-            cycle=count - self.rule.first_round,
-            start=self.counters.virtual_time,
-            stages=steps + 1 if self.rule.cuts else 1,
-        )
-
-    def _next_sequence(self) -> int:
-        self.dispatches += 1
-        return self.dispatches - 1
-
     def _fill_slots(self) -> None:
-        """Fills every free slot for which the schedule has a client that still takes part, if this is the moment."""
-        if not self._slots.to_be_filled(self._timeline.busy):
-            return
-        while (client := self._slots.next_client(self._timeline.busy)) is not None:
-            if self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time):
-                continue  # leaves for good: not idle any more
-            self._slots.free -= 1
-            work = self._new_work(client)
-            duration, arrives = self.availability.outcome(work, self.delay.of_stage(work))
-            work.lost = not arrives
-            if self.clock == "ticks":
-                duration = max(1, self._in_ticks(duration))
-            work.due = self.counters.virtual_time + duration
-            self._timeline.add(work)
-            self._dispatch(work)
+        """Fills every free slot for which the schedule has a client that still takes part, if this is the moment. After
+        that those begin anew whose work was cancelled."""
+        restarted = self._slots.restarted(self._has_left)
+        if self._slots.to_be_filled(self._timeline.busy or bool(restarted)):
+            while (client := self._slots.next_client(self._timeline.busy or bool(restarted))) is not None:
+                if self._has_left(client):
+                    self._slots.schedule.left(client)
+                else:
+                    self._slots.free -= 1
+                    self._begin(client)
+        for client in restarted:
+            self._begin(client)
+
+    def _has_left(self, client: int) -> bool:
+        return self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time)
+
+    def _begin(self, client: int) -> None:
+        """Hands the client the model, and work that it begins at once or when it has done what it was given before."""
+        now = self.counters.virtual_time
+        free_at = max(now, self._timeline.free_at(client, now)) if self._slots.queues else now
+        work = self._given.work(client, self.counters, free_at)
+        self._timeline.add(work)
+        self._dispatch(work)
 
     def _dispatch(self, work: Work) -> None:
-        self.counters.downlink_bytes += self._traffic.model
+        own = self.rule.continues(work.client)
+        start_d = self.model_d if own is None else own[1]
+        self.counters.downlink_bytes += self._traffic.model if own is None else 0
         if not work.lost:
-            self.executor.dispatch(work, self.model_d)
+            self.executor.dispatch(work, start_d)
         for observer in self.observers:
-            observer.dispatched(work, self.model_d)
+            observer.dispatched(work, start_d)
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -380,9 +382,8 @@ class Simulation:
             "counters": asdict(self.counters),
             **self._timeline.state_dict(),
             "ends_tick": self._ends_tick,
-            "dispatches": self.dispatches,
+            **self._given.state_dict(),
             **self._slots.state_dict(),
-            "count_n": list(self._count_n),
             "started": self._started,
             "unmoved": self._uploads_without_change,
             "at_once": self._uploads_at_this_time,
@@ -397,7 +398,6 @@ class Simulation:
         self._timeline.load_state_dict(state)
         self._ends_tick = state.get("ends_tick")
         self._slots.load_state_dict(state)
-        self.dispatches = state["dispatches"]
-        self._count_n = list(state["count_n"])
+        self._given.load_state_dict(state)
         self._started, self._uploads_without_change = state["started"], state["unmoved"]
         self._uploads_at_this_time = state.get("at_once", 0)  # older checkpoints do not say

@@ -24,6 +24,11 @@ class Observer:
     def discarded(self, work: Work) -> None:
         """The work's upload was lost, or its client has left: it will never arrive."""
 
+    def cancelled(self, work: Work) -> None:
+        """The work was stopped because its model was too old (ServerRule.restart_at). Its client begins anew at once,
+        which is a dispatch. Who does not tell the two apart hears of it as of a discard."""
+        self.discarded(work)
+
     def heard(self, message: Message, stepped: bool, time: float) -> None:
         """The rule has just used a message of a client that holds a part of the model; ``stepped`` says whether it
         moved the server's part. Answers are under way after this."""

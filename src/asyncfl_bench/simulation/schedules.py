@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
+
 from ..errors import check
 from ..randomness import Stream
 from ..ranges import Checked, one_of
@@ -41,7 +43,8 @@ class SameClient:
     With a concurrency below n, a random set of clients (fixed by the seed) takes part and the others never do.
     """
 
-    Config = ScheduleConfig
+    Config: type[ScheduleConfig] = ScheduleConfig
+    queues = False  # a client may be given work while it is busy, and does one piece after another
 
     def __init__(self, config: ScheduleConfig):
         self.config = config
@@ -54,6 +57,9 @@ class SameClient:
     def report(self, client: int) -> None:
         """The client has delivered and is idle."""
         self._waiting.append(client)
+
+    def left(self, client: int) -> None:
+        """Who was to take a free slot takes no part any more."""
 
     def next(self) -> int | None:
         """Who takes a free slot; None when nobody can."""
@@ -114,3 +120,81 @@ class RandomIdle(SameClient):
     def load_state_dict(self, state: dict) -> None:
         self._idle, self._draws = list(state["idle"]), state["draws"]
         self._turned = list(state.get("turned", ()))  # older checkpoints have none
+
+
+@dataclass
+class UniformQueueConfig(ScheduleConfig):
+    """
+    draw     `random`: each client anew; `shuffled`: n pieces of work in a row go to all n clients, in a random order
+    weights  of the clients where the draw is random, n numbers > 0; null: all the same
+    """
+
+    dispatch: Annotated[str, one_of("auto", "immediate", "after_update")] = "immediate"
+    rest: Annotated[str, one_of("none")] = "none"
+    draw: Annotated[str, one_of("random", "shuffled")] = "random"
+    weights: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.weights is None or min(self.weights, default=0) > 0
+        check(ok, "weights", self.weights, "numbers > 0, or null")
+
+    def resolve(self, facts: Facts) -> None:
+        super().resolve(facts)
+        ok = self.weights is None or len(self.weights) == facts.n_clients
+        check(ok, "weights", self.weights, f"one number for each of the {facts.n_clients} clients, or null")
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        why = "with schedule.draw=shuffled; random has them"
+        return super().idle(facts) | ({"weights": why} if self.draw == "shuffled" else {})
+
+
+class UniformQueue(SameClient):
+    """A free slot goes to a client drawn from all n, whether it is busy or not: its work waits until what the client
+    was given before is done, with the model that was current when it was given out.
+
+    So all clients contribute alike (or by the weights), whatever their speeds, and slow ones have long queues. The
+    first pieces go to different clients, to all of them where all n slots are used.
+
+    Source: Koloskova et al. 2022 (arXiv:2206.08307, Algorithm 2), Clipped ASGD (arXiv:2606.13287, Algorithm 2), AsGrad
+    (arXiv:2310.20452: random and shuffled); with weights the routing of Generalized AsyncSGD (arXiv:2405.00017).
+    Differs: the code released with AsGrad takes the data of the client that just finished, and work that it queues at a
+    busy client is never begun. Generalized AsyncSGD also divides its step by n p_i; that could not be read, and no rule
+    here does it.
+    """
+
+    Config = UniformQueueConfig
+    config: UniformQueueConfig
+    queues = True
+
+    def start(self, n: int, concurrency: int, stream: Stream) -> None:
+        super().start(n, concurrency, stream)  # those who are waiting are the first
+        self._n, self._draws = n, 0
+        self._left: set[int] = set()
+        weights = np.asarray(self.config.weights or [1.0] * n)
+        self._bounds_n = np.cumsum(weights) / weights.sum()
+
+    def report(self, client: int) -> None:
+        """It may have been drawn again already."""
+
+    def left(self, client: int) -> None:
+        self._left.add(client)
+
+    def next(self) -> int | None:
+        if self._waiting:
+            return self._waiting.popleft()
+        if len(self._left) == self._n:
+            return None
+        number = self._draws
+        self._draws += 1  # who has left is refused, and the next draw is asked for
+        if self.config.draw == "shuffled":
+            # a pure function of the number: nothing but that is saved
+            return int(self._stream(3, number // self._n).permutation(self._n)[number % self._n])
+        return min(int(np.searchsorted(self._bounds_n, self._stream(2, number).random(), "right")), self._n - 1)
+
+    def state_dict(self) -> dict:
+        return super().state_dict() | {"draws": self._draws, "left": sorted(self._left)}
+
+    def load_state_dict(self, state: dict) -> None:
+        super().load_state_dict(state)
+        self._draws, self._left = state["draws"], set(state["left"])

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..types import Work
 
 
 class Slots:
     """
     schedule  which idle client goes next; already started
-    free      places without a client in flight
+    free      places without work in flight
+    queues    a client may have several pieces of work, of which it does one after another
     """
 
     def __init__(self, schedule, concurrency: int):
         self.schedule, self.free = schedule, concurrency
         self.per_round = schedule.config.dispatch == "per_round"
+        self.queues = schedule.queues
         self._when = schedule.config.dispatch
         self._rests = schedule.config.rest == "until_update"
         self._resting: list[int] = []  # clients in order of their arrival
+        self._restarting: list[int] = []  # clients whose work was cancelled; they keep their slots
         self._changed = False  # the global model, since slots were last filled
 
     def delivered(self, work: Work, changed: bool) -> None:
@@ -33,6 +38,18 @@ class Slots:
         self.free += work.takes_slot
         if work.lost:  # its client comes back, or is found to have left when it is to get its next work
             self.schedule.report(work.client)
+
+    def cancelled(self, work: Work) -> None:
+        """The work was stopped; its client is to begin anew in the same slot."""
+        self._restarting.append(work.client)
+
+    def restarted(self, has_left: Callable[[int], bool]) -> list[int]:
+        """Clients who begin anew now, in the order in which their work was dispatched. Who has left for good frees its
+        slot."""
+        clients = [client for client in self._restarting if not has_left(client)]
+        self.free += len(self._restarting) - len(clients)
+        self._restarting.clear()
+        return clients
 
     def model_changed(self) -> None:
         self._changed = True
@@ -61,9 +78,11 @@ class Slots:
 
     def state_dict(self) -> dict:
         state = {"free_slots": self.free, "moved_in_tick": self._changed, "resting": list(self._resting)}
+        state["restarting"] = list(self._restarting)
         return state | {"schedule": self.schedule.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:
         self.free, self._changed = state["free_slots"], state.get("moved_in_tick", False)
         self._resting = list(state.get("resting", ()))
+        self._restarting = list(state.get("restarting", ()))
         self.schedule.load_state_dict(state["schedule"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict
 
 from ..types import Work
@@ -53,6 +55,23 @@ class Timeline:
     def end_first(self) -> None:
         """What is first now is over."""
         del self.works[self.now.popleft().sequence]
+
+    def free_at(self, client: int, now: float) -> float:
+        """When the client has done all work it was given; now where it has none."""
+        return max((work.due for work in self.works.values() if work.client == client), default=now)
+
+    def cancel(self, oldest: int, chosen: Callable[[Work], bool]) -> list[Work]:
+        """Takes out the work from model version ``oldest`` or an older one for which ``chosen`` says so, in order of
+        dispatch."""
+        # in this order versions only rise
+        old = itertools.takewhile(lambda work: work.iteration <= oldest, self.works.values())
+        if works := [work for work in old if chosen(work)]:
+            for work in works:
+                del self.works[work.sequence]
+            self.now = deque(work for work in self.now if work.sequence in self.works)
+            self._due = [entry for entry in self._due if entry[1] in self.works]
+            heapq.heapify(self._due)
+        return works
 
     def put_back(self) -> None:
         """What was to end now ends later after all, in the same order."""

@@ -48,7 +48,7 @@ def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tup
         blocks,
         problems=_PROBLEMS,
         stand_ins=(_SPEECHES,),
-        tuned="client.lr",
+        tuned=("client.lr",),
         fair=_FAIR,
         limit=300.0,
         **more,

@@ -18,7 +18,7 @@ _NORM = "The network has group normalisation here; the paper says nothing of it,
 
 
 def _page(name: str, title: str, shows: str, blocks: tuple[Block, ...], cells=_SKEW_BY_DELAY, **more) -> PageSpec:
-    settings = {"problems": ("cifar10 with resnet18",), "tuned": "client.lr", "fair": _FAIR} | more
+    settings = {"problems": ("cifar10 with resnet18",), "tuned": ("client.lr",), "fair": _FAIR} | more
     return PageSpec(f"fedecho/{name}", f"FedEcho, {title}", shows, cells, blocks, **settings)
 
 

@@ -23,7 +23,7 @@ _RULES = (
 def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
     settings = {
         "problems": ("cifar10 with alexnet", "fashion_mnist with alexnet"),
-        "tuned": "client.lr",
+        "tuned": ("client.lr",),
         "fair": _FAIR,
     }
     return PageSpec(f"gas/{name}", f"GAS, {title}", shows, cells, blocks, **settings | more)

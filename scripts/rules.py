@@ -1,0 +1,332 @@
+"""`make rules`: writes docs/rules.md and docs/limits.svg from what the rules declare and from docs/limits.yaml.
+
+What a rule declares are the attributes of its class and the sections of its docstring. What the server is told is read
+off its code, where the docstring does not say: the facts of an upload, a message or the table of clients that it uses.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib
+import inspect
+import itertools
+import re
+from html import escape
+from pathlib import Path
+
+import yaml
+
+from asyncfl_bench.algorithms.base import ServerRule
+
+ROOT = Path(__file__).parents[1]
+PAGE, FIGURE, LIMITS = ROOT / "docs" / "rules.md", ROOT / "docs" / "limits.svg", ROOT / "docs" / "limits.yaml"
+SECTIONS = ("Rule", "Here", "Upload", "Tells", "State", "Memory", "Work", "Steps", "Clusters", "Limits", "Differs")
+
+INTRO = """# Rules, side by side
+
+For who compares server rules: what each one costs, what its server is told, and which one is another's special case.
+What they do is in [algorithms](algorithms.md). `make rules` writes this page from the rules' own declarations and
+[limits.yaml](limits.yaml); a test fails where it is out of date.
+
+d is the number of the model's parameters, n of clients, T of server iterations. *Bytes* are of one update of a client,
+down + up. *Told* is what the rule uses besides vectors: who sent it, the version of the model it started from, the
+samples its client holds, its K, the time it took. *Client keeps* is from one upload to the next.
+
+Every rule has golden trajectories, passes the contract suite (it says exactly when it moved the model, goes on bit for
+bit from its state, keeps nothing it was lent), has an example in its docstring that runs, and is killed and resumed
+(`make crash`). *Replay*: NumPy code that shares nothing with the package comes from a run's trace to the same weights.
+"""
+TREE = """
+## Which rule becomes which
+
+An arrow leads from a rule to the one it becomes with the settings of the line below that has its number; behind a
+semicolon are settings of the other. Each of the {count} is a [test](../tests/algorithms/test_limits.py): both run on
+digits, and both again with a setting under which they differ. Solid arrows are the same bits, dashed ones the same
+up to the rounding that another order of sums leaves. {alone} become none of the others.
+
+![Rules and the rules they become](limits.svg)
+
+| | rule | becomes | when | equal |
+| ---: | --- | --- | --- | --- |
+"""
+
+
+# -- what is declared -------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """A line of docs/limits.yaml; lists are words of a command."""
+
+    rule: str
+    settings: list[str]
+    other: str
+    own: list[str]
+    both: list[str]
+    when: str
+    unless: list[str]
+    bits: bool
+
+
+@functools.cache
+def limits() -> list[Limit]:
+    lines = yaml.safe_load(LIMITS.read_text(encoding="utf-8"))
+    return [
+        Limit(
+            line["rule"],
+            line["settings"],
+            line["is"],
+            line.get("with", []),
+            line["both"],
+            line["when"],
+            line["unless"],
+            {"bits": True, "rounding": False}[line["to"]],
+        )
+        for line in lines
+    ]
+
+
+def rules() -> dict[str, type]:
+    """By the name of its yaml, the class."""
+    found = {}
+    for path in sorted((ROOT / "conf" / "algorithm").glob("*.yaml")):
+        module, _, name = yaml.safe_load(path.read_text(encoding="utf-8"))["_target_"].rpartition(".")
+        found[path.stem] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def sections(rule: type) -> dict[str, str]:
+    """Name -> text of a docstring's sections; several may share a line, with three spaces between them."""
+    text = inspect.cleandoc(rule.__doc__ or "").partition("\n\nThe model after")[0]
+    parts = re.split(rf"(?:^|\s{{3,}})({'|'.join(SECTIONS)})  *(?=\S)", text.replace("\n", " \n"), flags=re.M)
+    return {name: " ".join(body.split()) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def source(rule: type) -> str:
+    """Of its own module and those of the rules it builds on, without what all rules share."""
+    modules = {one.__module__ for one in rule.__mro__} - {ServerRule.__module__, "builtins"}
+    return "\n".join(inspect.getsource(importlib.import_module(module)) for module in sorted(modules))
+
+
+def sends(rule) -> str:
+    said = rule.accepts[0] + (", and a second vector" if rule.clients_keep == "variate" else "")
+    return said + (" of its layers; activations with labels before" if rule.cuts else "")
+
+
+def kept_by_clients(rule) -> str:
+    """A rule may decide with its settings what its clients keep."""
+    kept = rule.clients_keep or (re.findall(r'clients_keep = "(\w+)"', source(rule)) or [None])[0]
+    meaning = {"previous": "d floats, its last upload", "sum": "d floats, the sum of its uploads"}
+    said = meaning.get(kept, "d floats, its control variate") if kept else "0"
+    return said if rule.clients_keep or not kept else f"0, or {said}"
+
+
+def bytes_of_an_update(rule) -> str:
+    if rule.cuts:
+        return "4 d + 4 d, d of its layers; in each step activations and labels up, a gradient down"
+    vectors = 2 if rule.clients_keep == "variate" else 1
+    plain = f"{4 * vectors} d + {4 * vectors} d"
+    doubles = 'clients_keep = "previous"' in source(rule)
+    return plain + (", or 4 d + 8 d" if doubles else "")
+
+
+def steps(rule) -> str:
+    if (said := sections(rule).get("Steps")) is not None:
+        return said
+    if rule.steps_on_rounds:
+        return "per round"
+    fields = {field.name for field in dataclasses.fields(rule.Config)}
+    if "buffer_size" in fields:
+        return "per M uploads"
+    return "per arrival, or per tick" if "step_on" in fields else "per arrival"
+
+
+FACTS = {
+    "client": "who",
+    "staleness": "version",
+    "base_iteration": "version",
+    "base_d": "version",
+    "samples": "samples",
+    "samples_n": "samples",
+    "delay": "time",
+    "local_steps": "steps",
+    "k": "K",
+    "labels": "labels",
+    "labels_nc": "counts of labels",
+    "groups_n": "planted groups",
+}
+
+
+def told(rule) -> str:
+    """What it says; else the facts it uses, in the order of FACTS."""
+    if (said := sections(rule).get("Tells")) is not None:
+        return said
+    named = {
+        node.attr
+        for node in ast.walk(ast.parse(source(rule)))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("upload", "message", "clients")
+    }
+    return ", ".join(dict.fromkeys(word for name, word in FACTS.items() if name in named)) or "nothing"
+
+
+def papers(rule) -> str:
+    """What the docstring's first lines, or else its rule, have in brackets with a year or a number of arXiv."""
+    first = inspect.cleandoc(rule.__doc__ or "").partition("\n\n")[0]
+    said: list[str] = []
+    for text in (first, sections(rule).get("Rule", "")):
+        said = said or [" ".join(found.split()) for found in re.findall(r"\(([^()]*(?:20\d\d|arXiv:)[^()]*)\)", text)]
+    linked = [re.sub(r"arXiv:(\d{4}\.\d{5})", r"[\1](https://arxiv.org/abs/\1)", text) for text in said]
+    return "; ".join(linked)
+
+
+def checked_by(name: str) -> str:
+    folder = ROOT / "tests"
+    replays = "".join((folder / file).read_text(encoding="utf-8") for file in ("test_replay.py", "test_gas_replay.py"))
+
+    def own(path: Path) -> tuple[bool, int, int]:
+        """How much a file is about the rule: called so, tests named so, the word."""
+        text = path.read_text(encoding="utf-8")
+        counts = (len(re.findall(pattern, text, re.I)) for pattern in (rf"def test_\w*{name}", rf"\b{name}\b"))
+        return path.stem == f"test_{name}", *counts
+
+    path = max(sorted((folder / "algorithms").glob("test_*.py")), key=own)
+    replayed = ["replay"] if re.search(rf"algorithm={name}\b", replays) else []
+    return ", ".join([*replayed, f"[{path.stem}](../tests/algorithms/{path.name})"])
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def page() -> str:
+    known, edges = rules(), limits()
+    numbers = {
+        name: [f"{edge.other} ({number})" for number, edge in enumerate(edges, 1) if edge.rule == name]
+        for name in known
+    }
+    header = ["rule", "sends", "bytes", "server steps", "server keeps", "client keeps", "told", "becomes", "source"]
+    lines = [INTRO, row([*header, "checked by"]), row(["---"] * 10)]
+    for name, rule in known.items():
+        memory = sections(rule).get("Memory", "").removesuffix(".")
+        cells = [f"`{name}`", sends(rule), bytes_of_an_update(rule), steps(rule), memory, kept_by_clients(rule)]
+        lines.append(row([*cells, told(rule), ", ".join(numbers[name]), papers(rule), checked_by(name)]))
+    names = sorted(set(known) - {edge.rule for edge in edges} - {edge.other for edge in edges})
+    alone = ", ".join(f"`{name}`" for name in names)
+    lines.append(TREE.format(count=len(edges), alone=alone).rstrip("\n"))
+    for number, edge in enumerate(edges, 1):
+        equal = "bits" if edge.bits else "to rounding"
+        lines.append(row([str(number), f"`{edge.rule}`", f"`{edge.other}`", edge.when, equal]))
+    return "\n".join(lines) + "\n"
+
+
+def row(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+# -- the figure -------------------------------------------------------------------------------------------------------
+
+COLUMN, ROW, WIDTH, HEIGHT, TOP = 215, 34, 142, 22, 20
+
+
+def figure() -> str:
+    """Columns by how many steps a rule is away from one that becomes no other; what spans several passes between."""
+    edges = limits()
+    level = levels(edges)
+    paths = []  # of each edge the places it goes through; those between are (number, level)
+    columns: dict[int, list] = {}
+    for name in sorted(level):
+        columns.setdefault(level[name], []).append(name)
+    for number, edge in enumerate(edges):
+        between = [(number, at) for at in range(level[edge.rule] - 1, level[edge.other], -1)]
+        for place in between:
+            columns[place[1]].append(place)
+        paths.append([edge.rule, *between, edge.other])
+    at = heights(columns, paths)
+    column = {place: index for index, places in columns.items() for place in places}
+    height = TOP * 2 + ROW * (1 + max(at.values()))
+    width = COLUMN * max(columns) + WIDTH + 20
+    drawn = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" font-family="sans-serif">']
+    drawn.append(f'<rect width="{width}" height="{height:.0f}" fill="white"/>')
+    leaving: dict[str, list[int]] = {}
+    for number in sorted(range(len(edges)), key=lambda one: at[paths[one][1]]):
+        leaving.setdefault(edges[number].rule, []).append(number)
+
+    def middle(place) -> tuple[float, float]:
+        return 10 + COLUMN * column[place] + WIDTH / 2, TOP + ROW * (at[place] + 0.5)
+
+    for number, (edge, places) in enumerate(zip(edges, paths, strict=True)):
+        mine = leaving[edge.rule]
+        x, y = middle(edge.rule)
+        y += (mine.index(number) - (len(mine) - 1) / 2) * 10
+        x -= WIDTH / 2
+        path = [f"M{x:.0f},{y:.1f}h-22"]
+        x -= 22
+        for place in places[1:]:
+            to_x, to_y = middle(place)
+            end = to_x + WIDTH / 2 + (4 if place == places[-1] else 0)
+            half = (x + end) / 2
+            path.append(f"C{half:.0f},{y:.1f} {half:.0f},{to_y:.1f} {end:.0f},{to_y:.1f}")
+            x, y = end, to_y
+            if place != places[-1]:
+                x -= WIDTH
+                path.append(f"H{x:.0f}")
+        dash = "" if edge.bits else ' stroke-dasharray="5 3"'
+        drawn.append(f'<path d="{" ".join(path)}" fill="none" stroke="#4477aa" stroke-width="1.3"{dash}/>')
+        drawn.append(f'<path d="M{x - 4:.0f},{y:.1f}l7,-3.5v7z" fill="#4477aa"/>')
+    for name in sorted(level):
+        x, y = middle(name)
+        box = f'x="{x - WIDTH / 2:.0f}" y="{y - HEIGHT / 2:.1f}" width="{WIDTH}" height="{HEIGHT}"'
+        drawn.append(f'<rect {box} rx="4" fill="#eef3f8" stroke="#4477aa"/>')
+        drawn.append(f'<text x="{x:.0f}" y="{y + 4:.1f}" font-size="12" text-anchor="middle">{escape(name)}</text>')
+        for index, number in enumerate(leaving.get(name, ())):
+            here = y + (index - (len(leaving[name]) - 1) / 2) * 10
+            spot = f'x="{x - WIDTH / 2 - 12:.0f}" y="{here + 3:.1f}" font-size="9" text-anchor="middle"'
+            halo = 'stroke="white" stroke-width="4" paint-order="stroke"'
+            drawn.append(f'<text {spot} fill="#aa3377" {halo}>{number + 1}</text>')
+    return "\n".join([*drawn, "</svg>"]) + "\n"
+
+
+def levels(edges: list[Limit]) -> dict[str, int]:
+    targets: dict[str, list[str]] = {}
+    for edge in edges:
+        targets.setdefault(edge.rule, []).append(edge.other)
+        targets.setdefault(edge.other, [])
+
+    def level(name: str) -> int:
+        return 1 + max((level(other) for other in targets[name]), default=-1)
+
+    return {name: level(name) for name in targets}
+
+
+def heights(columns: dict[int, list], paths: list[list]) -> dict:
+    """Rows at which neighbours are near each other: each column by the mean row of its neighbours, some times over."""
+    beside: dict = {}
+    for path in paths:
+        for one, other in itertools.pairwise(path):
+            beside.setdefault(one, []).append(other)
+            beside.setdefault(other, []).append(one)
+    rows = max(map(len, columns.values()))
+    at = {}
+
+    def spread(places: list) -> None:
+        gap = rows / len(places)
+        at.update({place: (index + 0.5) * gap - 0.5 for index, place in enumerate(places)})
+
+    for places in columns.values():
+        spread(places)
+    for turn in range(40):
+        order = sorted(columns, reverse=bool(turn % 2))
+        for index in order:
+            mean = {one: sum(at[other] for other in beside[one]) / len(beside[one]) for one in columns[index]}
+            columns[index].sort(key=lambda one, mean=mean: mean[one])
+            spread(columns[index])
+    return at
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    FIGURE.write_text(figure(), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)} and {FIGURE.relative_to(ROOT)}")

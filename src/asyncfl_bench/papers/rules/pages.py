@@ -1,0 +1,28 @@
+"""Comparisons of our own among all rules of the package."""
+
+from ...reports.blocks import Accuracies, Curves, Staleness, Values
+from ...reports.comparisons import BEST, FINAL, UPLOADS, Leaders, Overall, equal
+from ...reports.spec import PageSpec
+
+PAGES = (
+    PageSpec(
+        "rules/overview",
+        "Every asynchronous rule in one world",
+        "All asynchronous rules with the same clients, samples, durations and uploads, under label skew α = 0.1 and "
+        "mild and heavy delays in virtual time, where every upload arrives by itself.",
+        ("delay",),
+        (
+            Staleness(),
+            Leaders(equal("uploads")),
+            Overall(equal("uploads"), "FedBuff"),
+            Curves("uploads"),
+            Accuracies("uploads"),
+            Accuracies("virtual_time"),
+            Values((FINAL, BEST, UPLOADS)),
+        ),
+        tuned=("algorithm.c", "client.lr"),
+        searched=True,
+        fair="one step of each rule tuned on validation samples, eight values drawn by the same search over two powers "
+        "of ten: the server step c * sqrt(n / T), or the clients' where models are mixed in or averaged.",
+    ),
+)

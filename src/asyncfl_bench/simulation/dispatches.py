@@ -1,0 +1,79 @@
+"""Work as it is given out: its numbers, how much of it there is, and when it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..types import Counters, Work, Workload
+
+
+class Dispatches:
+    """
+    samples_n       training samples each client holds
+    delay, availability  already started
+    tick_rounding   of durations to whole ticks, `down` or `up`; None: the clock has none
+    made            so far; a stage of a task has a number of its own
+    """
+
+    def __init__(
+        self, rule, workload: Workload, samples_n: list[int], delay, availability, tick_rounding: str | None = None
+    ):
+        self._rule, self._workload, self._samples_n = rule, workload, samples_n
+        self._delay, self._availability = delay, availability
+        self._whole: Callable[[float], float] | None = None
+        if tick_rounding is not None:
+            self._whole = math.ceil if tick_rounding == "up" else math.floor
+        self.made = 0
+        self._count_n = [0] * len(samples_n)
+
+    def without_time(self, client: int, counters: Counters) -> Work:
+        """A piece of work that takes no time."""
+        count = self._count_n[client]
+        self._count_n[client] += 1
+        k = self._rule.work_for(client)
+        k = self._workload.k if k is None else k
+        own = self._rule.continues(client)
+        held = self._samples_n[client]
+        steps = self._workload.steps(held, k)
+        return Work(
+            client,
+            self._next_number(),
+            count,
+            counters.iteration if own is None else own[0],
+            local_steps=steps,
+            k=k,
+            samples=self._workload.samples(held, k),
+            # a first round takes no time and no draw: all rules meet the same durations
+            cycle=count - self._rule.first_round,
+            start=counters.virtual_time,
+            stages=steps + 1 if self._rule.cuts else 1,
+        )
+
+    def work(self, client: int, counters: Counters, free_at: float) -> Work:
+        """A piece of work that the client begins when it is free, which is not before now."""
+        work = self.without_time(client, counters)
+        begun = work if free_at == work.start else replace(work, start=free_at)
+        duration, arrives = 0.0, False
+        if begun is work or not self._availability.has_left(client, counters.iteration, free_at):
+            duration, arrives = self._availability.outcome(begun, self._delay.of_stage(work))
+        work.lost = not arrives
+        work.due = free_at + (duration if self._whole is None else max(1, self._whole(duration)))
+        return work
+
+    def next_stage(self, work: Work, now: float) -> Work:
+        """Of a task. Whether work is lost was decided when the task was dispatched."""
+        work = replace(work, stage=work.stage + 1, sequence=self._next_number())
+        work.due = now + self._delay.of_stage(work)
+        return work
+
+    def _next_number(self) -> int:
+        self.made += 1
+        return self.made - 1
+
+    def state_dict(self) -> dict:
+        return {"dispatches": self.made, "count_n": list(self._count_n)}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.made, self._count_n = state["dispatches"], list(state["count_n"])

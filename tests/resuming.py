@@ -1,0 +1,44 @@
+"""A run that is saved, thrown away and put together again from what was saved after every single event."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+from toy import Recorder
+
+from asyncfl_bench.config import compose
+from asyncfl_bench.experiment.build import build_run
+
+
+def built(words, state=None):
+    """(parts of a run, what it records), from the beginning or from where it was saved."""
+    parts = build_run(compose(words))
+    recorder = Recorder()
+    recorder.simulation = parts.simulation
+    parts.simulation.observers.append(recorder)
+    if state is not None:
+        parts.model_d.copy_(state["model_d"])
+        parts.simulation.load_state_dict(state["simulation"])
+        parts.rule.load_state_dict(state["rule"])
+        pending = [work for work in parts.simulation.in_flight.values() if not work.lost]
+        parts.executor.load_state_dict(state["executor"], parts.model_d, pending)
+    return parts, recorder
+
+
+def assert_goes_on_from_every_event(words):
+    """The same models and counters as those of the run left alone. Returns the latter."""
+    whole, seen = built(words)
+    whole.simulation.run()
+    parts, recorder = built(words)
+    models = []
+    while parts.simulation.step() is None:
+        state = {name: getattr(parts, name).state_dict() for name in ("simulation", "rule", "executor")}
+        state = copy.deepcopy(state | {"model_d": parts.model_d})
+        models += recorder.models
+        parts.executor.close()
+        parts, recorder = built(words, state)
+    models += recorder.models
+    np.testing.assert_array_equal(models, seen.models)
+    assert parts.simulation.counters == whole.simulation.counters
+    return whole.simulation.counters
