@@ -139,7 +139,7 @@ PAGES = (
     _page(
         "momentum",
         "momentum in the clients' steps",
-        "The paper states plain SGD with local steps of 0.01 and says nothing of momentum. With 0.9 a client's ten steps "
+        "The paper states local steps of 0.01 by SGD and says nothing of momentum. With 0.9 a client's ten steps "
         "go about four times as far. Published are best accuracies within 20 days, with one group.",
         ("paper", "client.momentum"),
         (
