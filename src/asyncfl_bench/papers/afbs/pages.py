@@ -141,7 +141,7 @@ PAGES = (
         "momentum in the clients' steps",
         "The paper states local steps of 0.01 by SGD and says nothing of momentum. With 0.9 a client's ten steps "
         "go about four times as far. Published are best accuracies within 20 days, with one group.",
-        ("paper", "client.momentum"),
+        ("paper", _K, "client.momentum"),
         (
             Leaders((BEST, TO_LEVEL)),
             Curves("virtual_time", split="paper"),
