@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tiers import slow
 from toy import ToyServer
 
 from asyncfl_bench import run
@@ -159,7 +160,10 @@ def test_a_bad_setting_is_refused_with_its_key_and_value(name, setting, value):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+FAST = ("ace", "fedbuff", "fedavg", "gas")  # one of each kind; golden trajectories run all
+
+
+@pytest.mark.parametrize("name", [*FAST, *slow(*(name for name in ALGORITHMS if name not in FAST))])
 def test_a_few_iterations_run_from_the_command_line_words_on_both_clocks(name):
     for clock in CLOCKS:
         result = run([f"algorithm={name}", clock, "scale=smoke", "progress=false"])

@@ -17,7 +17,10 @@ WORLD = [
     *("model.hidden=[8]", "n_clients=6", "client.batch_size=8", "delay=exponential", "budget.uploads=42", "seed=3"),
     *("device=cpu", "threads=1", "executor=sequential"),
 ]
-LIMITS = [pytest.param(limit, id=f"{limit.rule} is {limit.other}") for limit in rules.limits()]
+LIMITS = [
+    pytest.param(limit, id=f"{limit.rule} is {limit.other}", marks=[] if limit.bits else pytest.mark.slow)
+    for limit in rules.limits()
+]
 
 
 @functools.lru_cache(maxsize=8)
