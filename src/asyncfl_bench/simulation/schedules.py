@@ -154,7 +154,7 @@ class UniformQueue(SameClient):
     was given before is done, with the model that was current when it was given out.
 
     So all clients contribute alike (or by the weights), whatever their speeds, and slow ones have long queues. The
-    first pieces go to different clients, to all of them where all n slots are used; with fewer slots that is our choice.
+    first pieces go to different clients, to all where all n slots are used; with fewer slots that is our choice.
 
     Source: Koloskova et al. 2022 (arXiv:2206.08307, Algorithm 2), Clipped ASGD (arXiv:2606.13287, Algorithm 2), AsGrad
     (arXiv:2310.20452: random and shuffled); with weights the routing of Generalized AsyncSGD (arXiv:2405.00017).
