@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pandas as pd
 
@@ -179,7 +180,7 @@ def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -
         for run in others:
             same = "::" in str(run) and reasons[run] == reasons[first] and shown(ends[run]) == shown(ends[first])
             reasons[run] = _COPY if same else "found twice"
-            notes[run] = f"the same run as {first}"
+            notes[run] = f"the same run as {'/'.join(Path(first).parts[-2:])}"  # a page names no place of one machine
 
 
 def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
