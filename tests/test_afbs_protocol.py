@@ -51,7 +51,7 @@ def test_every_scale_keeps_groups_of_clients_and_medium_the_papers_data():
         ("table2", 63),
         ("table2_sst2", 14),
         ("table2_sst2_minilm", 14),
-        ("momentum", 16),
+        ("momentum", 24),
         ("table3", 12),
         ("figure8", 10),
         ("ablation", 20),

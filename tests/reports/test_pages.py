@@ -246,7 +246,19 @@ def test_a_search_that_cannot_choose_leaves_its_series_out_and_names_it(paper_pa
         ("published", "full", ("cifar10", "resnet18"), "**The paper's data, models and scale**"),
         *slow(
             ("published", "smoke", ("digits", "mlp"), "**A smoke test**"),
-            ("fair", "full", ("cifar10", "lenet5"), "**A stand-in, not the paper's experiment**: cifar10 with lenet5"),
+            ("fair", "full", ("cifar100", "lenet5"), "**A stand-in, not the paper's experiment**: cifar100"),
+            (
+                "published",
+                "medium",
+                ("cifar10", "lenet5"),
+                "**The paper's data with another model, not its experiment (cifar10 with resnet18)**",
+            ),
+            (
+                "published",
+                "medium",
+                ("cifar10", "resnet18"),
+                "**The paper's data and model, not all of its experiment**: cifar10 with resnet18 at scale `medium`",
+            ),
         ),
     ],
 )
@@ -254,7 +266,16 @@ def test_the_top_says_what_the_runs_are(paper_page, profile, scale, problem, wor
     settings = {"choices__dataset": problem[0], "choices__model": problem[1]}
     page = paper_page("ace/figure2", [(settings, curve(0.9))], profile=profile, scale=scale)
     assert page.parts[1].startswith(words)
-    assert page.is_real(page.cells.index[0]) == (problem[1] == "resnet18" and profile == "published")
+    assert page.is_real(page.cells.index[0]) == (problem[1] == "resnet18" and scale == "full")
+
+
+def test_a_page_of_texts_says_which_encoders_features_its_model_reads(paper_page):
+    settings = {"choices__dataset": "newsgroups20", "dataset__features": "minilm", "choices__model": "softmax"}
+    page = paper_page("ace/table_a2_minilm", [(settings, curve(0.8))], scale="medium")
+    assert page.parts[1].startswith(
+        "**The paper's data with another model, not its experiment (newsgroups20 with bert_base, newsgroups20 with "
+        "distilbert)**: newsgroups20 with softmax on features of minilm at scale `medium`."
+    )
 
 
 @pytest.mark.slow

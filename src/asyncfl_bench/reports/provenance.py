@@ -33,7 +33,7 @@ def header(page: Page) -> list[str]:
     elif spec.searched:
         first = f"**A comparison of ours** ({what}, scale `{page.scale}`)."
     else:
-        first = f"**A stand-in, not the paper's experiment**: {what} at scale `{page.scale}`."
+        first = f"**{_kind(used, set(spec.problems))}**: {what} at scale `{page.scale}`."
     profiles = {
         "published": spec.fair if spec.searched else "hyper-parameters and budgets as the paper prints them.",
         "released": "what the authors' released code runs where it differs from what is printed.",
@@ -108,8 +108,21 @@ def is_foreign(path: Path) -> bool:
 
 
 def problems(runs: pd.DataFrame) -> set[str]:
-    """``data set with model`` of every run."""
-    return set(runs["dataset"].astype(str) + " with " + runs["model"].astype(str))
+    """``data set with model`` of every run, and what features of the data the model reads, if not the data."""
+    features = runs.get("dataset.features", [None] * len(runs))
+    return {
+        f"{data} with {model}" + ("" if pd.isna(read) else f" on features of {read}")
+        for data, model, read in zip(runs["dataset"], runs["model"], features, strict=True)
+    }
+
+
+def _kind(used: set[str], own: set[str]) -> str:
+    """What runs are that are not all of the paper's experiment."""
+    if used <= own:
+        return "The paper's data and model, not all of its experiment"
+    if {problem.partition(" with ")[0] for problem in used - own} <= {text.partition(" with ")[0] for text in own}:
+        return f"The paper's data with another model, not its experiment ({', '.join(sorted(own))})"
+    return "A stand-in, not the paper's experiment"
 
 
 def _few(texts: list[str]) -> str:
