@@ -251,7 +251,7 @@ def test_a_search_that_cannot_choose_leaves_its_series_out_and_names_it(paper_pa
                 "published",
                 "medium",
                 ("cifar10", "lenet5"),
-                "**The paper's data with another model, not its experiment (cifar10 with resnet18)**",
+                "**The paper's data, another model**: cifar10 with lenet5 at scale `medium`, where the paper has",
             ),
             (
                 "published",
@@ -273,8 +273,8 @@ def test_a_page_of_texts_says_which_encoders_features_its_model_reads(paper_page
     settings = {"choices__dataset": "newsgroups20", "dataset__features": "minilm", "choices__model": "softmax"}
     page = paper_page("ace/table_a2_minilm", [(settings, curve(0.8))], scale="medium")
     assert page.parts[1].startswith(
-        "**The paper's data with another model, not its experiment (newsgroups20 with bert_base, newsgroups20 with "
-        "distilbert)**: newsgroups20 with softmax on features of minilm at scale `medium`."
+        "**The paper's data, another model**: newsgroups20 with softmax on features of minilm at scale `medium`, where "
+        "the paper has newsgroups20 with bert_base and newsgroups20 with distilbert."
     )
 
 

@@ -21,7 +21,7 @@ from asyncfl_bench import run
 from asyncfl_bench.clients import choosing
 from asyncfl_bench.clients.choosing import native_network
 from asyncfl_bench.errors import BenchError, ConfigError
-from asyncfl_bench.tasks import native, networks
+from asyncfl_bench.tasks import compiler, native, networks
 from asyncfl_bench.tasks.data import Data, Scale
 from asyncfl_bench.tasks.flat import FlatModel
 from asyncfl_bench.tasks.native import Convolution, NativeNetwork, Shapes
@@ -225,7 +225,7 @@ def test_no_address_beyond_its_memory_is_touched(name, tmp_path):
     text, program = tmp_path / "main.cpp", tmp_path / "main"
     text.write_text(shapes.source() + SANITIZED.replace("HEIGHT", str(height)).replace("WIDTH", str(width)))
     flags = ["-O1", "-g", "-march=native", "-std=c++17", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run([*native.compilers()[0], *flags, "-o", program, text], check=True)
+    subprocess.run([*compiler.compilers()[0], *flags, "-o", program, text], check=True)
     answer = subprocess.run([program], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
     assert [float(line) for line in answer.stdout.split()] == pytest.approx([math.log(shapes.widths[-1])] * 6, abs=0.2)
@@ -322,7 +322,7 @@ exit 1
 @pytest.fixture
 def no_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native._version.cache_clear()
+    compiler._version.cache_clear()
 
 
 def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, monkeypatch, tmp_path, capsys):
@@ -330,8 +330,8 @@ def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, 
     broken.write_text(BROKEN)
     broken.chmod(0o755)
     reasons = {str(broken): "fatal error: out of paper", "/nowhere/c++": "/nowhere/c++", "/bin/true": "exit status 0"}
-    for compiler, reason in reasons.items():
-        monkeypatch.setenv("CXX", compiler)
+    for command, reason in reasons.items():
+        monkeypatch.setenv("CXX", command)
         assert native_network("auto", "cpu", TASK) is None
         assert reason in capsys.readouterr().err
         with pytest.raises(ConfigError, match="executor=native: not possible"):
@@ -339,9 +339,9 @@ def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, 
         assert not list(tmp_path.rglob("*.so"))
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(native.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BenchError, match=r"no C\+\+ compiler"):
-        native.compilers()
+        compiler.compilers()
 
 
 def script(path, lines):
@@ -352,7 +352,7 @@ def script(path, lines):
 
 @pytest.mark.slow
 def test_an_old_compiler_leaves_it_to_the_next_one(no_cache, monkeypatch, tmp_path, capsys):
-    (real,) = native.compilers()[0]
+    (real,) = compiler.compilers()[0]
     script(tmp_path / "c++", 'echo "error: __builtin_shufflevector was not declared" >&2; exit 1')
     script(tmp_path / "clang++", f'exec {real} "$@"')
     monkeypatch.delenv("CXX", raising=False)
@@ -365,7 +365,7 @@ def test_a_compiler_that_hangs_is_ended_with_all_it_started_and_not_asked_again(
     lines = 'case "$*" in *--version) exit 0;; esac; echo once >> asked; sleep 60 & echo $! > child; wait'
     monkeypatch.setenv("CXX", script(tmp_path / "hangs", lines))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(native, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(compiler, "TIMEOUT_S", 0.5)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"executor=native: not possible: .*hangs did not end within 0.5 s"):
             native_network("native", "cpu", TASK)
@@ -416,8 +416,8 @@ def test_without_a_compiler_a_run_goes_on_and_one_that_asks_for_it_is_refused(no
 
 @pytest.mark.slow
 def test_a_damaged_library_is_compiled_again_and_a_cache_is_not_needed(no_cache, monkeypatch, tmp_path):
-    flat, calls, compiled = FlatModel(small()), [], native._compiled
-    monkeypatch.setattr(native, "_compiled", lambda *args: calls.append(args) or compiled(*args))
+    flat, calls, compiled = FlatModel(small()), [], compiler._compiled
+    monkeypatch.setattr(compiler, "_compiled", lambda *args: calls.append(args) or compiled(*args))
     for damage in (b"", b"whole", b"nonsense"):
         for kept in tmp_path.rglob("*.so"):
             content = kept.read_bytes()

@@ -33,7 +33,7 @@ def header(page: Page) -> list[str]:
     elif spec.searched:
         first = f"**A comparison of ours** ({what}, scale `{page.scale}`)."
     else:
-        first = f"**{_kind(used, set(spec.problems))}**: {what} at scale `{page.scale}`."
+        first = _kind(used, set(spec.problems), f"{what} at scale `{page.scale}`")
     profiles = {
         "published": spec.fair if spec.searched else "hyper-parameters and budgets as the paper prints them.",
         "released": "what the authors' released code runs where it differs from what is printed.",
@@ -116,13 +116,14 @@ def problems(runs: pd.DataFrame) -> set[str]:
     }
 
 
-def _kind(used: set[str], own: set[str]) -> str:
-    """What runs are that are not all of the paper's experiment."""
+def _kind(used: set[str], own: set[str], what: str) -> str:
+    """What runs are that are not the whole of the paper's experiment."""
+    data, own_data = ({problem.partition(" with ")[0] for problem in problems} for problems in (used, own))
     if used <= own:
-        return "The paper's data and model, not all of its experiment"
-    if {problem.partition(" with ")[0] for problem in used - own} <= {text.partition(" with ")[0] for text in own}:
-        return f"The paper's data with another model, not its experiment ({', '.join(sorted(own))})"
-    return "A stand-in, not the paper's experiment"
+        return f"**The paper's data and model, not all of its experiment**: {what}."
+    if data <= own_data:
+        return f"**The paper's data, another model**: {what}, where the paper has {' and '.join(sorted(own))}."
+    return f"**A stand-in, not the paper's experiment**: {what}."
 
 
 def _few(texts: list[str]) -> str:

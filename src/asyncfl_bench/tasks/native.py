@@ -13,36 +13,23 @@ Legend: d parameters, B samples of a mini-batch.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import importlib.util
 import math
-import os
-import platform
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..errors import BenchError
-from ..files import atomic_write, cache_folder
+from .compiler import library_of
 from .flat import FlatModel
 from .plain import plain_layers
 
 SOURCE = Path(__file__).with_suffix(".cpp").read_text()  # now: a long sweep may outlive the package it began with
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-exceptions", "-fno-rtti")
-TIMEOUT_S = 120
 MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's stack
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
 _ENTRIES = """
@@ -224,7 +211,7 @@ class NativeNetwork:
     def compiled(cls, shapes: Shapes, numbers_cv: Tensor | None = None) -> NativeNetwork:
         """The kernel for these shapes, unchecked."""
         try:
-            return cls(_library(shapes.source()), shapes.widths[-1], numbers_cv)
+            return cls(library_of(shapes.source()), shapes.widths[-1], numbers_cv)
         except AttributeError as error:  # some compiler made something else
             raise BenchError(str(error)) from None
 
@@ -313,103 +300,3 @@ def check_alike(expected_d: Tensor, found_d: Tensor) -> None:
     """BenchError for gradients that differ by more than rounding."""
     if not (found_d - expected_d).abs().max() <= TOLERANCE * expected_d.abs().max():
         raise BenchError("what was compiled gives another gradient than torch")
-
-
-def _library(source: str) -> ctypes.CDLL:
-    """The machine code of ``source``, by the first compiler that can. BenchError, of the last one, if none can; it is
-    not tried again in this process."""
-    commands = compilers()
-    key = (source, *map(" ".join, commands))
-    if key not in _failed:
-        for command in commands:
-            try:
-                return _by(command, source)
-            except BenchError as error:
-                _failed[key] = str(error)
-    raise BenchError(_failed[key])
-
-
-_failed: dict[tuple[str, ...], str] = {}  # source and compilers -> why none did it: each may have taken its time
-
-
-def _by(compiler: list[str], source: str) -> ctypes.CDLL:
-    """Compiled, unless it was before on such a processor."""
-    command = [*compiler, *FLAGS, "-shared", "-fPIC"]
-    key = _digest("\n".join((source, *command, _version(tuple(command)), _processor())).encode())
-    folder = cache_folder() / "native"
-    try:
-        for kept in folder.glob(f"{key}-*.so"):
-            if _digest(kept.read_bytes()) == kept.stem.rpartition("-")[2]:  # to load a damaged one may end the process
-                return ctypes.CDLL(str(kept))
-        with tempfile.TemporaryDirectory() as own:
-            made = _compiled(source, command, Path(own))
-            library = folder / f"{key}-{_digest(made.read_bytes())}.so"
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                with atomic_write(library) as file:
-                    file.write(made.read_bytes())
-            except OSError:  # compiled again next time
-                library = made
-            return ctypes.CDLL(str(library))
-    except OSError as error:
-        raise BenchError(str(error)) from None
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _compiled(source: str, command: list[str], folder: Path) -> Path:
-    text, made = folder / "network.cpp", folder / "network.so"
-    text.write_text(source)
-    code, _, stderr = _asked([*command, "-o", str(made), str(text)])
-    if code or not made.exists():
-        said = next((line for line in stderr.splitlines() if "error" in line), f"exit status {code}")
-        raise BenchError(f"{command[0]} failed: {said[:200]}")
-    return made
-
-
-def _asked(command: list[str]) -> tuple[int, str, str]:
-    """Exit status, output and errors of a command. BenchError where it cannot be started or does not end."""
-    pipe = subprocess.PIPE
-    # a session of its own: Ctrl-C is for the run, which then stops in order
-    options: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "text": True, "errors": "replace"}
-    try:
-        with subprocess.Popen(command, start_new_session=True, **options) as process:
-            try:
-                stdout, stderr = process.communicate(timeout=TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # with what it started
-                raise BenchError(f"{command[0]} did not end within {TIMEOUT_S} s") from None
-    except OSError as error:
-        raise BenchError(f"{command[0]}: {error}") from None
-    return process.returncode, stdout, stderr
-
-
-def compilers() -> list[list[str]]:
-    """Commands of the C++ compilers that are there: $CXX alone if it is set, else the system's and the one of the
-    package ``ziglang``. BenchError for none."""
-    if chosen := os.environ.get("CXX", "").split():
-        return [chosen]
-    paths = {os.path.realpath(found): found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))}
-    commands = [[path] for path in paths.values()]
-    if importlib.util.find_spec("ziglang"):
-        commands.append([sys.executable, "-m", "ziglang", "cc"])  # as c++ it would first build a library without need
-    if not commands:
-        raise BenchError("no C++ compiler was found (pip install 'asyncfl_bench[native]' brings one)")
-    return commands
-
-
-@cache
-def _version(command: tuple[str, ...]) -> str:
-    return _asked([*command, "--version"])[1]
-
-
-@cache
-def _processor() -> str:
-    """What tells processors apart for which ``-march=native`` is not the same."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line for line in lines if line.startswith(("flags", "Features")))
-    except (OSError, StopIteration):
-        return f"{platform.machine()} {platform.processor()}"
