@@ -117,6 +117,8 @@ def sends(rule) -> str:
 
 def kept_by_clients(rule) -> str:
     """A rule may decide with its settings what its clients keep."""
+    if rule.continues is not ServerRule.continues:
+        return "d floats, the model it goes on with"
     kept = rule.clients_keep or (re.findall(r'clients_keep = "(\w+)"', source(rule)) or [None])[0]
     meaning = {"previous": "d floats, its last upload", "sum": "d floats, the sum of its uploads"}
     said = meaning.get(kept, "d floats, its control variate") if kept else "0"
@@ -128,6 +130,8 @@ def bytes_of_an_update(rule) -> str:
         return "4 d + 4 d, d of its layers; in each step activations and labels up, a gradient down"
     vectors = 2 if rule.clients_keep == "variate" else 1
     plain = f"{4 * vectors} d + {4 * vectors} d"
+    if rule.continues is not ServerRule.continues:
+        return f"{4 * vectors} d up, and {4 * vectors} d down unless it goes on with what it has"
     doubles = 'clients_keep = "previous"' in source(rule)
     return plain + (", or 4 d + 8 d" if doubles else "")
 
@@ -191,7 +195,8 @@ def checked_by(name: str) -> str:
         """How much a file is about the rule: called so, tests named so, the word."""
         text = path.read_text(encoding="utf-8")
         counts = (len(re.findall(pattern, text, re.I)) for pattern in (rf"def test_\w*{name}", rf"\b{name}\b"))
-        return path.stem == f"test_{name}", *counts
+        module = rules()[name].__module__.rpartition(".")[2]
+        return path.stem in (f"test_{name}", f"test_{module}"), *counts
 
     path = max(sorted((folder / "algorithms").glob("test_*.py")), key=own)
     replayed = ["replay"] if re.search(rf"algorithm={name}\b", replays) else []

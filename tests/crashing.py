@@ -54,7 +54,7 @@ CRASHES = {
     "ringmaster": ["budget.server_iterations=600", "algorithm.restart_at=3", *SUSPENSION],
     "malenia": ["budget.server_iterations=15", "algorithm.batch=30"],
     "ringleader": ["budget.server_iterations=400", "delay=lognormal"],
-    "ringleader own": ["budget.server_iterations=300", "algorithm.continue_on=own", *SUSPENSION],
+    "ringleader current": ["budget.server_iterations=300", "algorithm.continue_on=current", *SUSPENSION],
     "delayed_nesterov": ["budget.server_iterations=400", "algorithm.dylu=true", "client.local_steps=4", *SUSPENSION],
     "fedstale_async": ["budget.server_iterations=200", "algorithm.over=heard", "algorithm.cache.precision=int8"],
     "port": ["budget.server_iterations=60", "algorithm.bound=2", "algorithm.buffer_size=4", *SUSPENSION],

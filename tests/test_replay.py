@@ -85,7 +85,7 @@ CASES = {
     "ringmaster stops": ["algorithm=ringmaster", "algorithm.restart_at=4"],
     "malenia batch": ["algorithm=malenia", "algorithm.batch=20", "algorithm.eta=1"],
     "ringleader": ["algorithm=ringleader"],
-    "ringleader own": ["algorithm=ringleader", "algorithm.continue_on=own"],
+    "ringleader current": ["algorithm=ringleader", "algorithm.continue_on=current"],
     "rescaled_asgd": ["algorithm=rescaled_asgd"],
     "clipped_asgd": ["algorithm=clipped_asgd", "algorithm.clip=0.3"],
     "delayed_nesterov": ["algorithm=delayed_nesterov", "algorithm.window=4", "algorithm.beta=0.5"],
@@ -161,6 +161,10 @@ OF_GRADIENTS = (
 LEFT_OUT = {("aced by gradient", world) for world in ("random idle", "at the flush", "suspension")}
 # PORT waits for work that is lost, of which a trace says nothing
 LEFT_OUT |= {(case, world) for case in ("port", "port dispatched") for world in ("suspension", "dropout")}
+# these wait for every client
+LEFT_OUT |= {
+    (case, "dropout") for case in ("malenia", "malenia stops", "malenia batch", "ringleader", "ringleader current")
+}
 WORLDS_OF_ROUNDS = ("ticks", "random idle", "suspension", "dropout")
 
 

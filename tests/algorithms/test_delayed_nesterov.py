@@ -92,3 +92,11 @@ def test_more_momentum_than_a_window_has_is_refused():
         ConfigError, match=r"^algorithm.spread=0.3: must be in \[0, 1 / algorithm.window\], here at most 0.25"
     ):
         compose(["algorithm=delayed_nesterov", "algorithm.window=4", "algorithm.spread=0.3"])
+
+
+@pytest.mark.parametrize("k", [2, 5, 7])
+def test_dylu_takes_no_step_from_clients_of_equal_speed_by_the_clocks_rounding(k):
+    steps = Steps()
+    world = WORLD | {"n": 5, "delay": PerStep([[0.1 / 127]] * 5), "workload": Workload(k=k)}
+    simulate(DelayedNesterov(dylu=True), uploads=400, observers=[steps], **world)
+    assert {own for all_of in steps.k.values() for own in all_of} == {k}

@@ -5,6 +5,7 @@ import pytest
 import torch
 from toy import Scripted, simulate
 
+from asyncfl_bench.algorithms.ace import Ace
 from asyncfl_bench.algorithms.ca2fl import Ca2fl
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync
@@ -116,3 +117,25 @@ def test_over_those_heard_the_divisor_grows_with_them():
 def test_probabilities_that_are_none_are_refused(p):
     with pytest.raises(ConfigError, match=r"^algorithm\.p=\[.*\]: must be a list of"):
         compose(["algorithm=fedstale_async", f"algorithm.p={p}", "n_clients=3"])
+
+
+def test_the_mean_may_be_over_those_who_were_heard():
+    rule = FedStaleAsync(buffer_size=1, over="heard")
+    # M / |K| with |K| = 1, 2, 2, 3:  2;  + 2 / 4 + 4;  + 6 / 4 - 1;  + 4 / 6
+    found = after_each(rule, (0, [2.0]), (1, [4.0]), (0, [0.0]), (2, [0.0]))
+    np.testing.assert_allclose(found, [[2.0], [6.5], [7.0], [7.6667]])
+
+
+def test_once_all_were_heard_mifa_at_every_arrival_moves_as_ace_does():
+    rng = np.random.default_rng(1)
+    mifa, ace, table = Mifa(eta=0.3, buffer_size=1), Ace(eta=0.3), ClientTable(np.ones(4, dtype=int))
+    models = [torch.zeros(3, dtype=torch.float64) for _ in range(2)]
+    mifa.start(models[0], table, "difference")
+    ace.start(models[1], table, "gradient")
+    for turn in range(60):
+        client = turn if turn < 4 else int(rng.integers(4))
+        before, vector = [model.clone() for model in models], torch.tensor(rng.normal(size=3))
+        stepped = [rule.receive(Upload(client, sign * vector, 0, 0, 1, 1)) for rule, sign in ((mifa, -1.0), (ace, 1.0))]
+        if turn >= 4:
+            assert stepped == [True, True]
+            np.testing.assert_allclose(models[0] - before[0], models[1] - before[1], atol=1e-12)

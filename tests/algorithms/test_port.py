@@ -69,3 +69,13 @@ def test_after_lost_work_it_waits_for_the_clients_next_upload():
     _, recorder, ended_by = run(Port(buffer_size=2, bound=2), availability=ScriptedLoss({(4, 0), (3, 1)}))
     assert ended_by == "server_iterations" and len(recorder.discards) == 2
     assert max(arrival.staleness for arrival in recorder.arrivals) == 3
+
+
+def test_the_direction_of_an_upload_one_version_old_does_not_matter():
+    rule, model = Port(buffer_size=2, bound=10, deltas="dispatched"), torch.zeros(2)
+    rule.start(model, ClientTable(np.array([7, 7])), "difference")
+    rule.moved_d.copy_(torch.tensor([1.0, 0.0]))
+    for client, (vector, tau) in enumerate([([1.0, 0.0], 0), ([-1.0, 0.0], 1)]):
+        rule.receive(Upload(client, torch.tensor(vector), 0, tau, 7, 1, base_d=model.clone()))
+    fresh, late = 1 + 3, 1 + 3 * 10 / 11  # b_s (1 + 1) / 2 + b_t S / (tau + S)
+    assert model[0].item() == pytest.approx((fresh - late) / (fresh + late))

@@ -6,6 +6,7 @@ optimum is 1; that of the objectives weighted by speed, where plain ASGD ends, 0
 
 import numpy as np
 import pytest
+import torch
 from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.asgd import Asgd
@@ -19,6 +20,7 @@ from asyncfl_bench.algorithms.ringleader import Ringleader
 from asyncfl_bench.algorithms.ringmaster import Ringmaster
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.types import ClientTable, Upload
 
 E2 = {"delay": Scripted([[1], [2.6]]), "targets": [[0.0], [2.0]], "start": [4.0], "n": 2}
 N = 6
@@ -220,3 +222,33 @@ def test_these_rules_take_gradients_unless_told_otherwise():
     for name in ("ringmaster", "rennala", "malenia", "ringleader", "rescaled_asgd", "clipped_asgd"):
         assert compose([f"algorithm={name}"]).parts["client"].config.upload == "gradient"
     assert compose(["algorithm=ringmaster", "concurrency=7"]).parts["algorithm"].config.threshold == 7
+
+
+def test_malenia_waits_where_both_sides_are_equal_whatever_the_rounding():
+    for n in (3, 5, 6, 7, 11):
+        for each in (1, 3, 5, 17):
+            rule, model = Malenia(eta=0.5, batch=float(n * each)), torch.zeros(1)
+            rule.start(model, ClientTable(np.ones(n, dtype=int)), "gradient")
+            uploads = [Upload(client, torch.ones(1), 0, 0, 1, 1) for _ in range(each) for client in range(n)]
+            assert not any(map(rule.receive, uploads))  # n / mean(1 / b_i) = S
+            assert rule.receive(uploads[0])
+
+
+@pytest.mark.parametrize(("name", "iterations"), [("malenia", 20), ("ringleader", 200), ("rennala", 40)])
+def test_the_formula_for_eta_knows_how_many_uploads_a_step_takes(name, iterations):
+    words = ["clock=time", "n_clients=20", "budget.server_iterations=null", "budget.uploads=400"]
+    rule = compose([f"algorithm={name}", "algorithm.eta=null", "algorithm.c=1", *words]).parts["algorithm"].config
+    assert rule.eta == pytest.approx((20 / iterations) ** 0.5)
+
+
+@pytest.mark.parametrize("name", ["malenia", "ringleader", "port"])
+def test_a_rule_that_waits_for_clients_is_refused_where_they_never_come(name):
+    with pytest.raises(ConfigError, match=f"^availability=dropout: must be always or suspension with algorithm={name}"):
+        compose([f"algorithm={name}", "availability=dropout", "clock=time"])
+    some = [f"algorithm={name}", "n_clients=6", "concurrency=3", "schedule=same_client", "clock=time"]
+    assert compose([*some, "schedule=random_idle"]).root.concurrency == 3
+    if name == "port":  # it waits for nobody who was given nothing
+        assert compose(some).root.concurrency == 3
+    else:
+        with pytest.raises(ConfigError, match=f"^concurrency=3: must be n_clients=6 with algorithm={name}"):
+            compose(some)

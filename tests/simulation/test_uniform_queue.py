@@ -208,6 +208,9 @@ def test_a_run_goes_on_bit_for_bit(words, executor):
         (["algorithm=fedavg"], r"^schedule=uniform_queue: must be same_client or random_idle with algorithm=fedavg"),
         (["algorithm=port"], r"^schedule=uniform_queue: must be same_client or random_idle with algorithm=port"),
         (["algorithm=gas", "client.local_steps=2"], r"^schedule=uniform_queue: must be same_client or random_idle"),
+        (["algorithm=delayed_nesterov", "algorithm.dylu=true"], r"^algorithm\.dylu=true: must be false with schedule="),
+        (["algorithm=rescaled_asgd"], r"^algorithm\.times=null: must be numbers with schedule=uniform_queue"),
+        (["algorithm=ringleader", "algorithm.continue_on=own"], r"^algorithm\.continue_on=own: must be current with"),
         (["algorithm=rennala", "algorithm.restart_at=1"], r"^algorithm\.restart_at=1: must be null with schedule="),
     ],
 )
@@ -222,3 +225,13 @@ def test_rules_that_keep_something_of_every_client_run_with_it(algorithm):
     result = run(words)
     assert result.ok, result.summary["error"]
     assert result.summary["used"]["server_iterations"] == 20
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1e-9, 1e-9, 1e-9], [1e-9, 1e-9, 1e-9, 1.0]])
+def test_when_those_with_nearly_all_of_the_weight_have_left_the_others_are_drawn(weights):
+    heavy = int(np.argmax(weights))
+    gone = Dropout(DropoutConfig(share=0.25, at_iteration=20))
+    gone.start = lambda n, streams: setattr(gone, "departed_n", np.arange(n) == heavy)
+    _, arrivals, _ = simulated(queue(weights=weights), availability=gone, uploads=400)
+    assert heavy not in {arrival.client for arrival in arrivals[30:]}
+    assert shares(arrivals[30:])[np.arange(N) != heavy].min() > 0.2  # a third each

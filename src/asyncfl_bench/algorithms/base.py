@@ -53,9 +53,9 @@ class RuleConfig(Checked):
         """How the last vector of every client is kept; None: it is not, or nobody can choose how."""
         return None
 
-    @property
-    def uploads_per_iteration(self) -> int:
-        """Uploads that one server iteration takes, when none is lost. Of rules that work in rounds it is not asked."""
+    def uploads_per_iteration(self, n: int) -> int:
+        """Uploads that one server iteration takes with n clients of equal speed, when none is lost. Of rules that work
+        in rounds it is not asked."""
         return 1
 
     @property
@@ -144,8 +144,7 @@ class BufferConfig(StepConfig):
         check_it_fills("buffer_size", self.buffer_size, facts)
         check(facts.iterations != 0, "buffer_size", self.buffer_size, "less: the budget ends before it is full once")
 
-    @property
-    def uploads_per_iteration(self) -> int:
+    def uploads_per_iteration(self, n: int) -> int:
         return self.buffer_size
 
 
@@ -176,6 +175,7 @@ class ServerRule:
     shows_rows       with ``cuts``: keeps what its last server step learned from, ``rows_of_step``: (B, numbers) of
                      activations and (B,) labels, not written to again; for diagnostics=dissimilarity
     needs_outputs    uploads come with what the local model says about the server's own samples (``Upload.outputs_uc``)
+    waits_for        whose uploads it may wait for without end: of `all` clients, of those `given` work, or None
     one_at_a_time    keeps facts about the work that a client is under way with: no schedule may give it two pieces
     steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
     restart_at       server iterations; work in flight whose model is so many old or more is cancelled, and its client
@@ -209,6 +209,7 @@ class ServerRule:
     shows_rows = False
     rows_of_step: tuple[torch.Tensor, torch.Tensor] | None = None
     one_at_a_time = False
+    waits_for: str | None = None
     steps_on_ticks = False
     restart_at: int | None = None
     steps_on_rounds = False

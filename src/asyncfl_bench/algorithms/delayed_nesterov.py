@@ -30,6 +30,11 @@ class DelayedNesterovConfig(StepConfig):
         allowed = f"in [0, 1 / algorithm.window], here at most {1 / self.window:g}"
         check(self.spread * self.window <= 1, "spread", self.spread, allowed)
 
+    def resolve(self, facts) -> None:
+        super().resolve(facts)
+        allowed = "false with schedule=uniform_queue, under which work also takes the time that it waits"
+        check(not (self.dylu and facts.queues), "dylu", self.dylu, allowed)
+
 
 class DelayedNesterov(ServerRule):
     """Delayed Nesterov (Liu et al. 2024, arXiv:2401.09135, Algorithm 3), with dynamic local updates on request.
@@ -86,4 +91,5 @@ class DelayedNesterov(ServerRule):
         speed = self.speeds[client]
         if not (self.config.dylu and speed):
             return None
-        return max(1, int(self.most_work * (speed / max(self.speeds))))
+        # the clock's rounding must not take a step from a client that is as fast as the fastest
+        return max(1, int(self.most_work * (speed / max(self.speeds)) + 1e-6))

@@ -28,8 +28,7 @@ class FedFaConfig(RuleConfig):
         super().resolve(facts)
         check_it_fills("queue", self.queue, facts)
 
-    @property
-    def uploads_per_iteration(self) -> int:
+    def uploads_per_iteration(self, n: int) -> int:
         return self.every
 
 

@@ -58,8 +58,7 @@ class GasConfig(SplitConfig):
         names = ("every", "covariance", "ridge", "ridge_at", "fill", "weight_exponent")
         return super().idle(facts) | ({} if self.generate else dict.fromkeys(names, "with algorithm.generate=false"))
 
-    @property
-    def uploads_per_iteration(self) -> int:
+    def uploads_per_iteration(self, n: int) -> int:
         return self.model_buffer or 1
 
 
@@ -187,7 +186,7 @@ class Gas(ServerRule):
     def receive(self, upload) -> bool:
         self.server_samples = 0.0
         self.mean.add(replace(upload, vector_d=upload.base_d + upload.vector_d))
-        if self.mean.count < self.config.uploads_per_iteration:
+        if self.mean.count < self.config.uploads_per_iteration(self.n):
             return False
         self.client_d.copy_(self.mean.take())
         return True

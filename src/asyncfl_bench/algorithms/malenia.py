@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,6 +17,9 @@ class MaleniaConfig(RestartConfig, StepConfig):
     """
 
     batch: Annotated[float, at_least(0)] = 1.0
+
+    def uploads_per_iteration(self, n: int) -> int:
+        return n * (math.floor(self.batch / n) + 1)
 
 
 class Malenia(ServerRule):
@@ -44,6 +48,7 @@ class Malenia(ServerRule):
     config: MaleniaConfig
     accepts = ("gradient", "difference")
     linear = True
+    waits_for = "all"
     state_names = ("sums_nd", "counts", "dropped")
 
     def start(self, model_d, clients, upload_kind) -> None:
@@ -64,7 +69,7 @@ class Malenia(ServerRule):
         if 0 in self.counts:
             return False
         weights = [1 / count for count in self.counts]
-        if self.n**2 / sum(weights) <= self.config.batch:
+        if self.n**2 / sum(weights) <= self.config.batch * (1 + 1e-12):  # equality waits, whatever the rounding
             return False
         self.model_d.addmv_(self.sums_nd.T, self.model_d.new_tensor(weights), alpha=self.step_size / self.n)
         self.sums_nd.zero_()

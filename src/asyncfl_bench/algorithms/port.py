@@ -42,8 +42,8 @@ class Port(ServerRule):
              current, b_s = 0, S to infinity: w is the mean of the local models by samples
     Differs  eta is ours, 1 in Plato. With deltas=current, as there, a step is a mean of stale models and forgets other
              clients' progress since; FedBuff's differences are dispatched. The form in which a client that is too stale
-             is asked for what it has is not here. Of a client whose work is lost the rule waits for the next upload:
-             one that leaves for good ends all progress. AFL-Lib's port compares the local model itself with w - w'
+             is asked for what it has is not here. Of a client whose work is lost the rule waits for the next upload;
+             one that leaves for good would end all progress. AFL-Lib's port compares the local model itself with w - w'
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 
@@ -56,6 +56,7 @@ class Port(ServerRule):
     accepts = ("difference",)
     needs_base = True
     one_at_a_time = True
+    waits_for = "given"
     state_names = ("sum_d", "moved_d", "weight", "count", "iteration", "versions")
 
     def start(self, model_d, clients, upload_kind) -> None:

@@ -29,7 +29,7 @@ class Rennala(FedBuff):
     Steps    per B uploads used
     State    FedBuff's      Memory d floats
     Limits   FedBuff with max_staleness=0, bit for bit.  B = 1: Ringmaster with R = 1.  one client: SGD with batch B
-             equal durations and B = n: one mini-batch step of all clients per unit of time
+             equal durations, B = n and restart_at=1: one mini-batch step of all clients per unit of time
     Differs  the paper goes on while the sum is at most S, so B = floor(S) + 1. B may exceed n: a client that reports
              goes on at the same model. The mean is that of all gathered gradients, so fast clients weigh more; see
              Malenia. To ignore what is late and to stop it are both the paper's

@@ -24,6 +24,8 @@ class RescaledAsgdConfig(StepConfig):
         super().resolve(facts)
         ok = self.times is None or len(self.times) == facts.n_clients
         check(ok, "times", self.times, f"one number for each of the {facts.n_clients} clients, or null")
+        allowed = "numbers with schedule=uniform_queue, under which work also takes the time that it waits"
+        check(self.times is not None or not facts.queues, "times", self.times, allowed)
 
 
 class RescaledAsgd(ServerRule):

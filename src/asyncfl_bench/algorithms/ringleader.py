@@ -13,15 +13,21 @@ from .base import RunningSum, ServerRule, StepConfig
 @dataclass
 class RingleaderConfig(StepConfig):
     """
-    continue_on  with which model a client goes on whose upload does not step: the `current` one, or its `own`
+    continue_on  with which model a client goes on whose upload does not step: its `own` or the `current` one; auto:
+                 its own, with schedule=uniform_queue the current one
     """
 
-    continue_on: Annotated[str, one_of("current", "own")] = "current"
+    continue_on: Annotated[str, one_of("auto", "own", "current")] = "auto"
+
+    def uploads_per_iteration(self, n: int) -> int:
+        return 2 if n > 1 else 1  # 2 n - 1 make a round of n steps
 
     def resolve(self, facts) -> None:
         super().resolve(facts)
+        if self.continue_on == "auto":
+            self.continue_on = "current" if facts.queues else "own"
         allowed = "current with schedule=uniform_queue, under which a client may have work from several models"
-        check(self.continue_on == "current" or not facts.queues, "continue_on", self.continue_on, allowed)
+        check(self.continue_on != "own" or not facts.queues, "continue_on", self.continue_on, allowed)
 
 
 class Ringleader(ServerRule):
@@ -33,19 +39,19 @@ class Ringleader(ServerRule):
                w <- w - (eta / n) sum_j G_j / b_j
              of a client that has stepped in this round further gradients are for the next one, its G_i and b_i there;
              they do not step. After n steps, one of each client, the next round begins with what there is
-             continue_on=own: whose upload does not step goes on with the model it has, so that each G_i is of one model
+             whose upload does not step goes on with the model it has, so that each G_i is of one model (continue_on)
     Upload   gradient, shape (d,)
     Steps    n per round, of n uploads or more
     State    sums_nd (G_i, of the next round for clients that have stepped), counts, stepped; the sums of G_i / b_i of
-             this round and of the next one; with continue_on=own each client's model and its version
-    Memory   (n + 10) d floats; with continue_on=own n d more, and a model version per client in flight
-    Limits   every round has n steps, one of each client, and no gradient is of a model more than 2 n - 2 steps old
+             this round and of the next one; each client's model and its version
+    Memory   (2 n + 10) d floats and a model version per client in flight; with continue_on=current (n + 10) d floats
+    Limits   every round has n steps, one of each client, and without schedule=uniform_queue no gradient is of a model
+             more than 2 n - 2 steps old
              gradients without noise: ends in the optimum of the mean objective, whatever the speeds
              one client: SGD.  equal durations: two units of time a round
-    Differs  continue_on=own is the paper's, as a note on it has it; in the authors' code, and here unless told, clients
-             go on with the current model, so that a mean may be over gradients of several. For two clients it is the
-             same. Two tables are kept in one: whoever has stepped needs its sum of this round no more. A client that
-             never returns stops the rule for ever
+    Differs  in the authors' code clients go on with the current model (continue_on=current), so that a mean may be over
+             gradients of several; for two clients it is the same. Two tables are kept in one: whoever has stepped
+             needs its sum of this round no more. A client that never returns would stop the rule for ever
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 
@@ -57,11 +63,12 @@ class Ringleader(ServerRule):
     config: RingleaderConfig
     accepts = ("gradient", "difference")
     linear = True
+    waits_for = "all"
     state_names: tuple[str, ...] = ("sums_nd", "counts", "stepped")
 
     def __init__(self, config: RingleaderConfig | None = None, **settings):
         super().__init__(config, **settings)
-        self.needs_base = self.config.continue_on == "own"
+        self.needs_base = self.config.continue_on != "current"
         if self.needs_base:
             self.state_names = (*self.state_names, "own_nd", "own_versions")
 

@@ -34,6 +34,7 @@ def resolve(settings: Settings) -> None:
     _unlabelled(settings)
     _cut(settings)
     _queue(settings)
+    _waits(settings)
     for name in ORDER:
         try:
             settings.parts[name].config.resolve(_facts(settings))
@@ -131,6 +132,20 @@ def _queue(settings: Settings) -> None:
     check(not one, "schedule", choices.get("schedule"), allowed)
 
 
+def _waits(settings: Settings) -> None:
+    """A rule that steps only once it has heard certain clients has to hear them."""
+    rule, root = settings.parts["algorithm"].target, settings.root
+    name = settings.choices.get("algorithm")
+    allowed = f"always or suspension with algorithm={name}, which would wait without end for who has left"
+    ends = settings.parts["availability"].target.ends_for_some
+    check(not (rule.waits_for and ends), "availability", settings.choices.get("availability"), allowed)
+    assert root.concurrency is not None
+    heard = rule.waits_for != "all" or root.concurrency >= root.n_clients
+    schedule = settings.parts["schedule"].target
+    allowed = f"n_clients={root.n_clients} with algorithm={name}, which waits for every client, or schedule=random_idle"
+    check(heard or not schedule.some_never, "concurrency", root.concurrency, allowed)
+
+
 def _facts(settings: Settings) -> Facts:
     """What is known by now."""
     root, parts = settings.root, settings.parts
@@ -138,7 +153,7 @@ def _facts(settings: Settings) -> Facts:
     target = parts["algorithm"].target
     assert root.concurrency is not None
     workload, on_ticks = client.workload, rule.steps_on_ticks
-    per_iteration = root.concurrency if target.steps_on_rounds else rule.uploads_per_iteration
+    per_iteration = root.concurrency if target.steps_on_rounds else rule.uploads_per_iteration(root.n_clients)
     iterations = settings.budget.iterations(
         uploads=None if on_ticks else per_iteration,  # a tick takes as many as happen to arrive
         steps=None if workload.epochs or target.sets_k else workload.k,

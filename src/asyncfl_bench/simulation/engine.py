@@ -164,7 +164,7 @@ class Simulation:
 
     def spent(self) -> str | None:
         """The budget key that is used up, "stalled", or None. Virtual time is up when the next event lies beyond it."""
-        many = max(10_000, 100 * self.clients.n, 100 * self.rule.config.uploads_per_iteration)
+        many = max(10_000, 100 * self.clients.n, 100 * self.rule.config.uploads_per_iteration(self.clients.n))
         stands_still = self.budget.only_time and self._uploads_at_this_time >= many
         # so many uploads in a row left the model or the time alone that the end may never come
         stalled = "stalled" if self._uploads_without_change >= many or stands_still else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Annotated
@@ -44,6 +45,7 @@ class SameClient:
     """
 
     Config: type[ScheduleConfig] = ScheduleConfig
+    some_never = True  # get work where there are fewer slots than clients
     queues = False  # a client may be given work while it is busy, and does one piece after another
 
     def __init__(self, config: ScheduleConfig):
@@ -89,6 +91,7 @@ class RandomIdle(SameClient):
     """
 
     Config = RandomIdleConfig
+    some_never = False
 
     def start(self, n: int, concurrency: int, stream: Stream) -> None:
         self._stream = stream
@@ -165,20 +168,28 @@ class UniformQueue(SameClient):
 
     Config = UniformQueueConfig
     config: UniformQueueConfig
+    some_never = False
     queues = True
 
     def start(self, n: int, concurrency: int, stream: Stream) -> None:
         super().start(n, concurrency, stream)  # those who are waiting are the first
         self._n, self._draws = n, 0
         self._left: set[int] = set()
-        weights = np.asarray(self.config.weights or [1.0] * n)
-        self._bounds_n = np.cumsum(weights) / weights.sum()
+        self._bound()
+
+    def _bound(self) -> None:
+        """Who has left has no weight: to draw again until somebody else is drawn may take for ever."""
+        weights = np.array(self.config.weights or [1.0] * self._n)
+        weights[list(self._left)] = 0.0
+        total = np.cumsum(weights)
+        self._bounds_n = total / max(total[-1], math.ulp(0.0))
 
     def report(self, client: int) -> None:
         """It may have been drawn again already."""
 
     def left(self, client: int) -> None:
         self._left.add(client)
+        self._bound()
 
     def next(self) -> int | None:
         if self._waiting:
@@ -190,7 +201,7 @@ class UniformQueue(SameClient):
         if self.config.draw == "shuffled":
             # a pure function of the number: nothing but that is saved
             return int(self._stream(3, number // self._n).permutation(self._n)[number % self._n])
-        return min(int(np.searchsorted(self._bounds_n, self._stream(2, number).random(), "right")), self._n - 1)
+        return int(np.searchsorted(self._bounds_n, self._stream(2, number).random(), "right"))
 
     def state_dict(self) -> dict:
         return super().state_dict() | {"draws": self._draws, "left": sorted(self._left)}
@@ -198,3 +209,4 @@ class UniformQueue(SameClient):
     def load_state_dict(self, state: dict) -> None:
         super().load_state_dict(state)
         self._draws, self._left = state["draws"], set(state["left"])
+        self._bound()
