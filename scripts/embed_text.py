@@ -11,6 +11,9 @@ where it was. Needs the extra `text`.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -18,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from asyncfl_bench.errors import BenchError
+from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.files import atomic_write
 from asyncfl_bench.tasks.pretrained import MINILM, Bert, BertConfig
 from asyncfl_bench.tasks.texts import KNOWN, Texts, TextsConfig, padded
@@ -33,11 +36,12 @@ def embedded(bert: Bert, lines: list[str], length: int, kept: Path) -> np.ndarra
     network = bert.build((length,), 2, 0, reader.symbols, reader.padding)
     order = np.argsort([-len(some) for some in ids], kind="stable")
     width = network.output.in_features
-    x = np.lib.format.open_memmap(kept, "r+") if kept.exists() else None
-    if x is None or x.shape != (len(lines), width):
-        x = np.lib.format.open_memmap(kept, "w+", np.float32, (len(lines), width))
-        x[:] = np.nan
-    pending = order[np.isnan(x[order, 0])]
+    if not kept.exists():
+        fresh = kept.with_suffix(".new")
+        np.lib.format.open_memmap(fresh, "w+", np.float32, (len(lines), width))[:] = np.nan
+        os.replace(fresh, kept)  # a file of that name is whole: what is not a number in it is still to do
+    x = np.lib.format.open_memmap(kept, "r+")
+    pending = order[np.isnan(x[order]).any(axis=1)]
     began = said = time.perf_counter()
     for first in range(0, len(pending), BATCH):
         part = pending[first : first + BATCH]
@@ -62,23 +66,33 @@ def main() -> None:
         print(made(given.name, given.data_dir, given.encoder, given.length, given.judged_on))
     except BenchError as error:
         sys.exit(f"embed_text: {error}")
+    except KeyboardInterrupt:
+        print("embed_text: interrupted; the same command goes on", file=sys.stderr)
+        sys.exit(130)
 
 
 def made(name: str, data_dir: Path, encoder: str, length: int, judged_on: str | None) -> Path:
-    """The file of features, which is written unless it is there. Raises DataError, InputError or ConfigError."""
+    """The file of features, which is written unless it is there. Raises DataError, InputError or ConfigError, the last
+    for a file that was made of something else."""
     known = KNOWN[name]
     judged = judged_on or known.judged_on[0]
     out = data_dir / f"{name}-{Path(encoder).name}.npz"
-    if out.exists():
-        return out
     bert = Bert(BertConfig(path=encoder))
+    reader = bert.reader()
     config = TextsConfig(name=name, judged_on=judged, length=length)
-    chosen = Texts(config).read_by(bert.reader())
+    chosen = Texts(config).read_by(reader)
     samples, labels, _ = chosen.samples(chosen.file(data_dir))
+    weights = BertConfig(path=reader.key).content_digest()
+    facts = json.dumps([weights, length, judged, samples["train"], samples[judged]])
+    made_of = hashlib.sha256(facts.encode()).hexdigest()[:16]
+    if out.exists():
+        if str(np.load(out).get("made_of")) == made_of:
+            return out
+        raise ConfigError("--encoder", encoder, f"{out} was made of other texts, weights, --length or split: remove it")
     arrays = {}
     for split, suffix in (("train", "train"), (judged, "test")):
         parts = samples[split]
-        kept = [data_dir / f".{out.stem}-{split}-{length}-{field}.npy" for field in known.fields]
+        kept = [data_dir / f".{out.stem}-{made_of}-{split}-{field}.npy" for field in known.fields]
         both = [embedded(bert, [text[i] for text in parts], length, kept[i]) for i in range(len(known.fields))]
         x = both[0] if len(both) == 1 else np.hstack([abs(both[0] - both[1]), both[0] * both[1]])
         arrays |= {f"x_{suffix}": x, f"y_{suffix}": np.array(labels[split], dtype=np.int64)}
@@ -86,8 +100,8 @@ def made(name: str, data_dir: Path, encoder: str, length: int, judged_on: str | 
     for suffix in ("train", "test"):
         arrays[f"x_{suffix}"] = ((arrays[f"x_{suffix}"] - mean) / std).astype(np.float32)
     with atomic_write(out) as file:
-        np.savez(file, **arrays)
-    for path in data_dir.glob(f".{out.stem}-*.npy"):
+        np.savez(file, **arrays, made_of=np.array(made_of))
+    for path in data_dir.glob(f".{out.stem}-*.n*"):
         path.unlink()
     return out
 

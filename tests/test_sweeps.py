@@ -76,6 +76,7 @@ def test_figure_2_is_five_algorithms_by_four_settings_by_five_seeds():
         ("table_a2", 6 * 3 * 5),
         ("table_a2_printed", 6 * 3 * 5),
         ("table_a2_minilm", 6 * 3 * 5),
+        ("table_a2_minilm_printed", 6 * 3 * 5),
         ("table_a2_finetuned", 6 * 3 * 5),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks import pretrained
 from asyncfl_bench.tasks.data import DataError
 from asyncfl_bench.tasks.flat import FlatModel
-from asyncfl_bench.tasks.pretrained import Bert, BertConfig
+from asyncfl_bench.tasks.pretrained import Bert, BertConfig, Pieces
 from asyncfl_bench.tasks.texts import Texts, TextsConfig
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to import
@@ -171,6 +172,45 @@ def test_a_broken_file_is_refused(folder, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_weights_that_are_not_all_of_the_encoders_are_refused_and_not_drawn(folder, tmp_path, capfd):
+    from safetensors.torch import load_file, save_file
+
+    place = shutil.copytree(folder, tmp_path / "encoder")
+    weights = load_file(place / "model.safetensors")
+    names = sorted(name for name in weights if "attention.output" in name)
+    save_file({n: w for n, w in weights.items() if n not in names}, place / "model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=f"lacks {len(names)} of the encoder's weights, {names[0]} first"):
+        built(place)
+    assert "MISSING" not in "".join(capfd.readouterr())
+
+
+def test_a_tokenizer_with_more_ids_than_the_encoder_is_refused(folder, tmp_path):
+    place = shutil.copytree(folder, tmp_path / "encoder")
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | {"vocab_size": 10}))
+    with pytest.raises(InputError, match="its tokenizer has 14 ids, the encoder 10"):
+        Bert(BertConfig(path=str(place))).reader()
+
+
+def test_an_encoder_that_counts_positions_from_its_padding_takes_shorter_texts():
+    def limit(model_type):
+        class Tokenizer:
+            pad_token_id, sep_token_id, model_max_length = 1, 2, 10**30
+
+            def __len__(self):
+                return 9
+
+        config = SimpleNamespace(max_position_embeddings=34, vocab_size=9, model_type=model_type, to_dict=dict)
+        return Pieces(Path(), Tokenizer(), config).limit
+
+    assert [limit(name) for name in ("bert", "roberta", "xlm-roberta", "mpnet")] == [34, 32, 32, 32]
+
+
+def test_signs_of_the_tokenizer_in_a_text_are_words_like_others(folder):
+    (ids,) = Bert(BertConfig(path=str(folder))).reader().ids([["[PAD] good [SEP] film"]], 12)
+    assert ids[0] == 2 and ids[-1] == 3 and not {0, 2, 3} & set(ids[1:-1])
+
+
 def test_other_weights_in_a_folder_are_another_run(folder, tmp_path):
     place = shutil.copytree(folder, tmp_path / "encoder")
     before = BertConfig(path=str(place)).content_digest()
@@ -214,6 +254,9 @@ def test_features_are_the_encoders_and_go_on_after_an_interruption(folder, tmp_p
     assert whole["x_train"].shape == (60, 32 if name == "mrpc" else 16) and whole["y_test"].tolist() == [0, 1] * 10
     np.testing.assert_allclose(whole["x_train"].mean(axis=0), 0, atol=1e-5)
 
+    assert embed_text.made(name, tmp_path, str(folder), 12, None) == out
+    with pytest.raises(ConfigError, match=r"was made of other texts, weights, --length or split: remove it$"):
+        embed_text.made(name, tmp_path, str(folder), 11, None)
     words = (f"dataset={name}", f"dataset.features={folder.name}", "model=softmax", f"data_dir={tmp_path}")
     result, _ = finished(*words, "heterogeneity=iid", "algorithm=asgd")
     assert result.summary["data_source"] == out.name and result.summary["task"]["shape"] == [whole["x_train"].shape[1]]

@@ -44,6 +44,11 @@ def test_logits_are_those_of_the_mean_over_words_and_bigrams():
     assert not torch.allclose(network(x[:1]), network(torch.tensor([[4, 4, 7, 0, 0, 0, 0, 0, 0]]).int()))  # by order
 
 
+def test_a_text_of_padding_alone_has_the_mean_0():
+    network = fasttext()
+    torch.testing.assert_close(network(torch.zeros(1, LENGTH).int())[0], network.output.bias)
+
+
 def test_bigrams_spread_over_their_buckets_and_are_the_same_on_every_machine():
     network = fasttext(embedding=1, buckets=1000, symbols=5000, padding=None)
     x = torch.randint(0, 5000, (3000, 2), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
@@ -86,6 +91,7 @@ RULES = {
     "clip": ("difference", 5, {"clip": 0.05, "weight_decay": 0.1}),
     "pull": ("difference", 5, {"proximal": 0.5, "lr": 0.3, "lr_decay": 0.5}),
     "adamw": ("difference", 5, {"optimizer": "adamw", "lr": 0.01, "weight_decay": 0.1}),
+    "adamw and pull": ("difference", 5, {"optimizer": "adamw", "lr": 0.05, "weight_decay": 0.01, "proximal": 0.1}),
 }
 
 

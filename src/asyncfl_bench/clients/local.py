@@ -178,7 +178,11 @@ class LocalTraining:
 
     def leaves_linearly(self, anchor, shift) -> bool:
         """Whether ``untouched`` can say what work does where gradients are zero."""
-        return self.config.optimizer == "sgd" or (anchor is None and shift is None)
+        if self.config.optimizer == "sgd":
+            return True
+        # AdamW divides by the size of what pulls at a number that decay has moved: that is not in proportion
+        bent = anchor is not None or shift is not None or (self.config.proximal and self.config.weight_decay)
+        return not bent
 
     def untouched(self, start, steps: int, out, lr: Any = None, anchor=None, shift=None) -> None:
         """Writes what ``upload`` writes where all gradients are zero: arguments as there, of one client.

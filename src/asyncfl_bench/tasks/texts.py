@@ -211,13 +211,13 @@ def texts(path: Path, known: Known) -> Iterator[tuple[str, int, list[str]]]:
     wanted = f'"split" ({", ".join(SPLITS)}), "label" (an integer, 0 to {known.classes - 1}) and '
     wanted += " and ".join(f'"{field}"' for field in known.fields) + " (text that is not empty)"
     try:
-        with path.open(encoding="utf-8") as lines:
+        with path.open(encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.strip():
                     continue
                 try:
                     yield _sample(json.loads(line), known)
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
                     what = f"no {error}" if isinstance(error, KeyError) else str(error)
                     raise DataError(f"{path}, line {number}: must be a json object with {wanted}: {what}") from error
     except (OSError, UnicodeDecodeError) as error:

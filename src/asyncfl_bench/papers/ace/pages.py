@@ -168,6 +168,10 @@ PAGES = (
     _text("table_a2", f"100 clients for 500 server iterations, as the text has it. {_STEP}"),
     _text("table_a2_minilm", "100 clients for 500 server iterations, on frozen features of MiniLM-L6."),
     _text(
+        "table_a2_minilm_printed",
+        "20 clients for 100 server iterations, as table a.6 prints, on frozen features of MiniLM-L6.",
+    ),
+    _text(
         "table_a2_finetuned",
         "20 clients for 100 server iterations, as table a.6 prints, fine-tune MiniLM-L6; at `medium` on the first 64 "
         "tokens of a post.",
