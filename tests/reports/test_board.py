@@ -103,7 +103,8 @@ def test_every_claim_of_every_paper_is_counted_once(results):
 def test_without_pages_every_claim_is_not_run_or_blocked_with_its_reason(tmp_path):
     text = write_board(tmp_path / "results").read_text()
     assert row(text, "The 36 accuracies of table a.2")[2:4] == [
-        "no DistilBERT and no BERT here; its settings contradict each other (n = 100 and T = 500, or 20 and 100)",
+        "DistilBERT and BERT were not run (model=bert model.path=… takes both); its settings contradict each other "
+        "(n = 100 and T = 500, or 20 and 100)",
         "**blocked**",
     ]
     assert row(text, FASTER)[2:] == ["", "**not run**", "", "", ""]
