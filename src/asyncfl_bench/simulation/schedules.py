@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Annotated
@@ -182,7 +181,7 @@ class UniformQueue(SameClient):
         weights = np.array(self.config.weights or [1.0] * self._n)
         weights[list(self._left)] = 0.0
         total = np.cumsum(weights)
-        self._bounds_n = total / max(total[-1], math.ulp(0.0))
+        self._bounds_n = total / total[-1] if total[-1] else total  # nobody is left: nobody is drawn
 
     def report(self, client: int) -> None:
         """It may have been drawn again already."""
