@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from asyncfl_bench.multirun.jobs import plan, sweep_name
 from asyncfl_bench.multirun.lines import Lines, clock_text
 from asyncfl_bench.multirun.outlook import outlook
+from asyncfl_bench.multirun.pending import places_of
 from asyncfl_bench.multirun.workers import workers_of
 from asyncfl_bench.tracking.archive import pack
 
@@ -125,6 +126,22 @@ def test_runs_that_only_an_archive_has_are_said_to_be_there_with_what_shows_them
     again = afl_run("-m", *words)
     assert again.returncode == 0 and "in runs" not in again.stderr
     assert f" in {archive}; afl-report {shown} shows" in again.stderr and "rerun=true" in again.stderr
+
+
+def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
+    words = ["scale=smoke", "model=softmax", "algorithm=asgd", "seed=0,1"]
+    for job in plan(words, ["hydra.sweep.dir=runs/paper/other"]):
+        leave(job, results_version=job.settings.root.seed + 2)  # seed 0 of an earlier version
+
+    def pending(*more):
+        jobs = plan([*words, *more])
+        return [job.settings.root.seed for job in jobs if job.ended(places_of(jobs)) is None]
+
+    assert pending() == [0]
+    assert pending("output_dir=elsewhere") == pending("rerun=true") == pending("trace=true") == [0, 1]
+    answer = afl_run("-m", *words)
+    assert answer.returncode == 0 and "seed=0" in answer.stdout and "seed=1" not in answer.stdout
+    assert "2 runs, 1 of them finished already, 1 of these in runs/paper/other" in answer.stderr
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,7 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
         return seconds_of(settings)
 
     measure = tried if measured else None
-    print(outlook(jobs, pending.archive_of(jobs), places, workers_of(hydra), measure))
+    print(outlook(jobs, pending.places_of(jobs), places, workers_of(hydra), measure))
     return 0
 
 
@@ -268,7 +268,7 @@ def run_all(overrides: list[str]) -> int:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if any(job.drawn for job in pending.state.planned):
-        print(search.best(pending.state.planned, pending.archive_of(pending.state.planned)))
+        print(search.best(pending.state.planned, pending.places_of(pending.state.planned)))
     if code == EXIT_INTERRUPTED:
         say("afl-run: stopped; the same command goes on where it was")
     return code

@@ -97,29 +97,30 @@ class RunResult:
 
 
 def finished(
-    settings: Settings, archive: Mapping[str, Path] | None = None, or_diverged: bool = False
+    settings: Settings, places: Mapping[str, Path] | None = None, or_diverged: bool = False
 ) -> RunResult | None:
     """The result of an earlier complete run with the same settings, if it has all that is asked for.
 
-    archive      identity of a run: the archive it was packed into; looked at where the run's directory has no result
+    places       identity of a run: an archive or another directory that may have it; looked at where the run's own
+                 directory has no result
     or_diverged  a run that diverged counts too: in a sweep that is an answer
     """
-    return None if settings.root.rerun else complete(settings, archive, or_diverged)
+    return None if settings.root.rerun else complete(settings, places, or_diverged)
 
 
 def complete(
-    settings: Settings, archive: Mapping[str, Path] | None = None, or_diverged: bool = False
+    settings: Settings, places: Mapping[str, Path] | None = None, or_diverged: bool = False
 ) -> RunResult | None:
     """The same, also where it is to be run again."""
-    directory = settings.directory
-    summary = _summary(directory)
-    if _is_complete(summary, settings, or_diverged) and _has_tables(directory, summary, settings):
-        return RunResult(directory, summary | {"already_complete": True})
-    packed = (archive or {}).get(settings.identity)
-    if packed is not None and not settings.root.trace:  # an archive holds no traces
-        text = _packed_summaries(packed, packed.stat().st_mtime_ns).get(settings.identity, "{}")
-        if _is_complete(summary := json.loads(text), settings, or_diverged):
-            return RunResult(packed, summary | {"already_complete": True})
+    for place in (settings.directory, (places or {}).get(settings.identity)):
+        if place is None:
+            continue
+        packed = place.is_file()
+        summary = _packed_summary(place, settings.identity) if packed else _summary(place)
+        if _is_complete(summary, settings, or_diverged) and (
+            not settings.root.trace if packed else _has_tables(place, summary, settings)  # an archive holds no traces
+        ):
+            return RunResult(place, summary | {"already_complete": True})
     return None
 
 
@@ -170,6 +171,10 @@ def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -
         and covers(summary.get("diagnostics"), settings.tree["diagnostics"])
         and ("clients" in summary or not settings.evaluation.clients or summary["exit_status"] == "diverged")
     )
+
+
+def _packed_summary(archive: Path, identity: str) -> dict:
+    return json.loads(_packed_summaries(archive, archive.stat().st_mtime_ns).get(identity, "{}"))
 
 
 @functools.lru_cache(maxsize=64)

@@ -37,7 +37,7 @@ class Job:
     left_out: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()
 
-    def ended(self, archive: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
+    def ended(self, places: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
         """The result of a run that need not be run again. One that diverged would again: its result is that it did.
 
         again  also of one that was to be run again and has been
@@ -46,7 +46,7 @@ class Job:
 
         if self.settings is None:
             return None
-        return (complete if again else finished)(self.settings, archive, or_diverged=True)
+        return (complete if again else finished)(self.settings, places, or_diverged=True)
 
     def summary_stamp(self) -> int | None:
         """When the summary in its directory was written; None without one."""

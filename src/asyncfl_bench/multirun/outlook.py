@@ -15,18 +15,18 @@ from .past import GROUPS, Past, by_kind, finished_in, like
 
 def outlook(
     jobs: Sequence[Job],
-    archive: Mapping[str, Path],
+    kept: Mapping[str, Path],
     places: Iterable[str | Path] = (),
     workers: int = 1,
     measure: Callable[[Settings], float] | None = None,
 ) -> str:
     """How many runs there are and which are finished, and what the pending ones take.
 
-    archive  identity -> file; places: where other finished runs may be; workers: runs under way at once
+    kept     see ``pending.places_of``; places: where other finished runs may be; workers: runs under way at once
     measure  what gives a run's seconds by trying it, once for each kind; None: finished runs tell
     """
     known = [(job, job.settings) for job in jobs if job.settings is not None]
-    found = [(settings, job.ended(archive)) for job, settings in known]
+    found = [(settings, job.ended(kept)) for job, settings in known]
     done = [result for _, result in found if result is not None]
     pending = [settings for settings, result in found if result is None]
     packed = sum(result.directory.is_file() for result in done)

@@ -61,8 +61,8 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     workers  runs under way at once, as far as it is known
     """
     jobs = state.planned
-    archive = archive_of(jobs)
-    ended = [job.ended(archive) for job in jobs]
+    places = places_of(jobs)
+    ended = [job.ended(places) for job in jobs]
     pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
     say(f"{runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already{_where(jobs, ended)}")
     if left_out := sorted({word(text).key for job in jobs for text in job.left_out}):
@@ -76,13 +76,13 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     state.problem = lines.problem
     failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
-    state.result = SweepResult(len(jobs), failed, _diverged(jobs, archive), interrupted)
+    state.result = SweepResult(len(jobs), failed, _diverged(jobs, places), interrupted)
     return state.result
 
 
-def _diverged(jobs: Sequence[Job], archive: Mapping[str, Path]) -> list[tuple[Job, str]]:
+def _diverged(jobs: Sequence[Job], places: Mapping[str, Path]) -> list[tuple[Job, str]]:
     """Those that did, and what is said of it; in a search that is an answer like others."""
-    results = [(job, job.ended(archive, again=True)) for job in jobs if not job.drawn]
+    results = [(job, job.ended(places, again=True)) for job in jobs if not job.drawn]
     found = [(job, result.summary) for job, result in results if result is not None]
     return [(job, f"diverged: {summary['error']}") for job, summary in found if summary["exit_status"] == "diverged"]
 
@@ -91,15 +91,20 @@ def _where(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
     """Where runs lie, and of those that are in archives alone what shows them: no folder has them."""
     known = [(job.settings, result) for job, result in zip(jobs, ended, strict=True) if job.settings is not None]
     packed = [(settings, result.directory) for settings, result in known if result and result.directory.is_file()]
+    others = [r.directory.parent for s, r in known if r and r.directory.is_dir() and r.directory != s.directory]
     folders = {settings.directory.parent for settings, result in known if not result or result.directory.is_dir()}
     at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
+    among = "".join(
+        f", {len(places)} of these in {' and '.join(map(str, dict.fromkeys(places)))}"
+        for places in ([file for _, file in packed], others)
+        if places
+    )
     if not packed:
-        return at
+        return among + at
     files = list(dict.fromkeys(file for _, file in packed))
     pages = {_page(settings) for settings, file in packed if file.with_name("README.md").exists()}
     page = pages.pop() if len(pages) == 1 else None
     shows = f"afl-report {page or ' '.join(map(str, files))}"
-    among = f", {len(packed)} of these in {' and '.join(map(str, files))}"
     return f"{among}{at}; {shows} shows {'it' if len(packed) == 1 else 'them'}, rerun=true runs all of them here"
 
 
@@ -110,12 +115,19 @@ def _page(settings: Settings) -> str | None:
     return " ".join([sweep, *flags]) if (sweep := settings.choices.get("sweep")) else None
 
 
-def archive_of(jobs: list[Job]) -> dict[str, Path]:
-    """The finished runs that were packed: identity -> archive. One folder is looked through, the same for all jobs."""
+def places_of(jobs: list[Job]) -> dict[str, Path]:
+    """Where finished runs may lie besides a job's own directory, by identity: an archive below ``archive_dir``, or
+    the directory of another sweep's run below ``output_dir``."""
     from ..tracking.archive import archived  # brings NumPy
+    from ..tracking.records import find
 
-    folders = {job.settings.root.archive_dir for job in jobs if job.settings is not None}
-    return {identity: path for folder in folders for identity, path in archived(Path(folder).expanduser()).items()}
+    roots = [job.settings.root for job in jobs if job.settings is not None]
+    outputs = {Path(root.output_dir).expanduser() for root in roots}
+    runs = [run for output in outputs if output.is_dir() for run in find([output])[0]]
+    found = {run.name.rpartition("-")[2]: run for run in runs}
+    for folder in {root.archive_dir for root in roots}:
+        found |= archived(Path(folder).expanduser())
+    return found
 
 
 def _launch_all(batches: list[list[Job]], launch: Launch, lines: Lines) -> str | None:
@@ -156,12 +168,12 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: Lines) -> str |
 
 def results() -> list[RunResult]:
     """What every job of the sweep that ran last has left, in their order."""
-    archive = archive_of(state.planned)
-    return [_result(job, archive) for job in state.planned]
+    places = places_of(state.planned)
+    return [_result(job, places) for job in state.planned]
 
 
-def _result(job: Job, archive: Mapping[str, Path]) -> RunResult:
-    if (found := job.ended(archive, again=True)) is not None:
+def _result(job: Job, places: Mapping[str, Path]) -> RunResult:
+    if (found := job.ended(places, again=True)) is not None:
         return found
     directory = Path() if job.settings is None else job.settings.directory
     status, _, error = (_outcome(job, None) or "failed").partition(": ")

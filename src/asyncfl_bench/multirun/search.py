@@ -118,10 +118,10 @@ def check_objective(settings: Settings) -> None:
         raise ConfigError("objective", name, why)
 
 
-def best(jobs: Sequence[Job], archive: Mapping[str, Path]) -> str:
+def best(jobs: Sequence[Job], places: Mapping[str, Path]) -> str:
     """What a search found, as text: the best trials, and the command that runs the best on test over seeds.
 
-    archive  identity of a run: the archive it was packed into
+    places  see ``pending.places_of``
     Nothing where nothing was searched. Trials with fewer finished seeds than others do not compete: one that diverges
     for some seeds must not win by the others.
     """
@@ -133,7 +133,7 @@ def best(jobs: Sequence[Job], archive: Mapping[str, Path]) -> str:
             last[rest] = max(job.settings, last.get(rest, job.settings), key=lambda settings: settings.root.seed)
             trials = values.setdefault(rest, {})
             of_trial = trials.setdefault(job.drawn, [])
-            result = job.ended(archive, again=True)
+            result = job.ended(places, again=True)
             value = math.nan if result is None else result.value(job.settings.root.objective)
             if not math.isnan(value):
                 of_trial.append(value)
