@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,6 +63,19 @@ def test_lines_that_end_far_apart_get_a_logarithmic_axis():
     far = Line("b", LOOK, np.array([1.0, 2000.0]), np.array([1.0, 2.0]))
     figure = line_panels([Panel("", [line("a", [1, 2, 3]), far])], "uploads", "y")
     assert figure.axes[0].get_xscale() == "log" and figure.axes[0].get_xlabel() == "uploads (log scale)"
+
+
+@pytest.mark.parametrize("last", [900, 5000, 20000, 90000])
+def test_labels_of_a_logarithmic_axis_do_not_run_into_each_other(last):
+    x = np.linspace(250, last, 20)
+    figure = line_panels([Panel("", [Line("a", LOOK, x, x, None, None)])] * 2, "uploads", "", x_log=True)
+    figure.draw_without_rendering()
+    axes, (low, high) = figure.axes[0], figure.axes[0].get_xlim()
+    texts = [text for text in axes.xaxis.get_ticklabels(which="both") if text.get_text()]
+    texts = [text for text in texts if low <= text.get_position()[0] <= high]
+    boxes = sorted(text.get_window_extent().extents[[0, 2]].tolist() for text in texts)
+    assert len(boxes) > 1
+    assert all(right < left for (_, right), (left, _) in itertools.pairwise(boxes))
 
 
 def test_heat_maps_share_one_scale_and_leave_empty_ones_out():

@@ -228,6 +228,7 @@ def test_the_step_is_chosen_by_validation_and_never_by_test_accuracy(paper_page)
     chosen = page.tables["chosen_c"].iloc[0]
     assert chosen["tuned"] == 0.5 and chosen["validation"] == pytest.approx(80) and chosen["tried"] == 3
     assert len(page.runs) == 2 and len(page.measured) == 6  # the archive keeps what was not chosen
+    assert any("; 0.0025 hours of computing" in part for part in page.parts if isinstance(part, str))  # 6 of 1.5 s
 
 
 @pytest.mark.slow

@@ -161,7 +161,7 @@ def _placed(
     ]
     used = used.iloc[sorted(range(len(used)), key=lambda place: ranks[place])]
     named = ~reasons.isin(("", _COPY))
-    left = everything.assign(reason=reasons, note=notes)[named].reindex(columns=list(LEFT_OUT))
+    left = everything.reindex(columns=list(LEFT_OUT)).assign(reason=reasons, note=notes)[named]
     left = left.loc[sorted(left.index, key=lambda run: (reasons[run], str(run)))]
     return Placed(used, pd.DataFrame(), left, 0, cells, tuned)
 

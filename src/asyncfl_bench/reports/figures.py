@@ -105,6 +105,8 @@ def line_panels(
         _draw(axes, panel, bool(x_log))
         if x_log and not panel.names:
             axes.set_xscale("log", base=10 if x_log is True else x_log)
+            if x_log is True:
+                _label_log(axes)
         if y_log:
             axes.set_yscale("log")
         if zero:
@@ -120,6 +122,17 @@ def line_panels(
             axes.set_ylim(*_limits(panel.lines if own_y else lines, axes.get_ylim(), panel.top))
     _legend(figure, list(legend.values()), across)
     return figure
+
+
+def _label_log(axes: Axes) -> None:
+    """Ticks at 1, 2 and 5 where the x axis has less than two powers of ten, whose own labels run into each other."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    low, high = axes.get_xlim()
+    if high < 100 * low:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _across(labels: Sequence[str], width: float) -> int:

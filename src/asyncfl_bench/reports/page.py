@@ -38,7 +38,7 @@ class Page:
 
     metric    the one that curves and ``final`` show; max_series: lines of a figure
     choices   what was chosen of the tuned setting, see ``measures.choose_tuned``
-    measured  index and experiment of all runs that came to an end, those included that were not chosen
+    measured  experiment and seconds of all runs that came to an end, those included that were not chosen
     """
 
     spec: PageSpec
@@ -223,7 +223,7 @@ def build(
     page = Page(spec, placed, load_points(placed.runs), profile, scale, length, metric, max_series)
     page.notes += [_SMOKE] if scale == "smoke" else []
     diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
-    page.measured = runs.loc[[*placed.runs.index, *diverged], ["experiment"]]
+    page.measured = runs.reindex(index=[*placed.runs.index, *diverged], columns=["experiment", "summary.wall_seconds"])
     if tuned:
         page.placed, page.choices = measures.choose_tuned(placed, page.points)
         page.points = page.points[page.points["run"].isin(page.runs.index)]

@@ -83,7 +83,8 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
         values = {shown(value) for value in page.runs.get(key, ())} - {"-"}
         return ", ".join(sorted(values, key=rank)) or "unknown"
 
-    hours = pd.to_numeric(page.runs.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
+    computed = page.runs if page.measured.empty else page.measured
+    hours = pd.to_numeric(computed.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
     lines = ["```sh", *commands, "```", ""] if commands else []
     lines.append(f"- seeds {each('seed')}; {each('summary.device')}; {hours:.2g} hours of computing")
     versions = f"asyncfl_bench {each('summary.versions.asyncfl_bench')}, torch {each('summary.versions.torch')}"
