@@ -99,6 +99,10 @@ def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     assert "time: unknown" in outlook([fewer], {})
     assert "time: about 0:00:05, as " in outlook([fewer], {}, ["runs"])  # the finished one had 70
     assert "time: unknown" in outlook(plan([*words, "model=mlp"]), {}, ["runs"])
+    timed = ["model=softmax", "clock=time", "budget.server_iterations=null", "budget.virtual_time=70"]
+    longer, slower = (plan([*words, *timed, delay]) for delay in ("delay=exp_beta5", "delay=exp_beta30"))
+    assert "time: about 0:01:40, as " in outlook(longer, {}, ["runs"])  # the finished one had 7
+    assert "time: unknown" in outlook(slower, {}, ["runs"])  # as many seconds bring others uploads
     pack(["runs"], "results/packed.parquet")
     packed = outlook([fewer], {})
     assert "time: about 0:00:05" in packed and "another machine" in packed

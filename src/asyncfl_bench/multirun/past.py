@@ -41,11 +41,14 @@ class Past:
     def seconds(self) -> float:
         return float(self.summary["wall_seconds"])
 
-    def seconds_for(self, settings: Settings) -> float:
-        """What a run with these settings may take: the same for each iteration, upload or unit of time."""
+    def seconds_for(self, settings: Settings) -> float | None:
+        """What a run with these settings may take: the same for each iteration, upload or unit of time, which under
+        other delays is another. None: they have no budget in common."""
         used = self.summary["used"]
-        shares = [limit / used[name] for name, limit in settings.tree["budget"].items() if limit and used.get(name)]
-        return self.seconds * min(shares, default=1.0)
+        limits = {name: limit for name, limit in settings.tree["budget"].items() if limit and used.get(name)}
+        if self.choices.get("delay") != settings.choices["delay"]:
+            limits.pop("virtual_time", None)
+        return self.seconds * min(limit / used[name] for name, limit in limits.items()) if limits else None
 
     @functools.cached_property
     def size(self) -> int:
@@ -60,11 +63,12 @@ def like(settings: Settings, past: Sequence[Past]) -> tuple[float, list[Past]]:
     past  those of the same algorithm and data set, from ``by_kind``
     """
     experiment, model = settings.experiment, settings.choices["model"]
-    same = [one for one in past if one.summary.get("experiment") == experiment]
-    found = same or [one for one in past if one.choices.get("model") == model]
-    found = [one for one in found if not one.packed] or found
-    seconds = [one.seconds if same else one.seconds_for(settings) for one in found]
-    return (fmean(seconds) if seconds else 0.0), found
+    found = [(one.seconds, one) for one in past if one.summary.get("experiment") == experiment]
+    if not found:
+        alike = [(one.seconds_for(settings), one) for one in past if one.choices.get("model") == model]
+        found = [(seconds, one) for seconds, one in alike if seconds is not None]
+    found = [(seconds, one) for seconds, one in found if not one.packed] or found
+    return (fmean(seconds for seconds, _ in found) if found else 0.0), [one for _, one in found]
 
 
 def by_kind(past: Iterable[Past]) -> dict[tuple, list[Past]]:
