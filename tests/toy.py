@@ -78,6 +78,23 @@ class ScriptedLoss(Always):
         return duration * (1 + self.hang * lost), not lost
 
 
+class Leaves(Always):
+    """Client ``client`` gets no more work from ``time`` on; what it has begun arrives."""
+
+    ends_for_some = True
+
+    def __init__(self, client, time):
+        super().__init__(AlwaysConfig())
+        self.client, self.time = client, time
+
+    def has_left(self, client, iteration, time=0.0):
+        return client == self.client and time >= self.time
+
+    def outcome(self, work, duration):
+        assert not self.has_left(work.client, work.iteration, work.start)
+        return duration, True
+
+
 class Scripted(Delay):
     """Durations read from a table: durations[client][count], the last one repeated."""
 

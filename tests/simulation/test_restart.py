@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from resuming import assert_goes_on_from_every_event
 from tiers import slow
-from toy import Scripted, ScriptedLoss, simulate
+from toy import Leaves, Scripted, ScriptedLoss, simulate
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
@@ -158,6 +158,12 @@ def test_who_has_left_for_good_is_not_begun_anew():
     assert len(left) == 3 and {a.client for a in recorder.arrivals[60:]} == set(range(N)) - left
     assert all(work.client not in left for work in simulation.in_flight.values())
     assert simulation.free_slots == 3 and simulation.counters.iteration == 120
+
+
+def test_the_slot_of_who_has_left_when_it_is_stopped_is_free():
+    simulation, recorder, _ = simulate(ringmaster(2), availability=Leaves(1, 1.5), virtual_time=6, **E2)
+    assert simulation.counters.cancelled == 1 and {arrival.client for arrival in recorder.arrivals} == {0}
+    assert simulation.free_slots == 1
 
 
 WORDS = ["n_clients=6", "model.hidden=[8]", "delay=exponential", "algorithm=ringmaster", "algorithm.restart_at=2"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from resuming import assert_goes_on_from_every_event
 from tiers import slow
-from toy import QuadraticExecutor, Scripted, ScriptedLoss, simulate
+from toy import Leaves, QuadraticExecutor, Scripted, ScriptedLoss, simulate
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
@@ -179,6 +179,14 @@ def test_who_is_lost_with_its_work_keeps_what_waits_behind_it_waiting():
     first, *others = [work for work in works if work.client == 0]
     assert first.lost and first.due == 3
     assert all(later.due == max(earlier.due, later.start) + 1 for earlier, later in pairwise([first, *others]))
+
+
+def test_work_whose_turn_comes_after_its_client_has_left_is_lost():
+    world = {"n": 2, "delay": Scripted([[2], [2]]), "availability": Leaves(0, 5.0), "concurrency": 6}
+    _, arrivals, works = simulated(queue(), uploads=30, **world)
+    due = {lost: [work.due for work in works if work.client == 0 and work.lost == lost] for lost in (False, True)}
+    assert due[False] == [2, 4, 6] and due[True] and set(due[True]) == {6}
+    assert [arrival.time for arrival in arrivals if arrival.client == 0] == due[False]
 
 
 WORDS = ["n_clients=6", "model.hidden=[8]", "schedule=uniform_queue", "client.batch_size=8", "device=cpu", "threads=2"]
