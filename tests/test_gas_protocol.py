@@ -9,7 +9,7 @@ from asyncfl_bench.papers import pages
 from asyncfl_bench.reports.cli import main as report
 
 SWEEPS = {
-    "table1": 48, "table2": 72, "table3": 16, "table4": 24, "figure2": 6, "figure3": 9, "controls": 42, "equal": 72,
+    "table1": 48, "table2": 72, "table3": 16, "table4": 24, "figure2": 6, "figure3": 9, "controls": 45, "equal": 54,
 }  # fmt: skip
 
 

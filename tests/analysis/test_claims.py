@@ -275,6 +275,7 @@ def test_measures_come_from_runs_and_their_evaluations():
 
     assert values("accuracy") == pytest.approx([90, 40, 80]) and values("accuracy", 10) == pytest.approx([50, 60, 30])
     assert values("best") == pytest.approx([90, 60, 80])
+    assert values("late") == pytest.approx([50, 110 / 3, 130 / 3])  # of the last ten, or of those there are
     assert values("time_to_90") == [20, 10, 20]
     assert values("time_to_target") == [20, 10, 20]  # 90 % of 60 = 54: a has 50 at 10
     assert values_of(placed, points, limit=10)("best", "", None, ())["value"].tolist() == pytest.approx([50, 60, 30])

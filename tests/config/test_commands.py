@@ -254,6 +254,12 @@ REFUSED = {
             "algorithm=fedbuff algorithm.buffer_size=15 client.local_steps=5 budget.client_steps=70",
             "buffer_size=15: must be less: the budget ends",
         ),
+        (
+            "algorithm=gas algorithm.model_buffer=1000 budget.uploads=100 budget.server_iterations=null",
+            "model_buffer=1000: must be less: the budget ends before it is full once",
+        ),
+        ("algorithm=gas algorithm.adjust=2", "algorithm.adjust=2: must be true or false"),
+        ("algorithm=gas algorithm.weight_exponent=1000", "weight_exponent=1000.0: must be a number in ."),
     ],
     "without effect": [
         ("client.lr=0.1", f"client.lr=0.1: {GRADIENTS}; client.upload=difference has local steps"),

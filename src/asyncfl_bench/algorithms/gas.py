@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Annotated
 
-from ..ranges import at_least, one_of
+from ..errors import check
+from ..ranges import at_least, one_of, within
 from .activations import FILLS, FORMS, RIDGES, ActivationStatistics, filled, log_shares
 from .base import ServerRule, check_it_fills
 from .rounds import RoundMean, Weights
@@ -46,13 +47,14 @@ class GasConfig(SplitConfig):
     ridge: Annotated[float, at_least(0)] = 1e-5
     ridge_at: Annotated[str, one_of(*RIDGES)] = "sampling"
     fill: Annotated[str, one_of(*FILLS)] = "batch"
-    weight_exponent: Annotated[float, at_least(0)] = 1.0
+    weight_exponent: Annotated[float, within("[0, 10]")] = 1.0
 
     def resolve(self, facts: Facts) -> None:
         super().resolve(facts)
         self.activation_buffer = self.activation_buffer or facts.concurrency
         self.model_buffer = self.model_buffer or facts.concurrency
         check_it_fills("model_buffer", self.model_buffer, facts)
+        check(facts.iterations != 0, "model_buffer", self.model_buffer, "less: the budget ends before it is full once")
 
     def idle(self, facts: Facts) -> dict[str, str]:
         names = ("every", "covariance", "ridge", "ridge_at", "fill", "weight_exponent")

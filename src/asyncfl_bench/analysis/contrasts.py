@@ -24,6 +24,7 @@ from .statistics import Interval, paired, sampling_error
 # measure: unit, whether small values are good ones; others: ``mse/COLUMN`` of ``error_table``, small is good
 MEASURES = {
     "accuracy": ("points", False),  # test accuracy [%] at the largest budget of the axis that all runs compared spent
+    "late": ("points", False),  # mean test accuracy [%] of the last ten evaluations
     "best": ("points", False),  # highest test accuracy [%]
     "time_to_90": ("", True),  # along the axis, to 90 % of the run's own best
     "time_to_target": ("", True),  # along the axis, to 90 % of the lowest mean best of the cell
@@ -111,6 +112,8 @@ def values_of(
             values = measures.at_equal_budget(placed, points, axis, across=across)["value"]
         elif name == "accuracy":
             values = measures.held_at(points, measures.ACCURACY, float(at or 0), axis)
+        elif name == "late":
+            values = measures.late(early)
         elif name == "best":
             values = measures.best(early)
         elif name == "time_to_90":

@@ -242,6 +242,8 @@ def _checked(schema: type, values: dict, prefix: str):
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
         _check_finite(f"{dotted}{key}", value)
+        if hints[key] is bool and isinstance(value, int | float) and value not in (0, 1):
+            raise ConfigError(f"{dotted}{key}", value, f"must be {kind('bool')}")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), values)
         converted = cast(dict[str, Any], OmegaConf.to_container(merged))
