@@ -22,7 +22,7 @@ PAGES = (
         ),
         tuned=("algorithm.c", "client.lr"),
         searched=True,
-        fair="one step of each rule tuned on validation samples, as many values for each drawn by one search over two "
-        "powers of ten: the server step c * sqrt(n / T), or the clients' where models are mixed in or averaged.",
+        fair="one step of each rule tuned on validation samples, as many values for each over about two powers of ten: "
+        "the server step c * sqrt(n / T), or the clients' where models are mixed in or averaged.",
     ),
 )
