@@ -23,7 +23,7 @@ _CONTENTS = {
     "docs/reports docs/run_directory docs/tracking",
     "To understand": "docs/clocks docs/time docs/unlabelled docs/fleet docs/claims docs/architecture docs/performance",
     "What was found": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
-    "docs/findings/gas results/README",
+    "docs/findings/gas docs/findings/rules results/README",
     "To add": "docs/tutorial_algorithm docs/tutorial_messages docs/extending docs/testing docs/api CONTRIBUTING "
     "CHANGELOG",
 }

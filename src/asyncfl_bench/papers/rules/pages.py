@@ -1,7 +1,7 @@
 """Comparisons of our own among all rules of the package."""
 
 from ...reports.blocks import Accuracies, Curves, Staleness, Values
-from ...reports.comparisons import BEST, FINAL, UPLOADS, Leaders, Overall, equal
+from ...reports.comparisons import BEST, FINAL, UPLOADS, Leaders, Overall, Reference, equal
 from ...reports.spec import PageSpec
 
 PAGES = (
@@ -15,6 +15,7 @@ PAGES = (
             Staleness(),
             Leaders(equal("uploads")),
             Overall(equal("uploads"), "FedBuff"),
+            Reference("FedBuff", equal("uploads")),
             Curves("uploads"),
             Accuracies("uploads"),
             Accuracies("virtual_time"),
