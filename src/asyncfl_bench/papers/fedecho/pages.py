@@ -191,8 +191,9 @@ PAGES = (
         "server_time",
         "the server's time charged",
         "The paper charges nothing for distillation, 2.2 to 3.5 s a round on its machine (2000 samples, 0.0014 s each) "
-        "where a round lasts 5.2 s; what clients' models say about the samples costs besides. Here a server that "
-        "distils uses no other upload meanwhile, at that price and at ten times it. "
+        "where a round lasts 5.2 s. With what five clients' models say about them, a third of a sample each, it is "
+        "7.5 s: its server would be the bottleneck. Here a server that distils uses no other upload meanwhile, at that "
+        "price and at ten times it. "
         f"Of {_ONE_CELL}; not in the paper.",
         (
             Staleness(),
