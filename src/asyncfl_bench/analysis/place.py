@@ -151,7 +151,7 @@ def _placed(
     notes = runs["note"].astype(object).copy()
     _leave_out_twins(runs, reasons, notes)
     _leave_out_other_data(runs, reasons, notes)
-    everything = pd.concat([runs.drop(columns=labels.columns.intersection(runs.columns)), labels], axis=1)
+    everything = pd.concat([runs.drop(columns=labels.columns.intersection(runs.columns)), labels], axis=1).copy()
     used = everything[reasons == ""]
     _check_alike(used, tuned)
     names, panels = sorted(set(used["series"]), key=series_order), cells_in_order(used, cells)
