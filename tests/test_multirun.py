@@ -142,6 +142,10 @@ def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
         return [job.settings.root.seed for job in jobs if job.ended(places_of(jobs)) is None]
 
     assert pending() == [0]
+    begun = [job for folder in ("a", "z") for job in plan([*words, "seed=1"], [f"hydra.sweep.dir=runs/{folder}"])]
+    for job in [*plan([*words, "seed=1"]), *begun]:  # nor does what was only begun hide it, wherever that lies
+        leave(job, exit_status="interrupted")
+    assert pending() == [0]
     assert pending("output_dir=elsewhere") == pending("rerun=true") == pending("trace=true") == [0, 1]
     answer = afl_run("-m", *words)
     assert answer.returncode == 0 and "seed=0" in answer.stdout and "seed=1" not in answer.stdout

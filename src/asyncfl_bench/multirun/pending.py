@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import Settings
+from ..config import RESULTS_VERSION, Settings
 from ..config.words import word
 from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult
@@ -17,6 +17,7 @@ from ..files import is_held, read_json, say
 from .jobs import Job
 from .launchers import forget_workers
 from .lines import Lines, runs
+from .past import finished_in
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
@@ -117,14 +118,13 @@ def _page(settings: Settings) -> str | None:
 
 def places_of(jobs: list[Job]) -> dict[str, Path]:
     """Where finished runs may lie besides a job's own directory, by identity: an archive below ``archive_dir``, or
-    the directory of another sweep's run below ``output_dir``."""
+    the directory of another sweep's run below ``output_dir`` that ended well."""
     from ..tracking.archive import archived  # brings NumPy
-    from ..tracking.records import find
 
     roots = [job.settings.root for job in jobs if job.settings is not None]
     outputs = {Path(root.output_dir).expanduser() for root in roots}
-    runs = [run for output in outputs if output.is_dir() for run in find([output])[0]]
-    found = {run.name.rpartition("-")[2]: run for run in runs}
+    past = [one for one in finished_in(outputs) if one.summary.get("results_version") == RESULTS_VERSION]
+    found = {one.summary.get("identity", ""): one.place for one in past if not one.packed}
     for folder in {root.archive_dir for root in roots}:
         found |= archived(Path(folder).expanduser())
     return found
