@@ -223,6 +223,10 @@ def test_mini_batches_are_shuffled_passes_over_the_samples(settings, batches):
         ("algorithm=ace distillation=fedecho unlabelled=none", "unlabelled"),
         ("algorithm=ace distillation.rate=1", "distillation.rate"),
         ("algorithm=fedecho distillation.steps=0 distillation.rate=1", "distillation.rate"),
+        (
+            "algorithm=fedecho distillation.alpha_min=0 distillation.alpha_max=0 distillation.kl_mean=elements",
+            "distillation.kl_mean",
+        ),
         ("algorithm=fedecho distillation.batch_size=0", "distillation.batch_size"),
         ("algorithm=fedecho distillation.steps=-1", "distillation.steps"),
         ("algorithm=fedecho distillation.steps=3 algorithm.distillation_steps=0", "algorithm.distillation_steps"),

@@ -86,9 +86,9 @@ class DistillationConfig(Checked):
         return self.steps != 0
 
     def idle(self, facts: Facts) -> dict[str, str]:
-        if self.takes_place:
-            return {}
-        return dict.fromkeys((name for name in vars(self) if name != "steps"), "with distillation.steps=0")
+        if not self.takes_place:
+            return dict.fromkeys((name for name in vars(self) if name != "steps"), "with distillation.steps=0")
+        return {} if self.alpha_max else {"kl_mean": "with distillation.alpha_max=0, which gives KL no weight"}
 
 
 class Distillation:

@@ -94,6 +94,7 @@ _KEYS = {
     "algorithm.cache.precision": "cache",
     "client.local_epochs": "K",
     "delay.gamma": "γ",
+    "distillation.rate": "η_d",
     "algorithm.mu": "μ",
     "algorithm.alpha": "α",
     "algorithm.hinge_a": "a",
