@@ -13,7 +13,7 @@ _SKEW_BY_DELAY = ("delay", "heterogeneity.alpha")
 _FINAL = {"final": ("final_accuracy_percent", "std_percent")}
 _TIME = Measure("summary.used.virtual_time")
 _ONE_CELL = "one cell, CIFAR-10 under large delay with Dirichlet 0.1"
-_FAIR = "the paper's own world, whose arrivals all methods share; the local step tuned on validation samples."
+_FAIR = "the paper's own environment, whose arrivals all methods share; the local step tuned on validation samples."
 _NORM = "The network has group normalisation here; the paper says nothing of it, batch normalisation is likely."
 
 

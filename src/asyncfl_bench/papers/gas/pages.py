@@ -13,7 +13,7 @@ _SPLIT = ("heterogeneity", "heterogeneity.shards_per_client", "heterogeneity.alp
 _PRINTED = {"late": ("final_accuracy_percent", "std_percent")}
 _RELEASED = {"fedfa": "FedBuff as released", "mifa": "CA2FL as released"}
 _UPLINK = Measure("summary.used.uplink_bytes")
-_FAIR = "the paper's own world, whose arrivals all methods of one kind share; the step tuned on validation samples."
+_FAIR = "the paper's own environment, whose arrivals methods of one kind share; the step tuned on validation samples."
 _RULES = (
     "Printed as FedBuff and CA2FL is what the released code runs: the mean of the last local models, and a step "
     "with the mean of all clients' last differences (here without its late clients' start from the newest model). "

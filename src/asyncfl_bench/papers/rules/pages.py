@@ -7,7 +7,7 @@ from ...reports.spec import PageSpec
 PAGES = (
     PageSpec(
         "rules/overview",
-        "Every asynchronous rule in one world",
+        "Every asynchronous rule in one environment",
         "All asynchronous rules with the same clients, samples, durations and uploads, under label skew α = 0.1 and "
         "mild and heavy delays in virtual time, where every upload arrives by itself.",
         ("delay",),
