@@ -121,11 +121,11 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     the directory of another sweep's run below ``output_dir`` that ended well."""
     from ..tracking.archive import archived  # brings NumPy
 
-    roots = [job.settings.root for job in jobs if job.settings is not None]
-    outputs = {Path(root.output_dir).expanduser() for root in roots}
+    known = [job.settings for job in jobs if job.settings is not None]
+    outputs = {(one.sweeps or Path(one.root.output_dir)).expanduser() for one in known}
     past = [one for one in finished_in(outputs) if one.summary.get("results_version") == RESULTS_VERSION]
     found = {one.summary.get("identity", ""): one.place for one in past if not one.packed}
-    for folder in {root.archive_dir for root in roots}:
+    for folder in {one.root.archive_dir for one in known}:
         found |= archived(Path(folder).expanduser())
     return found
 
