@@ -220,6 +220,8 @@ def build(
         raise BenchError(text) if reasons else NoRuns(text)
     if spec.relabel is not None:
         placed.runs["series"] = [spec.relabel(run) for _, run in placed.runs.iterrows()]
+    # those of another sweep's run with the same settings are that sweep's; claims ask for this page's
+    placed.runs["profile"], placed.runs["scale"], placed.runs["length"] = profile, scale, length
     page = Page(spec, placed, load_points(placed.runs), profile, scale, length, metric, max_series)
     page.notes += [_SMOKE] if scale == "smoke" else []
     diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
