@@ -107,6 +107,13 @@ def test_variants_are_a_scale_on_their_own_and_marks_of_one_colour_beside_others
     assert len({one.colour for one in beside.values()}) == 2 and len({one.marker for one in beside.values()}) == 3
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 6])
+def test_no_two_series_look_alike(count):
+    names = ("GAS", "mine", "yours")
+    drawn = style.styles([f"{name}, {number} s" for name in names for number in range(count)] + ["ACE"])
+    assert len(set(drawn.values())) == 3 * count + 1
+
+
 def test_series_and_settings_are_ordered_by_number_and_called_as_papers_call_them():
     labels = ["K = 10", "K = 5", "vanilla ASGD", "ACED, τ_algo = 50", "ACED, τ_algo = 5", "ACE", "zeta"]
     order = ["ACE", "ACED, τ_algo = 5", "ACED, τ_algo = 50", "vanilla ASGD", "K = 5", "K = 10", "zeta"]

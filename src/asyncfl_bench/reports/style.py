@@ -42,6 +42,9 @@ _STYLES = {
     "FedFa": Style("#EE6677", "<", "--"),
     "FedOpt": Style("#88CCEE", "P", "--"),
     "FedDyn": Style("#999933", "X", "-."),
+    "GAS": Style("#EE7733", "o"),
+    "MiniBatch-SFL": Style("#661100", "s", "--"),
+    "S2FL": Style("#6699CC", "^", "-."),
 }
 _SPARE = ("#56B4E9", "#661100", "#6699CC", "#DDCC77", "#CC6677", "#BBBBBB")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
@@ -52,24 +55,25 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The style of every series of a page.
 
     An algorithm keeps its own wherever it is drawn; one without an entry gets a colour that follows from its name.
-    Values of one setting have a scale from dark to light, as have variants where there is one algorithm only; beside
-    other algorithms variants have its colour with other markers and dashes.
+    Variants of the only algorithm, or more than there are dashes, have a scale from dark to light; others have their
+    algorithm's colour with other markers and dashes.
     """
     variants: dict[str, list[str]] = {}
     for label in sorted(set(labels), key=series_order):
         variants.setdefault(label.partition(", ")[0].partition(" = ")[0], []).append(label)
     found: dict[str, Style] = {}
+    scales = 0
     for base, same in variants.items():
-        own = _STYLES.get(base)
-        scale = len(variants) == 1 or len(same) > len(_DASHES) or own is None
+        if len(same) > 1 and (len(variants) == 1 or len(same) > len(_DASHES)):
+            for place, label in enumerate(same):
+                marker = _MARKERS[(place + 5 * scales) % len(_MARKERS)]  # two scales have the same colours
+                found[label] = Style(_on_scale(place, len(same)), marker, _DASHES[place % 3])
+            scales += 1
+            continue
+        own = _STYLES.get(base) or _fallback(base, {style.colour for style in found.values()})
+        others = [marker for marker in reversed(_MARKERS) if marker != own.marker]
         for place, label in enumerate(same):
-            if len(same) == 1:
-                found[label] = own or _fallback(base, {style.colour for style in found.values()})
-            elif scale or own is None:
-                colour = _on_scale(place, len(same))
-                found[label] = Style(colour, _MARKERS[place % len(_MARKERS)], _DASHES[place % 3])
-            else:
-                found[label] = Style(own.colour, _MARKERS[-place], _DASHES[-place]) if place else own
+            found[label] = Style(own.colour, others[place - 1], _DASHES[-place]) if place else own
     return found
 
 
