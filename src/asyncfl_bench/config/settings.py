@@ -186,7 +186,7 @@ class Settings:
     choices: dict[str, str]
     tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
     place: Path | None = None  # a run directory named by hand, instead of one under output_dir
-    sweeps: Path | None = None  # the output_dir asked for, of a run whose own is its sweep's folder below that
+    asked_output_dir: Path | None = None  # of a sweep's run, whose own output_dir is the sweep's folder below that
     earlier: Earlier | None = None  # what is resumed, where that had another budget and so was another run
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run

@@ -148,7 +148,7 @@ def _probes(union: list[Grid]) -> Iterable[list[str]]:
 
 def placed(settings: Settings, hydra: Any) -> Settings:
     """The settings of a job, whose run directory is where Hydra's own settings say."""
-    settings.sweeps = Path(settings.root.output_dir)
+    settings.asked_output_dir = Path(settings.root.output_dir)
     folder, sub = str(hydra.sweep.dir), str(hydra.sweep.subdir)
     settings.root.output_dir = settings.tree["output_dir"] = folder
     if sub != ".":

@@ -122,7 +122,7 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     from ..tracking.archive import archived  # brings NumPy
 
     known = [job.settings for job in jobs if job.settings is not None]
-    outputs = {(one.sweeps or Path(one.root.output_dir)).expanduser() for one in known}
+    outputs = {(one.asked_output_dir or Path(one.root.output_dir)).expanduser() for one in known}
     past = [one for one in finished_in(outputs) if one.summary.get("results_version") == RESULTS_VERSION]
     found = {one.summary.get("identity", ""): one.place for one in past if not one.packed}
     for folder in {one.root.archive_dir for one in known}:
