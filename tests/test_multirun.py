@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.multirun.jobs import plan, sweep_name
 from asyncfl_bench.multirun.lines import Lines, clock_text
 from asyncfl_bench.multirun.outlook import outlook
@@ -150,6 +151,19 @@ def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
     answer = afl_run("-m", *words)
     assert answer.returncode == 0 and "seed=0" in answer.stdout and "seed=1" not in answer.stdout
     assert "2 runs, 1 of them finished already, 1 of these in runs/paper/other" in answer.stderr
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_run_that_diverged_is_not_run_again_wherever_it_lies(packed):
+    words = ["scale=smoke", "model=softmax", "algorithm=asgd"]
+    (elsewhere,) = plan(words, ["hydra.sweep.dir=runs/paper/other"])
+    leave(elsewhere, exit_status="diverged", error="not finite", results_version=RESULTS_VERSION)
+    if packed:
+        pack(["runs"], "results/packed.parquet")
+        shutil.rmtree("runs")
+    jobs = plan(words)
+    result = jobs[0].ended(places_of(jobs))
+    assert result.summary["exit_status"] == "diverged" and result.directory.is_file() == packed
 
 
 @pytest.mark.parametrize(

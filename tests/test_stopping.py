@@ -127,7 +127,7 @@ def test_the_first_signal_is_answered_at_once_with_what_is_waited_for_and_the_se
             time.sleep(0.001)
         time.sleep(0.1)
         assert stop.received == [signal.SIGTERM]
-        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGINT)
         time.sleep(10)
     said = capfd.readouterr().err
     assert said == "stopping: waiting for a checkpoint of 5 MiB; a second signal does not wait\n"

@@ -220,6 +220,22 @@ def test_counted_numbers_need_one_run_and_may_be_settings():
     assert ask(frame, **sampled, expected={"ace": "n_clients"}).reason == "1 seed"
 
 
+def test_a_number_is_reached_from_the_good_side():
+    few, many = {"measure": "versions", "expected": {"fedecho": 8.5}}, runs(fedecho=[13.0, 15.0, 14.0])
+    found = ask(many, kind="reaches", **few)
+    assert (found.verdict, found.difference) == ("fails", -5.5) and found.contrast == "FedEcho against 8.5"
+    assert ask(runs(fedecho=[7.0, 7.0, 8.0, 7.0]), kind="reaches", **few).verdict == "holds"
+    assert ask(many, kind="reaches", measure="late", expected={"fedecho": 8.5}).verdict == "holds"  # more is better
+
+
+def test_versions_in_flight_are_the_most_of_a_run():
+    points = pd.DataFrame({"run": [0, 0, 1], "in_flight/versions_max": [11.0, 14.0, 9.0], "virtual_time": 0.0})
+    known = pd.DataFrame({"algorithm": ["fedecho"] * 3, "seed": [0, 1, 2]})
+    placed = Placed(known, *[pd.DataFrame()] * 2, 3)
+    found = values_of(placed, points)("versions", "iteration", None, ())["value"]
+    assert found[:2].tolist() == [14.0, 9.0] and math.isnan(found[2])
+
+
 def test_published_numbers_are_compared_cell_by_cell_with_the_test_sets_error():
     [claim] = [claim for claim in claims_of("asyncfeded") if claim.id == "figure3-published"]
     full = {"paper": "asyncfeded/synthetic", "profile": "published", "scale": "full"}
@@ -304,6 +320,9 @@ def test_a_page_judges_the_claims_of_its_sweep_and_other_readings_name_no_claim_
         1,
         4,
     ) and "no runs: ACE - FedBuff" in first.reason
+    lost = Placed(table, pd.DataFrame(), pd.DataFrame({"reason": ["diverged"]}), 6)
+    [again] = [one for one in claims.evaluate("ace/figure2", lost, points) if one.claim == first.claim]
+    assert "no runs, or all diverged: ACE - FedBuff" in again.reason
     assert found["ace/figure2-skew"].verdict == "not run"
     other = [one.claim for one in claims.evaluate("ace/figure2_time_clock", placed, points)]
     assert "ace/figure2-ace-first" in other and "ace/figure2-skew" not in other

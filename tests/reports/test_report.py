@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -302,6 +303,21 @@ def test_a_page_is_written_for_every_profile_and_scale_and_other_sweeps_lend_the
     assert [str(p.parent) for p in Path("elsewhere/ace").rglob("README.md")] == [
         "elsewhere/ace/figure2/published-small"
     ]
+
+
+@pytest.mark.slow
+def test_a_page_that_other_sweeps_runs_begin_is_written_only_when_asked_for(papers_runs, capsys):
+    shutil.rmtree("runs")
+    names = {"choices__profile": "published", "choices__scale": "small", "choices__sweep": "fedecho/table2"}
+    write_run(Path("runs/lender"), seed=0, points=curve(0.8), **names)
+    assert main(["fedecho/composition"]) == 2
+    out, err = capsys.readouterr()
+    assert "left out: 1 of 2 runs missing, the others of other sweeps; --profile published --scale small" in err
+    assert "no runs of fedecho/composition" in err and out == "" and not Path("results").exists()
+    assert main(["fedecho/composition", "--profile", "published", "--scale", "small"]) == 0
+    assert capsys.readouterr().out == "written: results/fedecho/composition/published-small/README.md\n"
+    write_run(Path("runs/lender"), seed=1, points=curve(0.8), **names)
+    assert main(["fedecho/composition"]) == 0  # others have all
 
 
 @pytest.mark.slow

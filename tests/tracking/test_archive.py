@@ -123,17 +123,17 @@ def test_archives_of_several_machines_become_one(tmp_path):
     assert load_runs(tmp_path / "all.parquet")["seed"].tolist() == [0, 1]
 
 
-def test_a_sweep_finds_archived_runs_that_ended_well_under_this_results_version(tmp_path):
+def test_a_sweep_finds_archived_runs_that_came_to_an_end_under_this_results_version(tmp_path):
     good = write_run(tmp_path / "runs", seed=0)
-    write_run(tmp_path / "runs", seed=1, status="diverged")
+    lost = write_run(tmp_path / "runs", seed=1, status="diverged")
     write_run(tmp_path / "runs", seed=2, summary={"results_version": 1})
     archive = tmp_path / "page" / "runs.parquet"
     assert pack([tmp_path / "runs"], archive) == 3
-    identity = load_runs(good)["identity"].iloc[0]
-    assert archived(tmp_path) == {identity: archive} and archived(tmp_path / "nowhere") == {}
+    identities = [load_runs(one)["identity"].iloc[0] for one in (good, lost)]
+    assert archived(tmp_path) == dict.fromkeys(identities, archive) and archived(tmp_path / "nowhere") == {}
     write_run(tmp_path / "more", seed=3)
     pack([tmp_path / "more"], archive)
-    assert len(archived(tmp_path)) == 2  # the file changed
+    assert len(archived(tmp_path)) == 3  # the file changed
 
 
 def test_a_page_counts_a_run_once_that_is_in_a_directory_and_in_an_archive(tmp_path):

@@ -42,6 +42,7 @@ KINDS = {
     "loses": ({"series", "along", "start", "end"}, {"than", "others", "at_least"}),
     "close": ({"series", "along", "values", "margin"}, set()),
     "equals": ({"expected", "margin"}, {"counted", "test_samples"}),
+    "reaches": ({"expected"}, set()),
 }
 
 
@@ -207,15 +208,17 @@ def evaluate(
     claims = [claim for claim in (claims_of(paper) if paper in papers() else ()) if sweep in claim.readings]
     keys, verdicts = list(readings), []
     combinations = placed.runs[keys].drop_duplicates().itertuples(index=False, name=None) if keys else [()]
+    absent = "no runs" + ", or all diverged" * ("diverged" in set(placed.left_out.get("reason", ())))
     read = {cell_label(keys, values): dict(zip(keys, values, strict=True)) for values in combinations}
     for claim, (reading, where) in itertools.product(claims, read.items()):
-        verdict = judge(replace(claim, where={**claim.where, **where}), measure, placed.cells)
+        verdict = judge(replace(claim, where={**claim.where, **where}), measure, placed.cells, absent)
         verdicts.append((claim, replace(verdict, reading=reading)))
     return [one for claim, one in verdicts if one.verdict != "not run" or sweep == claim.readings[0]]
 
 
-def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
-    """What runs say about ``claim``. measure: of a page's runs; cells: the keys that make the page's cells."""
+def judge(claim: Claim, measure: Measure, cells: Sequence[str], absent: str = "no runs") -> Verdict:
+    """What runs say about ``claim``. measure: of a page's runs; cells: the keys that make the page's cells; absent:
+    what is said of comparisons without numbers."""
     if not claim.readings:
         return Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
     published = paper_folders()[claim.paper] / "published"
@@ -223,7 +226,7 @@ def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
     contrasts = question.contrasts()
     present = [contrast for contrast in contrasts if len(contrast.by_seed)]
     if not present:
-        return Verdict(claim.key, "not run", "no runs")
+        return Verdict(claim.key, "not run", absent)
     found = [contrast.interval for contrast in present]
     adjusted = holm([interval.p for interval in found])
     sides = [contrast.side(*both) for contrast, *both in zip(present, found, adjusted, strict=True)]
@@ -238,7 +241,7 @@ def judge(claim: Claim, measure: Measure, cells: Sequence[str]) -> Verdict:
     never = math.isnan(interval.mean)
     reasons = ["not every run came to it"] * never
     reasons += [f"{interval.n} seed{'s' * (interval.n != 1)}"] * (interval.n < MIN_SEEDS and not counted and not never)
-    reasons += [f"no runs: {', '.join(missing)}"] * bool(missing)
+    reasons += [f"{absent}: {', '.join(missing)}"] * bool(missing)
     return Verdict(
         claim.key,
         verdict,

@@ -34,6 +34,7 @@ MEASURES = {
     "uploads_per_iteration": ("uploads", True),  # without a first round of all clients
     "server_vectors": ("vectors", True),  # state in vectors of d floats
     "client_vectors": ("vectors", True),  # the same, of all clients together
+    "versions": ("versions", True),  # most versions of the model in clients' work at once, the server's own not counted
 }
 _NO_CELLS = "page"
 # (measure, axis, budget or None for all, keys of cells that share a budget) -> a row a run: seed, value, series (its
@@ -136,6 +137,8 @@ def values_of(
         elif name in ("server_vectors", "client_vectors"):
             place = "server" if name == "server_vectors" else "clients"
             values = runs[f"summary.state_bytes.{place}"] / (4 * runs["summary.parameters"])
+        elif name == "versions":
+            values = points.reindex(columns=["run", "in_flight/versions_max"]).groupby("run").max().iloc[:, 0]
         else:
             values = parts().get(name, pd.Series(dtype=float))
         return runs.assign(value=values.reindex(runs.index).astype(float))
@@ -170,8 +173,7 @@ class Question:
 
     def contrasts(self) -> list[Contrast]:
         kinds = {"order": self._order, "wider": self._wider, "loses": self._loses, "close": self._close}
-        kinds["equals"] = self._equals
-        found = kinds[self.decide["kind"]]()
+        found = (kinds | {"equals": self._equals, "reaches": self._reaches})[self.decide["kind"]]()
         return [contrast for name, table, error in found for contrast in self._split(name, table, error)]
 
     @property
@@ -250,6 +252,12 @@ class Question:
                 self._table(settings, minus=number),
                 sampling_error(number, samples) if samples else 0.0,
             )
+
+    def _reaches(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
+        """Each series better than a number."""
+        turned = -1 if MEASURES[self.decide["measure"]][1] else 1
+        for name, number in self.decide["expected"].items():
+            yield f"{self._label(name)} against {number:g}", self._table(name) - turned * number, 0.0
 
     def _pairs(self) -> Iterator[tuple[Series, Series]]:
         """``rest``: all other values of the settings that name the series before."""

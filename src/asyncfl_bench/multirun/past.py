@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -79,8 +79,8 @@ def by_kind(past: Iterable[Past]) -> dict[tuple, list[Past]]:
     return found
 
 
-def finished_in(places: Iterable[str | Path]) -> list[Past]:
-    """Every run at or below ``places`` that ended well; what cannot be read is none."""
+def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)) -> list[Past]:
+    """Every run at or below ``places`` that ended with one of ``statuses``; what cannot be read is none."""
     from ..tracking.archive import summaries  # brings NumPy
     from ..tracking.records import find
 
@@ -96,13 +96,13 @@ def finished_in(places: Iterable[str | Path]) -> list[Past]:
             found += [Past(archive, json.loads(summary), config) for summary, config in summaries(archive)]
         except BenchError:
             continue
-    return [one for one in found if _has_ended_well(one.summary)]
+    return [one for one in found if _has_ended(one.summary, statuses)]
 
 
-def _has_ended_well(summary: Any) -> bool:
+def _has_ended(summary: Any, statuses: Container[str]) -> bool:
     return (
         isinstance(summary, dict)
-        and summary.get("exit_status") == "ok"
+        and summary.get("exit_status") in statuses
         and isinstance(summary.get("wall_seconds"), (int, float))
         and isinstance(summary.get("used"), dict)
         and all(isinstance(number, (int, float)) for number in summary["used"].values())

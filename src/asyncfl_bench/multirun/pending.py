@@ -118,12 +118,13 @@ def _page(settings: Settings) -> str | None:
 
 def places_of(jobs: list[Job]) -> dict[str, Path]:
     """Where finished runs may lie besides a job's own directory, by identity: an archive below ``archive_dir``, or
-    the directory of another sweep's run below ``output_dir`` that ended well."""
+    the directory of another sweep's run below ``output_dir``, which ended well or diverged."""
     from ..tracking.archive import archived  # brings NumPy
+    from ..tracking.records import MEASURED
 
     known = [job.settings for job in jobs if job.settings is not None]
     outputs = {(one.asked_output_dir or Path(one.root.output_dir)).expanduser() for one in known}
-    past = [one for one in finished_in(outputs) if one.summary.get("results_version") == RESULTS_VERSION]
+    past = [one for one in finished_in(outputs, MEASURED) if one.summary.get("results_version") == RESULTS_VERSION]
     found = {one.summary.get("identity", ""): one.place for one in past if not one.packed}
     for folder in {one.root.archive_dir for one in known}:
         found |= archived(Path(folder).expanduser())

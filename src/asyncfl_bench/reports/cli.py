@@ -209,6 +209,10 @@ def _pages(given: argparse.Namespace) -> int:
         say(f"[{number}/{len(asked)}] {spec.sweep}, {name}")
         try:
             page = build(spec, profile, scale, length, runs, given.metric, given.series)
+            if page.is_borrowed and not wanted.keys() >= {"profile", "scale"}:
+                lacking = f"{len(page.placed.missing)} of {page.placed.expected} runs missing"
+                say(f"left out: {lacking}, the others of other sweeps; --profile {profile} --scale {scale} writes it")
+                continue
             print(f"written: {_write(page, out / spec.sweep / name, given)}", flush=True)
             written += 1
         except NoRuns:  # other sweeps' runs, of which this one shares none

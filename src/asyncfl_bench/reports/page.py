@@ -74,6 +74,11 @@ class Page:
         return ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts.index))
 
     @property
+    def is_borrowed(self) -> bool:
+        """Whether it has some of its runs, each of them made for another sweep."""
+        return len(self.placed.missing) > 0 and self.spec.sweep not in set(self.runs["sweep"])
+
+    @property
     def tables(self) -> dict[str, pd.DataFrame]:
         return {part.name: part.data for part in self.parts if isinstance(part, Table)}
 

@@ -59,7 +59,7 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
 
 
 def archived(folder: str | Path) -> dict[str, Path]:
-    """identity -> archive, of every run below ``folder`` that ended well under the current results version."""
+    """identity -> archive, of every run below ``folder`` that came to its own end under the current results version."""
     found: dict[str, Path] = {}
     if Path(folder).is_dir():
         for archive in find([Path(folder)])[1]:
@@ -114,14 +114,14 @@ def _read(path: Path, stamp: int) -> list[Record]:
 
 @functools.lru_cache(maxsize=256)
 def _finished(path: Path, stamp: int) -> tuple[str, ...]:
-    """Identities of the runs that need not be run again."""
+    """Identities of the runs that need not be run again; one that diverged would diverge again."""
     try:
         if not _is_archive(path):
             return ()
         rows = _table_in(path, ["identity", "status", "results_version"]).to_pylist()
     except BenchError:
         return ()  # half a file, as while it is copied, or a damaged one: then its runs are not there
-    return tuple(r["identity"] for r in rows if (r["status"], r["results_version"]) == ("ok", RESULTS_VERSION))
+    return tuple(r["identity"] for r in rows if r["status"] in MEASURED and r["results_version"] == RESULTS_VERSION)
 
 
 def _is_archive(path: Path) -> bool:
