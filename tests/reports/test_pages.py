@@ -270,6 +270,25 @@ def test_the_top_says_what_the_runs_are(paper_page, profile, scale, problem, wor
     assert page.is_real(page.cells.index[0]) == (problem[1] == "resnet18" and scale == "full")
 
 
+@pytest.mark.parametrize(
+    ("trained", "said"),
+    [
+        ([50000], "**The paper's data, models and scale** (cifar10 with resnet18)."),
+        ([20000], "cifar10 with resnet18, 20000 of cifar10's 50000 images at scale `full`."),
+        ([48000, 50000], "cifar10 with resnet18, 48000 to 50000 of cifar10's 50000 images at scale `full`."),
+    ],
+)
+def test_a_part_of_an_image_set_is_said_and_is_not_the_papers_own_experiment(paper_page, trained, said):
+    settings = {"choices__dataset": "cifar10", "choices__model": "resnet18"}
+    runs = [
+        (settings | {"seed": seed}, curve(0.9), {"summary": {"task": {"train_samples": samples}}})
+        for seed, samples in enumerate(trained)
+    ]
+    page = paper_page("ace/figure2", runs, scale="full")
+    assert said in page.parts[1]
+    assert page.is_real(page.cells.index[0]) == (trained == [50000])
+
+
 def test_a_page_of_texts_says_which_encoders_features_its_model_reads(paper_page):
     settings = {"choices__dataset": "newsgroups20", "dataset__features": "minilm", "choices__model": "softmax"}
     page = paper_page("ace/table_a2_minilm", [(settings, curve(0.8))], scale="medium")

@@ -190,6 +190,7 @@ class Page:
         return (
             as_printed
             and provenance.problems(runs) <= set(self.spec.problems)
+            and not provenance.parts(runs)
             and not sources & set(self.spec.stand_ins)
         )
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from .. import __version__
 from ..analysis.differences import rank, texts
+from ..tasks.datasets import KNOWN
 from ..tracking.runs import shown
 from .write import Part, Table, number
 
@@ -24,11 +25,11 @@ _NAMED = 20  # runs that are missing or left out and named one by one
 
 def header(page: Page) -> list[str]:
     """What these runs are, beside the paper's own: at most four sentences."""
-    spec, used = page.spec, problems(page.runs)
-    what = ", ".join(sorted(used))
+    spec, used, some = page.spec, problems(page.runs), parts(page.runs)
+    what = ", ".join([*sorted(used), *some])
     if page.scale == "smoke":
         first = f"**A smoke test** ({what}): its numbers mean nothing."
-    elif page.scale == "full" and used <= set(spec.problems):
+    elif page.scale == "full" and used <= set(spec.problems) and not some:
         first = f"**The paper's data, models and scale** ({what})."
     elif spec.searched:
         first = f"**A comparison of ours** ({what}, scale `{page.scale}`)."
@@ -115,6 +116,20 @@ def problems(runs: pd.DataFrame) -> set[str]:
         f"{data} with {model}" + ("" if pd.isna(read) else f" on features of {read}")
         for data, model, read in zip(runs["dataset"], runs["model"], features, strict=True)
     }
+
+
+def parts(runs: pd.DataFrame) -> list[str]:
+    """Image sets of which not all training images were trained on: the file has fewer, a setting asks for fewer, or
+    some are held back.
+    """
+    if "summary.task.train_samples" not in runs:
+        return []
+    trained = pd.to_numeric(runs["summary.task.train_samples"]).groupby(runs["dataset"]).agg(["min", "max"])
+    return [
+        f"{' to '.join(dict.fromkeys(f'{n:.0f}' for n in trained.loc[name]))} of {name}'s {known.train_images} images"
+        for name, known in KNOWN.items()
+        if name in trained.index and trained.loc[name, "min"] < known.train_images
+    ]
 
 
 def _kind(used: set[str], own: set[str], what: str) -> str:

@@ -72,6 +72,7 @@ class _Known:
     """Facts about an image set; mean and std are its training pixels', as in common use."""
 
     label: str  # torchvision's name, where it has the set
+    train_images: int
     image: tuple[int, ...]
     classes: int
     scale: Scale
@@ -80,18 +81,36 @@ class _Known:
 
 
 KNOWN = {
-    "mnist": _Known("MNIST", (28, 28), 10, Scale((0.1307,), (0.3081,)), ("mnist.npz",)),
+    "mnist": _Known("MNIST", 60000, (28, 28), 10, Scale((0.1307,), (0.3081,)), ("mnist.npz",)),
     "fashion_mnist": _Known(
-        "FashionMNIST", (28, 28), 10, Scale((0.2860,), (0.3530,)), ("fashion-mnist.npz", "fashion_mnist.npz")
+        "FashionMNIST", 60000, (28, 28), 10, Scale((0.2860,), (0.3530,)), ("fashion-mnist.npz", "fashion_mnist.npz")
     ),
     "cifar10": _Known(
-        "CIFAR10", (32, 32, 3), 10, Scale((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), ("cifar10.npz",), True
+        "CIFAR10",
+        50000,
+        (32, 32, 3),
+        10,
+        Scale((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        ("cifar10.npz",),
+        True,
     ),
     "cifar100": _Known(
-        "CIFAR100", (32, 32, 3), 100, Scale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)), ("cifar100.npz",), True
+        "CIFAR100",
+        50000,
+        (32, 32, 3),
+        100,
+        Scale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
+        ("cifar100.npz",),
+        True,
     ),
     "cinic10": _Known(
-        "CINIC10", (32, 32, 3), 10, Scale((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)), ("cinic10.npz",), True
+        "CINIC10",
+        90000,
+        (32, 32, 3),
+        10,
+        Scale((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
+        ("cinic10.npz",),
+        True,
     ),
 }
 
