@@ -122,14 +122,14 @@ def parts(runs: pd.DataFrame) -> list[str]:
     """Image sets of which not all training images were trained on: the file has fewer, a setting asks for fewer, or
     some are held back.
     """
-    if "summary.task.train_samples" not in runs:
-        return []
-    trained = pd.to_numeric(runs["summary.task.train_samples"]).groupby(runs["dataset"]).agg(["min", "max"])
-    return [
-        f"{' to '.join(dict.fromkeys(f'{n:.0f}' for n in trained.loc[name]))} of {name}'s {known.train_images} images"
-        for name, known in KNOWN.items()
-        if name in trained.index and trained.loc[name, "min"] < known.train_images
-    ]
+    trained = pd.to_numeric(runs.get("summary.task.train_samples", pd.Series(index=runs.index, dtype=float)))
+    said = []
+    for name, known in KNOWN.items():
+        samples = trained[runs["dataset"] == name]
+        if samples.min() < known.train_images:
+            span = " to ".join(dict.fromkeys(f"{count:.0f}" for count in (samples.min(), samples.max())))
+            said.append(f"{span} of {name}'s {known.train_images} images")
+    return said
 
 
 def _kind(used: set[str], own: set[str], what: str) -> str:
