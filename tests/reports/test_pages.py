@@ -274,8 +274,8 @@ def test_the_top_says_what_the_runs_are(paper_page, profile, scale, problem, wor
     ("trained", "said"),
     [
         ([50000], "**The paper's data, models and scale** (cifar10 with resnet18)."),
-        ([20000], "cifar10 with resnet18, 20000 of cifar10's 50000 images at scale `full`."),
-        ([48000, 50000], "cifar10 with resnet18, 48000 to 50000 of cifar10's 50000 images at scale `full`."),
+        ([20000], "cifar10 with resnet18; 20000 of cifar10's 50000 training images at scale `full`."),
+        ([48000, 50000], "cifar10 with resnet18; 48000 to 50000 of cifar10's 50000 training images at scale `full`."),
     ],
 )
 def test_a_part_of_an_image_set_is_said_and_is_not_the_papers_own_experiment(paper_page, trained, said):

@@ -26,7 +26,7 @@ _NAMED = 20  # runs that are missing or left out and named one by one
 def header(page: Page) -> list[str]:
     """What these runs are, beside the paper's own: at most four sentences."""
     spec, used, some = page.spec, problems(page.runs), parts(page.runs)
-    what = ", ".join([*sorted(used), *some])
+    what = "; ".join([", ".join(sorted(used)), *some])
     if page.scale == "smoke":
         first = f"**A smoke test** ({what}): its numbers mean nothing."
     elif page.scale == "full" and used <= set(spec.problems) and not some:
@@ -128,7 +128,7 @@ def parts(runs: pd.DataFrame) -> list[str]:
         samples = trained[runs["dataset"] == name]
         if samples.min() < known.train_images:
             span = " to ".join(dict.fromkeys(f"{count:.0f}" for count in (samples.min(), samples.max())))
-            said.append(f"{span} of {name}'s {known.train_images} images")
+            said.append(f"{span} of {name}'s {known.train_images} training images")
     return said
 
 
