@@ -89,7 +89,9 @@ class FedAc(ServerRule):
             return 1.0
         moved_d, difference_d = self.model_d - upload.base_d, upload.vector_d
         lengths = float(moved_d.norm() * difference_d.norm())
-        return max(float(moved_d @ difference_d) / lengths, self.config.floor) if lengths else self.config.floor
+        # no dot product: BLAS's last bits depend on where in memory an upload lies, which a resume changes
+        along = float(moved_d.mul_(difference_d).sum())
+        return max(along / lengths, self.config.floor) if lengths else self.config.floor
 
     def _step(self) -> None:
         config = self.config

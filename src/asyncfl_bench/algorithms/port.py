@@ -37,7 +37,7 @@ class Port(ServerRule):
     Upload   difference, shape (d,), with the model the work started from
     Steps    per M uploads or more
     State    sum_d (G), weight (R), count (m), moved_d (w - w'), iteration, versions (of each client under way)
-    Memory   3 d floats, and a model version per client in flight
+    Memory   4 d floats, and a model version per client in flight
     Limits   nothing stale, eta = 1: FedBuff weighted by samples.  no upload is staler than S + 1
              current, b_s = 0, S to infinity: w is the mean of the local models by samples
     Differs  eta is ours, 1 in Plato. With deltas=current, as there, a step is a mean of stale models and forgets other
@@ -67,7 +67,7 @@ class Port(ServerRule):
         self.versions: dict[int, int] = {}
 
     def vectors(self, n: int) -> int:
-        return 3
+        return 4  # with the product of two
 
     def work_for(self, client: int) -> int | None:
         self.versions[client] = self.iteration
@@ -98,4 +98,7 @@ class Port(ServerRule):
     def _cosine(self, staleness: int) -> float:
         """cos_i of the delta at hand."""
         lengths = float(self.moved_d.norm() * self._delta_d.norm())
-        return float(self.moved_d @ self._delta_d) / lengths if staleness > 1 and lengths else 1.0
+        if staleness <= 1 or not lengths:
+            return 1.0
+        # no dot product: BLAS's last bits depend on where in memory a vector lies, which a resume changes
+        return float((self.moved_d * self._delta_d).sum()) / lengths
