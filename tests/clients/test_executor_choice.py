@@ -16,7 +16,7 @@ from asyncfl_bench.tracking.trace import TRACE_TYPES
 WORLDS = {
     "gradients": ["algorithm=ace", "model=mlp"],
     "local steps": ["algorithm=fedbuff", "client.local_steps=4", "client.momentum=0.9", "client.weight_decay=1e-3"],
-    "adamw": ["algorithm=ca2fl", "client=adamw", "client.local_steps=3", "client.lr=0.01"],
+    "adamw": ["algorithm=ca2fl", "client=adamw", "client.local_steps=3", "client.lr=0.001"],
     "convolutions": ["algorithm=asgd", "model=cnn", "delay=exponential"],
     "dropout": ["algorithm=aced", "availability=dropout", "availability.at_iteration=8", "delay=exponential"],
     "eight bits": ["algorithm=aced", "algorithm.cache.precision=int8", "algorithm.cache.place=disk"],
@@ -61,10 +61,13 @@ def test_threads_give_the_bits_of_one_after_another_and_batches_the_same_to_roun
     pd.testing.assert_frame_equal(trace, batched_trace, rtol=1e-4)  # the rule's own facts follow from the vectors
     for name, value in weights.items():
         assert torch.equal(value, threads_weights[name]), name
-        # AdamW divides by the gradient's own size: where that is nearly zero, rounding is not small
-        # and a number on the border between two steps of 8 bits may be rounded to the other one
-        atol = {"adamw": 5e-3, "eight bits": 1e-3}.get(world, 2e-5)
-        torch.testing.assert_close(value, batched_weights[name], rtol=2e-4, atol=atol)
+    whole, other = (torch.cat([one[name].flatten() for name in weights]) for one in (weights, batched_weights))
+    far = ((whole - other).abs() > 2e-5 + 2e-4 * other.abs()).float().mean()
+    # AdamW divides by the gradient's own size, so that rounding turns a step around where it is nearly zero,
+    # and a number on the border between two steps of 8 bits may be rounded to the other one
+    few, apart = {"adamw": (1e-3, 5e-3), "eight bits": (1e-2, 1e-3)}.get(world, (0, 2e-5))
+    assert far <= few
+    torch.testing.assert_close(whole, other, rtol=2e-4, atol=apart)
     assert batched.summary["identity"] == result.summary["identity"]
     np.testing.assert_allclose(batched.metrics["train/loss"][1:], result.metrics["train/loss"][1:], rtol=1e-4)
 
