@@ -69,49 +69,29 @@ class Digits:
 
 @dataclass(frozen=True)
 class _Known:
-    """Facts about an image set; mean and std are its training pixels', as in common use."""
+    """Facts about an image set. mean, std: of its training pixels by channel, as in common use."""
 
     label: str  # torchvision's name, where it has the set
     train_images: int
-    image: tuple[int, ...]
     classes: int
-    scale: Scale
-    files: tuple[str, ...]
-    photographs: bool = False
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def photographs(self) -> bool:
+        return len(self.mean) == 3
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        return (32, 32, 3) if self.photographs else (28, 28)
 
 
 KNOWN = {
-    "mnist": _Known("MNIST", 60000, (28, 28), 10, Scale((0.1307,), (0.3081,)), ("mnist.npz",)),
-    "fashion_mnist": _Known(
-        "FashionMNIST", 60000, (28, 28), 10, Scale((0.2860,), (0.3530,)), ("fashion-mnist.npz", "fashion_mnist.npz")
-    ),
-    "cifar10": _Known(
-        "CIFAR10",
-        50000,
-        (32, 32, 3),
-        10,
-        Scale((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-        ("cifar10.npz",),
-        True,
-    ),
-    "cifar100": _Known(
-        "CIFAR100",
-        50000,
-        (32, 32, 3),
-        100,
-        Scale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
-        ("cifar100.npz",),
-        True,
-    ),
-    "cinic10": _Known(
-        "CINIC10",
-        90000,
-        (32, 32, 3),
-        10,
-        Scale((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
-        ("cinic10.npz",),
-        True,
-    ),
+    "mnist": _Known("MNIST", 60000, 10, (0.1307,), (0.3081,)),
+    "fashion_mnist": _Known("FashionMNIST", 60000, 10, (0.2860,), (0.3530,)),
+    "cifar10": _Known("CIFAR10", 50000, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": _Known("CIFAR100", 50000, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
+    "cinic10": _Known("CINIC10", 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
 }
 
 
@@ -163,19 +143,18 @@ class TorchvisionImages:
                 allowed = f"must be null or an integer from 1 to {len(labels)}, the {split} images in {path}"
                 raise ConfigError(f"{split}_samples", count, allowed)
             x[split], y[split] = channels_first(images[:count]), labels[:count]
-        return Data(
-            x["train"], y["train"], x["test"], y["test"], known.classes, known.scale, augmentable=known.photographs
-        )
+        samples, scale = (x["train"], y["train"], x["test"], y["test"]), Scale(known.mean, known.std)
+        return Data(*samples, known.classes, scale, augmentable=known.photographs)
 
     def _file(self, data_dir: Path) -> Path:
-        known = KNOWN[self.config.name]
-        paths = [data_dir / file for file in known.files]
+        name = self.config.name
+        paths = [data_dir / f"{one}.npz" for one in dict.fromkeys((name.replace("_", "-"), name))]
         for path in paths:
             if path.exists():
                 return path
         from .download import fetch  # here only: a machine with the file needs no torchvision
 
-        return fetch(known.label, data_dir, paths)
+        return fetch(KNOWN[name].label, data_dir, paths)
 
 
 @dataclass
