@@ -40,6 +40,16 @@ def test_published_lines_are_dotted_and_in_the_legend():
     assert len(figure.legends[0].get_texts()) == 2
 
 
+def test_a_long_line_is_faint_below_the_means_of_its_points():
+    noisy, short = line("noisy", [0, 100] * 240), line("short", range(300))
+    figure = line_panels([Panel("", [noisy, short])], "", "")
+    faint, means, other = figure.axes[0].lines
+    assert figure.legends[0].get_title().get_text() == "thick: means of consecutive evaluations"
+    assert faint.get_ydata().tolist() == [0, 100] * 240 and faint.get_alpha() < 0.5
+    assert len(means.get_ydata()) == 60 and set(means.get_ydata()) == {50} and means.get_marker() == LOOK.marker
+    assert means.get_xdata()[:2].tolist() == [3.5, 11.5] and len(other.get_ydata()) == 300
+
+
 def test_no_axis_and_no_band_goes_beyond_100_percent():
     figure = line_panels([Panel("", [line("ACE", [20, 99.5, 99.9], band=3)], top=100.0)], "uploads", "accuracy [%]")
     (axes,) = figure.axes

@@ -278,7 +278,7 @@ def test_the_top_says_what_the_runs_are(paper_page, profile, scale, problem, wor
         ([48000, 50000], "cifar10 with resnet18; 48000 to 50000 of cifar10's 50000 training images at scale `full`."),
     ],
 )
-def test_a_part_of_an_image_set_is_said_and_is_not_the_papers_own_experiment(paper_page, trained, said):
+def test_a_part_of_an_image_set_is_said_and_is_not_the_papers_own_experiment(paper_page, tmp_path, trained, said):
     settings = {"choices__dataset": "cifar10", "choices__model": "resnet18"}
     runs = [
         (settings | {"seed": seed}, curve(0.9), {"summary": {"task": {"train_samples": samples}}})
@@ -287,6 +287,9 @@ def test_a_part_of_an_image_set_is_said_and_is_not_the_papers_own_experiment(pap
     page = paper_page("ace/figure2", runs, scale="full")
     assert said in page.parts[1]
     assert page.is_real(page.cells.index[0]) == (trained == [50000])
+    write_parts(page.parts, tmp_path / "results" / "one")
+    page.write_data(tmp_path / "results" / "one")
+    assert read_pages(tmp_path / "results")["one"].scale == ("full" if trained == [50000] else "part of full")
 
 
 def test_a_page_of_texts_says_which_encoders_features_its_model_reads(paper_page):
@@ -612,6 +615,15 @@ def test_a_seed_that_never_comes_to_the_target_is_counted_and_its_method_ranks_l
     assert times["FedProx"] == "100.0 (1 of 2)" and times["AsyncFedED"] == "200.0 ± 0.0"
     pair = row(page.pairs, measure="time_to_target")
     assert (pair["better"], pair["verdict"]) == ("AsyncFedED", "unknown")
+    assert row(page.tables["leaders"], measure="time_to_target")["better"] == "AsyncFedED"
+
+
+def test_where_each_method_has_a_seed_that_never_comes_to_the_target_nobody_leads(paper_page):
+    runs = [suspended(name, seed, (0.1, 0.2, 0.6 * seed)) for name in ("fedprox", "asyncfeded") for seed in (0, 1)]
+    leaders = paper_page("asyncfeded/figure2", runs, keys=PLACE[1:]).tables["leaders"]
+    first = row(leaders, measure="time_to_target")
+    assert (first["better"], first["next"], first["seeds"]) == ("no one in every seed", "-", 0)
+    assert row(leaders, measure="best")["better"] != "no one in every seed"
 
 
 def test_runs_that_end_early_shorten_the_limit_of_their_whole_protocol(paper_page):

@@ -7,7 +7,8 @@ from pathlib import Path
 from ..errors import BenchError
 from .claims import NAME, Claim, PageVerdicts, Verdict, from_json
 
-SCALES = ("full", "medium", "small")
+PART = "part of full"  # with fewer training images than the data set has
+SCALES = ("full", PART, "medium", "small")
 
 
 def read_pages(results: Path) -> dict[str, PageVerdicts]:

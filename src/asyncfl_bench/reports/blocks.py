@@ -57,7 +57,8 @@ class Curves:
         x_label, y_label = page.axis_label(self.axis), names.metric_label(metric)
         for _, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
             panels = [self._panel(page, metric, str(cell), log) for cell in cells.index]
-            if not any(len(line.x) for panel in panels for line in panel.lines):
+            lines = [line for panel in panels for line in panel.lines if len(line.x)]
+            if not lines:
                 continue
             figure = line_panels(panels, x_label, y_label, columns=self.columns, x_log=log)
             value = page.cell_texts.loc[cells.index[0], self.split] if self.split else ""
@@ -67,7 +68,8 @@ class Curves:
                 end += f"_{self.axis}" if self.axis != "virtual_time" else ""
             name = f"{metric.rpartition('/')[2] if self.metric else self.name}_{end}"
             where = f", {names.setting(self.split, value)}" if self.split else ""
-            alt = f"{y_label} against {x_label}{where}, mean and deviation over seeds"
+            over = "mean and deviation over seeds" if any(line.low is not None for line in lines) else "one seed"
+            alt = f"{y_label} against {x_label}{where}, {over}"
             pictures.append(Picture(name, figure, alt))
         return [self.heading or f"## Against {names.AXES[self.axis]}", *pictures] if pictures else []
 

@@ -18,7 +18,8 @@ _INTRODUCTION = """# What the papers claim and what the runs say
 *published*: what the paper says. *measured*: the difference that decides, more than zero as claimed, with its 95 %
 interval over seeds (Student's t). **holds**: every comparison's interval excludes the contrary. **fails**: one excludes
 the claim (Holm). **undecided**: neither. *scale*: `full` is the paper's data, model and size, `medium` its data with a
-small network or a part of its time, `small` handwritten digits: only `full` decides about the paper's own experiment.
+small network or a part of its time, `part of full` all of it but some training images, `small` handwritten digits: only
+`full` decides about the paper's own experiment.
 """
 
 

@@ -161,8 +161,9 @@ def _against_heard(page: Page, clients: pd.DataFrame) -> Picture:
     label = "uploads of a client, over the mean of all"
     x_log = 2 if all((line.x > 0).all() for panel in panels for line in panel.lines) else False
     figure = line_panels(panels, label, "expected accuracy of the client [%]", x_log=x_log)
-    alt = "Expected accuracy of clients against how often they were heard, tenths of the clients, mean and deviation"
-    return Picture("clients_heard", figure, f"{alt} over seeds")
+    over = "mean and deviation over seeds" if clients["seed"].nunique() > 1 else "one seed"
+    alt = f"Expected accuracy of clients against how often they were heard, tenths of the clients, {over}"
+    return Picture("clients_heard", figure, alt)
 
 
 def _split(page: Page, clients: pd.DataFrame) -> Picture:

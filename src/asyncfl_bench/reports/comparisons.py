@@ -40,6 +40,9 @@ class Leaders:
         if data.empty:
             return []
         by_name = {measure.name: measure for measure in self.measures}
+        for row, (m, cell, first) in enumerate(data[["measure", "cell", "better"]].itertuples(index=False)):
+            if _by_seed(page, by_name[m])[str(cell), str(first)].isna().any():  # then so it is of all others
+                data.loc[row, ["better", "next"]] = "no one in every seed", "-"
         data["tau"] = [_agreement(page, by_name[m], c) for m, c in zip(data["measure"], data["cell"], strict=True)]
         columns: dict[str, Any] = {"by": [by_name[name].label(page, True) for name in data["measure"]]}
         columns |= {"cell": data["cell"], "leader": data["better"], **_tested(page, data, self.measures, "next")}

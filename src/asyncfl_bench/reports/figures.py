@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LOG_FROM = 8  # lines whose ends are this factor apart share no readable linear axis
+_MANY = 300  # points beyond which a line is faint, and means of consecutive ones are drawn over it
+_MEANS = 60  # so many
 _TOP = 0.05  # share of the y axis: where all late differences are within it, the axis shows that part
 _COLOURS = "cividis"  # even in grey, and alike for all kinds of colour vision
 
@@ -165,9 +167,12 @@ def _draw(axes: Axes, panel: Panel, x_log: bool) -> None:
             axes.errorbar(x, y, yerr=bars, capsize=2, elinewidth=0.9 if len(with_points) <= 6 else 0.6, **drawn)
             continue
         every = (0.03 * (order % 5), 0.2)  # spread along the line, not at the same places in every line
-        axes.plot(x, y, markevery=every if len(x) > 6 else None, **drawn)
         if low is not None and high is not None:
             axes.fill_between(x, low, high, color=style.colour, alpha=0.16, linewidth=0)
+        if len(x) > _MANY:
+            axes.plot(x, y, color=style.colour, linewidth=0.5, alpha=0.35)
+            x, y = (np.array([part.mean() for part in np.array_split(values, _MEANS)]) for values in (x, y))
+        axes.plot(x, y, markevery=every if len(x) > 6 else None, **drawn)
     if panel.names:
         axes.set_xticks(range(len(panel.names)), panel.names, fontsize=8)
     elif places and len(places) <= 12 and not x_log:
@@ -219,9 +224,10 @@ def _legend(figure: Figure, lines: list[Line], across: int) -> None:
     ]
     labels = [line.label for line in lines]
     if len(lines) > 1 or lines[0].label:
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=across, frameon=False, fontsize=9, handlelength=3.2
-        )
+        look: dict[str, Any] = {"ncols": across, "frameon": False, "fontsize": 9, "handlelength": 3.2}
+        if any(len(line.x) > _MANY for line in lines):
+            look |= {"title": "thick: means of consecutive evaluations", "title_fontsize": 8}
+        figure.legend(handles, labels, loc="outside lower center", **look)
 
 
 def heat_maps(

@@ -16,6 +16,7 @@ from ..analysis.differences import texts
 from ..analysis.grids import grid_of
 from ..analysis.measures import test_step
 from ..analysis.place import Placed, of_interest, place
+from ..analysis.verdicts import PART
 from ..errors import BenchError
 from ..files import write_text
 from ..tracking.archive import NAME as ARCHIVE_NAME
@@ -199,7 +200,8 @@ class Page:
         ``claims.json``, where the paper claims something."""
         places = dict.fromkeys(str(run).partition("::")[0] for run in self.measured.index)
         pack(places, folder / ARCHIVE_NAME, only=set(self.measured["experiment"]))
-        content = claims.PageVerdicts(self.spec.sweep, self.profile, self.scale, self.length, tuple(self.claims))
+        scale = PART if self.scale == "full" and provenance.parts(self.runs) else self.scale
+        content = claims.PageVerdicts(self.spec.sweep, self.profile, scale, self.length, tuple(self.claims))
         if self.claims:
             write_text(folder / claims.NAME, claims.to_json(content))
 

@@ -45,6 +45,8 @@ _STYLES = {
     "GAS": Style("#EE7733", "o"),
     "MiniBatch-SFL": Style("#661100", "s", "--"),
     "S2FL": Style("#6699CC", "^", "-."),
+    "with clusters": Style("#CC3311", "p", "--"),  # as AFBS, which it is
+    "without clusters": Style("#0072B2", "^"),
 }
 _SPARE = ("#56B4E9", "#661100", "#6699CC", "#DDCC77", "#CC6677", "#BBBBBB")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
