@@ -22,8 +22,7 @@ from .slots import Slots
 from .timeline import Timeline
 from .traffic import Traffic
 
-# ends at which a rule is asked for a step of its own
-TICK, ROUND = "tick", "round"
+TICK, ROUND = "tick", "round"  # ends at which a rule is asked for a step of its own
 
 
 class Simulation:
@@ -38,8 +37,7 @@ class Simulation:
     server_rate   virtual time that the server takes for a sample it computes itself (ServerRule.server_samples)
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
-    tick_rounding "down" or "up": how a duration becomes whole ticks, at least one; down cuts it off, up has the upload
-                  wait for the server's next turn
+    tick_rounding "down" or "up" (the upload waits for the server's next turn): a duration in whole ticks, at least one
     """
 
     def __init__(
@@ -120,8 +118,7 @@ class Simulation:
             self._pop_due()
         iteration = self.counters.iteration
         if timeline.now:
-            work = timeline.now[0]
-            self._finish(work)
+            self._finish(work := timeline.now[0])
             if timeline.now:
                 # after its last arrival a tick is over in any case
                 ended_by = None if self._is_whole(work) else self.spent()
