@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.analysis import place as place_module
 from asyncfl_bench.analysis.grids import Grid, grid_of
-from asyncfl_bench.analysis.place import _leave_out_other_data, place, place_freely
+from asyncfl_bench.analysis.place import _leave_out_other_data, of_interest, place, place_freely
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tracking.runs import load_runs
@@ -96,6 +97,27 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
     assert placed.left_out["reason"].tolist() == ["found twice"] * 2
     notes = placed.left_out["note"].tolist()
     assert f"the same run as b/{good.name}" in notes and not any(str(tmp_path) in note for note in notes)
+
+
+def test_other_sweeps_lend_the_ends_that_a_sweep_does_not_repeat(tmp_path):
+    grid = replace(grid_by_hand(jobs(("ace",), seeds=range(5)), ()), sweep="ace/figure2")
+    ends = {0: ["ok", "ok"], 1: ["diverged", "ok"], 2: ["diverged", "diverged"], 3: ["", "diverged"], 4: ["", "failed"]}
+    chosen = {"choices__profile": "published", "choices__scale": "small"}
+    for seed, statuses in ends.items():
+        for sweep, status in zip(("ace/figure2", "ace/figure3a"), statuses, strict=True):
+            if status:
+                write_run(tmp_path / sweep, seed=seed, status=status, choices__sweep=sweep, **chosen)
+    found = of_interest(load_runs(tmp_path), grid)
+    got = sorted(zip(found["seed"], found["sweep"], found["status"], strict=True))
+    assert got == [
+        (0, "ace/figure2", "ok"),
+        (1, "ace/figure2", "diverged"),
+        (1, "ace/figure3a", "ok"),
+        (2, "ace/figure2", "diverged"),
+        (3, "ace/figure3a", "diverged"),
+    ]
+    placed = place(grid, found, cells=[])
+    assert placed.missing["seed"].tolist() == [4]
 
 
 def test_variants_of_an_algorithm_are_series_of_their_own(tmp_path):

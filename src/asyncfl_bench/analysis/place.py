@@ -16,6 +16,7 @@ import pandas as pd
 
 from ..config import RESULTS_VERSION
 from ..errors import BenchError, ConfigError, did_you_mean
+from ..tracking.records import MEASURED
 from ..tracking.runs import shown
 from .differences import ETA, exact, in_full, rank, telling_apart, texts
 from .grids import Grid, identities
@@ -121,13 +122,17 @@ def place_freely(
 
 
 def of_interest(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
-    """Runs made for the sweep with this profile, scale and length, and of other sweeps those that only they have."""
+    """Runs made for the sweep with this profile, scale and length, and of other sweeps those that only they brought to
+    an end: well, or else diverged, since a sweep repeats neither."""
     own = pd.Series(True, index=runs.index)
     for key in ("sweep", "profile", "scale", "length"):
         own &= runs[key] == getattr(grid, key) if key in runs else True
-    others = runs[~own & runs["experiment"].isin(grid.jobs["experiment"]) & (runs["status"] == "ok")]
-    others = others[~others["identity"].isin(runs["identity"][own & (runs["status"] == "ok")])]
-    return runs[own | runs.index.isin(others.drop_duplicates("identity").index)]
+    others, taken = runs[~own & runs["experiment"].isin(grid.jobs["experiment"])], own
+    for number, status in enumerate(MEASURED):
+        there = runs["identity"][taken & runs["status"].isin(MEASURED[: number + 1])]
+        lent = others[(others["status"] == status) & ~others["identity"].isin(there)]
+        taken = taken | runs.index.isin(lent.drop_duplicates("identity").index)
+    return runs[taken]
 
 
 def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
