@@ -115,6 +115,8 @@ def test_variants_are_a_scale_on_their_own_and_marks_of_one_colour_beside_others
     assert len({one.colour for one in own.values()}) == 3
     beside = style.styles(["ACED, τ_algo = 1", "ACED, τ_algo = 10", "ACE"])
     assert len({one.colour for one in beside.values()}) == 2 and len({one.marker for one in beside.values()}) == 3
+    added = style.styles(["ACE", "ACE + distillation", "CA2FL", "CA2FL + distillation"])
+    assert added["ACE + distillation"].colour == added["ACE"].colour != added["CA2FL"].colour
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6])

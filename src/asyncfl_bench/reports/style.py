@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     """
     variants: dict[str, list[str]] = {}
     for label in sorted(set(labels), key=series_order):
-        variants.setdefault(label.partition(", ")[0].partition(" = ")[0], []).append(label)
+        variants.setdefault(re.split(", | = | \\+ ", label)[0], []).append(label)
     found: dict[str, Style] = {}
     scales = 0
     for base, same in variants.items():
