@@ -17,6 +17,7 @@ from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import pages
 from asyncfl_bench.reports import page as page_module
+from asyncfl_bench.reports import provenance
 from asyncfl_bench.reports.page import NoRuns, Page, build
 from asyncfl_bench.reports.spec import Measure
 from asyncfl_bench.reports.write import Picture, Table, number, with_spread, write_parts
@@ -286,6 +287,9 @@ def test_a_part_of_an_image_set_is_said_and_is_not_the_papers_own_experiment(pap
     ]
     page = paper_page("ace/figure2", runs, scale="full")
     assert said in page.parts[1]
+    page.runs["summary.task.test_samples"] = 2000
+    assert "2000 of cifar10's 10000 test images" in "".join(provenance.header(page))
+    page.runs["summary.task.test_samples"] = 10000
     assert page.is_real(page.cells.index[0]) == (trained == [50000])
     write_parts(page.parts, tmp_path / "results" / "one")
     page.write_data(tmp_path / "results" / "one")

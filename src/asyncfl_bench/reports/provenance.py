@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,16 +120,16 @@ def problems(runs: pd.DataFrame) -> set[str]:
 
 
 def parts(runs: pd.DataFrame) -> list[str]:
-    """Image sets of which not all training images were trained on: the file has fewer, a setting asks for fewer, or
-    some are held back.
+    """Image sets of which not all images were used: the file has fewer, a setting asks for fewer, or some training
+    images are held back.
     """
-    trained = pd.to_numeric(runs.get("summary.task.train_samples", pd.Series(index=runs.index, dtype=float)))
     said = []
-    for name, known in KNOWN.items():
-        samples = trained[runs["dataset"] == name]
-        if samples.min() < known.train_images:
-            span = " to ".join(dict.fromkeys(f"{count:.0f}" for count in (samples.min(), samples.max())))
-            said.append(f"{span} of {name}'s {known.train_images} training images")
+    for (name, known), split in itertools.product(KNOWN.items(), ("train", "test")):
+        whole, counted = getattr(known, split), f"summary.task.{split}_samples"
+        used = pd.to_numeric(runs[counted][runs["dataset"] == name]) if counted in runs else runs.index[:0]
+        if used.min() < whole:
+            span = " to ".join(dict.fromkeys(f"{count:.0f}" for count in (used.min(), used.max())))
+            said.append(f"{span} of {name}'s {whole} {split}{'ing' * (split == 'train')} images")
     return said
 
 

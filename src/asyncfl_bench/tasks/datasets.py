@@ -72,7 +72,8 @@ class _Known:
     """Facts about an image set. mean, std: of its training pixels by channel, as in common use."""
 
     label: str  # torchvision's name, where it has the set
-    train_images: int
+    train: int  # images
+    test: int
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -87,11 +88,11 @@ class _Known:
 
 
 KNOWN = {
-    "mnist": _Known("MNIST", 60000, 10, (0.1307,), (0.3081,)),
-    "fashion_mnist": _Known("FashionMNIST", 60000, 10, (0.2860,), (0.3530,)),
-    "cifar10": _Known("CIFAR10", 50000, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar100": _Known("CIFAR100", 50000, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
-    "cinic10": _Known("CINIC10", 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
+    "mnist": _Known("MNIST", 60000, 10000, 10, (0.1307,), (0.3081,)),
+    "fashion_mnist": _Known("FashionMNIST", 60000, 10000, 10, (0.2860,), (0.3530,)),
+    "cifar10": _Known("CIFAR10", 50000, 10000, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": _Known("CIFAR100", 50000, 10000, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
+    "cinic10": _Known("CINIC10", 90000, 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
 }
 
 
