@@ -227,6 +227,9 @@ def build(
         text = f"no run to show{': all ' if reasons else ''}{' or '.join(sorted(reasons))}"
         raise BenchError(text) if reasons else NoRuns(text)
     if spec.relabel is not None:
+        lost = placed.left_out["reason"] == "diverged"
+        whole = runs.loc[placed.left_out.index[lost]].assign(**placed.left_out[lost])
+        placed.left_out.loc[lost, "series"] = [spec.relabel(run) for _, run in whole.iterrows()]
         placed.runs["series"] = [spec.relabel(run) for _, run in placed.runs.iterrows()]
     # those of another sweep's run with the same settings are that sweep's; claims ask for this page's
     placed.runs["profile"], placed.runs["scale"], placed.runs["length"] = profile, scale, length
