@@ -62,9 +62,9 @@ def test_badges_and_the_citation_say_what_the_project_says():
 
 
 @pytest.mark.parametrize("page", [page.relative_to(ROOT).as_posix() for page in PAGES])
-def test_a_page_says_first_for_whom_it_is(page):
+def test_a_page_says_first_what_it_is_for(page):
     title, blank, first, *_ = (ROOT / page).read_text(encoding="utf-8").splitlines()
-    assert title.startswith("# ") and not blank and first.startswith("For who ")
+    assert title.startswith("# ") and not blank and first.startswith(("For who ", "This page "))
     contents = (ROOT / "docs" / "conf.py").read_text()
     assert re.search(rf"\b{page.removesuffix('.md')}\b", contents), "add it to the site's contents, docs/conf.py"
 
