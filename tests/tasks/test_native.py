@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -379,19 +380,58 @@ def test_a_compiler_that_hangs_is_ended_with_all_it_started_and_not_asked_again(
         pytest.fail("its child goes on")
 
 
-def test_a_compiler_that_makes_something_else_leaves_the_work_to_torch(no_cache, monkeypatch, tmp_path, capsys):
-    strange = tmp_path / "strange"
+def copying_compiler(folder: Path) -> str:
+    """A command that makes a library of NumPy's whatever the source, and writes a line for each."""
     lines = [
-        '[ "$1" = --version ] && exit',
-        "for word; do made=$there there=$word; done",
-        'cp FILE "$made"',
-    ]  # after -o
-    strange.write_text("\n".join(["#!/bin/sh", *lines]).replace("FILE", _umath_linalg.__file__))
-    strange.chmod(0o755)
-    monkeypatch.setenv("CXX", str(strange))
+        'case "$*" in *--version) exit;; esac',
+        f"echo once >> {folder / 'compiled'}",
+        "for word; do made=$there there=$word; done",  # after -o
+        f'cp {_umath_linalg.__file__} "$made"',
+    ]
+    return script(folder / "copies", "\n".join(lines))
+
+
+def test_a_compiler_that_makes_something_else_leaves_the_work_to_torch(no_cache, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("CXX", copying_compiler(tmp_path))
     choosing._say_once.cache_clear()
     assert native_network("auto", "cpu", TASK) is None
     assert "gradient" in capsys.readouterr().err
+
+
+def put_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def put_dangling_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def put_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("put", [put_fifo, put_dangling_link, put_folder])
+def test_what_is_no_file_in_the_cache_is_not_read(no_cache, monkeypatch, tmp_path, put):
+    monkeypatch.setenv("CXX", copying_compiler(tmp_path))
+    compiler.library_of("")
+    (kept,) = tmp_path.rglob("*.so")
+    put(kept)
+
+    def end(*_):
+        raise TimeoutError("hangs")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(5)
+    try:
+        compiler.library_of("")
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert (tmp_path / "compiled").read_text() == "once\n" * 2
+    assert kept.is_file() or put is put_folder
 
 
 def test_without_a_compiler_a_run_goes_on_and_one_that_asks_for_it_is_refused(no_cache, monkeypatch, afl_run):

@@ -47,7 +47,8 @@ def _by(compiler: list[str], source: str) -> ctypes.CDLL:
     folder = cache_folder() / "native"
     try:
         for kept in folder.glob(f"{key}-*.so"):
-            if _digest(kept.read_bytes()) == kept.stem.rpartition("-")[2]:  # to load a damaged one may end the process
+            # to load a damaged one may end the process, to read a fifo may never end
+            if kept.is_file() and _digest(kept.read_bytes()) == kept.stem.rpartition("-")[2]:
                 return ctypes.CDLL(str(kept))
         with tempfile.TemporaryDirectory() as own:
             made = _compiled(source, command, Path(own))
