@@ -150,17 +150,37 @@ def test_ties_under_the_pool_go_to_the_first_pixel_as_in_torch():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("where", ["sample", "weight"])
-def test_what_is_no_number_is_not_hidden(bad, where):
-    module, x, y = small(), torch.randn(3, *SMALL), torch.tensor([0, 1, 2])
-    w_d = FlatModel(module).initial_d()
-    if where == "sample":
-        x[1, 0, 2, 2] = bad
-    else:
-        w_d[4] = bad
-    (loss, expected_d), (own_loss, found_d) = both(module, SMALL, x, y, w_d)
-    assert math.isfinite(own_loss) == math.isfinite(loss)
-    assert not (expected_d.isfinite() ^ found_d.isfinite())[~expected_d.isfinite()].any()
+@pytest.mark.parametrize(
+    "name", ["lenet5, odd and small", "three blocks, 17 channels", "one block, no pool", "no block"]
+)
+def test_an_infinite_pixel_spoils_the_same_parts_of_the_gradient_as_in_torch(name, bad):
+    make, shape = NETWORKS[name]
+    module, draw = make(), torch.Generator().manual_seed(4)
+    classes, d = list(module.parameters())[-1].numel(), FlatModel(module).d
+    x, y = torch.rand((3, *shape), generator=draw), torch.randint(classes, (3,), generator=draw)
+    w_d = 0.1 * torch.rand(d, generator=draw)  # all above zero: no pool and no ReLU lets -Inf pass
+    finite = []
+    for pixel in (0, 17, -1):  # pools leave out the last row and column where their number is odd
+        bad_x = x.clone()
+        bad_x[1].view(-1)[pixel] = bad
+        (loss, expected_d), (own_loss, found_d) = both(module, shape, bad_x, y, w_d)
+        assert math.isfinite(own_loss) == math.isfinite(loss)
+        assert torch.equal(found_d.isfinite(), expected_d.isfinite())
+        finite.append(expected_d.isfinite())
+    assert not all(part.all() for part in finite)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_an_infinite_weight_spoils_the_same_parts_of_the_gradient_as_in_torch(bad):
+    module = blocks((1, 3, 3, 0, True), (3, 17, 2, 0, False), features=17 * 3 * 2)
+    shape, second = (1, 10, 8), 3 * 9 + 3  # the place of the second block's first weight
+    x, y = torch.rand((2, *shape), generator=torch.Generator().manual_seed(5)), torch.tensor([0, 1])
+    w_d = torch.full((FlatModel(module).d,), 0.1)
+    w_d[second] = bad
+    (loss, expected_d), (own_loss, found_d) = both(module, shape, x, y, w_d)
+    assert math.isfinite(own_loss) == math.isfinite(loss) == (bad == -math.inf)
+    assert torch.equal(found_d.isfinite(), expected_d.isfinite()) and not expected_d[:9].isfinite().any()
 
 
 @pytest.mark.slow

@@ -45,6 +45,11 @@ inline float sum(Vec v) {
   for (int i = 0; i < L; i++) s += v[i];
   return s;
 }
+inline bool finite(const float* p, int n) {  // n a multiple of L
+  Vec zeros{};
+  for (int i = 0; i < n; i += L) zeros += load(p + i) * 0;  // NaN where a number is infinite or NaN
+  return sum(zeros) == 0;
+}
 inline float relu(float z) { return z <= 0 ? 0 : z; }  // NaN stays, as in torch
 
 typedef int32_t Int __attribute__((vector_size(L * 4)));
@@ -93,6 +98,7 @@ struct Conv {
     alignas(64) float channels[ROWS ? 1 : K * T * OV];       // [kh][t][o]
     alignas(64) float taps[O * K * TV];                      // [o][kh][t]
     alignas(64) float bias[OV];
+    bool finite;  // all taps
   };
   struct Sample {  // of the forward pass, for the way back
     alignas(64) float in[IN + L];  // channels last, with the padding
@@ -116,6 +122,7 @@ struct Conv {
           }
       to.bias[o] = w[O * C * K * K + o];
     }
+    to.finite = finite(to.taps, O * K * TV);
   }
 
   static void write(const Gradient& from, float* out) {
@@ -241,8 +248,25 @@ struct Conv {
       }
   }
 
+  // torch multiplies the gradients that are zero, too: where a number is infinite or NaN, their products are NaN
+  static void add_products_of_zeros(const Weights& w, const Sample& s, Gradient& g, float* d_in) {
+    for (int kh = 0; kh < K; kh++)
+      for (int t = 0; t < T; t++) {
+        float of_weights = 0, of_samples = 0;
+        for (int o = 0; o < O; o++) of_weights += 0 * w.taps[(o * K + kh) * TV + t];
+        for (int y = 0; y < Y; y++)
+          for (int x = 0; x < X; x++) {
+            const int at = ((y + kh) * WP + x) * C + t;
+            of_samples += 0 * s.in[at];
+            if (d_in) d_in[at] += of_weights;
+          }
+        for (int o = 0; o < O; o++) g.taps[(o * K + kh) * TV + t] += of_samples;
+      }
+  }
+
   // d: gradient of the block's result, laid out as it; d_in (HP, WP, C) is added to, null where nobody needs it
   static void backward(const float* d, const Weights& w, const Sample& s, Gradient& g, float* d_in) {
+    if (!finite(s.in, up(IN)) || (d_in && !w.finite)) add_products_of_zeros(w, s, g, d_in);
     for (int o = 0; o < O; o++) {
       Vec sums[K][TV / L];
       for (int kh = 0; kh < K; kh++)

@@ -4,8 +4,7 @@ torch takes several times as long for a LeNet5 gradient of 50 samples on one cor
 compiled on first use, by the C++ compiler that is there or by the package ``ziglang``, and kept; without one torch
 computes as ever.
 
-What no output depends on is not looked at: a NaN in a last row or column that a pool leaves out makes torch's gradient
-NaN (zero times NaN), and changes nothing here.
+Where a number is infinite or NaN, the gradient is not finite in the same components as torch's.
 
 Legend: d parameters, B samples of a mini-batch.
 """
