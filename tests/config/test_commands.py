@@ -194,6 +194,38 @@ REFUSED = {
         ("-m seed=0,1 hydra/job_logging=null", "hydra/job_logging=null: "),
         ("--cfg job -m seed=0,1", "does not go with --cfg"),
     ],
+    "ranges": [
+        *(
+            (f"-m trials=4 'algorithm.c={text}'", said)
+            for text, said in {
+                "tag(lgo,interval(0.001,10))": r"algorithm\.c=tag\(lgo,.*: must have no tag but log, .*mean 'log'",
+                "tag(log,lgo,interval(1,10))": "must have no tag but log, found lgo",
+                "tag(log,choice(1,2))": "must have no tag but draw, found log",
+                "tag(drw,range(0,3))": "must have no tag but draw, found drw .did you mean 'draw'",
+                "interval(0,1e400)": "must have finite ends a < b",
+                "interval(-1e308,1e308)": "must have finite ends a < b",
+                "range(0,1,0)": "must be range.start,stop,step. of 1 to 10000 values",
+                "range(0,1e9)": "of 1 to 10000 values",
+                "range(0,inf)": "of 1 to 10000 values",
+                "range(0,1,nan)": "of 1 to 10000 values",
+                "range(3,1)": "of 1 to 10000 values",
+                "shuffle(range(0,1e9))": "of 1 to 10000 values",
+                "[range(0,3)]": "must be written key=value",
+            }.items()
+        ),
+        ("'seed=range(0,1e9)'", "of 1 to 10000 values"),
+        pytest.param(f"seed={'9' * 5000}", "must be written key=value", id="a seed of 5000 digits"),
+        (
+            "-m trials=99999999999999999999 'algorithm.c=interval(1,2)'",
+            "trials=99999999999999999999: must be a whole number from 1 to 10000",
+        ),
+        pytest.param(
+            f"-m trials=4 shard=1/{'9' * 5000} 'algorithm.c=interval(1,2)'",
+            "must be k/N with 1 <= k <= N",
+            id="a shard of 5000 digits",
+        ),
+        ("-m 'seed=range(0,9999)' 'n_clients=range(1,9999)'", "this multirun has 99970002 runs: at most 10000"),
+    ],
     "earlier names": [
         ("horizon=long", "is called length now: length=long"),
         ("algorithm.horizon=5", "is called algorithm.total_steps now: algorithm.total_steps=5"),

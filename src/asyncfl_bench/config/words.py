@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, check, did_you_mean
+
+MOST_RUNS = 10_000  # of a multirun: one takes some 10 ms to plan
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ def word(text: str) -> Word:
         parsed = OverridesParser.create().parse_override(text)
         if isinstance(parsed.value(), Glob):
             raise ConfigError(parsed.key_or_group, text.partition("=")[2], "must list its values, for example 1,2,3")
-        several, draw = parsed.is_sweep_override(), _draw(parsed)
+        if several := parsed.is_sweep_override():
+            _check_sweep(parsed)
+        draw = _draw(parsed)
         if parsed.is_delete():
             values = []
         elif draw is not None:
@@ -85,12 +90,26 @@ def word(text: str) -> Word:
             values = [str(value) for value in parsed.sweep_string_iterator()]
         else:
             values = [str(parsed.get_value_element_as_str())]
-    except HydraException:
+    except (HydraException, ValueError, ArithmeticError):  # as of more digits than Python converts
         key, _, value = text.partition("=")
         raise ConfigError(key, value, "must be written key=value; quote text with spaces or special signs") from None
     special = parsed.is_add() or parsed.is_force_add() or parsed.is_delete() or parsed.package is not None
     single = None if several or parsed.is_delete() else parsed.value()
     return Word(text, parsed.key_or_group, tuple(values), several, special, single, draw)
+
+
+def _check_sweep(parsed: Any) -> None:
+    """Raises ConfigError for an unknown tag, and for a range that lists no value or more than MOST_RUNS."""
+    from hydra.core.override_parser.types import IntervalSweep, RangeSweep
+
+    sweep, key, text = parsed.value(), parsed.key_or_group, parsed.input_line.partition("=")[2]
+    known = "log" if isinstance(sweep, IntervalSweep) else "draw"
+    for tag in sorted(sweep.tags - {known}):
+        raise ConfigError(key, text, f"must have no tag but {known}, found {tag}{did_you_mean(tag, [known])}")
+    if isinstance(sweep, RangeSweep):
+        start, stop, step = sweep.start or 0, sweep.stop or 0, sweep.step
+        steps = (stop - start) / step if step else math.nan
+        check(0 < steps <= MOST_RUNS, key, text, f"range(start,stop,step) of 1 to {MOST_RUNS} values")
 
 
 def _draw(parsed: Any) -> Draw | None:
@@ -103,7 +122,7 @@ def _draw(parsed: Any) -> Draw | None:
     if not isinstance(sweep, IntervalSweep):
         return None
     low, high, log = sweep.start, sweep.end, "log" in sweep.tags
-    if low is None or high is None or low >= high or (log and low <= 0):
+    if low is None or high is None or not 0 < high - low < math.inf or (log and low <= 0):
         text = parsed.input_line.partition("=")[2]
-        raise ConfigError(parsed.key_or_group, text, f"must have ends a < b{', both above 0' if log else ''}")
+        raise ConfigError(parsed.key_or_group, text, f"must have finite ends a < b{', both above 0' if log else ''}")
     return Draw(low, high, log, isinstance(low, int) and isinstance(high, int))

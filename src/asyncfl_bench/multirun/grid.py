@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 
-from ..config.words import word
+from ..config.words import MOST_RUNS, word
+from ..errors import InputError
 
 Grid = dict[str, list[str]]
 
@@ -40,7 +42,10 @@ def combine(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], argum
 
 
 def jobs_of(union: list[Grid]) -> list[list[str]]:
-    """The overrides of every job, in the order of the grids, each job once."""
+    """The overrides of every job, in the order of the grids, each job once. Raises InputError for too many."""
+    total = sum(math.prod(len(values) for values in grid.values()) for grid in union)
+    if total > MOST_RUNS:
+        raise InputError(f"this multirun has {total} runs: at most {MOST_RUNS} are planned at once; narrow an axis")
     jobs: dict[tuple[str, ...], list[str]] = {}
     for grid in union:
         for values in itertools.product(*grid.values()):

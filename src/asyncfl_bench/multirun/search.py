@@ -7,13 +7,14 @@ spread over machines by counting.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.words import Draw, word
+from ..config.words import MOST_RUNS, Draw, word
 from ..errors import ConfigError, check
 from .grid import Grid
 
@@ -39,7 +40,8 @@ class Search:
         """The search settings of a composed ``hydra.sweeper``. Raises ConfigError."""
         given = dict(sweeper.get("search") or {})
         trials, seed = given.get("trials"), given.get("seed", 0)
-        check(trials is None or (type(trials) is int and trials > 0), "trials", trials, "a whole number >= 1")
+        ok = trials is None or (type(trials) is int and 1 <= trials <= MOST_RUNS)
+        check(ok, "trials", trials, f"a whole number from 1 to {MOST_RUNS}")
         check(type(seed) is int and seed >= 0, "hydra.sweeper.search.seed", seed, "a whole number >= 0")
         search = cls(trials, str(given.get("shard", "1/1")), seed)
         search.place()
@@ -48,7 +50,7 @@ class Search:
     def place(self) -> tuple[int, int]:
         """(k, N) of ``shard=k/N``, k from 0. Raises ConfigError."""
         first, _, last = self.shard.partition("/")
-        ok = first.isdigit() and last.isdigit() and 1 <= int(first) <= int(last)
+        ok = re.fullmatch(r"\d{1,9}/\d{1,9}", self.shard) is not None and 1 <= int(first) <= int(last)
         check(ok, "shard", self.shard, "k/N with 1 <= k <= N, for example 3/16")
         return int(first) - 1, int(last)
 
