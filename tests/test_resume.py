@@ -148,6 +148,47 @@ def test_a_complete_run_goes_on_with_a_larger_budget_as_if_it_had_had_it_from_th
         assert run(words_again).summary["already_complete"]
 
 
+ASGD = "algorithm=asgd algorithm.eta=0.1"
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "first", "then"),
+    [
+        ("algorithm=fedbuff algorithm.buffer_size=3 evaluation.every_uploads=10", "uploads", 32, 60),
+        ("algorithm=ace algorithm.eta=0.1 evaluation.every=7", "virtual_time", 9.5, 20),  # between two ticks
+        *slow(
+            ("algorithm=ace algorithm.eta=0.1 evaluation.every=7 diagnostics=mse", "server_iterations", 10, 20),
+            (f"{ASGD} evaluation.every_time=2", "virtual_time", 9, 20),
+            (f"{ASGD} evaluation.every_time=3", "uploads", 33, 60),
+            ("algorithm=gas evaluation.every=4 model=mlp", "uploads", 13, 30),
+            ("algorithm=afbs evaluation.every=4 evaluation.clients=true availability=suspension", "uploads", 33, 90),
+        ),
+    ],
+)
+def test_an_extended_run_has_the_points_of_a_run_that_began_with_its_budget(words, limit, first, then):
+    words = ["scale=smoke", "model=softmax", "trace=true", "progress=false", *words.split()]
+    short, long = (run([*words, f"budget.{limit}={end}", f"output_dir={end}"]) for end in (first, then))
+    extended = run([f"resume={short.directory}", f"budget.{limit}={then}"])
+    assert extended.summary["identity"] == long.summary["identity"] != short.summary["identity"]
+    assert_same(extended.directory, long.directory)
+    for part in ("used", "final", "best", "arrivals", "diagnosed"):
+        assert extended.summary[part] == long.summary[part]
+    # the point at the end of the first budget, off the schedule, is in the short run alone
+    ends = [[line["uploads"] for line in left_behind(one.directory)[0]] for one in (short, long)]
+    assert ends[0][-1] not in ends[1] and ends[0][:-1] == ends[1][: len(ends[0]) - 1]
+
+
+def test_a_run_killed_behind_its_last_point_has_that_point_once(tmp_path):
+    words = [*INTERRUPTED, "evaluation.every=7"]
+    whole = run([*words, "output_dir=whole"])
+    cut = Path(shutil.copytree(whole.directory, tmp_path / "cut" / whole.directory.name))
+    for name in ("summary.json", "trace.parquet", "model_final.pt"):
+        (cut / name).unlink()
+    again = run([*words, "output_dir=cut"])
+    assert again.directory.resolve() == cut and again.summary["final"] == whole.summary["final"]
+    assert_same(cut, whole.directory)
+
+
 @pytest.mark.slow
 def test_a_finished_run_is_not_given_a_smaller_budget(tmp_path):
     words = [*WORDS, "model=softmax", "budget.server_iterations=40"]

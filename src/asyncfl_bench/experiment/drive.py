@@ -85,6 +85,7 @@ class Run:
                 if self.ended_by is None:
                     self.checkpoints.save_if_due()
             stop.under_way = "the run's last evaluation and its results"
+            self._save_at_end()  # a larger budget has no point here, and the intervals of its points do not end here
             evaluations.log_once(simulation.counters)
             self._refuse_standstill()
             self._leave_final_state()
@@ -114,6 +115,9 @@ class Run:
             self.evaluations.write_clients(self.directory)
         if self.settings.root.trace or self.tracker.wants_model:
             self.directory.write_model("model_final", parts.task.flat.named(parts.model_d))
+
+    def _save_at_end(self) -> None:
+        parts = self.components
         if parts.needs.total <= self.settings.checkpoint.at_end_mib * 2**20:
             try:
                 self.checkpoints.save()

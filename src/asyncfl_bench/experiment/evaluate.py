@@ -154,7 +154,7 @@ class Evaluations(Observer):
         return True
 
     def log_once(self, counters: Counters) -> None:
-        """Logs a point unless there is one of this very moment, as where a larger budget continues a finished run."""
+        """Logs a point unless there is one of this very moment, as where the budget ends at an evaluation."""
         if self._logged_at != _moment(counters):
             self.log(counters)
 

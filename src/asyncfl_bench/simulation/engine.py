@@ -156,7 +156,7 @@ class Simulation:
             return self.counters.virtual_time
         # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
         if self.clock == "ticks" and self.rule.steps_on_ticks:
-            return self.counters.virtual_time + 1
+            return math.floor(self.counters.virtual_time) + 1  # a budget may have ended between two ticks
         return max(self._timeline.next_due, self.counters.virtual_time)  # the server may be busy
 
     def spent(self) -> str | None:
