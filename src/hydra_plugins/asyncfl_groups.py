@@ -7,11 +7,14 @@ Each is a group of its own, since config.yaml names a group once only.
 Plugins are in this package because Hydra accepts them from nowhere else.
 """
 
+from typing import Any
+
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import OmegaConf
 
 NESTED = ("sweep", "paper")  # groups whose choices may lie in subfolders: ace/figure2
 IN_PAPER = ("paper_profile", "paper_algorithm", "paper_scale")
@@ -36,7 +39,10 @@ class GroupFolders(FileConfigSource):
         return True
 
     def load_config(self, config_path: str) -> ConfigResult:
-        return super().load_config(self._placed(config_path))
+        result = super().load_config(self._placed(config_path))
+        if config_path.partition("/")[0] in IN_SWEEPS:
+            _keep_choices_apart(result.config)
+        return result
 
     def is_group(self, config_path: str) -> bool:
         return config_path in ("", *NESTED) or super().is_group(self._placed(config_path))
@@ -56,6 +62,23 @@ class GroupFolders(FileConfigSource):
         return f"{self._folders[group]}{slash}{rest}" if group in self._folders else "no such folder"
 
 
+def _keep_choices_apart(config: Any) -> None:
+    """Moves the choices of a sweep's file, by `override` or `instead`, to sections that no paper's file changes."""
+    from asyncfl_bench.config.choices import INSTEAD, SWEEP_CHOICES, SWEEP_INSTEAD
+    from asyncfl_bench.config.settings import PARTS
+
+    written = OmegaConf.to_container(config)
+    if not isinstance(written, dict):
+        return  # Hydra says what is wrong, here and with another kind of list
+    if INSTEAD in written:
+        config[SWEEP_INSTEAD] = config.pop(INSTEAD)
+    defaults = written.get("defaults")
+    entries = [entry for entry in defaults if isinstance(entry, dict)] if isinstance(defaults, list) else []
+    choices = {str(key).rpartition("/")[2]: choice for entry in entries for key, choice in entry.items()}
+    if own := {group: choice for group, choice in choices.items() if group in PARTS and "${" not in str(choice)}:
+        config[SWEEP_CHOICES] = own
+
+
 class AsyncflSearchPath(SearchPathPlugin):
     """Makes Hydra look there."""
 
@@ -64,6 +87,6 @@ class AsyncflSearchPath(SearchPathPlugin):
 
         for number, place in enumerate(places()):
             provider = BY_HAND if place.conf in given() else place.source
+            search_path.append(provider, f"asyncfl://{place.conf}")  # first, for another place's folder `sweep`
             if number:  # the first is Hydra's own primary folder
                 search_path.append(provider, f"file://{place.conf}")
-            search_path.append(provider, f"asyncfl://{place.conf}")

@@ -8,7 +8,7 @@ import yaml
 from tiers import slow
 
 from asyncfl_bench.config import compose, places
-from asyncfl_bench.config.choices import choice_file, options
+from asyncfl_bench.config.choices import choice_file, hydra_config, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.papers import pages
 
@@ -130,6 +130,39 @@ def test_what_a_scale_chooses_instead_is_checked(listed, said, parts):
     places.use([parts])
     with pytest.raises(ConfigError, match=said):
         compose(["paper=own", "scale=smoke", "algorithm=asgd"])
+
+
+CHOOSES = "# @package _global_\n# A network\n{}"
+OF_PAPER, OF_SCALE = (CHOOSES.format(f"instead:\n  model: {name}\n") for name in ("cnn", "lenet5"))
+OF_SWEEP = CHOOSES.format("defaults:\n  - override /paper: own\n  - override /model: softmax\n")
+
+
+@pytest.mark.parametrize(
+    ("paper", "for_scale", "expected"),
+    [
+        (OF_PAPER, None, "softmax"),
+        *slow((OF_PAPER, OF_SCALE, "lenet5"), (None, OF_SCALE, "lenet5"), (None, None, "mlp")),
+    ],
+)
+def test_a_sweeps_choice_wins_over_its_papers_and_that_for_the_scale_over_both(paper, for_scale, expected, parts):
+    files = {"sweep/own/two.yaml": OF_SWEEP, "paper/own/smoke.yaml": paper, "sweep/own/two/smoke.yaml": for_scale}
+    write(parts, {name: text for name, text in files.items() if text})
+    places.use([parts])
+    assert hydra_config(["sweep=own/two", "scale=smoke"]).hydra.runtime.choices.model == expected
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ("{scale: too small}", "^scale=smoke: too small$"),
+        ("too small", "^refused=too small: must be a reason for each"),
+    ],
+)
+def test_a_yaml_may_refuse_a_choice_that_does_not_go_with_it(listed, said, parts):
+    write(parts, {"paper/own/smoke.yaml": CHOOSES.format(f"refused: {listed}\n")})
+    places.use([parts])
+    with pytest.raises(ConfigError, match=said):
+        compose(["paper=own", "scale=smoke"])
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..config import places
-from ..config.choices import INSTEAD, groups, hydra_config, instead
+from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config, instead
 from ..config.composition import Compositions, check_composed, check_one_word, compose, plain, replace_limits
 from ..config.settings import RootConfig
 from ..config.words import quoted, word
@@ -311,7 +311,7 @@ def _hydra(arguments: list[str]) -> int:
             by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
             places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
             chosen = place
-            if INSTEAD in config:
+            if {INSTEAD, SWEEP_INSTEAD} & {*config}:
                 config = hydra_config([*place.overrides.hydra, *place.overrides.task])
                 chosen = config.hydra
             tree = plain(config)

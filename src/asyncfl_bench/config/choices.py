@@ -11,7 +11,9 @@ from .places import places
 from .settings import PARTS, TRACKING
 from .words import word
 
-INSTEAD = "instead"  # a section of yaml files: what a scale chooses for the groups of one paper or sweep
+# Sections of yaml files that are no settings. `instead`: group -> choice, made by a file that cannot override a choice;
+# `refused`: group -> why its choice does not go with the file. The others are a sweep's: its `instead`, its overrides.
+INSTEAD, REFUSED, SWEEP_INSTEAD, SWEEP_CHOICES = SECTIONS = ("instead", "refused", "sweep_instead", "sweep_choices")
 
 
 def options(group: str) -> list[str]:
@@ -73,16 +75,31 @@ def hydra_config(overrides: list[str]) -> Any:
 
 
 def instead(overrides: list[str]) -> list[str]:
-    """The choices that the scale of these overrides makes for their paper or sweep alone, as words: what is listed in
-    ``instead`` there, for groups that the overrides leave alone. (Hydra forbids to choose groups in files that it
-    finds by other choices.) Raises ConfigError."""
+    """The choices that yaml files list in ``instead``, as words, for groups that the overrides leave alone: those of a
+    sweep's file for a scale or profile before those of the sweep's own file, and these before those of its paper.
+    (Hydra forbids to choose groups in files that it finds by other choices.)
+
+    Raises ConfigError, also for a combination that a yaml file refuses.
+    """
     chosen = {word(text).key for text in overrides}
-    listed = _hydra_config(overrides).get(INSTEAD, {})
+    composed = _hydra_config(overrides)
+    refused, choices = composed.get(REFUSED, {}), composed.hydra.runtime.choices
+    check(hasattr(refused, "items") and {*refused} <= {*choices}, REFUSED, refused, "a reason for each of some groups")
+    for group, reason in refused.items():
+        raise ConfigError(group, choices[group], reason)
+    paper, sweep = _listed(composed, INSTEAD), _listed(composed, SWEEP_INSTEAD)
+    own = {group: choice for group, choice in composed.get(SWEEP_CHOICES, {}).items() if group in paper}
+    return [f"{group}={choice}" for group, choice in (paper | own | sweep).items() if group not in chosen]
+
+
+def _listed(composed: Any, section: str) -> dict[str, str]:
+    """Group -> choice, of one of the sections. Raises ConfigError."""
+    listed = composed.get(section, {})
     allowed = f"a choice for each of some of the groups {', '.join(PARTS)}"
     check(hasattr(listed, "items") and {*listed} <= {*PARTS}, INSTEAD, listed, allowed)
     for group, choice in listed.items():
         check(choice in options(group), f"{INSTEAD}.{group}", choice, f"one of {', '.join(options(group))}")
-    return [f"{group}={choice}" for group, choice in listed.items() if group not in chosen]
+    return dict(listed)
 
 
 def _hydra_config(overrides: list[str]) -> Any:

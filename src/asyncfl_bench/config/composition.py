@@ -16,7 +16,7 @@ from typing import Any, cast
 from ..errors import ConfigError, did_you_mean
 from ..files import read_yaml
 from .check import check_settings, renamed, tracker_sections
-from .choices import INSTEAD, choice_file, choices_with, groups, hydra_config, papers_with
+from .choices import SECTIONS, choice_file, choices_with, groups, hydra_config, papers_with
 from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, targets
 from .settings import NOT_IDENTITY, PARTS, TRACKING, Earlier, Settings
 from .words import Word, word
@@ -105,7 +105,7 @@ def plain(config: Any) -> dict[str, Any]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    shown = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", INSTEAD)])
+    shown = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", *SECTIONS)])
     try:
         return cast(dict[str, Any], OmegaConf.to_container(shown, resolve=True, throw_on_missing=False))
     except OmegaConfBaseException as error:
