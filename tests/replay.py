@@ -170,21 +170,28 @@ class Replay:
             self.step(cache.mean(axis=0))
 
     def aced(self):
-        config = self.config["algorithm"]
+        """Algorithm a.1 of the paper. With tstart=gradient, tstart is what section 3 and the notation say: the
+        iteration at which a client obtained the model upon which its currently cached gradient was computed."""
+        tau, as_printed = self.config["algorithm"]["tau_algo"], self.config["algorithm"]["tstart"] == "dispatch"
         cache = np.zeros((self.n, len(self.w)))
-        tstart = np.ones(self.n, dtype=int)
-        # the turn t at which the server last sent each client a model, and the one its arriving work was sent at
-        sent = np.zeros(self.n, dtype=int)
-        for t, turn in enumerate(self.turns()):
-            for row in turn:
+        tstart = np.ones(self.n, dtype=int)  # line 2
+        obtained = np.ones(self.n, dtype=int)  # by each client: the t of its newest model
+        first, *turns = self.turns()
+        for row in first:
+            cache[row.client] = self.stored(row)
+        self.step(cache.mean(axis=0))
+        for t, turn in enumerate(turns, start=1):
+            for row in turn:  # lines 4 and 5
                 cache[row.client] = self.stored(row)
-            active = np.flatnonzero(t - tstart <= config["tau_algo"]) if t else np.arange(self.n)
-            if len(active):
+                if not as_printed:
+                    tstart[row.client] = obtained[row.client]
+            active = np.flatnonzero(t - tstart <= tau)  # line 6
+            if len(active):  # lines 7 to 9
                 self.step(cache[active].mean(axis=0))
-            for row in turn:
-                if t:
-                    tstart[row.client] = t + 1 if config["tstart"] == "dispatch" else sent[row.client]
-                sent[row.client] = t + 1
+            for row in turn:  # line 10
+                obtained[row.client] = t + 1
+                if as_printed:
+                    tstart[row.client] = t + 1
 
     def fedbuff(self):
         config, velocity, buffer = self.config["algorithm"], 0.0, []

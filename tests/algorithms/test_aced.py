@@ -13,12 +13,23 @@ class Watched(Aced):
     def start(self, *args):
         super().start(*args)
         self.turns = []
+        self.sent = {}  # client: turn at which it obtained the model of the work that it does
+        self.start_of_cached = dict.fromkeys(range(self.n), 1)
+
+    def work_for(self, client):
+        self.sent[client] = self.t
+        super().work_for(client)
+
+    def receive(self, upload):
+        if self.t:
+            self.start_of_cached[upload.client] = self.sent[upload.client]
+        return super().receive(upload)
 
     def _turn(self):
         t = self.t
-        before = list(self.tstart_n)
+        starts = self.start_of_cached if self.config.tstart == "gradient" else dict(enumerate(self.tstart_n))
+        active = [c for c in range(self.n) if t == 0 or t - starts[c] <= self.config.tau_algo]
         moved = super()._turn()
-        active = [c for c in range(self.n) if t == 0 or t - before[c] <= self.config.tau_algo]
         self.turns.append((active, self.active))
         return moved
 
@@ -70,6 +81,36 @@ def test_with_tau_0_the_step_uses_the_gradient_that_arrived_one_iteration_earlie
         # the client heard one turn ago, with its newest gradient should it report twice running
         expected = now if now.client == before.client else before
         np.testing.assert_allclose(step, expected.vector, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "tau_algo", "moves"), [(1, 0, 60), (3, 2, 58), (3, 1, 3)])
+def test_by_gradient_age_each_gradient_is_judged_by_its_own_model(n, tau_algo, moves):
+    """With equal durations a gradient is n - 1 turns old when it arrives; those of the first model are younger."""
+    rule = Aced(AcedConfig(eta=0.1, tau_algo=tau_algo, tstart="gradient", step_on="arrival"))
+    simulation, _, _ = simulate(rule, n=n, delay=Scripted([[1]] * n), uploads=60)
+    assert simulation.counters.iteration == moves
+
+
+def test_by_gradient_age_the_step_uses_the_gradients_of_models_at_most_tau_turns_old():
+    rule = Aced(AcedConfig(eta=1.0, tau_algo=1, tstart="gradient", step_on="arrival"))
+    model = torch.zeros(1, dtype=torch.float64)
+    rule.start(model, ClientTable(np.ones(2, int)), "gradient")
+
+    def arrive(client, value):
+        changed = rule.receive(Upload(client, torch.tensor([value], dtype=torch.float64), 0, 0, 1, 1))
+        rule.work_for(client)
+        return changed, model.item()
+
+    rule.work_for(0), rule.work_for(1)
+    arrive(0, 2.0)
+    assert arrive(1, 4.0) == (True, -3.0)  # w1 = -(2 + 4) / 2; client 1 obtains w1
+    rule.work_for(0)  # and so does client 0
+    assert arrive(0, 6.0) == (True, -8.0)  # t=1: ages 0 and 0, (6 + 4) / 2; client 0 obtains w2
+    assert arrive(0, 8.0) == (True, -14.0)  # t=2: ages 0 and 1, (8 + 4) / 2; client 0 obtains w3
+    assert arrive(0, 1.0) == (True, -15.0)  # t=3: ages 0 and 2, 1 alone; client 0 obtains w4
+    assert arrive(1, 5.0) == (True, -16.0)  # t=4: of w1, age 3, and of w3, age 1: client 0 alone, 1; obtains w5
+    assert arrive(1, 7.0) == (True, -23.0)  # t=5: of w5, age 0, and of w3, age 2: client 1 alone, 7
+    assert arrive(0, 9.0) == (True, -30.0)  # t=6: of w4, age 2, and of w5, age 1: client 1 alone, 7
 
 
 def test_by_gradient_age_an_empty_active_set_leaves_the_model_and_time_goes_on():

@@ -37,19 +37,22 @@ class Aced(ServerRule):
     Rule     start: U_i = g_i(w_0), tstart_i = 1 for every i, w_1 = w_0 - eta * mean_i U_i            (line 2)
              t = 1, 2, ...  one arrival (or one tick's arrivals) each:
                U_j <- g_j                                                                            (lines 4-5)
-               A(t) = {i : t - tstart_i <= tau_algo}, with tstart_j still the old one                (line 6)
+               A(t) = {i : t - tstart_i <= tau_algo}                                                 (line 6)
                w <- w - eta * (1/|A(t)|) * sum over A(t) of U_i, or w stays if A(t) is empty         (lines 7-9)
                tstart_j <- t + 1                                                                     (line 10)
-    tstart   `dispatch` (as printed): reset to t + 1, when j is sent the new model; a stale gradient counts as fresh
-             right after it arrived, and at most tau_algo + 1 clients are active with one arrival per iteration.
-             `gradient` (as the paper's notation and proof define it): the t at which the cached gradient's work was
-             dispatched, so A(t) holds only gradients at most tau_algo old and may be empty: t then advances, the
-             model does not move, and that is no server iteration.
+    tstart   `dispatch` (as printed): reset to t + 1 after the step, when j is sent the new model; A(t) has the old
+             one of j. A stale gradient counts as fresh right after it arrived, and at most tau_algo + 1 clients are
+             active with one arrival per iteration.
+             `gradient` (section 3, notation and proof): the t at which the client obtained the model of its currently
+             cached gradient. It is set with the cache, in line 5, and line 10 does not reset it. A(t) holds only
+             gradients at most tau_algo old, that of j included, and may be empty: t then advances, the model does not
+             move, and that is not a server iteration.
     Upload   gradient, shape (d,)
     State    cache, running sum over the active set, tstart_n, dispatched_n, active_n, t, arrived
     Memory   the cache, n d numbers of its precision, and 5 d floats
     Work     O(d) per arrival: clients enter and leave the running sum
-    Limits   tau_algo >= T is Ace, bit for bit.  tau_algo = 0 steps with the gradient that arrived one iteration earlier
+    Limits   tau_algo >= T is Ace, bit for bit.  tau_algo = 0 steps with the gradient that arrived one iteration
+             earlier, and with tstart=gradient only with a gradient of the current model
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 
@@ -114,27 +117,30 @@ class Aced(ServerRule):
         return {"rule/active_clients": float(self.active)}
 
     def _turn(self) -> bool:
+        by_gradient = self.config.tstart == "gradient"
         if self.t == 0:  # the first round: tstart stays 1 for all
             self.active = self.n
         else:
+            if by_gradient:
+                for client in self.arrived:
+                    self._restart(client, self.dispatched_n[client])
             for client in self._expiries.pop(self.t, ()):
                 if self.active_n[client] and self.t - self.tstart_n[client] > self.config.tau_algo:
                     self._leave(client)
             self.active = self._active_count
         if changed := self.active > 0:
             self.total.add_to(self.model_d, self.step_size / self.active)
-        if self.t > 0:
+        if self.t > 0 and not by_gradient:
             for client in self.arrived:
-                self._restart(client)
+                self._restart(client, self.t + 1)
         self.arrived = []
         self.t += 1
         return changed
 
-    def _restart(self, client: int) -> None:
-        fresh = self.config.tstart == "dispatch"
-        self.tstart_n[client] = self.t + 1 if fresh else self.dispatched_n[client]
-        expiry = self.tstart_n[client] + self.config.tau_algo + 1
-        if expiry > self.t + 1:
+    def _restart(self, client: int, tstart: int) -> None:
+        self.tstart_n[client] = tstart
+        expiry = tstart + self.config.tau_algo + 1
+        if expiry > self.t:
             self._expiries.setdefault(expiry, []).append(client)
             if not self.active_n[client]:
                 self.active_n[client] = True
