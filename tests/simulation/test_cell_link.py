@@ -69,6 +69,15 @@ def test_a_task_of_some_layers_takes_its_stages_and_one_of_all_layers_its_gradie
     assert law.duration(few) == pytest.approx(2 * c + sent / 4)
 
 
+def test_each_message_takes_the_time_of_the_mean_mini_batch_and_all_of_a_task_that_of_its_samples():
+    law, held = started(1, speeds=[1e9], distances=[1.0]), 50
+    split = replace(task(0, 2, 3), samples=Workload(k=2, batch_size=32).samples(held, 2))  # mini-batches of 32 and 18
+    first, second, _ = [law.duration(replace(split, stage=stage)) for stage in range(3)]
+    c, sent = 5_603_328 / 1e9, 8 * ALEXNET.message_bytes(1) / law.rate_n[0]
+    np.testing.assert_allclose([first, second], [c + 25 * sent, 2 * c + 25 * sent])
+    assert first + second == pytest.approx(3 * c + held * sent)
+
+
 def test_speeds_and_distances_are_drawn_once_and_apart():
     law = started(20_000)
     assert law.speed_n.min() > 1e9 and law.speed_n.max() < 1e10

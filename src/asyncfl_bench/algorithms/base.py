@@ -81,8 +81,9 @@ class RuleConfig(Checked):
 class RestartConfig(RuleConfig):
     """Fields of a rule that may stop work instead of leaving out what is too stale when it arrives.
 
-    restart_at  R, server iterations; work whose model is so many old or more is cancelled and begun anew at once on the
-                current one, in a newly drawn time; null: all work ends
+    restart_at  R, server iterations; work whose model is R or more old is cancelled and restarted at once on the
+                current one, in a newly drawn time; null: all work ends. Work whose upload availability will lose is
+                never cancelled: its client is busy until the time fixed at its dispatch
     """
 
     restart_at: Annotated[int | None, at_least(1, null="to have all work end")] = None
@@ -179,7 +180,8 @@ class ServerRule:
     one_at_a_time    keeps facts about the work that a client is under way with: no schedule may give it two pieces
     steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
     restart_at       server iterations; work in flight whose model is so many old or more is cancelled, and its client
-                     begins anew on the current model: no upload is as stale as that. None: no work is cancelled
+                     begins anew on the current model: no upload is as stale as that. Work is not cancelled if its
+                     upload will be lost. None: no work is cancelled
     steps_on_rounds  takes its step in ``round``: nothing is dispatched before all in flight have reported or are lost
     linear           each step adds a weighted sum of uploads, with weights that do not depend on what is in them, if
                      its settings are those of ``RuleConfig.linear_if``: what diagnostics=mse can take apart

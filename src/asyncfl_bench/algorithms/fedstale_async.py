@@ -55,9 +55,11 @@ class FedStaleAsync(ServerRule):
                alpha = 1, beta = 0, p = M / n: FedBuff        alpha = beta = 1, p = 1: MIFA
                alpha = beta = 1, p = M / n: CA2FL             a buffer a round, alpha = 1, p known: FedStale
              FedStale with beta = 1 is FedVARP; with everybody in every round it is FedAvg for any beta
-    Differs  read in code alone. alpha and beta are numbers here, there also functions of staleness, whose constants
-             could not be read; p is given and not estimated. There a client cannot be twice in a buffer; here it
-             then counts twice, the second time against what it sent first
+    Differs  read in code alone. The released defaults are over=heard, weights=samples, p=[1]; those here are over=all,
+             uniform weights and p = M / n, with which FedBuff and CA2FL are special cases. alpha and beta are numbers
+             here, there also functions of staleness, whose constants could not be read; p is given and not estimated.
+             There a client cannot be twice in a buffer; here it then counts twice, the second time against what it
+             sent first
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

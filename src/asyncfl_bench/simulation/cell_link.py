@@ -91,7 +91,8 @@ class CellLink(Delay):
 
     since a mini-batch goes forward, its activations are sent, and the gradient that the server answers with goes back.
     C and c are those of one sample: the samples of a mini-batch are taken for parallel. What the server computes and
-    sends takes no time.
+    sends takes no time. Activations are those of the task's mean mini-batch, for each of its messages, without labels;
+    bytes count each mini-batch as it is, with its labels.
     With ``cuts`` every client has the times of one of them: that whose 2c / f + activations / R, of a mini-batch, is
     nearest to the median of all clients and cuts (S2FL's sliding split, as the GAS paper runs it). It changes the clock
     alone: trained, and counted in bytes, are the layers of model.cut.
