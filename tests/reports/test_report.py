@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -135,7 +136,45 @@ def test_a_full_disk_is_told_with_the_file_that_it_met(tmp_path, capsys):
     out.mkdir()
     (out / "measured.csv").symlink_to("/dev/full")
     assert main([str(tmp_path / "runs"), "--out", str(out)]) == 1
-    assert f"cannot write {out / 'measured.csv'}: No space left on device" in capsys.readouterr().err
+    assert f"afl-report: {out / 'measured.csv'}: No space left on device; to write" in capsys.readouterr().err
+
+
+@pytest.fixture
+def closed(tmp_path, monkeypatch):
+    """A folder beside a run's, with another run in it, that this user may not list (root may list all)."""
+    write_run(tmp_path / "runs", points=curve(0.9))
+    write_run(folder := tmp_path / "runs" / "closed", "asgd", points=curve(0.5))
+    scandir = os.scandir
+
+    def refuse(path):
+        if Path(path) == folder:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    return folder
+
+
+def test_a_folder_that_cannot_be_listed_is_named(closed, tmp_path, capsys):
+    line = f"left out, {closed}: cannot be listed: Permission denied"
+    assert main([str(tmp_path / "runs")]) == 0
+    err = capsys.readouterr().err
+    assert f"afl-report: {line}" in err and "left out: 1 unreadable (named in" in err
+    assert f"- 1 unreadable: `{closed}` (cannot be listed" in (tmp_path / "runs/report/README.md").read_text()
+    assert main(["ace/figure2", "--runs", str(tmp_path / "runs")]) == 2
+    assert line in capsys.readouterr().err
+    assert main([str(tmp_path / "runs"), "--pack", str(tmp_path / "all.parquet")]) == 0
+    out, err = capsys.readouterr()
+    assert line in err and out.startswith("1 runs in")
+
+
+def test_a_place_in_a_closed_folder_is_named(tmp_path, capsys, monkeypatch):
+    def refuse(path, **_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert main(["closed/runs"]) == 1
+    assert capsys.readouterr().err.startswith("afl-report: closed/runs: Permission denied; ")
 
 
 def test_a_page_of_own_runs_has_the_command_that_made_it(tmp_path, monkeypatch):

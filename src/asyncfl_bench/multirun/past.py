@@ -84,7 +84,7 @@ def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)
     from ..tracking.archive import summaries  # brings NumPy
     from ..tracking.records import find
 
-    directories, archives = find([place for place in map(Path, places) if place.is_dir()])
+    directories, archives, _ = find([place for place in map(Path, places) if place.is_dir()])
     found = []
     for directory in directories:
         try:

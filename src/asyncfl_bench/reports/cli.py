@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
         return error.exit_code
     except OSError as error:
         print(
-            f"afl-report: cannot write {error.filename}: {error.strerror}; choose another place with --out",
+            f"afl-report: {error.filename}: {error.strerror}; to write elsewhere, choose another place with --out",
             file=sys.stderr,
         )
         return 1
@@ -150,7 +150,6 @@ def _out(given: argparse.Namespace, free: bool) -> Path:
 
 def _free_page(given: argparse.Namespace) -> int:
     """The page of any runs; its table is printed too."""
-    from ..tracking.runs import load_runs
     from .own import own_page  # these bring pandas and matplotlib: not for --help
     from .write import Table, markdown
 
@@ -160,7 +159,7 @@ def _free_page(given: argparse.Namespace) -> int:
         raise _UsageError(f"--where {unset[0]}: KEY=VALUE, for example heterogeneity.alpha=0.1")
     where = dict(text.partition("=")[::2] for text in given.where)
     out = _out(given, True)
-    runs = load_runs(*given.names)
+    runs = _load(given.names)
     page = own_page(
         runs,
         ", ".join(given.names),
@@ -178,12 +177,21 @@ def _free_page(given: argparse.Namespace) -> int:
     return 0
 
 
+def _load(places: Sequence[str | Path]) -> pd.DataFrame:
+    """The runs at or below ``places``, with a line for each that cannot be read."""
+    from ..tracking.runs import load_runs
+    from .provenance import AGAIN
+
+    runs = load_runs(*places)
+    for run, note in runs.loc[runs["status"] == "unreadable", "note"].items():
+        say(f"afl-report: left out, {str(run).removesuffix('::')}: {note}; {AGAIN}")
+    return runs
+
+
 def _pages(given: argparse.Namespace) -> int:
     """Every page asked for of which there are runs. One that fails does not take the others with it."""
-    from ..tracking.runs import load_runs
     from .board import write_board
     from .page import NoRuns, build
-    from .provenance import AGAIN
 
     specs = _specs(given.names)
     if given.panels or given.where or given.compare != ["algorithm"] or given.axis:
@@ -195,13 +203,11 @@ def _pages(given: argparse.Namespace) -> int:
     none = _UsageError(f"{folder}: no runs of {specs[0].sweep}; to make them: afl-run sweep={specs[0].sweep} {command}")
     places = [place for place in (folder, out) if place.is_dir()]
     try:
-        runs = load_runs(*places) if places else None
+        runs = _load(places) if places else None
     except BenchError:
         runs = None
     if runs is None:
         raise none
-    for run, note in runs.loc[runs["status"] == "unreadable", "note"].items():
-        say(f"afl-report: left out, {str(run).removesuffix('::')}: {note}; {AGAIN}")
     code, written = 0, 0
     asked = [(spec, *choice) for spec in specs for choice in _combinations(runs, spec, wanted)]
     for number, (spec, profile, scale, length) in enumerate(asked, start=1):

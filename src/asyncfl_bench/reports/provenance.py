@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .page import Page
 
 ORIGIN = "## Where this comes from"  # every page ends so
-AGAIN = "a run's command with `rerun=true` makes it again"
+AGAIN = "repeat a damaged run's command with `rerun=true`"
 _NAMED = 20  # runs that are missing or left out and named one by one
 
 

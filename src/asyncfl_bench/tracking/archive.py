@@ -17,7 +17,7 @@ import numpy as np
 
 from ..config import RESULTS_VERSION
 from ..errors import BenchError
-from ..files import atomic_write, read_parquet
+from ..files import atomic_write, read_parquet, say
 from .records import MEASURED, Record, checked, find, read_directory
 
 _KEY, _VERSION = b"asyncfl_bench.archive", b"1"
@@ -38,13 +38,17 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
     Returns how many runs the archive then holds. Raises BenchError when there is none, or an archive cannot be read.
     """
     target = Path(target)
-    directories, archives = find(roots := [Path(place) for place in places])
+    directories, archives, closed = find(roots := [Path(place) for place in places])
     if target.exists():
         if not _is_archive(target):
             raise BenchError(f"{target}: no archive of runs; choose another file")
         archives = [*(archive for archive in archives if archive.resolve() != target.resolve()), target]
     kept: dict[str, Record] = {}
+    for folder, why in closed.items():
+        say(f"left out, {folder}: {why}")
     for record in (*(one for archive in archives for one in read_archive(archive)), *map(read_directory, directories)):
+        if record.status == "unreadable":
+            say(f"left out, {record.name}: {record.note}")
         identity = record.identity
         wanted = only is None or record.experiment in only
         if record.status in MEASURED and identity is not None and wanted:

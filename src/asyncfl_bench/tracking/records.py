@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,37 +54,43 @@ class Record:
         return self.summary.get("results_version")
 
 
-def find(places: list[Path]) -> tuple[list[Path], list[Path]]:
-    """(run directories, archives) at or below ``places``, sorted, each once.
+def find(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, str]]:
+    """(run directories, archives, folder that cannot be listed -> why) at or below ``places``, sorted, each once.
 
     Raises BenchError when a place does not exist.
     """
     directories: dict[Path, Path] = {}
     archives: dict[Path, Path] = {}
+    closed: dict[Path, str] = {}
+
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # a folder that was removed meanwhile has no runs
+            closed[Path(error.filename)] = f"cannot be listed: {error.strerror}"
+
     for place in places:
         if place.is_file() and place.suffix == ".parquet":
             archives.setdefault(place.resolve(), place)
             continue
         if not place.is_dir():
             raise BenchError(f"{place}: no such directory or archive")
-        for folder, files in walk(place):
+        for folder, files in walk(place, note):
             if CONFIG_NAME in files:
                 directories.setdefault(folder.resolve(), folder)
                 continue
             for name in files:
                 if name.endswith(".parquet") and not name.startswith("."):
                     archives.setdefault((folder / name).resolve(), folder / name)
-    return sorted(directories.values()), sorted(archives.values())
+    return sorted(directories.values()), sorted(archives.values()), dict(sorted(closed.items()))
 
 
-def walk(place: Path) -> Iterator[tuple[Path, list[str]]]:
+def walk(place: Path, note: Callable[[OSError], None] | None = None) -> Iterator[tuple[Path, list[str]]]:
     """Every folder at or below ``place`` where runs may be, with its files; links are followed, each folder once.
 
     Folders of Hydra and W&B keep a config.yaml too; they start with a dot, are called ``wandb``, or lie inside a run
-    directory, and are not entered.
+    directory, and are not entered. ``note`` gets the error of a folder that cannot be listed.
     """
     entered: set[str] = set()
-    for folder, below, files in os.walk(place, followlinks=True):
+    for folder, below, files in os.walk(place, onerror=note, followlinks=True):
         if (real := os.path.realpath(folder)) in entered:
             below.clear()
             continue

@@ -37,7 +37,8 @@ _SEPARATOR = "::"  # archive.parquet::name of the run
 
 
 def load_runs(*places: str | Path) -> pd.DataFrame:
-    """One row a run, from run directories and archives (``*.parquet``) at or below ``places``.
+    """One row a run, from run directories and archives (``*.parquet``) at or below ``places``. A folder that cannot be
+    listed is a row of status unreadable.
 
     Index ``run``: the directory, or ``archive.parquet::name``. Columns:
       name, algorithm, seed, identity, experiment, results_version, data_digest
@@ -49,11 +50,12 @@ def load_runs(*places: str | Path) -> pd.DataFrame:
     Raises BenchError when a place does not exist or holds no run.
     """
     records: dict[str, Record] = {}
-    directories, archives = find([Path(place) for place in places])
+    directories, archives, closed = find([Path(place) for place in places])
     for directory in directories:
         records[str(directory)] = read_directory(directory)
     for archive in archives:
         records |= _archived(archive)
+    records |= {str(folder): Record(str(folder), "unreadable", why) for folder, why in closed.items()}
     if not records:
         where = ", ".join(str(place) for place in places) or "no place"
         raise BenchError(f"{where}: no runs found (a run directory holds a {CONFIG_NAME}; an archive ends in .parquet)")
