@@ -154,5 +154,7 @@ def test_only_what_a_page_wrote_is_replaced(tmp_path):
         (tmp_path / name).write_text("mine")
     figure = line_panels([Panel("", [line("a", [1, 2])])], "x", "y")
     write_parts([Picture("a", figure, "a")], tmp_path, ["svg"])
+    write_parts([Picture("b", figure, "b")], tmp_path)
+    assert (tmp_path / "b.svg").exists() and not (tmp_path / "a.svg").exists()
     write_parts(["# Nothing"], tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "notes.md", "photo.png", "table.csv"]

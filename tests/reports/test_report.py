@@ -177,6 +177,21 @@ def test_a_place_in_a_closed_folder_is_named(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("afl-report: closed/runs: Permission denied; ")
 
 
+@pytest.mark.slow
+def test_a_second_page_renews_the_forms_of_the_first(tmp_path):
+    out = tmp_path / "report"
+    write_run(tmp_path, points=curve(0.5))
+    assert main([str(tmp_path), "--format", "pdf", "svg", "tex", "--html"]) == 0
+    first = {path.name: path.read_bytes() for path in out.iterdir()}
+    kinds = {Path(name).suffix for name in first}
+    assert kinds == {".md", ".csv", ".png", ".pdf", ".svg", ".tex", ".html"}
+    write_run(tmp_path, seed=1, points=curve(0.9))
+    assert main([str(tmp_path)]) == 0
+    second = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert first.keys() <= second.keys() and all(second[name] != first[name] for name in ("page.html", "measured.tex"))
+    assert second["curves_iteration.pdf"] != first["curves_iteration.pdf"]
+
+
 def test_a_page_of_own_runs_has_the_command_that_made_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs"), points=curve(0.9))

@@ -246,10 +246,11 @@ def _write(page: Page, folder: Path, given: argparse.Namespace, archive: bool = 
         print(f"afl-report: left out: {counts} (named in {target})", file=sys.stderr)
     if archive:
         page.write_data(folder)
-    if given.html or given.watch:
+    browser_page = folder / "page.html"
+    if given.html or given.watch or browser_page.exists():  # an earlier one has other numbers
         from .html import write_html
 
-        write_html(page, folder / "page.html", _REFRESH_SECONDS if given.watch else None)
+        write_html(page, browser_page, _REFRESH_SECONDS if given.watch else None)
     return target
 
 

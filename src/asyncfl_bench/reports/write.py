@@ -51,17 +51,19 @@ Part = str | Table | Picture  # a str is a heading or a paragraph of Markdown
 
 
 def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] = ("png",)) -> Path:
-    """Writes ``README.md`` and what it shows into ``folder`` and returns its path. What an earlier page there showed
-    and this one does not is removed.
+    """Writes ``README.md`` and what it shows into ``folder`` and returns its path. Files of an earlier page there are
+    removed; its forms are written again.
 
     formats  png, pdf and svg of figures, tex of tables; PNG is always written
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "README.md"
     former = target.read_text(encoding="utf-8") if target.exists() else ""
-    for name in re.findall(r"\]\(([^/()]+)\.(?:png|csv)\)", former):
-        for suffix in _SUFFIXES:
-            (folder / f"{name}{suffix}").unlink(missing_ok=True)
+    names = re.findall(r"\]\(([^/()]+)\.(?:png|csv)\)", former)
+    old = [path for name in names for suffix in _SUFFIXES if (path := folder / f"{name}{suffix}").exists()]
+    formats = {*formats, *(path.suffix.removeprefix(".") for path in old)}
+    for path in old:
+        path.unlink(missing_ok=True)
     lines = []
     for part in parts:
         if isinstance(part, Table):
