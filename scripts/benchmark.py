@@ -193,7 +193,7 @@ def made_up_texts(folder: Path) -> None:
     words = np.array([f"w{i}" for i in range(14_000)])
     share = 1 / np.arange(1, len(words) + 1)
     drawn = rng.choice(words, (67_349, 18), p=share / share.sum())
-    with (folder / "sst2.jsonl").open("w") as file:
+    with (folder / "sst2.jsonl").open("w", encoding="utf-8") as file:
         for number, (text, length) in enumerate(zip(drawn, rng.integers(1, 19, len(drawn)), strict=True)):
             line = {"split": "train" if number else "dev", "label": number % 2, "text": " ".join(text[:length])}
             file.write(json.dumps(line) + "\n")
@@ -443,7 +443,7 @@ def main() -> None:
         print(line, flush=True)
         lines.append(line)
         if given.out:
-            given.out.write_text("\n".join(lines) + "\n")
+            given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     device = machine.device(given.device)
     date = time.strftime("%Y-%m-%d %H:%M")

@@ -55,7 +55,7 @@ def begin(name: str, folder: Path, words: list[str]) -> subprocess.Popen:
     if name == "slurm":
         words = [*words, f"hydra.launcher.name={folder.name}"]
     command = [*AFL_RUN, *words, *CLUSTERS.get(name, [f"hydra/launcher={name}"]), f"output_dir={folder}"]
-    with open(folder / "log", "a") as log:
+    with open(folder / "log", "a", encoding="utf-8") as log:
         sweep = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     atexit.register(sweep.terminate)  # where this script is ended before it
     return sweep
@@ -118,9 +118,9 @@ def out_of_time(name: str) -> str:
         sweep = begin(name, Path(place), [*SMALL, "budget.server_iterations=100000000", *times])
         wait_for(place, sweep, lambda: starts(place) == 2)
         (run,) = Path(place).glob("*/metrics.jsonl")
-        saved = run.read_text()
-        wait_for(place, sweep, lambda: len(run.read_text()) > len(saved))
-        assert run.read_text().startswith(saved) and (run.parent / "checkpoint.pt").exists()
+        saved = run.read_text(encoding="utf-8")
+        wait_for(place, sweep, lambda: len(run.read_text(encoding="utf-8")) > len(saved))
+        assert run.read_text(encoding="utf-8").startswith(saved) and (run.parent / "checkpoint.pt").exists()
         subprocess.run(["scancel", job_of(place)], check=True)
         sweep.wait(WAIT)
         return f"saved at {json.loads(saved.splitlines()[-1])['iteration']} iterations, requeued, went on from there"
@@ -151,11 +151,11 @@ def compared(place: str, alone: str, words: list[str]) -> str:
     """Points logged (but for the seconds they took) and final weights against those of an undisturbed sweep."""
     begin("basic", Path(alone), words).wait(WAIT)
     different, references = [], sorted(Path(alone).glob("*/model_final.pt"))
-    assert references, (Path(alone) / "log").read_text()
+    assert references, (Path(alone) / "log").read_text(encoding="utf-8")
     for reference in references:
         run = Path(place) / reference.parent.name
         rows = [
-            [json.loads(row) | {"wall_time": 0} for row in (p / "metrics.jsonl").open()]
+            [json.loads(row) | {"wall_time": 0} for row in (p / "metrics.jsonl").open(encoding="utf-8")]
             for p in (run, reference.parent)
         ]
         weights = [torch.load(p / "model_final.pt", weights_only=True) for p in (run, reference.parent)]
@@ -170,19 +170,21 @@ def metrics(place: str) -> list[Path]:
 
 def starts(place: str) -> int:
     """Processes that submitit has begun."""
-    return sum(path.read_text().count("Starting with") for path in Path(place).glob(".submitit/*/*_log.*"))
+    return sum(
+        path.read_text(encoding="utf-8").count("Starting with") for path in Path(place).glob(".submitit/*/*_log.*")
+    )
 
 
 def job_of(place: str) -> str:
     asked = ["squeue", "--me", f"--name={Path(place).name}", "--array", "--noheader", "--format=%i"]
-    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()[0]
+    return subprocess.run(asked, check=True, capture_output=True, encoding="utf-8").stdout.split()[0]
 
 
 def wait_for(place: str, sweep: subprocess.Popen, happened) -> None:
     until = time.monotonic() + WAIT
     while not happened():
         if sweep.poll() is not None or time.monotonic() > until:
-            raise SystemExit(f"what was waited for did not come:\n{(Path(place) / 'log').read_text()}")
+            raise SystemExit(f"what was waited for did not come:\n{(Path(place) / 'log').read_text(encoding='utf-8')}")
         time.sleep(0.5)
 
 
@@ -192,13 +194,13 @@ def repeated(name: str, place: str) -> str:
 
 
 def count(place: str, status: str) -> int:
-    found = [json.loads(path.read_text())["exit_status"] for path in Path(place).glob("*/summary.json")]
+    found = [json.loads(path.read_text(encoding="utf-8"))["exit_status"] for path in Path(place).glob("*/summary.json")]
     return found.count(status)
 
 
 def named(place: str) -> int:
     """Runs in the closing list of what did not finish."""
-    return sum(line.startswith("  afl-run") for line in (Path(place) / "log").read_text().splitlines())
+    return sum(line.startswith("  afl-run") for line in (Path(place) / "log").read_text(encoding="utf-8").splitlines())
 
 
 def process_at_a_run(place: str, sweep: subprocess.Popen) -> int:
@@ -207,14 +209,14 @@ def process_at_a_run(place: str, sweep: subprocess.Popen) -> int:
     while time.monotonic() < until and sweep.poll() is None:
         for metrics in Path(place).glob("*/metrics.jsonl"):
             lock = metrics.parent / ".lock"
-            if len(metrics.read_text().splitlines()) < 2 or not lock.exists():
+            if len(metrics.read_text(encoding="utf-8").splitlines()) < 2 or not lock.exists():
                 continue
             inode = str(lock.stat().st_ino)
-            for words in map(str.split, Path("/proc/locks").read_text().splitlines()):
+            for words in map(str.split, Path("/proc/locks").read_text(encoding="utf-8").splitlines()):
                 if words[1] == "FLOCK" and words[5].split(":")[2] == inode:
                     return int(words[4])
         time.sleep(0.1)
-    raise SystemExit(f"no run came under way:\n{(Path(place) / 'log').read_text()}")
+    raise SystemExit(f"no run came under way:\n{(Path(place) / 'log').read_text(encoding='utf-8')}")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,9 @@ def slurm() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as place:
         folder, started = Path(place), []
         host, user, ports = socket.gethostname().partition(".")[0], getpass.getuser(), free_ports(2)
-        (folder / "slurm.conf").write_text(SLURM.format(host=host, user=user, folder=folder, ports=ports))
+        (folder / "slurm.conf").write_text(
+            SLURM.format(host=host, user=user, folder=folder, ports=ports), encoding="utf-8"
+        )
         (folder / "key").write_bytes(os.urandom(128))
         (folder / "key").chmod(0o600)
         for name in ("state", "spool"):
@@ -62,14 +64,14 @@ def slurm() -> Iterator[None]:
         munged = ["munged", "--foreground", "--force", f"--key-file={folder}/key", f"--socket={folder}/munge.socket"]
         try:
             for command in ([*munged, *files], ["slurmctld", "-D"], ["slurmd", "-D"]):
-                with open(folder / f"{command[0]}.log", "w") as log:
+                with open(folder / f"{command[0]}.log", "w", encoding="utf-8") as log:
                     # not in this session: what ends this script from outside is not to end them before its jobs
                     started.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
                 time.sleep(2)
             until = time.monotonic() + 60
             while b"idle" not in subprocess.run(["sinfo"], capture_output=True).stdout:
                 if time.monotonic() > until:
-                    logs = (path.read_text() for path in folder.glob("*.log"))
+                    logs = (path.read_text(encoding="utf-8") for path in folder.glob("*.log"))
                     raise SystemExit("Slurm did not come up:\n" + "\n".join(logs))
                 time.sleep(1)
             yield
@@ -115,7 +117,7 @@ def raylets() -> set[int]:
     found = set()
     for pid, path in names.items():
         with suppress(OSError):
-            if path.read_text().strip() in ("raylet", "gcs_server"):
+            if path.read_text(encoding="utf-8").strip() in ("raylet", "gcs_server"):
                 found.add(pid)
     return found
 

@@ -111,7 +111,7 @@ def draw(folder: Path) -> None:
 
 def _revision() -> str:
     command = ["git", "describe", "--always", "--dirty", "--abbrev=7"]
-    answer = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    answer = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=Path(__file__).parent)
     return answer.stdout.strip() or "unknown"
 
 

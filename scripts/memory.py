@@ -66,7 +66,7 @@ def run_alone(words: list[str], data: Path, folder: Path) -> tuple[int, int]:
     # one pool for all threads: with several, glibc keeps what each of them has freed
     environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
     answer = subprocess.run(
-        [sys.executable, "-c", program, *given], capture_output=True, text=True, timeout=900, env=environment
+        [sys.executable, "-c", program, *given], capture_output=True, encoding="utf-8", timeout=900, env=environment
     )
     if answer.returncode:
         raise RuntimeError(answer.stderr)

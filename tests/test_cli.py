@@ -35,6 +35,18 @@ def test_the_last_line_gives_virtual_time_with_its_unit(words, unit, afl_run):
 
 
 @pytest.mark.process
+def test_a_locale_of_ascii_alone_runs_helps_and_reports(tmp_path, monkeypatch, afl_process):
+    monkeypatch.setenv("LC_ALL", "POSIX")
+    monkeypatch.setenv("PYTHONUTF8", "0")  # else Python itself takes UTF-8 in this locale
+    answer = afl_process("scale=smoke", "model=softmax", "tracking=csv", "progress=false")
+    assert answer.returncode == 0, answer.stderr
+    answer = afl_process("--help", "sweep=fedecho/table2")
+    assert answer.returncode == 0 and "heterogeneity.alpha" in answer.stdout, answer.stderr
+    words = [sys.executable, "-m", "asyncfl_bench.reports.cli", "runs", "--format", "svg", "tex"]
+    assert subprocess.run(words, capture_output=True).returncode == 0
+
+
+@pytest.mark.process
 def test_help_loads_no_torch():
     words = [sys.executable, "-X", "importtime", *AFL_RUN, "--help"]
     loaded = subprocess.run(words, capture_output=True, text=True).stderr

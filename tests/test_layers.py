@@ -59,6 +59,29 @@ def test_no_modules_import_each_other_in_a_circle():
     assert not {name: imported & left.keys() for name, imported in left.items()}
 
 
+def is_text_in_the_locale(call: ast.Call) -> bool:
+    """Whether it reads or writes text in the encoding of the user's locale."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    method = isinstance(call.func, ast.Attribute)  # of a path, whose mode comes first
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    modes = [*call.args[1 - method : 2 - method], *([given["mode"]] if "mode" in given else [])]
+    values = [str(mode.value) for mode in modes if isinstance(mode, ast.Constant)]
+    opens = name == "open" and len(values) == len(modes) and "b" not in "".join(values)
+    text = method and name in ("read_text", "write_text")
+    return "encoding" not in given and (opens or text or "text" in given)
+
+
+def test_text_is_read_and_written_in_utf_8_whatever_the_locale():
+    wrong = ["open(p)", "open(p, 'w')", "p.open()", "p.open('a')", "p.read_text()", "run(c, text=True)"]
+    right = ["open(p, 'rb')", "p.open('ab')", "p.open(encoding=u)", "write_text(p, s)", "p.read_text(encoding=u)"]
+    assert [is_text_in_the_locale(ast.parse(code, mode="eval").body) for code in wrong + right] == [True] * 6 + [
+        False
+    ] * 5
+    for path in (*(ROOT / "src").rglob("*.py"), *(ROOT / "scripts").rglob("*.py")):
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        assert not [f"{path.name}:{call.lineno}" for call in calls if is_text_in_the_locale(call)]
+
+
 def test_few_modules_are_in_the_root_of_the_package():
     assert len(list(PACKAGE.glob("*.py"))) <= MAX_ROOT_MODULES
 

@@ -50,7 +50,7 @@ class Failed(Exception):
 def command(words: list[str], seconds: float, environment: dict[str, str] | None = None) -> None:
     """Runs it; Failed with the last line it wrote to standard error, or the time it was given."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, env=environment)
+        done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=seconds, env=environment)
     except subprocess.TimeoutExpired as error:
         raise Failed(f"not done after {seconds:.0f} s") from error
     except OSError as error:
@@ -82,7 +82,7 @@ def measured(peer: str, python: str, name: str, data: Path, repeats: int) -> dic
         answer = Path(folder) / "answer.json"
         words = [python, str(HERE / "worker.py"), peer, name, str(data), str(answer)]
         command([*words, "--repeats", str(repeats)], RUN_SECONDS, environment)
-        return json.loads(answer.read_text())
+        return json.loads(answer.read_text(encoding="utf-8"))
 
 
 def ratio_text(ratio: float) -> str:
@@ -126,7 +126,7 @@ def main() -> None:
         print(line, flush=True)
         lines.append(line)
         if given.out:
-            given.out.write_text("\n".join(lines) + "\n")
+            given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     pythons, reasons = {"ours": sys.executable, **given.python}, {}
     for peer in PINS:

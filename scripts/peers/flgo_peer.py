@@ -37,7 +37,7 @@ def prepare(name: str, workload: Workload, data: str) -> Callable[[int], int]:
     train_data, test_data = TensorDataset(x, y), TensorDataset(x[:100], y[:100])
     get_model = lambda *_, **__: network(workload)  # noqa: E731
     sys.path.insert(0, ".")
-    Path("description.py").write_text("from flgo_peer import get_model, test_data, train_data\n")
+    Path("description.py").write_text("from flgo_peer import get_model, test_data, train_data\n", encoding="utf-8")
     benchmark = flgo.gen_benchmark_from_file("made_up_images", "description.py", data_type="cv")
     # newer releases of torch refuse a Subset that overrides __getitem__ alone; this is the line they ask for
     FromDatasetPipe.TaskDataset.__getitems__ = lambda self, indices: [self[i] for i in indices]

@@ -84,7 +84,7 @@ def main() -> None:
             answer["peer"].append(seconds_each(run, workload.updates))
             answer["bare"].append(seconds_each(bare, workload.updates // 2))
         os.chdir("/")
-    given.answer.write_text(json.dumps(answer))
+    given.answer.write_text(json.dumps(answer), encoding="utf-8")
 
 
 if __name__ == "__main__":

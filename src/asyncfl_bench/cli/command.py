@@ -47,6 +47,8 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads sleep instead of spinning
     for number in stopping_signals():
         signal.signal(number, _stopped)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without … still gets its text
     try:
         code = _main(sys.argv[1:])
         if sys.stdout is not None:

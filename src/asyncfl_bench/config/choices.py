@@ -37,7 +37,7 @@ def choice_file(group: str, choice: str) -> Path:
 def groups() -> dict[str, str]:
     """Config groups in the order of conf/config.yaml, each with the one-line description beside it there."""
     described = {}
-    for line in (places()[0].conf / "config.yaml").read_text().splitlines():
+    for line in (places()[0].conf / "config.yaml").read_text(encoding="utf-8").splitlines():
         entry, _, comment = line.partition("#")
         name, colon, _ = entry.strip().removeprefix("- ").removeprefix("optional ").partition(":")
         if entry.strip().startswith("- ") and colon and "/" not in name and "@" not in name:
@@ -47,7 +47,7 @@ def groups() -> dict[str, str]:
 
 def root_settings() -> list[str]:
     """The lines of config.yaml between the defaults list and hydra's own section, with their comments."""
-    text = (places()[0].conf / "config.yaml").read_text()
+    text = (places()[0].conf / "config.yaml").read_text(encoding="utf-8")
     body = text.split("\n\n", 1)[1].split("\nhydra:", 1)[0]
     return [line for line in body.splitlines() if line.strip()]
 
@@ -62,7 +62,7 @@ def choices_with(group: str, setting: str) -> list[str]:
     """The choices of a part's group whose yaml has this setting."""
     searched = places() if group in (*PARTS, TRACKING) else []
     files = [file for place in searched for file in place.folder(group).glob("*.yaml")]
-    return sorted(file.stem for file in files if f"\n{setting}:" in file.read_text())
+    return sorted(file.stem for file in files if f"\n{setting}:" in file.read_text(encoding="utf-8"))
 
 
 def hydra_config(overrides: list[str]) -> Any:

@@ -81,7 +81,9 @@ def _execute(
                 raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
             if not (isinstance(problem, (BenchError, OSError)) or lacks_memory(problem)):
                 with suppress(OSError):
-                    (directory.path / "error.txt").write_text(traceback.format_exc())
+                    (directory.path / "error.txt").write_text(
+                        traceback.format_exc(), encoding="utf-8", errors="replace"
+                    )
         components.executor.close()
         summary = run.summary(status, error)
         try:

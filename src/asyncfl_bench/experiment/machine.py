@@ -45,7 +45,7 @@ def device_name(name: str) -> str:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
@@ -97,7 +97,7 @@ def peak_memory(device_name: str) -> int:
 
         return int(torch.cuda.max_memory_allocated(device_name))
     with suppress(OSError):  # unlike getrusage it does not begin with the size of the process that started this one
-        for line in Path("/proc/self/status").read_text().splitlines():
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -120,7 +120,7 @@ def free_memory(device_name: str) -> int | None:
 
 def _available() -> int | None:
     with suppress(OSError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return None
@@ -131,7 +131,7 @@ def _left_in_address_space() -> int | None:
     if limit == resource.RLIM_INFINITY:
         return None
     with suppress(OSError):
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
         return max(0, limit - pages * resource.getpagesize())
     return None
 
@@ -144,7 +144,7 @@ def _left_in_groups(own: Path, root: Path) -> Iterator[int]:
     files = {"": ("memory.max", "memory.current", "inactive_file")}
     files["memory"] = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
     try:
-        groups = [line.split(":", 2)[1:] for line in own.read_text().splitlines()]
+        groups = [line.split(":", 2)[1:] for line in own.read_text(encoding="utf-8").splitlines()]
     except OSError:
         return
     for kinds, path in groups:
@@ -155,10 +155,10 @@ def _left_in_groups(own: Path, root: Path) -> Iterator[int]:
         inside = root / kind / path.strip("/")
         for folder in (inside, *inside.parents):
             with suppress(OSError, ValueError):  # `max`: no limit; a container does not see what is above its own
-                most = int((folder / limit).read_text())
-                lines = (folder / "memory.stat").read_text().splitlines()
+                most = int((folder / limit).read_text(encoding="utf-8"))
+                lines = (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
                 again = sum(int(line.split()[1]) for line in lines if line.startswith(f"{cached} "))
-                yield max(0, most - int((folder / used).read_text()) + again)
+                yield max(0, most - int((folder / used).read_text(encoding="utf-8")) + again)
             if folder == root:
                 break
 
@@ -187,5 +187,10 @@ def git_revision() -> str | None:
 
 def _git(folder: Path, *arguments: str) -> str:
     return subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ["git", "-C", str(folder), *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=True,
+        timeout=10,
     ).stdout.strip()

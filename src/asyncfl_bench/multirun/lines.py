@@ -112,7 +112,7 @@ def _outcome(job: Job) -> str:
     summary: dict[str, Any] = {}
     assert job.settings is not None
     with suppress(OSError, ValueError):
-        summary = json.loads((job.settings.directory / "summary.json").read_text())
+        summary = json.loads((job.settings.directory / "summary.json").read_text(encoding="utf-8"))
     try:
         if summary["exit_status"] == "ok":
             final, best = (100 * summary[which]["test/accuracy"] for which in ("final", "best"))

@@ -70,7 +70,7 @@ def _digest(content: bytes) -> str:
 
 def _compiled(source: str, command: list[str], folder: Path) -> Path:
     text, made = folder / "network.cpp", folder / "network.so"
-    text.write_text(source)
+    text.write_text(source, encoding="utf-8")
     code, _, stderr = _asked([*command, "-o", str(made), str(text)])
     if code or not made.exists():
         said = next((line for line in stderr.splitlines() if "error" in line), f"exit status {code}")
@@ -82,7 +82,7 @@ def _asked(command: list[str]) -> tuple[int, str, str]:
     """Exit status, output and errors of a command. BenchError where it cannot be started or does not end."""
     pipe = subprocess.PIPE
     # a session of its own: Ctrl-C is for the run, which then stops in order
-    options: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "text": True, "errors": "replace"}
+    options: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "encoding": "utf-8", "errors": "replace"}
     try:
         with subprocess.Popen(command, start_new_session=True, **options) as process:
             try:
@@ -118,7 +118,7 @@ def _version(command: tuple[str, ...]) -> str:
 def _processor() -> str:
     """What tells processors apart for which ``-march=native`` is not the same."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith(("flags", "Features")))
     except (OSError, StopIteration):
         return f"{platform.machine()} {platform.processor()}"

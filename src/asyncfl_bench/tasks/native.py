@@ -28,7 +28,9 @@ from .compiler import library_of
 from .flat import FlatModel
 from .plain import plain_layers
 
-SOURCE = Path(__file__).with_suffix(".cpp").read_text()  # now: a long sweep may outlive the package it began with
+SOURCE = (
+    Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
+)  # now: a long sweep may outlive the package it began with
 MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's stack
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
 _ENTRIES = """

@@ -29,13 +29,13 @@ class CsvTracker(Tracker):
         if not set(row) <= set(self._columns):  # the first point, or one with a new metric
             self._write_all()
             return
-        with self._path.open("a", newline="") as file:
+        with self._path.open("a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self._columns, restval="").writerow(cast("dict[str, Any]", plain(row)))
 
     def _write_all(self) -> None:
         rows = read_metrics(self._source)
         self._columns = list(dict.fromkeys(name for row in rows for name in row))
-        with self._path.open("w", newline="") as file:
+        with self._path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns, restval="")
             if rows:
                 writer.writeheader()

@@ -31,7 +31,7 @@ def sync(folders: list[str]) -> int:
     if not pending:
         return 0
     command = [sys.executable, "-m", "wandb", "sync", *map(str, pending)]
-    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace")
     left = [file for file in pending if not _sent(file)]
     for name in sorted({_id(file) for file in pending} - {_id(file) for file in left}):
         pieces = [file for file in pending if _id(file) == name]
