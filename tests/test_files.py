@@ -1,8 +1,22 @@
 """Files are written whole or not at all."""
 
-import pytest
+import errno
+import io
+import os
+from contextlib import suppress
 
+import pytest
+import torch
+
+from asyncfl_bench.errors import BenchError
+from asyncfl_bench.experiment.checkpoint import PARTS, read, write
 from asyncfl_bench.files import atomic_write, remove_leftovers
+from asyncfl_bench.tracking.rundir import RunDirectory
+
+
+def state(lines):
+    """Of a run that had logged so many lines."""
+    return dict.fromkeys(PARTS) | {"lines": lines}
 
 
 def test_a_block_that_fails_leaves_the_old_content_and_no_debris(tmp_path):
@@ -14,21 +28,59 @@ def test_a_block_that_fails_leaves_the_old_content_and_no_debris(tmp_path):
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"file": b"old"}
 
 
-def test_the_content_before_is_kept_where_that_is_asked_for(tmp_path, monkeypatch):
+def test_the_content_before_is_kept_where_that_is_asked_for(tmp_path):
     path, previous = tmp_path / "file", tmp_path / "file.previous"
     for content in (b"first", b"second", b"third"):
         with atomic_write(path, previous) as file:
             file.write(content)
     assert (path.read_bytes(), previous.read_bytes()) == (b"third", b"second")
-
-    def no_links(source, target):
-        raise OSError
-
-    monkeypatch.setattr("os.link", no_links)
-    with atomic_write(path, previous) as file:
-        file.write(b"fourth")
-    assert (path.read_bytes(), previous.read_bytes()) == (b"fourth", b"third")
     assert {each.name for each in tmp_path.iterdir()} == {"file", "file.previous"}
+
+
+class Killed(BaseException):
+    """Nothing runs after it, as after a kill."""
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_kill_at_any_step_leaves_a_checkpoint_and_the_next_one_leaves_no_link(tmp_path, monkeypatch, step):
+    path = tmp_path / "checkpoint.pt"
+    for number in (1, 2):
+        write(path, "aaaa0000", state(number))
+    calls = iter(range(100))
+
+    def until(step, call):
+        def counted(*args, **keywords):
+            if next(calls) >= step:
+                raise Killed
+            return call(*args, **keywords)
+
+        return counted
+
+    with monkeypatch.context() as patched:
+        for name in ("replace", "link", "unlink"):
+            patched.setattr(os, name, until(step, getattr(os, name)))
+        with suppress(Killed):
+            write(path, "aaaa0000", state(3))
+    kept, remarks = read(path, "aaaa0000")
+    assert kept["lines"] in (2, 3) and not remarks
+    write(path, "aaaa0000", state(4))
+    assert read(path, "aaaa0000")[0]["lines"] == 4
+    assert {each.name for each in tmp_path.iterdir()} == {"checkpoint.pt", "checkpoint.pt.previous"}
+
+
+def test_a_full_disk_is_named_by_checkpoints_and_models(monkeypatch, tmp_path):
+    class Full(io.FileIO):
+        def write(self, content):
+            if self.tell() > 10_000:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(content)
+
+    monkeypatch.setattr("asyncfl_bench.files.open", Full, raising=False)
+    with pytest.raises(BenchError, match="the checkpoint could not be written: No space left on device"):
+        write(tmp_path / "checkpoint.pt", "aaaa0000", {"model_d": torch.zeros(10_000)})
+    with pytest.raises(OSError, match=r"No space left on device: '.*/model_final.pt'"):
+        RunDirectory(tmp_path).write_model("model_final", {"weight": torch.zeros(10_000)})
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):

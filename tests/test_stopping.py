@@ -256,8 +256,8 @@ def test_what_a_stopped_run_could_not_save_is_said(monkeypatch, afl_run):
 def test_killed_writers_leave_nothing_for_ever(tmp_path):
     words = ["scale=smoke", "model=softmax", "progress=false"]
     directory = run(words).directory
-    for name in (".metrics.jsonl.99999.tmp", ".summary.json.1.tmp", "checkpoint.pt.link"):
+    for name in (".metrics.jsonl.99999.tmp", ".summary.json.1.tmp"):
         (directory / name).write_text("half")
     run([*words, "rerun=true"])
-    assert not list(directory.glob(".*.tmp")) and not (directory / "checkpoint.pt.link").exists()
+    assert not list(directory.glob(".*.tmp"))
     assert Path(directory).is_dir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +21,7 @@ def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]
     """An open binary file that takes the place of ``path`` when the block ends without an exception.
 
     Readers see the old content or the new one. A failed block leaves the old content and no debris.
-    previous  where the old content is kept, if anywhere; at no moment is there nothing under ``path`` itself
+    previous  where the old content is moved, if anywhere; a kill just then leaves it there, and nothing under ``path``
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -31,7 +30,7 @@ def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]
             file.flush()
             os.fsync(file.fileno())
         if previous is not None and path.exists():
-            _keep(path, previous)
+            os.replace(path, previous)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -43,10 +42,13 @@ def naming(path: Path) -> Iterator[None]:
     """An OSError in the block names ``path`` where it names no file: a full disk is met when one is open already."""
     try:
         yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
+    except (OSError, RuntimeError) as error:
+        problem: BaseException = error
+        if isinstance(error, RuntimeError) and isinstance(error.__context__, (OSError, KeyboardInterrupt)):
+            problem = error.__context__  # what stopped torch's writer, which then raises its own error
+        if isinstance(problem, OSError) and problem.filename is None:
+            problem.filename = str(path)
+        raise problem from None
 
 
 def write_text(path: Path, text: str) -> None:
@@ -63,16 +65,6 @@ def remove_leftovers(path: Path) -> None:
     """Removes what killed processes left of ``path``. Only for a file that no other process is writing."""
     for temporary in path.parent.glob(f".{path.name}.*.tmp"):
         temporary.unlink(missing_ok=True)
-
-
-def _keep(path: Path, previous: Path) -> None:
-    link = path.with_name(path.name + ".link")
-    link.unlink(missing_ok=True)
-    try:
-        os.link(path, link)
-    except OSError:  # a file system without links
-        shutil.copyfile(path, link)
-    os.replace(link, previous)
 
 
 def is_held(path: Path) -> bool:

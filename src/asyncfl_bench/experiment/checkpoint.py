@@ -188,11 +188,8 @@ def write(path: Path, identity: str, state: dict) -> None:
     try:
         with atomic_write(path, previous=previous_of(path)) as file:
             torch.save(content, file)
-    except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
-        if isinstance(error.__context__, KeyboardInterrupt):  # and when it is not let finish
-            raise error.__context__ from None
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0][:150]
-        raise BenchError(f"{path}: the checkpoint could not be written: {reason}") from error
+    except OSError as error:
+        raise BenchError(f"{path}: the checkpoint could not be written: {error.strerror or error}") from error
 
 
 def exists(path: Path) -> bool:

@@ -88,9 +88,8 @@ class RunDirectory:
 
     def remove_leftovers(self) -> None:
         """Removes what killed processes left half written. Only while no other process is at the run."""
-        for name in (".*.tmp", "*.link"):
-            for path in self.path.glob(name):
-                path.unlink(missing_ok=True)
+        for path in self.path.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
 
     def reopen(self) -> None:
         """Before a run goes on in its directory: what an end of it has left there is not true any more."""
