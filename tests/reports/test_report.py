@@ -213,6 +213,18 @@ def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
     assert (tmp_path / "README.md").read_text() == "mine" and (tmp_path / "trace.parquet").read_bytes() == before
 
 
+def test_html_in_names_is_text_in_a_page(tmp_path):
+    runs = tmp_path / "<b>mine"
+    write_run(runs, choices__algorithm="<i>rule</i>", points=curve(0.9))
+    write_run(runs, seed=1, status="failed", summary={"name": "a`<img src=x onerror=alert(1)>", "error": "<!-- x"})
+    assert main([str(runs), "--out", str(tmp_path / "page")]) == 0
+    text = (tmp_path / "page" / "README.md").read_text()
+    command, _, rest = text.partition("```sh\n")[2].partition("\n```\n")
+    assert "'" + str(runs) + "'" in command and "<" not in text.partition("```sh")[0] + rest
+    for name in ("# Runs in", "&lt;b>mine", "| &lt;i>rule&lt;/i>", "&lt;img src=x onerror=alert(1)>", "(&lt;!-- x)"):
+        assert name in text
+
+
 @pytest.mark.slow
 def test_settings_that_differ_only_between_algorithms_are_named(tmp_path):
     write_run(tmp_path, "ace")

@@ -78,8 +78,14 @@ def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] 
             lines.append(f"![{part.alt}]({part.name}.png)")
         elif part:
             lines.append(part.strip("\n"))
-    write_text(target, "\n\n".join(lines) + "\n")
+    write_text(target, "\n\n".join(map(_without_html, lines)) + "\n")
     return target
+
+
+def _without_html(text: str) -> str:
+    """Markdown whose names of runs cannot be read as HTML. The commands that it begins with stay as they are typed."""
+    commands, fence, rest = text.partition("\n```\n") if text.startswith("```") else ("", "", text)
+    return commands + fence + re.sub(r"<(?=[A-Za-z/!?])", "&lt;", rest)
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
