@@ -14,7 +14,7 @@ from crashing import CRASHES, SUSPENSION, WORDS, assert_same, left_behind, run_u
 from tiers import slow
 
 from asyncfl_bench import run
-from asyncfl_bench.config import options
+from asyncfl_bench.config import compose, options
 from asyncfl_bench.errors import BenchError, ConfigError
 
 
@@ -274,6 +274,17 @@ def test_a_directory_named_by_hand_is_not_overwritten_by_another_run(tmp_path):
     words = ["scale=smoke", "model=softmax", "progress=false", "hydra.run.dir=one"]
     assert run(words).directory == Path("one")
     with pytest.raises(ConfigError, match="holds a run with other settings"):
+        run([*words, "seed=1"])
+    assert run([*words, "seed=1", "rerun=true"]).summary["seed"] == 1
+
+
+def test_a_directory_of_another_run_under_a_runs_name_is_called_that(tmp_path):
+    words = ["scale=smoke", "model=softmax", "progress=false"]
+    first = run(words)
+    place = compose([*words, "seed=1"]).directory
+    first.directory.rename(place)
+    told = rf"^{place}: holds another run \({first.summary['identity']}\) under the name of this one; move it away"
+    with pytest.raises(BenchError, match=told):
         run([*words, "seed=1"])
     assert run([*words, "seed=1", "rerun=true"]).summary["seed"] == 1
 

@@ -139,8 +139,8 @@ def _refuse_another_run(settings: Settings) -> None:
     if settings.place is None:
         if held is not None:  # else its name says what it is, and what is in it cannot be read
             raise BenchError(
-                f"{directory}: this run has been given another budget since; move it away to run it with its first "
-                "one again, or set rerun=true"
+                f"{directory}: holds another run ({held}) under the name of this one; move it away, or replace it with "
+                "rerun=true"
             )
     else:
         what = "a run with other settings" if held is not None else f"a {there[0]} that is not of this run"
