@@ -15,7 +15,7 @@ from asyncfl_bench.tracking.rundir import RunDirectory
 
 
 def state(lines):
-    """Of a run that had logged so many lines."""
+    """The state of a run that has logged ``lines`` points."""
     return dict.fromkeys(PARTS) | {"lines": lines}
 
 

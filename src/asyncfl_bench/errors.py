@@ -70,5 +70,6 @@ def did_you_mean(word: object, known) -> str:
     """`` (did you mean 'ace'?)`` or an empty string."""
     from difflib import get_close_matches
 
-    near = get_close_matches(str(word), [str(k) for k in known], n=1, cutoff=0.5)
-    return f" (did you mean '{near[0]}'?)" if near else ""
+    names = {str(name).lower(): str(name) for name in known}
+    near = get_close_matches(str(word).lower(), names, n=1, cutoff=0.5)
+    return f" (did you mean '{names[near[0]]}'?)" if near else ""

@@ -33,6 +33,7 @@ REFUSED = {
         ("client=adam", "client=adam: must be one of adamw, sgd"),
         ("dataset=imagenet", "dataset=imagenet: must be one of arrays, cifar10"),
         ("dataset=cifar", "did you mean 'cifar10'"),
+        ("dataset=CIFAR10", "did you mean 'cifar10'"),
         ("model=resnet", "did you mean 'resnet18'"),
         ("delay=exp_beta3", "did you mean 'exp_beta30'|did you mean 'exp_beta5'"),
         ("availability=drop", "did you mean 'dropout'"),
@@ -252,6 +253,8 @@ REFUSED = {
         ("availability=trace availability.path=x.txt", "must be an existing .csv or .parquet file"),
         ("output_dir=", "output_dir=: must be a directory"),
         ("hydra.run.dir=", "hydra.run.dir=: must be a directory"),
+        ("hydra.job.chdir=true", "hydra.job.chdir=true: would give relative paths another meaning in each run"),
+        ("-m seed=0,1 hydra.job.chdir=true", "hydra.job.chdir=true: would give relative paths"),
     ],
     "what does not go together": [
         ("budget.server_iterations=null", "must be a number, or another limit of budget must be"),

@@ -137,6 +137,8 @@ def check_composed(
     config: dict[str, Any], hydra: Any, own: Mapping[str, dict[str, Any]] = MappingProxyType({})
 ) -> Settings:
     """Checks a composed config with what was chosen for it. own: as in compose. Raises ConfigError."""
+    if hydra.job.chdir:
+        raise ConfigError("hydra.job.chdir", True, "would give relative paths another meaning in each run; omit it")
     choices = dict(hydra.runtime.choices)
     profile, paper = choices["profile"], choices["paper"]
     if profile != "published" and paper not in papers_with(profile):
