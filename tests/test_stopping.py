@@ -14,6 +14,7 @@ import torch
 from crashing import WORDS, assert_same
 
 from asyncfl_bench import run
+from asyncfl_bench.algorithms.base import ServerRule
 from asyncfl_bench.clients.local import LocalTraining
 from asyncfl_bench.experiment import stopping
 from asyncfl_bench.experiment.checkpoint import write
@@ -63,6 +64,31 @@ def test_work_stops_between_two_mini_batches_and_goes_on_to_the_same_bits(case, 
     cut, steps = cut_off([*words, "output_dir=cut"], lambda steps: steps >= moment, monkeypatch)
     assert cut.summary["exit_status"] == "interrupted" and cut.signal == signal.SIGINT
     assert moment <= steps < moment + 10  # more than one where other threads had begun
+    assert_same(run([*words, "output_dir=cut"]).directory, whole.directory)
+
+
+@pytest.mark.parametrize("answer", ["before", "after"])
+@pytest.mark.parametrize("moment", [1, 4, 25])
+def test_a_server_step_stops_between_classes_and_is_done_again_to_the_same_bits(answer, moment, monkeypatch):
+    words = ["algorithm=gas", f"algorithm.answer={answer}", "dataset=digits", "model=mlp", "model.hidden=[16]"]
+    words += ["n_clients=4", "heterogeneity=iid", "client.batch_size=30", "algorithm.activation_buffer=3", "seed=1"]
+    words += ["budget.server_iterations=6", "trace=true", "progress=false"]
+    whole = run([*words, "output_dir=whole"])
+    calls, raise_if_stopped = 0, ServerRule.raise_if_stopped
+
+    def stopped(self):
+        nonlocal calls
+        calls += 1
+        if calls == moment:
+            self.stop.append(signal.SIGINT)
+        raise_if_stopped(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ServerRule, "raise_if_stopped", stopped)
+        cut = run([*words, "output_dir=cut"])
+    assert cut.summary["exit_status"] == "interrupted" and calls == moment
+    state = torch.load(cut.directory / "checkpoint.pt", weights_only=True)["state"]["rule"]
+    assert state["merged"] and len(state["buffer"]) == 3
     assert_same(run([*words, "output_dir=cut"]).directory, whole.directory)
 
 
@@ -163,6 +189,32 @@ def test_the_second_signal_ends_the_process_within_two_seconds_whatever_runs(tmp
     started = time.monotonic()
     process.communicate(timeout=30)
     assert process.returncode == 75 and time.monotonic() - started < 2
+
+
+WIDE = """
+import sys, torch
+from asyncfl_bench.cli import main
+factorise = torch.linalg.cholesky_ex
+def said(*arguments, **named):
+    print("factorises", flush=True)
+    return factorise(*arguments, **named)
+torch.linalg.cholesky_ex = said
+words = ["algorithm=gas", "dataset=digits", "model=mlp", "model.hidden=[2048]", "n_clients=2", "heterogeneity=iid"]
+sys.argv = ["afl-run", *words, "client.batch_size=all", "algorithm.activation_buffer=1", "threads=1"]
+main()
+"""
+
+
+@pytest.mark.process
+def test_a_signal_in_a_server_step_with_a_wide_cut_does_not_wait_for_all_classes(tmp_path):
+    """A step draws from ten classes and factorises a matrix of 2048 x 2048 for each."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", WIDE], cwd=tmp_path, **pipes)
+    assert process.stdout.readline() == "factorises\n"
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 75 and "interrupted after 0 server iterations" in out
+    assert out.count("factorises") <= 2
 
 
 @pytest.mark.process

@@ -39,6 +39,10 @@ class ConfigError(BenchError):
         return ConfigError(f"{prefix}.{self.key}" if self.key else prefix, self.value, self.allowed)
 
 
+class Stopped(Exception):
+    """Computing was given up because the run is to stop; it will be asked for again and has the same result then."""
+
+
 def lacks_memory(error: BaseException) -> bool:
     """Whether memory could not be had: Python, torch and the loader of libraries each say it in their way."""
     said = ("allocate memory", "failed to map segment", "out of memory", "not enough memory")

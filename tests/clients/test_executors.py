@@ -7,10 +7,11 @@ import torch
 from asyncfl_bench import run
 from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.executors import SequentialComputer
-from asyncfl_bench.clients.local import LocalConfig, LocalTraining, Stopped
+from asyncfl_bench.clients.local import LocalConfig, LocalTraining
 from asyncfl_bench.clients.queue import Answer, WorkQueue
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.config import compose
+from asyncfl_bench.errors import Stopped
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.tasks.task import build_task

@@ -65,3 +65,38 @@ def test_a_cut_has_no_effect_on_algorithms_that_cut_nothing_and_names_no_run_ane
 def test_what_generates_has_no_effect_without_generation():
     with pytest.raises(ConfigError, match=r"has no effect with algorithm\.generate=false"):
         compose(["algorithm=gas", "algorithm.generate=false", "algorithm.ridge=1"])
+
+
+WIDE = [
+    "algorithm=gas",
+    "dataset=digits",
+    "model=mlp",
+    "n_clients=2",
+    "heterogeneity=iid",
+    "budget.server_iterations=1",
+]
+
+
+def test_a_cut_that_is_too_wide_for_full_covariances_is_refused_before_anything_is_trained(afl_run, tmp_path):
+    answer = afl_run(*WIDE, "model.hidden=[4097]", "output_dir=runs")
+    assert answer.returncode == 2 and answer.stdout == ""
+    assert answer.stderr == (
+        "afl-run: algorithm.covariance=full: must be diagonal with a cut of 4097 activations: full takes at most 4096, "
+        "as it needs a 4097 x 4097 factorisation for each of 10 classes in a server step\n"
+    )
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+    diagonal = compose([*WIDE, "algorithm.covariance=diagonal"]).parts["algorithm"].config
+    assert diagonal.describe_cut_cost(4097, 10) is None
+
+
+def test_a_plan_shows_what_full_covariances_cost_and_what_is_refused(afl_run):
+    answer = afl_run("--plan", *WIDE, "model.hidden=[400],[4096],[4097]", "seed=0,1")
+    assert answer.returncode == 0
+    first, second, refused = [line for line in answer.stdout.splitlines() if line.startswith(("server:", "refused:"))]
+    assert first == (
+        "server: algorithm.covariance=full needs a 400 x 400 factorisation for each of 10 classes in a server step: "
+        "1.1e+08 multiply-adds, 7 MiB (2 runs)"
+    )
+    assert "1.1e+11 multiply-adds, 768 MiB (2 runs)" in second
+    assert refused.startswith("refused: algorithm.covariance=full: must be diagonal") and refused.endswith("(2 runs)")
+    assert "server:" not in afl_run("--plan", *WIDE, "algorithm.covariance=diagonal").stdout

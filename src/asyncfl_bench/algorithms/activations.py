@@ -6,6 +6,7 @@ Legend: B rows of activations, a numbers in one, C classes, n clients.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,9 +95,16 @@ class ActivationStatistics:
         mean_a.lerp_(new_mean_a, new / total)
         self.weight_c[label] = total
 
-    def sample(self, label: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    def sample(
+        self,
+        label: int,
+        count: int,
+        generator: torch.Generator,
+        raise_if_stopped: Callable[[], None] = lambda: None,
+    ) -> torch.Tensor:
         """(count, a) rows drawn from the normal distribution of a class that has been seen. A covariance without a
-        Cholesky factor gets more and more on its diagonal until it has one; of one that is not finite rows are NaN."""
+        Cholesky factor gets more and more on its diagonal until it has one; of one that is not finite rows are NaN.
+        ``raise_if_stopped`` is called before each factorisation."""
         import torch
 
         mean_a, spread = self.mean_ca[label].to(self.spread_c.dtype), self.spread_c[label]
@@ -104,7 +112,7 @@ class ActivationStatistics:
         normal_ba.normal_(generator=generator)
         ridge = self.ridge if self.ridge_at == "sampling" else 0.0
         if self.form == "full":
-            return torch.addmm(mean_a, normal_ba, _factor(spread, ridge).T)
+            return torch.addmm(mean_a, normal_ba, _factor(spread, ridge, raise_if_stopped).T)
         return normal_ba.mul_((spread + ridge).sqrt()).add_(mean_a)
 
     def _variances(self, spread: torch.Tensor) -> torch.Tensor:
@@ -126,12 +134,13 @@ def filled(
     batch: int,
     fill: str,
     generator: torch.Generator,
+    raise_if_stopped: Callable[[], None] = lambda: None,
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
     """The rows and labels, and after them generated ones for classes of which there are too few; how many these are.
 
     fill  `batch`: each class has at least ``batch`` rows; `largest`: as many as the largest class; `exact`: ``batch``,
           of more the first ones (the authors' code with variances alone)
-    Until every class has been seen nothing is generated and nothing left out.
+    Until every class has been seen nothing is generated and nothing left out. raise_if_stopped: see ``sample``.
     """
     import torch
 
@@ -146,7 +155,10 @@ def filled(
         place_b = one_hot_bc.cumsum(dim=0).gather(1, labels_b[:, None])[:, 0]
         rows_ba, labels_b = rows_ba[place_b <= batch], labels_b[place_b <= batch]
     short = {label: wanted - count for label, count in enumerate(counts_c) if count < wanted}
-    new = [statistics.sample(label, missing, generator).to(rows_ba.dtype) for label, missing in short.items()]
+    new = [
+        statistics.sample(label, missing, generator, raise_if_stopped).to(rows_ba.dtype)
+        for label, missing in short.items()
+    ]
     new_labels = [labels_b.new_full((missing,), label) for label, missing in short.items()]
     return torch.cat([rows_ba, *new]), torch.cat([labels_b, *new_labels]), sum(short.values())
 
@@ -161,16 +173,22 @@ def log_shares(labels_nc: np.ndarray) -> np.ndarray:
     return np.log(share_nc + LEAST_SHARE)
 
 
-def _factor(covariance_aa: torch.Tensor, ridge: float) -> torch.Tensor:
-    """(a, a) lower Cholesky factor of the covariance with ``ridge``, or more, on its diagonal."""
+def _factor(covariance_aa: torch.Tensor, ridge: float, raise_if_stopped: Callable[[], None]) -> torch.Tensor:
+    """(a, a) lower Cholesky factor of the covariance with ``ridge``, or more, on its diagonal.
+
+    The search for the least addition always begins at the first one. Rounding decides whether a factor is found, and a
+    larger addition may fail where a smaller one suffices: a search from the last value may choose another factor.
+    """
     import torch
 
     if not math.isfinite(float(covariance_aa.sum())):
         return torch.full_like(covariance_aa, float("nan"))
+    matrix_aa, factor_aa = covariance_aa.clone(), torch.empty_like(covariance_aa).T  # in columns, as LAPACK has it
+    failed = torch.empty((), dtype=torch.int32, device=covariance_aa.device)
     for added in (0.0, *(FIRST_JITTER * 10.0**power for power in range(JITTERS))):
-        matrix_aa = covariance_aa.clone()
-        matrix_aa.diagonal().add_(ridge + added)
-        factor_aa, failed = torch.linalg.cholesky_ex(matrix_aa)
+        raise_if_stopped()
+        torch.add(covariance_aa.diagonal(), ridge + added, out=matrix_aa.diagonal())
+        torch.linalg.cholesky_ex(matrix_aa, out=(factor_aa, failed))
         if not failed:
             return factor_aa
     return torch.full_like(covariance_aa, float("nan"))

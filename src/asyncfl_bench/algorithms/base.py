@@ -5,10 +5,11 @@ Legend: n clients, d model parameters, t server iterations, tau staleness, eta s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from ..errors import ConfigError, check
+from ..errors import ConfigError, Stopped, check
 from ..ranges import Checked, above, at_least, one_of
 from ..storage import Storage
 from ..types import USUAL_ITERATIONS
@@ -62,6 +63,11 @@ class RuleConfig(Checked):
     def steps_on_ticks(self) -> bool:
         """The server steps once per tick (tick clock only) instead of at arrivals."""
         return False
+
+    def describe_cut_cost(self, width: int, classes: int) -> str | None:
+        """What a server step costs with ``width`` activations a sample, where that decides how long a run takes, else
+        None. ConfigError for a width with which the run would make no progress."""
+        return None
 
     def linear_if(self) -> dict[str, tuple[object, object]]:
         """Settings without which a ``ServerRule.linear`` rule is not: by name the value and the one it must have."""
@@ -195,6 +201,7 @@ class ServerRule:
                      ``equip`` before ``start``. Counts of draws are part of its state
     server           what the server computes by itself, on samples of its own; None where it has none. Set by ``equip``
     part             with ``cuts`` the layers that the server holds; set by ``equip``
+    stop             not empty as soon as the run is to stop; set by whoever builds the run
     server_samples   samples, its own or of messages, that the last call took through the network and back; a forward
                      pass is a third
     """
@@ -228,6 +235,7 @@ class ServerRule:
     server: ServerTask | None = None
     part: ServerPart
     server_samples = 0.0
+    stop: Sequence[int] = ()
 
     def __init__(self, config: RuleConfig | None = None, **settings):
         """Takes resolved settings, as an object or by name: ``FedBuff(eta=1.0, buffer_size=2)``."""
@@ -254,9 +262,15 @@ class ServerRule:
         """Whether every model and every upload is two vectors of d floats."""
         return self.clients_keep == "variate"
 
+    def raise_if_stopped(self) -> None:
+        """Raises ``Stopped`` as soon as the run is to stop."""
+        if self.stop:
+            raise Stopped
+
     def hear(self, message: Message) -> bool:
         """With ``cuts``: uses one message; exactly True when the server's part of the model changed (a server step, no
-        server iteration), else exactly False."""
+        server iteration), else exactly False. May raise ``Stopped``, see ``raise_if_stopped``: it then gets the same
+        message again, in this process or in the one that resumes, and must give the result of an undisturbed call."""
         raise TypeError(f"{type(self).__name__} is a base class")
 
     def replies(self) -> list[tuple[int, Reply]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import check
 from ..ranges import at_least, one_of, within
+from ..types import NUMBER_BYTES
 from .activations import FILLS, FORMS, RIDGES, ActivationStatistics, filled, log_shares
 from .base import ServerRule, check_it_fills
 from .rounds import RoundMean, Weights
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     import torch
 
     from ..types import Facts, Message, Reply
+
+
+WIDEST = 4096  # activations with full covariances: those of AlexNet in the paper
 
 
 @dataclass
@@ -29,7 +33,7 @@ class GasConfig(SplitConfig):
     adjust             answers are gradients of the loss at logits + log P_i, P_i the label shares of the client
     generate           activations for classes of which the buffer has too few
     every              server steps, of which one generates
-    covariance         of a class: `full`, or its `diagonal` alone
+    covariance         of a class: `full`, for at most ``WIDEST`` activations, or its `diagonal` alone
     ridge              added to its diagonal
     ridge_at           `sampling`, or kept at each `merge` of new activations
     fill               each class to a `batch` of rows; to the `largest` class; to `exact`ly a batch, more are left out
@@ -56,6 +60,15 @@ class GasConfig(SplitConfig):
         check_it_fills("model_buffer", self.model_buffer, facts)
         check(facts.iterations != 0, "model_buffer", self.model_buffer, "less: the budget ends before it is full once")
 
+    def describe_cut_cost(self, width: int, classes: int) -> str | None:
+        if not self.generate or self.covariance != "full":
+            return None
+        cost = f"a {width} x {width} factorisation for each of {classes} classes in a server step"
+        allowed = f"diagonal with a cut of {width} activations: full takes at most {WIDEST}, as it needs {cost}"
+        check(width <= WIDEST, "covariance", self.covariance, allowed)
+        memory = NUMBER_BYTES * ActivationStatistics.numbers(classes, width, self.covariance) / 2**20
+        return f"algorithm.covariance=full needs {cost}: {classes * width**3 / 6:.1e} multiply-adds, {memory:.0f} MiB"
+
     def idle(self, facts: Facts) -> dict[str, str]:
         names = ("every", "covariance", "ridge", "ridge_at", "fill", "weight_exponent")
         return super().idle(facts) | ({} if self.generate else dict.fromkeys(names, "with algorithm.generate=false"))
@@ -79,7 +92,8 @@ class Gas(ServerRule):
              dispatch and k its mini-batch: stale ones weigh less
     Upload   difference, of the clients' part, with the part the task started from
     Steps    per Q_c uploads
-    State    both buffers, the Gaussians, momentum of s, server steps done (which draws are next)
+    State    both buffers, the Gaussians, whether they have the buffer already (of a step that was stopped), momentum of
+             s, server steps done (which draws are next)
     Memory   3 d floats, three times Q_s mini-batches of a numbers a row, those of the last step among them, for each
              class a + a^2 numbers (2 a with `diagonal`)
     Limits   one client, Q_s = Q_c = 1, nothing generated or adjusted, answer=before, no momentum: SGD on the model
@@ -99,7 +113,7 @@ class Gas(ServerRule):
     cuts = True
     needs_base = True
     shows_rows = True
-    state_names = ("steps", "rows", "generated")
+    state_names = ("steps", "rows", "generated", "merged")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -109,6 +123,7 @@ class Gas(ServerRule):
         self.sgd = ServerSgd(self.server_d, config)
         self.buffer: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # activations, labels, progress of a message
         self.steps = self.rows = self.generated = 0  # server steps done; rows of the last one, and of them generated
+        self.merged = False
         self._gradient_d = self.server_d.clone()
         self.log_share_nc = model_d.new_tensor(log_shares(clients.labels_nc)) if config.adjust else None
         self.statistics: ActivationStatistics | None = None
@@ -141,8 +156,9 @@ class Gas(ServerRule):
         self.server_samples = float(len(message.labels))
         if config.answer == "before":
             self._answer(message)
-        progress = 1 + message.k * message.base_iteration + message.stage
-        self.buffer.append((message.activations.flatten(1).clone(), message.labels.clone(), progress))
+        if not self.merged:  # else it is there: the step was stopped
+            progress = 1 + message.k * message.base_iteration + message.stage
+            self.buffer.append((message.activations.flatten(1).clone(), message.labels.clone(), progress))
         full = len(self.buffer) == config.activation_buffer
         if full:
             self._server_step()
@@ -164,18 +180,21 @@ class Gas(ServerRule):
         self.rows_of_step = None  # memory for those of this one
         labels, progress = [y for _, y, _ in self.buffer], [m for *_, m in self.buffer]
         rows_ba, labels_b = torch.cat([a for a, *_ in self.buffer]), torch.cat(labels)
-        self.buffer.clear()  # what follows needs as much again
         self.generated = 0
         if self.statistics is not None:
             sizes = [len(y) for y in labels]
-            weights = [m for m, size in zip(progress, sizes, strict=True) for _ in range(size)]
-            weight_b = rows_ba.new_tensor(weights, dtype=torch.double) ** self.config.weight_exponent
-            self.statistics.merge(rows_ba, weight_b, labels_b)
+            if not self.merged:
+                weights = [m for m, size in zip(progress, sizes, strict=True) for _ in range(size)]
+                weight_b = rows_ba.new_tensor(weights, dtype=torch.double) ** self.config.weight_exponent
+                self.statistics.merge(rows_ba, weight_b, labels_b)
+                self.merged = True
             if self.steps % self.config.every == 0:
                 generator = torch.Generator(rows_ba.device).manual_seed(self.draws.integer(0, self.steps))
                 rows_ba, labels_b, self.generated = filled(
-                    self.statistics, rows_ba, labels_b, max(sizes), self.config.fill, generator
+                    self.statistics, rows_ba, labels_b, max(sizes), self.config.fill, generator, self.raise_if_stopped
                 )
+        self.buffer.clear()
+        self.merged = False
         self.rows_of_step = rows_ba, labels_b
         self.part.gradient(self.server_d, rows_ba, labels_b, self._gradient_d)
         self.sgd.step(self._gradient_d)
@@ -200,6 +219,6 @@ class Gas(ServerRule):
         return super().state_dict() | {"buffer": list(self.buffer)}
 
     def load_state_dict(self, state: dict) -> None:
-        super().load_state_dict(state)
+        super().load_state_dict({"merged": False} | state)
         device = self.model_d.device
         self.buffer = [(a.to(device), y.to(device), progress) for a, y, progress in state["buffer"]]

@@ -238,7 +238,7 @@ def closing_line(result: RunResult, time_unit: str) -> str:
 
 def _show_plan(overrides: list[str], measured: bool) -> int:
     from ..multirun.outlook import outlook
-    from ..multirun.trial import seconds_of
+    from ..multirun.trial import seconds_of, server_cost_of
     from ..multirun.workers import workers_of
 
     jobs = _planned(overrides)[0]
@@ -251,7 +251,7 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
         return seconds_of(settings)
 
     measure = tried if measured else None
-    print(outlook(jobs, pending.places_of(jobs), places, workers_of(hydra), measure))
+    print(outlook(jobs, pending.places_of(jobs), places, workers_of(hydra), measure, server_cost_of))
     return 0
 
 

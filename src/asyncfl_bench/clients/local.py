@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ..errors import check
+from ..errors import Stopped, check
 from ..ranges import Checked, above, at_least, one_of, within
 from ..types import Facts, Work, Workload
 
@@ -117,10 +117,6 @@ class LocalConfig(Checked):
     def one_step(self) -> bool:
         """Whether every piece of work is a single mini-batch step."""
         return self.workload.one_step
-
-
-class Stopped(Exception):
-    """Computing was given up because the run is to stop; what was being computed is as if it had not been begun."""
 
 
 class LocalTraining:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ..errors import Stopped
 from ..types import Delivery, Work
-from .local import Stopped
 from .versions import Block, Blocks, ClientVectors, ModelVersions
 
 if TYPE_CHECKING:

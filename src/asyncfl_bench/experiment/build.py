@@ -115,6 +115,7 @@ def build_run(settings: Settings) -> Components:
     rule = _rule(settings, equip(settings.parts["algorithm"].build(), storage, streams, task.server, cut), streams)
     diagnostics = settings.parts["diagnostics"].build()
     stop = Stop()
+    rule.stop = stop.received
     model_d = flat.initial_d()
     executor: WorkQueue | SplitExecutor
     if cut is not None:
@@ -168,7 +169,8 @@ def _task(settings: Settings, streams: Streams, device: str) -> Task:
 
 
 def _cut(settings: Settings, task: Task) -> Cut | None:
-    """The model in two parts, for rules that ask for it. Raises ConfigError for clients that have nothing to send."""
+    """The model in two parts, for rules that ask for it. Raises ConfigError for clients that have
+    nothing to send, and for a cut that is too wide for the rule."""
     if not settings.parts["algorithm"].target.cuts:
         return None
     empty = np.flatnonzero(task.clients.samples_n == 0)
@@ -176,7 +178,12 @@ def _cut(settings: Settings, task: Task) -> Cut | None:
     if len(empty):
         clients = ", ".join(map(str, empty[:5]))
         raise ConfigError("algorithm", name, f"must be {allowed}: here those of number {clients} have none")
-    return Cut(task.flat, settings.parts["model"].config.cut, task.shape, task.classes)
+    cut = Cut(task.flat, settings.parts["model"].config.cut, task.shape, task.classes)
+    try:
+        settings.parts["algorithm"].config.describe_cut_cost(cut.footprint.activation, task.classes)
+    except ConfigError as error:
+        raise error.under("algorithm") from None
+    return cut
 
 
 def _split_executor(settings: Settings, task: Task, cut: Cut, streams: Streams, workers: int) -> SplitExecutor:

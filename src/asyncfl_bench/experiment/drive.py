@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..clients.local import Stopped
 from ..config import RESULTS_VERSION, Settings
-from ..errors import BenchError
+from ..errors import BenchError, Stopped
 from ..files import say
 from ..tracking.trackers import RunFacts
 from . import machine

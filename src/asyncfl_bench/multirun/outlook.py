@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from ..config import Settings
+from ..errors import ConfigError
 from .jobs import Job
 from .lines import clock_text, runs, varied
 from .past import GROUPS, Past, by_kind, finished_in, like
@@ -19,11 +21,13 @@ def outlook(
     places: Iterable[str | Path] = (),
     workers: int = 1,
     measure: Callable[[Settings], float] | None = None,
+    server_cost: Callable[[Settings], str | None] | None = None,
 ) -> str:
     """How many runs there are and which are finished, and what the pending ones take.
 
     kept     see ``pending.places_of``; places: where other finished runs may be; workers: runs under way at once
     measure  what gives a run's seconds by trying it, once for each kind; None: finished runs tell
+    server_cost  what describes the cost of a server step or raises ConfigError; None: it is left out
     """
     known = [(job, job.settings) for job in jobs if job.settings is not None]
     found = [(settings, job.ended(kept)) for job, settings in known]
@@ -46,6 +50,7 @@ def outlook(
         lines.append(_time([(seconds, of) for seconds, of in estimates if of], len(pending), workers))
     else:
         lines.append(_measured(pending, workers, measure))
+    lines += _server_costs(pending, server_cost) if server_cost is not None else []
     lines.append(_disk([of for _, of in estimates], pending[0].directory))
     return "\n".join(lines)
 
@@ -82,6 +87,21 @@ def _measured(pending: Sequence[Settings], workers: int, measure: Callable[[Sett
     total = max(sum(seconds) / workers, *seconds, 1)
     trials = f"{len(tried)} short trial{'s' * (len(tried) != 1)} here"
     return f"time: about {clock_text(total)}{_how(workers, len(pending))}, by {trials}"
+
+
+def _server_costs(pending: Sequence[Settings], server_cost: Callable[[Settings], str | None]) -> Iterator[str]:
+    known: dict[str, str | None] = {}
+    counts: Counter[str] = Counter()
+    for settings in pending:
+        kind = repr([settings.parts[group].config for group in ("algorithm", "model", "dataset")])
+        if kind not in known:
+            try:
+                cost = server_cost(settings)
+                known[kind] = cost and f"server: {cost}"
+            except ConfigError as error:
+                known[kind] = f"refused: {error}"
+        counts.update([line] if (line := known[kind]) else [])
+    yield from (f"{line} ({runs(count)})" for line, count in counts.items())
 
 
 def _how(workers: int, pending: int) -> str:

@@ -8,8 +8,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..config import Settings
+from ..errors import ConfigError
 
 SECONDS = 2.0  # of simulated work that are timed
+
+
+def server_cost_of(settings: Settings) -> str | None:
+    """What a server step of a model that is cut costs (``RuleConfig.describe_cut_cost``); None where that is not known
+    before the data are read. Reads no data. Raises ConfigError for a cut with which the run is refused."""
+    rule, model, dataset = (settings.parts[group] for group in ("algorithm", "model", "dataset"))
+    known = getattr(dataset.config, "known_shape", None)
+    if not rule.target.cuts or known is None:
+        return None
+    import torch
+
+    shape, classes = known
+    clients_part = model.build().build(shape, classes, 0)[: model.config.cut]
+    with torch.no_grad():
+        width = clients_part(torch.zeros(1, *shape)).numel()
+    try:
+        return rule.config.describe_cut_cost(width, classes)
+    except ConfigError as error:
+        raise error.under("algorithm") from None
 
 
 def seconds_of(settings: Settings) -> float:

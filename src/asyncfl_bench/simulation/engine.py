@@ -215,17 +215,18 @@ class Simulation:
         if delivery is None and not work.lost:
             self.executor.discard(work)
         # nothing has changed yet: the executor may raise
+        if delivery is not None and not work.ends_task:
+            self._hear(work, delivery)
+            return
         self._timeline.end_first()
         ends_round = self._slots.per_round and work.takes_slot and not self._timeline.busy
         if delivery is None:
             self._lose(work)
             if ends_round:
                 self._own_step(ROUND)
-        elif work.ends_task:
+        else:
             ends_tick = work.sequence == self._ends_tick
             self._receive(work, delivery, (*[TICK] * ends_tick, *[ROUND] * ends_round))
-        else:
-            self._hear(work, delivery)
 
     def _lose(self, work: Work) -> None:
         for observer in self.observers:
@@ -263,8 +264,9 @@ class Simulation:
         """Gives a message to the rule; then everybody whom the rule answers goes on."""
         counters, time = self.counters, self.counters.virtual_time
         message = received.message(work, delivery, self._samples_n[work.client], counters)
+        stepped = self._checked(self.rule.hear(message))  # may raise Stopped: it gets the same message again
+        self._timeline.end_first()
         self._timeline.waiting[work.client] = work
-        stepped = self._checked(self.rule.hear(message))
         counters.messages += 1
         counters.server_steps += stepped
         counters.uplink_bytes += message.bytes

@@ -27,6 +27,11 @@ class DigitsConfig(Checked):
 
     split_seed: Annotated[int, within("[0, 4294967295]")] = 0
 
+    @property
+    def known_shape(self) -> tuple[tuple[int, ...], int]:
+        """(shape of a sample, classes), as far as it is known before the data are read; other data sets lack it."""
+        return (1, 8, 8), 10
+
 
 class Digits:
     """scikit-learn's 1797 handwritten digits of 8x8 pixels, 10 classes: 1437 to train, 360 to test.
@@ -107,6 +112,12 @@ class TorchvisionImagesConfig(Checked):
     name: Annotated[str, one_of(*KNOWN)] = "cifar10"
     train_samples: Annotated[int | None, at_least(1, null="for all")] = None
     test_samples: Annotated[int | None, at_least(1, null="for all")] = None
+
+    @property
+    def known_shape(self) -> tuple[tuple[int, ...], int]:
+        """See ``DigitsConfig.known_shape``."""
+        height, width, *_ = KNOWN[self.name].image
+        return (len(KNOWN[self.name].mean), height, width), KNOWN[self.name].classes
 
 
 class TorchvisionImages:
