@@ -21,7 +21,8 @@ autodoc_typehints = "signature"
 _CONTENTS = {
     "To use": "docs/command_line docs/python docs/algorithms docs/rules docs/delays docs/data docs/memory docs/sweeps "
     "docs/reports docs/run_directory docs/tracking",
-    "To understand": "docs/clocks docs/time docs/unlabelled docs/fleet docs/statistics docs/claims docs/architecture docs/performance",
+    "To understand": "docs/clocks docs/time docs/unlabelled docs/fleet docs/statistics docs/claims docs/architecture "
+    "docs/performance",
     "What was found": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
     "docs/findings/gas docs/findings/rules results/README",
     "To add": "docs/tutorial_algorithm docs/tutorial_messages docs/extending docs/testing docs/api CONTRIBUTING "
