@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from asyncfl_bench.algorithms.base import ServerRule
+from asyncfl_bench.experiment.contract import Limit
 
 ROOT = Path(__file__).parents[1]
 PAGE, FIGURE, LIMITS = ROOT / "docs" / "rules.md", ROOT / "docs" / "limits.svg", ROOT / "docs" / "limits.yaml"
@@ -56,36 +57,9 @@ up to the rounding that another order of sums leaves. {alone} become none of the
 # -- what is declared -------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Limit:
-    """A line of docs/limits.yaml; lists are words of a command."""
-
-    rule: str
-    settings: list[str]
-    other: str
-    own: list[str]
-    both: list[str]
-    when: str
-    unless: list[str]
-    bits: bool
-
-
 @functools.cache
 def limits() -> list[Limit]:
-    lines = yaml.safe_load(LIMITS.read_text(encoding="utf-8"))
-    return [
-        Limit(
-            line["rule"],
-            line["settings"],
-            line["is"],
-            line.get("with", []),
-            line["both"],
-            line["when"],
-            line["unless"],
-            {"bits": True, "rounding": False}[line["to"]],
-        )
-        for line in lines
-    ]
+    return [Limit.from_line(line) for line in yaml.safe_load(LIMITS.read_text(encoding="utf-8"))]
 
 
 def rules() -> dict[str, type]:

@@ -18,11 +18,7 @@ def built(words, state=None):
     recorder.simulation = parts.simulation
     parts.simulation.observers.append(recorder)
     if state is not None:
-        parts.model_d.copy_(state["model_d"])
-        parts.simulation.load_state_dict(state["simulation"])
-        parts.rule.load_state_dict(state["rule"])
-        pending = [work for work in parts.simulation.in_flight.values() if not work.lost]
-        parts.executor.load_state_dict(state["executor"], parts.model_d, pending)
+        parts.load_state_dict(state)
     return parts, recorder
 
 
@@ -33,8 +29,7 @@ def assert_goes_on_from_every_event(words):
     parts, recorder = built(words)
     models = []
     while parts.simulation.step() is None:
-        state = {name: getattr(parts, name).state_dict() for name in ("simulation", "rule", "executor")}
-        state = copy.deepcopy(state | {"model_d": parts.model_d})
+        state = copy.deepcopy(parts.state_dict())
         models += recorder.models
         parts.executor.close()
         parts, recorder = built(words, state)

@@ -69,7 +69,7 @@ def test_the_tutorials_commands_answer_as_it_says(rule, project):
 
 
 HOUSE = {  # tests that every algorithm must pass, and how many of them are about this one at least
-    "algorithms/test_contract.py": 2 + 2 + 1 + 6 + 1,
+    "algorithms/test_contract.py": 4 * 2 + 1 + 2 + 6 + 1,
     "algorithms/test_docstrings.py": 2,
     "algorithms/test_golden.py": 2,
     "test_config.py": 3,
@@ -122,6 +122,9 @@ def test_a_package_of_ones_own_runs_from_its_folder(lab):
     (words,) = commands(" own")
     answer = elsewhere(["-m", "asyncfl_bench.cli", *words], lab / "src")
     assert answer.returncode == 0 and "cutoff-digits-exponential-seed0" in answer.stdout, answer.stderr
+    (check,) = re.findall(r"`afl-run (--check .*?)`", PAGES["cutoff"])
+    answer = elsewhere(["-m", "asyncfl_bench.cli", *check.split()], lab / "src")
+    assert answer.returncode == 0 and answer.stdout.count("ok ") == 7, answer.stdout + answer.stderr
 
 
 def test_an_installed_package_of_ones_own_is_a_choice_like_any_other(lab, tmp_path):

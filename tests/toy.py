@@ -47,25 +47,6 @@ class QuadraticExecutor:
         self.discarded.append(work)
 
 
-class ToyServer:
-    """Three samples of two classes, at which a model says the products of its parts with fixed numbers."""
-
-    samples, classes = 3, 2
-
-    def outputs(self, w_d):
-        return self._numbers(w_d) @ w_d
-
-    def gradient(self, w_d, rows_b, target_bc, out_d):
-        logits_bc = self.outputs(w_d)[rows_b]
-        error_bc = logits_bc.softmax(1) * target_bc.sum(1, keepdim=True) - target_bc
-        out_d.copy_(torch.einsum("bc,bcd->d", error_bc, self._numbers(w_d)[rows_b]) / len(rows_b))
-        return -(target_bc * logits_bc.log_softmax(1)).sum(1).mean()
-
-    def _numbers(self, w_d):
-        shape = (self.samples, self.classes, len(w_d))
-        return torch.sin(torch.arange(1.0, 1 + np.prod(shape), dtype=w_d.dtype)).view(shape)
-
-
 class ScriptedLoss(Always):
     """Loses the pieces of work in a set of (client, cycle); their clients hang for ``hang`` times their duration."""
 

@@ -89,6 +89,17 @@ def allowed(schema: type, name: str) -> str | None:
     return words + (f", or null {limits.null}".rstrip() if NoneType in kinds else "")
 
 
+def values_outside(schema: type) -> dict[str, object]:
+    """A value outside of each range, by the name of the setting."""
+    numbers = (-1, 0, 2, -1e9, 1e9)
+    found: dict[str, object] = {}
+    for name, (limits, _) in _ranges(schema).items():
+        value = "no_such_choice" if limits.choices else next((v for v in numbers if not limits.holds(v)), None)
+        if value is not None:
+            found[name] = value
+    return found
+
+
 @cache
 def _ranges(schema: Any) -> dict[str, tuple[Range, Any]]:
     """(range, type) by field. A subclass that only changes a default keeps the range."""

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from toy import ToyServer
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig, equip
 from asyncfl_bench.algorithms.distillation import Adam, Distillation, DistillationConfig, Teacher
 from asyncfl_bench.algorithms.fedbuff import FedBuff
+from asyncfl_bench.algorithms.trial import TrialServer
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
@@ -26,7 +26,7 @@ VISIBLE = ["distillation.rate=0.003", "distillation.batch_size=20"]
 
 def distilled(rule=None, n=3, server=None, seed=0, **settings):
     """A rule that takes every upload as a step, followed by distillation; and its model."""
-    rule = equip(rule or Asgd(StepConfig(eta=1.0)), Storage(), Streams(seed), server or ToyServer())
+    rule = equip(rule or Asgd(StepConfig(eta=1.0)), Storage(), Streams(seed), server or TrialServer())
     rule = Distillation(DistillationConfig(**settings)).after(rule, Streams(seed))
     model = torch.zeros(D, dtype=torch.float64)
     rule.start(model, ClientTable(np.ones(n, dtype=int)), "difference")
@@ -35,7 +35,7 @@ def distilled(rule=None, n=3, server=None, seed=0, **settings):
 
 def upload(client, vector=(0.0,) * D, outputs=None, version=0, staleness=0):
     vector_d = torch.tensor(vector, dtype=torch.float64)
-    outputs = ToyServer().outputs(vector_d) if outputs is None else torch.tensor(outputs, dtype=torch.float64)
+    outputs = TrialServer().outputs(vector_d) if outputs is None else torch.tensor(outputs, dtype=torch.float64)
     return Upload(client, vector_d, version, staleness, 1, 1, outputs_uc=outputs)
 
 
@@ -157,7 +157,7 @@ def test_a_mini_batchs_step_follows_equation_3_by_automatic_differentiation(alph
     rule, model = distilled(optimizer="sgd", rate=0.1, clip=None, batch_size=3, **settings)
     rule.receive(upload(0, start, outputs))
     w = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-    log_q, y = ToyServer().outputs(w).log_softmax(1), torch.tensor(outputs, dtype=torch.float64)
+    log_q, y = TrialServer().outputs(w).log_softmax(1), torch.tensor(outputs, dtype=torch.float64)
     terms = torch.nn.functional.kl_div(log_q, y.softmax(1), reduction="none")
     kl = terms.sum() / 3 if kl_mean == "batch" else terms.mean()
     (gradient,) = torch.autograd.grad(alpha * kl + (1 - alpha) * torch.nn.functional.nll_loss(log_q, y.argmax(1)), w)
@@ -198,7 +198,7 @@ def test_gradients_are_cut_to_their_norm_and_no_limit_changes_nothing_else():
 def test_mini_batches_are_shuffled_passes_over_the_samples(settings, batches):
     seen = []
 
-    class Watched(ToyServer):
+    class Watched(TrialServer):
         def gradient(self, w_d, rows_b, target_bc, out_d):
             seen.append(rows_b.tolist())
             return super().gradient(w_d, rows_b, target_bc, out_d)

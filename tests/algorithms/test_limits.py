@@ -2,54 +2,37 @@
 
 import functools
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from asyncfl_bench.config import compose, options
-from asyncfl_bench.experiment.build import build_run
+from asyncfl_bench.config import options
+from asyncfl_bench.experiment.contract import BrokenContract, check_limit, run_to_end
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 import rules
 
-WORLD = [
-    *("model.hidden=[8]", "n_clients=6", "client.batch_size=8", "delay=exponential", "budget.uploads=42", "seed=3"),
-    *("device=cpu", "threads=1", "executor=sequential"),
-]
 LIMITS = [
     pytest.param(limit, id=f"{limit.rule} is {limit.other}", marks=[] if limit.bits else pytest.mark.slow)
     for limit in rules.limits()
 ]
 
 
-@functools.lru_cache(maxsize=8)
-def ended(*words):
-    """((server iterations, uploads), model) at the end of a run."""
-    parts = build_run(compose([*WORLD, *words]))
-    parts.simulation.run()
-    parts.executor.close()
-    counters = parts.simulation.counters
-    return (counters.iteration, counters.uploads), parts.model_d.clone()
-
-
-def apart(one_d, other_d):
-    return float((one_d - other_d).norm() / other_d.norm())
+ended = functools.lru_cache(maxsize=8)(run_to_end)
 
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_rule_becomes_another_where_its_limit_says_so_and_only_there(limit):
-    counted, model_d = ended(f"algorithm={limit.rule}", *limit.both, *limit.settings)
-    counted_other, other_d = ended(f"algorithm={limit.other}", *limit.both, *limit.own)
-    assert counted == counted_other and counted[0] >= 4
-    if limit.bits:
-        assert torch.equal(model_d, other_d)
-    else:
-        assert apart(model_d, other_d) < 1e-5
-    others = [word for word in limit.unless if not word.startswith("algorithm.")]
-    elsewhere = ended(f"algorithm={limit.rule}", *limit.both, *limit.settings, *limit.unless)
-    unlike = ended(f"algorithm={limit.other}", *limit.both, *limit.own, *others)
-    assert elsewhere[0] != unlike[0] or apart(elsewhere[1], unlike[1]) > 1e-3
+    check_limit(limit, ended)
+
+
+def test_a_limit_that_does_not_hold_and_one_that_holds_everywhere_are_found():
+    holds = next(limit for limit in rules.limits() if (limit.rule, limit.other) == ("ringmaster", "asgd"))
+    with pytest.raises(BrokenContract, match=r"is not asgd with algorithm\.threshold=2"):
+        check_limit(replace(holds, settings=["algorithm.threshold=2"]), ended)
+    with pytest.raises(BrokenContract, match=r"is asgd also with algorithm\.threshold=999"):
+        check_limit(replace(holds, unless=["algorithm.threshold=999"]), ended)
 
 
 def test_limits_are_of_rules_that_are_there_and_no_two_lines_say_the_same():

@@ -63,6 +63,23 @@ def parts(tmp_path):
     return tmp_path / "parts"
 
 
+FORGETFUL = """
+import torch
+from asyncfl_bench.algorithms.asgd import Asgd
+class Mine(Asgd):
+    def start(self, model_d, clients, upload_kind):
+        super().start(model_d, clients, upload_kind)
+        self.velocity_d = torch.zeros_like(model_d)
+    def receive(self, upload):
+        self.velocity_d.mul_(0.9).add_(upload.vector_d)
+        self.model_d.add_(self.velocity_d, alpha=self.step_size)
+        return True
+"""
+LIMITS = (
+    "- {rule: my_rule, settings: [], is: asgd, both: [algorithm.eta=0.1], when: always, unless: [UNLESS], to: bits}"
+)
+
+
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """A package that offers parts, as pip leaves it."""
@@ -92,6 +109,48 @@ def test_a_rule_of_ones_own_runs_and_is_named_after_its_yaml(words, parts, afl_r
 
     assert main(["runs"]) == 0  # without the folder: what a run is called is in its summary
     assert "| My rule" in (parts.parent / "runs" / "report" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("words", [["--config-dir", "parts"], *slow(["hydra.searchpath=[PARTS]"])])
+def test_a_rule_of_ones_own_is_checked_against_the_contract(words, parts, afl_run, tmp_path):
+    write(parts, {"limits.yaml": LIMITS.replace("UNLESS", "algorithm.eta=0.2")})
+    words = ["--check", *(word.replace("PARTS", f"file://{parts}") for word in words), "algorithm=my_rule"]
+    answer = afl_run(*words, "delay=exponential")
+    assert answer.returncode == 0, answer.stdout
+    assert [line.partition(" ")[0] for line in answer.stdout.splitlines()] == ["ok"] * 7
+    assert "It is asgd: always." in answer.stdout.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir() if path.name == "runs"] == []  # it leaves nothing
+
+
+@pytest.mark.parametrize("words", [["delay=exponential"], *slow([])])
+def test_a_check_says_what_a_rule_of_ones_own_does_wrong(words, parts, afl_run):
+    write(parts.parent, {"mine.py": FORGETFUL})
+    write(parts, {"limits.yaml": LIMITS.replace("UNLESS", "algorithm.eta=0.1")})
+    answer = afl_run("--check", "--config-dir", "parts", "algorithm=my_rule", *words)
+    assert answer.returncode == 1
+    failed = {line[8:26].strip(): line[26:] for line in answer.stdout.splitlines() if line.startswith("failed")}
+    assert {*failed} == {"state", "resume", "limit"}
+    assert all(problem.endswith("(these attributes differ: velocity_d)") for problem in failed.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--check: checks one rule; name it"),
+        (["algorithm=my_rule,asgd"], "algorithm=my_rule,asgd: is a list of values"),
+        (["algorithm=my_rule", "algorithm.eta=-1"], "algorithm.eta=-1.0: must be a number > 0"),
+        (["algorithm=my_rule", "--plan"], "--plan=: no such option"),
+    ],
+)
+def test_a_check_of_what_is_no_rule_is_refused(words, said, parts, afl_run):
+    answer = afl_run("--check", "--config-dir", "parts", *words)
+    assert answer.returncode == 2 and answer.stderr.startswith(f"afl-run: {said}")
+
+
+def test_a_file_that_holds_no_limits_is_named(parts, afl_run):
+    write(parts, {"limits.yaml": "- {rule: my_rule}"})
+    answer = afl_run("--check", "--config-dir", "parts", "algorithm=my_rule", "delay=exponential")
+    assert answer.returncode == 2 and "limits.yaml: not a list of limits as docs/limits.yaml is: 'to'" in answer.stderr
 
 
 @pytest.mark.slow

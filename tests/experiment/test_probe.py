@@ -133,7 +133,9 @@ def test_a_rule_that_forgets_what_it_needs_is_refused_and_the_attributes_are_nam
     result = ran(rule)
     assert result.exit_code == 1 and result.summary["used"]["uploads"] < 20
     error = result.summary["error"]
-    assert error.startswith(f"algorithm={rule.lower()}: a resumed run would have another model")
+    assert error.startswith(
+        f"algorithm={rule.lower()}: a copy restored from the rule's state does not compute the same"
+    )
     assert f"(these attributes differ: {named})" in error and "\n" not in error
     assert result.metrics["iteration"].tolist()[0] == 0  # what it has is kept
 
@@ -141,7 +143,7 @@ def test_a_rule_that_forgets_what_it_needs_is_refused_and_the_attributes_are_nam
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ("Noisy", "though no attribute differs; take random numbers from self.draws"),
+        ("Noisy", "though no attribute differs; draw random numbers from self.draws"),
         ("Unsaved", "a copy restored from the rule's state failed (UnpicklingError: Weights only load failed"),
     ],
 )

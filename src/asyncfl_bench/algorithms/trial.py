@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..randomness import Streams
@@ -26,6 +27,30 @@ class TrialPart:
         if out_d is not None:
             self.gradient(s_d, a, y, out_d)
         return Reply((s_d / len(a)).expand(a.shape).clone(), s_d[0] * a.mean())
+
+
+class TrialServer:
+    """Three samples of two classes, at which a model says the products of its parts with fixed numbers."""
+
+    samples, classes = 3, 2
+
+    def outputs(self, w_d):
+        """(3, 2) logits of the (d,) model."""
+        return self._numbers(w_d) @ w_d
+
+    def gradient(self, w_d, rows_b, target_bc, out_d):
+        import torch
+
+        logits_bc = self.outputs(w_d)[rows_b]
+        error_bc = logits_bc.softmax(1) * target_bc.sum(1, keepdim=True) - target_bc
+        out_d.copy_(torch.einsum("bc,bcd->d", error_bc, self._numbers(w_d)[rows_b]) / len(rows_b))
+        return -(target_bc * logits_bc.log_softmax(1)).sum(1).mean()
+
+    def _numbers(self, w_d):
+        import torch
+
+        shape = (self.samples, self.classes, len(w_d))
+        return torch.sin(torch.arange(1.0, 1 + math.prod(shape), dtype=w_d.dtype)).view(shape)
 
 
 def after_each(rule: ServerRule, *uploads: tuple[int, list[float]]) -> list[list[float]]:

@@ -102,6 +102,8 @@ def _main(arguments: list[str]) -> int:
             from ..tracking.trackers_sync import sync
 
             return sync(arguments[1:] or ["runs"])
+        if "--check" in arguments:
+            return _check([a for a in arguments if a != "--check"])
         if any(a in HYDRA_FLAGS for a in arguments):
             if {"-m", "--multirun"} & set(arguments) and {"--cfg", "-c", "--info", "-i"} & set(arguments):
                 raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
@@ -156,7 +158,7 @@ def _complete_places() -> None:
     """The line to be completed as Hydra knows it: without our own options, whose folders are noted."""
     command, *words = os.environ.get("COMP_LINE", "").split(" ")
     with suppress(ConfigError):  # an option half written
-        words = [text for text in _with_places(words) if text not in ("--plan", "--measure", "--resume")]
+        words = [text for text in _with_places(words) if text not in ("--plan", "--measure", "--resume", "--check")]
     os.environ["COMP_LINE"] = " ".join([command, *words])
 
 
@@ -189,7 +191,8 @@ def _split(arguments: list[str]) -> tuple[bool, list[str]]:
     return multirun, overrides
 
 
-def _single(overrides: list[str]) -> int:
+def _refuse_several(overrides: list[str]) -> None:
+    """Raises ConfigError for words of a multirun."""
     for one in map(word, overrides):
         check_one_word(one)
         if one.several:
@@ -201,12 +204,33 @@ def _single(overrides: list[str]) -> int:
             raise ConfigError(one.key, one.text.partition("=")[2], "goes with a search: afl-run sweep=tune, or -m")
         if one.key.startswith(("hydra/launcher", "hydra.launcher", "hydra.sweep")):
             raise ConfigError(one.key, ",".join(one.values), "has no effect on a single run; goes with -m")
+
+
+def _single(overrides: list[str]) -> int:
+    _refuse_several(overrides)
     settings = compose(overrides)
     from ..experiment import execute  # torch comes in here, the settings are known to be valid
 
     result = execute(settings, ends_process=True)
     print(closing_line(result, settings.time_unit))
     return result.exit_code
+
+
+def _check(arguments: list[str]) -> int:
+    """The contract of server rules, a line for each check. Returns 1 where the rule breaks it."""
+    multirun, overrides = _split(arguments)
+    keys = {word(text).key for text in overrides}
+    if multirun or "algorithm" not in keys or keys & {"resume", "sweep"}:
+        raise InputError("--check: checks one rule; name it, with settings if need be: afl-run --check algorithm=mine")
+    _refuse_several(overrides)
+    compose(overrides)
+    from ..experiment.contract import check_rule  # torch comes in here, the settings are known to be valid
+
+    code = 0
+    for name, problem, what in check_rule(overrides):
+        print(f"{'failed' if problem else 'ok':<8}{name:<18}{problem or what}", flush=True)
+        code = 1 if problem else code
+    return code
 
 
 def closing_line(result: RunResult, time_unit: str) -> str:

@@ -31,6 +31,7 @@ def overview() -> str:
         "  afl-run --resume DIR                               go on with an interrupted run",
         "  afl-run --sync runs                                send what W&B kept offline",
         "  afl-run --config-dir DIR algorithm=mine            parts of your own, from a folder like conf/",
+        "  afl-run --check algorithm=mine                     check a server rule of yours against the contract",
         "  afl-run --help algorithm=ace                       a choice's settings; --help algorithm lists the choices",
         "  afl-run algorithm=ace --cfg job                    show the composed settings, run nothing",
         "",

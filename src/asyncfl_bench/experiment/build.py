@@ -60,6 +60,19 @@ class Components:
     diagnostics: Diagnostics
     stop: Stop
 
+    def state_dict(self) -> dict:
+        """What the numbers of the run depend on from here on."""
+        parts = {name: getattr(self, name).state_dict() for name in ("simulation", "rule", "executor")}
+        return parts | {"model_d": self.model_d}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Puts parts that were just built where the state says."""
+        self.model_d.copy_(state["model_d"])
+        self.simulation.load_state_dict(state["simulation"])
+        self.rule.load_state_dict(state["rule"])
+        computed = [work for work in self.simulation.in_flight.values() if not work.lost]  # the executor's share
+        self.executor.load_state_dict(state["executor"], self.model_d, computed)
+
     def state_bytes(self) -> dict[str, int]:
         """Bytes of the tensors that the rule and the clients keep from one upload to the next, workspaces left out."""
         memories = self.executor.memories

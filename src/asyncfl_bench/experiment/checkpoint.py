@@ -89,10 +89,7 @@ class Checkpoints:
         self._saved_iteration = parts.simulation.counters.iteration
         state = {
             "data": parts.task.digest,
-            "simulation": parts.simulation.state_dict(),
-            "rule": parts.rule.state_dict(),
-            "executor": parts.executor.state_dict(),
-            "model_d": parts.model_d,
+            **parts.state_dict(),
             "diagnostics": {"settings": self._diagnostics, "state": parts.diagnostics.state_dict()},
             "checkpoint_iteration": self._saved_iteration,
             "wall_time": self._stopwatch.seconds,
@@ -164,11 +161,7 @@ class Checkpoints:
         """Raises DamagedState for a state that does not fit the run, which is then unusable for anything else."""
         parts = self._components
         try:
-            parts.model_d.copy_(state["model_d"])
-            parts.simulation.load_state_dict(state["simulation"])
-            parts.rule.load_state_dict(state["rule"])
-            computed = [work for work in parts.simulation.in_flight.values() if not work.lost]  # the executor's share
-            parts.executor.load_state_dict(state["executor"], parts.model_d, computed)
+            parts.load_state_dict(state)
             self._evaluations.load_state_dict(state)
             parts.diagnostics.load_state_dict(state["diagnostics"]["state"])
             self._saved_iteration = state["checkpoint_iteration"]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..types import ClientTable, Message, Reply, Upload
 
 FOLLOWED = 20  # changes of the model until the copy is dropped
+OFFERED = ("storage", "draws", "server", "part")  # by the run, see equip: no state of the rule
 ROOM = 4  # copies of the state that must fit into free memory: what is written, what is read, the copy's, and a reserve
 
 
@@ -164,10 +165,10 @@ def probed(
 
 def explain(not_restored: list[str]) -> str:
     """What is wrong with a rule whose restored copy computed something else, and what mends it."""
-    wrong = "a resumed run would have another model, as a copy restored from the rule's state has"
+    wrong = "a copy restored from the rule's state does not compute the same, and neither would a resumed run"
     if not_restored:
-        return f"{wrong}; add to state_names what is missing (these attributes differ: {', '.join(not_restored)})"
-    return f"{wrong}, though no attribute differs; take random numbers from self.draws and keep no state elsewhere"
+        return f"{wrong}; add to state_names what it lacks (these attributes differ: {', '.join(not_restored)})"
+    return f"{wrong}, though no attribute differs; draw random numbers from self.draws and keep all state in the rule"
 
 
 def saved_and_loaded(state: dict) -> dict:
@@ -183,6 +184,8 @@ def differing_attributes(rule: Any, other: Any) -> list[str]:
     """Names of the attributes in which two rules differ, those of a rule within a rule included."""
     names = []
     for name, value in vars(rule).items():
+        if name in OFFERED:
+            continue
         if hasattr(value, "receive"):
             names += differing_attributes(value, vars(other)[name])
         else:

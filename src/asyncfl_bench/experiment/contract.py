@@ -1,0 +1,360 @@
+"""The contract of server rules as checks, for the rules of this package and for those of others (``afl-run --check``).
+
+Most checks feed a rule of a model of ``D`` parameters by hand; the last two run the simulator.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..algorithms.base import BufferConfig, ServerRule, equip
+from ..algorithms.trial import TrialPart, TrialServer
+from ..config import compose
+from ..config.places import places
+from ..config.words import word
+from ..errors import BenchError, ConfigError, InputError
+from ..files import read_yaml
+from ..randomness import Streams
+from ..ranges import values_outside
+from ..storage import Storage
+from ..types import ClientTable, Message, Upload
+from .build import Components, build_run
+from .probe import differing_attributes, explain, is_same, saved_and_loaded
+
+D = 7
+CLOCKS = ("delay=exponential", "delay=exp_beta5")
+LIMITS_NAME = "limits.yaml"
+Event = tuple[int, torch.Tensor, int]  # client, (D,) vector, staleness
+
+
+class BrokenContract(Exception):
+    """What a rule did against the contract, in one line."""
+
+
+def require(ok: bool, problem: str) -> None:
+    """Raises BrokenContract(problem) unless ``ok``."""
+    if not ok:
+        raise BrokenContract(problem)
+
+
+# -- a rule by itself -------------------------------------------------------------------------------------------------
+
+
+class Candidate:
+    """A rule under small settings, on one clock.
+
+    words  of the command, the rule's ``algorithm=`` among them. Raises ConfigError for those that cannot work
+    """
+
+    def __init__(self, words: list[str], clock: str = CLOCKS[0]):
+        self.words = complete(words, clock, "n_clients=5", "heterogeneity=iid")
+        self.settings = compose(self.words)
+        if isinstance(self.settings.parts["algorithm"].config, BufferConfig):
+            self.words = complete(self.words, "algorithm.buffer_size=3")
+            self.settings = compose(self.words)
+        n = self.settings.root.n_clients
+        self.clients = ClientTable(np.full(n, 10), np.eye(n, 3, dtype=int) * 8 + 1)
+
+    def build(self) -> ServerRule:
+        """An equipped rule, not started."""
+        parts, streams = self.settings.parts, Streams(self.settings.root.seed)
+        part: Any = TrialPart(D - 1)
+        rule = equip(parts["algorithm"].build(), Storage(), streams, TrialServer(), part)
+        distilled: ServerRule = parts["distillation"].build().after(rule, streams)
+        return distilled
+
+    def start(self) -> tuple[ServerRule, torch.Tensor]:
+        """(a started rule, its (D,) model of zeros)."""
+        rule, model_d = self.build(), torch.zeros(D)
+        rule.start(model_d, self.clients, self.settings.parts["client"].config.upload)
+        return rule, model_d
+
+    def events(self, count: int) -> list[Event]:
+        """An upload of every client, then ``count`` of random ones."""
+        generator, n = np.random.default_rng(0), self.clients.n
+        clients = [*range(n), *generator.integers(0, n, count)]
+        return [(int(c), torch.tensor(generator.normal(size=D)).float(), int(generator.integers(4))) for c in clients]
+
+
+def complete(words: list[str], *defaults: str) -> list[str]:
+    """The words, after those of the defaults whose setting they do not name."""
+    keys = {word(text).key for text in words}
+    return [*(text for text in defaults if word(text).key not in keys), *words]
+
+
+def _answered(rule: ServerRule, method: str, *arguments: Any) -> bool:
+    answer = getattr(rule, method)(*arguments)
+    require(answer is True or answer is False, f"{method} must answer exactly True or False, not {answer!r}")
+    return answer
+
+
+def _send_message(rule: ServerRule, client: int, vector_d: torch.Tensor, iteration: int) -> None:
+    """Where clients hold a part of the model: a dispatch, a message whose tensors are recycled after the answers."""
+    if rule.cuts:
+        rule.work_for(client)
+        activations, labels = vector_d[:3, None].clone(), torch.tensor([0, 1, 0])
+        _answered(rule, "hear", Message(client, 0, 1, iteration, 0, 10, activations, labels))
+        for _, reply in rule.replies():
+            require(bool(torch.isfinite(reply.gradient).all()), "a reply's gradient is not finite")
+        activations.fill_(float("nan"))
+        labels.fill_(-1)
+
+
+def _clients_part(rule: ServerRule, vector_d: torch.Tensor) -> torch.Tensor:
+    """Of a vector what a client uploads."""
+    return vector_d[: D - 1] if rule.cuts else vector_d
+
+
+def feed(rule: ServerRule, model_d: torch.Tensor, events: list[Event], iteration: int = 0) -> tuple[list[int], int]:
+    """Hands over uploads as the engine does, a tick after each and a round after every fourth.
+
+    Returns (changes of the model at each upload, the iterations done). Raises BrokenContract.
+    """
+    changes = []
+    for number, (client, vector_d, staleness) in enumerate(events):
+        base = max(0, iteration - staleness)
+        _send_message(rule, client, vector_d, base)
+        upload = Upload(client, _clients_part(rule, vector_d.clone()), base, staleness, 10, 1)
+        upload.base_d = _clients_part(rule, torch.full((D,), 0.05 * staleness))
+        upload.along_d = -0.3 * upload.vector_d
+        upload.outputs_uc = TrialServer().outputs(vector_d)
+        changes.append(0)
+        for method in ("receive", "tick", *(["round"] if number % 4 == 3 else [])):
+            before_d = model_d.clone()
+            changed = _answered(rule, method, *([upload] if method == "receive" else []))
+            does = "changed the model" if not changed else "left the model as it was"
+            require(changed != torch.equal(before_d, model_d), f"{method} answered {changed} and {does}")
+            changes[-1] += changed
+        iteration += changes[-1]
+        rule.work_for(client)
+    return changes, iteration
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def check_changes(candidate: Candidate) -> None:
+    """It changes the model, says exactly when, and stays finite."""
+    rule, model_d = candidate.start()
+    events = candidate.events(40)
+    changes, _ = feed(rule, model_d, events)
+    require(sum(changes) >= 2, f"changed the model less than twice in {len(events)} uploads; a smaller buffer may help")
+    require(bool(torch.isfinite(model_d).all()) and bool(model_d.any()), "the model is not finite, or zero as before")
+    for name, value in rule.stats().items():
+        require("/" in name, f"stats names {name}; write rule/{name}")
+        require(math.isfinite(value), f"stats gives {name}={value}, which is not finite")
+
+
+def check_state(candidate: Candidate) -> None:
+    """A copy restored from its saved state computes the same bits and says the same."""
+    rule, model_d = candidate.start()
+    events = candidate.events(60)
+    _, iteration = feed(rule, model_d, events[:23])
+    restored, restored_d = candidate.start()
+    restored_d.copy_(model_d)
+    restored.load_state_dict(saved_and_loaded(rule.state_dict()))
+    differing = differing_attributes(rule, restored)
+    answers = feed(rule, model_d, events[23:], iteration)
+    same = answers == feed(restored, restored_d, events[23:], iteration) and is_same(model_d, restored_d)
+    require(same, explain(differing))
+    for what in ("stats", "decisions"):
+        said, said_again = getattr(rule, what)(), getattr(restored, what)()
+        differ = f" (these attributes differ: {', '.join(differing)})" if differing else ""
+        require(is_same(said, said_again), f"{what} says something else after a restore; complete state_names{differ}")
+    for row in rule.decisions():
+        ok = len(row) == len(rule.decision_columns)
+        require(ok, f"decisions gives {len(row)} numbers for {len(rule.decision_columns)} decision_columns")
+
+
+def check_borrowed_vectors(candidate: Candidate) -> None:
+    """It keeps no tensor that it was lent."""
+    (rule, model_d), (twin, twin_d) = candidate.start(), candidate.start()
+    reused_d, base_d, along_d = (_clients_part(rule, torch.zeros(D)) for _ in range(3))
+    outputs_uc = torch.zeros(TrialServer.samples, TrialServer.classes)
+    for client, vector_d, staleness in candidate.events(30):
+        for one in (rule, twin):
+            _send_message(one, client, vector_d, 0)
+        outputs_uc.copy_(TrialServer().outputs(vector_d))
+        vector_d = _clients_part(rule, vector_d)
+        reused_d.copy_(vector_d)
+        base_d.fill_(0.05 * staleness)
+        along_d.copy_(-0.3 * vector_d)
+        lent: dict[str, Any] = {"base_d": base_d, "along_d": along_d, "outputs_uc": outputs_uc}
+        kept = {name: tensor.clone() for name, tensor in lent.items()}
+        rule.receive(Upload(client, reused_d, 0, staleness, 10, 1, **lent))
+        twin.receive(Upload(client, vector_d, 0, staleness, 10, 1, **kept))
+        for tensor in (reused_d, *lent.values()):
+            tensor.fill_(float("nan"))  # the executor recycles it
+        for method in ("tick", "round"):
+            getattr(rule, method)()
+            getattr(twin, method)()
+    require(is_same(model_d, twin_d), "uses a vector of an upload after receive has returned; copy what is kept")
+
+
+def check_determinism(candidate: Candidate) -> None:
+    """Two rules with the same uploads compute the same bits."""
+    (rule, model_d), (twin, twin_d) = candidate.start(), candidate.start()
+    events = candidate.events(40)
+    same = feed(rule, model_d, events) == feed(twin, twin_d, events) and is_same(model_d, twin_d)
+    require(
+        same, "the same uploads gave another model; draw random numbers from self.draws, keep no state in the class"
+    )
+
+
+def check_settings(candidate: Candidate) -> None:
+    """Values outside the declared ranges, and unknown settings, are refused."""
+    outside = values_outside(candidate.settings.parts["algorithm"].target.Config)
+    for name, value in {**outside, "no_such_setting": 1}.items():
+        key = f"algorithm.{name}"
+        try:
+            compose([*(text for text in candidate.words if word(text).key != key), f"{key}={value}"])
+        except ConfigError as error:
+            require(error.key == key, f"{key}={value} is refused as {error.key}; name the setting itself")
+            require("\n" not in str(error), f"the message about {key}={value} has several lines")
+        else:
+            raise BrokenContract(f"{key}={value} is accepted; a __post_init__ must call super().__post_init__()")
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def check_resume(candidate: Candidate) -> None:
+    """A run that is stopped half-way and restored ends with the same model and counters."""
+    with tempfile.TemporaryDirectory() as folder:
+        defaults = ["scale=smoke", "budget.uploads=60", "threads=1", "device=cpu"]
+        settings = compose([*complete(candidate.words, *defaults), f"output_dir={folder}"])
+        whole = build_run(settings)
+        whole.simulation.run()
+        whole.executor.close()
+        half = build_run(settings)
+        ended = None
+        while ended is None and half.simulation.counters.uploads < whole.simulation.counters.uploads // 2:
+            ended = half.simulation.step()
+        state = saved_and_loaded(half.state_dict())
+        half.executor.close()
+        resumed = build_run(settings)
+        resumed.load_state_dict(state)
+        differing = differing_attributes(*(getattr(parts.rule, "rule", parts.rule) for parts in (half, resumed)))
+        if resumed.simulation.over() is None:
+            resumed.simulation.run()
+        resumed.executor.close()
+        counted, counted_again = whole.simulation.counters, resumed.simulation.counters
+        require(counted.iteration > 0, f"no server iteration in {counted.uploads} uploads")
+        require(counted == counted_again, f"ended with {counted_again}, uninterrupted with {counted}")
+        require(is_same(whole.model_d, resumed.model_d), explain(differing))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A line of a file of limits, see docs/limits.yaml; lists are words of a command."""
+
+    rule: str
+    settings: list[str]
+    other: str
+    own: list[str]
+    both: list[str]
+    when: str
+    unless: list[str]
+    bits: bool
+
+    @classmethod
+    def from_line(cls, line: dict[str, Any]) -> Limit:
+        """Raises KeyError for a line without one of its names."""
+        bits = {"bits": True, "rounding": False}[line["to"]]
+        given = line["rule"], line["settings"], line["is"], line.get("with", []), line["both"]
+        return cls(*given, line["when"], line["unless"], bits)
+
+
+def declared_limits(rule: str) -> list[Limit]:
+    """Of that rule, in the files limits.yaml beside the groups. Raises InputError for a file that is none."""
+    found = []
+    for path in (place.conf / LIMITS_NAME for place in places()):
+        if path.exists():
+            try:
+                found += [Limit.from_line(line) for line in read_yaml(path)]
+            except (KeyError, TypeError, ValueError) as error:
+                raise InputError(f"{path}: not a list of limits as docs/limits.yaml is: {error}") from None
+    return [limit for limit in found if limit.rule == rule]
+
+
+def check_limit(limit: Limit, run: Callable[..., tuple[tuple[int, int], torch.Tensor]]) -> None:
+    """The rule is the other one where its limit says so, and only there.
+
+    run  run(*words) -> ((server iterations, uploads), (d,) the model at the end)
+    """
+    rule, other = f"algorithm={limit.rule}", f"algorithm={limit.other}"
+    counted, model_d = run(rule, *limit.both, *limit.settings)
+    counted_other, other_d = run(other, *limit.both, *limit.own)
+    require(counted[0] >= 4, f"{counted[0]} server iterations are too few to compare with {limit.other}")
+    same = counted == counted_other and (
+        torch.equal(model_d, other_d) if limit.bits else apart(model_d, other_d) < 1e-5
+    )
+    require(same, f"is not {limit.other} with {' '.join(limit.settings) or 'its defaults'}")
+    others = [text for text in limit.unless if not text.startswith("algorithm.")]
+    elsewhere = run(rule, *limit.both, *limit.settings, *limit.unless)
+    unlike = run(other, *limit.both, *limit.own, *others)
+    differ = elsewhere[0] != unlike[0] or apart(elsewhere[1], unlike[1]) > 1e-3
+    require(differ, f"is {limit.other} also with {' '.join(limit.unless)}")
+
+
+def apart(one_d: torch.Tensor, other_d: torch.Tensor) -> float:
+    """Distance relative to the other's norm."""
+    return float((one_d - other_d).norm() / other_d.norm())
+
+
+def run_to_end(*words: str) -> tuple[tuple[int, int], torch.Tensor]:
+    """((server iterations, uploads), (d,) the model) at the end of a small run on digits."""
+    world = ["model.hidden=[8]", "n_clients=6", "client.batch_size=8", "delay=exponential", "budget.uploads=42"]
+    world += ["seed=3", "device=cpu", "threads=1", "executor=sequential"]
+    parts: Components = build_run(compose([*world, *words]))
+    parts.simulation.run()
+    parts.executor.close()
+    counters = parts.simulation.counters
+    return (counters.iteration, counters.uploads), parts.model_d.clone()
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+CHECKS: dict[str, Callable[[Candidate], None]] = {
+    "changes": check_changes,
+    "state": check_state,
+    "borrowed vectors": check_borrowed_vectors,
+    "determinism": check_determinism,
+    "settings": check_settings,
+    "resume": check_resume,
+}
+
+
+def check_rule(words: list[str]) -> Iterator[tuple[str, str | None, str]]:
+    """(check, what is wrong or None, what was checked) of each check, on both clocks unless the words name a delay.
+
+    words  of a command. Raises ConfigError or InputError for those that cannot work, before the first check
+    """
+    clocks = CLOCKS[:1] if any(word(text).key == "delay" for text in words) else CLOCKS
+    candidates = [Candidate(words, clock) for clock in clocks]
+    rule = candidates[0].settings.choices["algorithm"]
+    limits = declared_limits(rule)
+    for name, check in CHECKS.items():
+        problem = next((said for one in candidates if (said := _problem(check, one))), None)
+        yield name, problem, (check.__doc__ or "").strip()
+    for limit in limits:
+        yield "limit", _problem(check_limit, limit, run_to_end), f"It is {limit.other}: {limit.when}."
+    if not limits:
+        yield "limit", None, f"No {LIMITS_NAME} beside the groups declares a limit of algorithm={rule}."
+
+
+def _problem(check: Callable[..., None], *arguments: Any) -> str | None:
+    try:
+        check(*arguments)
+    except (BrokenContract, BenchError) as broken:
+        return str(broken)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+    return None
