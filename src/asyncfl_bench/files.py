@@ -81,10 +81,15 @@ def is_held(path: Path) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds that somebody else may have written. Raises OSError, and ValueError for what is no JSON or
-    nested more deeply than anything this package writes."""
+    """What a file holds that somebody else may have written. Raises OSError, and ValueError as ``parse_json``."""
+    return parse_json(path.read_text(encoding="utf-8"))
+
+
+def parse_json(text: str) -> Any:
+    """The value of a text. Raises ValueError for what is not JSON or nested more deeply than anything this package
+    writes."""
     try:
-        return _shallow(json.loads(path.read_text(encoding="utf-8")))
+        return _shallow(json.loads(text))
     except RecursionError:
         raise ValueError(_DEEP) from None
 

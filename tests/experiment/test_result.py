@@ -1,32 +1,48 @@
 """When a run counts as finished: by its directory, or by an archive that it was packed into."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
-from asyncfl_bench import run
+from asyncfl_bench import load_runs, run
 from asyncfl_bench.config import compose
-from asyncfl_bench.experiment import finished
+from asyncfl_bench.experiment import execute, finished
+from asyncfl_bench.multirun.jobs import plan
+from asyncfl_bench.multirun.pending import places_of
+from asyncfl_bench.tracking.archive import archived as archives_of
+from asyncfl_bench.tracking.archive import pack
 
 WORDS = ["scale=smoke", "model=softmax", "progress=false"]
 
 
 def packed(result, target=Path("runs.parquet"), **changes):
-    """An archive of this one run."""
+    """An archive of this one run, with ``changes`` in its summary."""
     summary = {key: value for key, value in result.summary.items() if key != "already_complete"} | changes
-    points = {f"point.{name}": [column.tolist()] for name, column in result.metrics.items()}
-    row = {"identity": [summary["identity"]], "summary": [json.dumps(summary)], **points, "point.rule/none": [None]}
-    pd.DataFrame(row).to_parquet(target)
-    return {summary["identity"]: target}
+    pack([result.directory], target)
+    change_archive(target, summary=[json.dumps(summary)])
+    return {result.summary["identity"]: target}
+
+
+def change_archive(path, **columns):
+    """Puts other texts into columns of an archive."""
+    table = pq.read_table(path)
+    for name, texts in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, [texts])
+    pq.write_table(table, path)
 
 
 @pytest.fixture
 def archived():
     """(result, archive) of a run whose directory is gone."""
     result = run([*WORDS, "hydra.run.dir=elsewhere"])
-    return result, packed(result)
+    archive = packed(result)
+    shutil.move("elsewhere", "gone")
+    return replace(result, directory=Path("gone")), archive
 
 
 def test_a_run_in_an_archive_is_finished_with_its_summary_and_its_points(archived):
@@ -35,7 +51,7 @@ def test_a_run_in_an_archive_is_finished_with_its_summary_and_its_points(archive
     again = finished(compose(WORDS), archive)
     assert again.ok and again.directory == Path("runs.parquet")
     assert again.summary == result.summary | {"already_complete": True}
-    pd.testing.assert_frame_equal(again.metrics, result.metrics)
+    pd.testing.assert_frame_equal(again.metrics, result.metrics, check_like=True)  # columns are sorted
 
 
 def test_a_runs_own_directory_comes_before_an_archive(archived):
@@ -53,6 +69,34 @@ def test_a_summary_in_an_archive_is_looked_at_like_one_in_a_directory(changes, a
     result, _ = archived
     packed(result, Path("other.parquet"), **changes)
     assert finished(compose(WORDS), {result.summary["identity"]: Path("other.parquet")}) is None
+
+
+def test_a_row_that_a_report_leaves_out_does_not_finish_a_run(archived):
+    result, places = archived
+    (archive,) = places.values()
+    assert archives_of(".") == places
+    final = {**result.summary["final"], "test/accuracy": 1.0}
+    change_archive(archive, summary=[json.dumps(result.summary | {"final": final})])
+    assert load_runs(archive)["status"].tolist() == ["inconsistent"]
+    assert finished(compose(WORDS), places) is None and archives_of(".") == {}
+    pack([result.directory], "sound.parquet")  # is found behind the other
+    assert finished(compose(WORDS), archives_of(".")).directory == Path("sound.parquet")
+
+
+@pytest.mark.parametrize("place", ["its own", "another sweep's"])
+def test_a_directory_that_a_report_leaves_out_does_not_finish_a_run(place):
+    (job,) = plan(WORDS, ["hydra.sweep.dir=runs/mine" if place == "its own" else "hydra.sweep.dir=runs/another"])
+    result = execute(job.settings)
+    jobs = plan(WORDS, ["hydra.sweep.dir=runs/mine"])
+    assert jobs[0].ended(places_of(jobs)) is not None
+    metrics = result.directory / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    metrics.write_text("".join(json.dumps({**line, "test/accuracy": 0.5}) + "\n" for line in lines))
+    assert load_runs(result.directory)["status"].tolist() == ["inconsistent"]
+    assert jobs[0].ended(places_of(jobs)) is None
+    again = execute(jobs[0].settings)  # not from a checkpoint that has its points
+    assert again.summary["final"] == result.summary["final"]
+    assert jobs[0].ended(places_of(jobs)) is not None and load_runs(again.directory)["status"].tolist() == ["ok"]
 
 
 def test_an_archive_that_was_written_anew_is_read_anew(archived):

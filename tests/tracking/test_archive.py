@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.analysis.place import place
-from asyncfl_bench.errors import BenchError
+from asyncfl_bench.errors import BenchError, InputError
+from asyncfl_bench.multirun.past import finished_in
 from asyncfl_bench.tracking.archive import archived, pack, read_archive
 from asyncfl_bench.tracking.runs import load_points, load_runs
 
@@ -166,6 +169,57 @@ def test_a_changed_archive_is_found_out(tmp_path):
     pq.write_table(table.set_column(column, "config", [[json.dumps(config)]]), tmp_path / "a.parquet")
     runs = load_runs(tmp_path / "a.parquet")
     assert runs["status"].tolist() == ["inconsistent"] and load_points(runs).empty
+
+
+TEXT = pa.string()
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("identity", None),
+        ("summary", None),
+        ("summary", pa.array([1])),
+        ("config", pa.array(["{}"]).dictionary_encode()),
+        ("results_version", pa.array(["four"])),
+        ("point.uploads", pa.array([7.0])),
+        ("point.uploads", pa.array([["a", "b"]])),
+        ("config", pa.array([None], TEXT)),
+        ("config", pa.array(["[]"])),
+        ("config", pa.array(['{"seed": '])),
+        ("summary", pa.array(["7"])),
+        ("summary", pa.array(["[" * 100_000])),
+        ("summary", pa.array(['{"a": ' * 99 + "1" + "}" * 99])),
+        ("summary", pa.array(['{"used": {"uploads": "many"}}'])),
+        ("status", pa.array([None], TEXT)),
+        ("point.uploads", pa.array([[0.0]])),
+        ("point.uploads", pa.array([[0.0, 1.0, 2.0]])),
+        ("client.client", pa.array([["0", "1"]])),
+    ],
+)
+def test_a_malformed_archive_is_named_in_one_line_and_holds_up_nothing(column, values, tmp_path):
+    archive = tmp_path / "a.parquet"
+    write_run(tmp_path / "runs", seed=0, clients={"client": [0, 1]}, summary={"clients": {}})
+    pack([tmp_path / "runs"], archive)
+    table = pq.read_table(archive)
+    place = table.column_names.index(column)
+    table = table.remove_column(place) if values is None else table.set_column(place, column, values)
+    pq.write_table(table, archive)
+    runs = load_runs(archive)
+    assert runs["status"].tolist() == ["unreadable"] and len(runs["note"].iloc[0].splitlines()) == 1
+    assert load_points(runs).empty and archived(tmp_path) == {}
+    assert all(isinstance(one.choices, dict) for one in finished_in([tmp_path]))  # a plan's estimates
+    with pytest.raises(BenchError, match=r"^\S*a\.parquet: [^\n]*$"):
+        pack([archive], tmp_path / "b.parquet")
+
+
+def test_what_is_not_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.parquet")
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "nowhere")
+    assert archived(tmp_path) == {} and finished_in([tmp_path]) == []
+    assert load_runs(tmp_path)["note"].tolist() == ["No such file or directory", "not a file"]
+    with pytest.raises(InputError, match=r"link\.parquet: No such file"):
+        pack([tmp_path], tmp_path / "b.parquet")
 
 
 def test_half_an_archive_is_named_and_holds_up_nothing(tmp_path):

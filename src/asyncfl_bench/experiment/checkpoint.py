@@ -14,6 +14,7 @@ from ..diagnostics.base import covers
 from ..errors import BenchError, ConfigError
 from ..files import atomic_write, remove_leftovers, say
 from ..storage import bytes_of
+from ..tracking.records import read_directory
 from ..tracking.rundir import RunDirectory
 from ..types import Counters
 
@@ -124,6 +125,8 @@ class Checkpoints:
             place, identity = RunDirectory(earlier.directory), earlier.identity
         path = place.checkpoint_path
         try:
+            if (record := read_directory(place.path)).status == "inconsistent":
+                raise BenchError(f"{place.path}: {record.note}")
             state, remarks = read(path, identity, place.metrics.sound_lines())
             self._check(state)
             self._load(state, path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import html
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +13,8 @@ from ..config import RESULTS_VERSION, Settings
 from ..diagnostics.base import covers
 from ..diagnostics.exchanges import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
-from ..files import read_json, read_parquet
+from ..tracking.archive import measured_runs
+from ..tracking.records import MEASURED, read_directory
 from ..tracking.rundir import CLIENTS_NAME, TRACE_NAME
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ NUMBERS = {  # in its sections
     "best": ["test/accuracy"],
     "used": ["server_iterations", "uploads", "virtual_time"],
 }
-POINT = "point."  # before the name of a metric in an archive
 
 
 @dataclass(repr=False)
@@ -91,9 +89,7 @@ class RunResult:
 
         if not self.directory.is_file():
             return pd.DataFrame(read_metrics(self.directory / "metrics.jsonl"))
-        packed = pd.read_parquet(self.directory, filters=[("identity", "=", self.summary["identity"])]).iloc[0]
-        points = {key.removeprefix(POINT): packed[key] for key in packed.index if key.startswith(POINT)}
-        return pd.DataFrame({name: values for name, values in points.items() if values is not None})
+        return pd.DataFrame(measured_runs(self.directory)[self.summary["identity"]].points)
 
 
 def finished(
@@ -116,21 +112,13 @@ def complete(
         if place is None:
             continue
         packed = place.is_file()
-        summary = _packed_summary(place, settings.identity) if packed else _summary(place)
+        record = measured_runs(place).get(settings.identity) if packed else read_directory(place)
+        summary = record.summary if record is not None and record.status in MEASURED else {}
         if _is_complete(summary, settings, or_diverged) and (
             not settings.root.trace if packed else _has_tables(place, summary, settings)  # an archive holds no traces
         ):
             return RunResult(place, summary | {"already_complete": True})
     return None
-
-
-def _summary(directory: Path) -> dict:
-    """The content of summary.json; empty when there is none that can be read."""
-    try:
-        summary = read_json(directory / "summary.json")
-    except (OSError, ValueError):
-        return {}
-    return summary if isinstance(summary, dict) else {}
 
 
 def _has_numbers(summary: dict) -> bool:
@@ -171,14 +159,3 @@ def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -
         and covers(summary.get("diagnostics"), settings.tree["diagnostics"])
         and ("clients" in summary or not settings.evaluation.clients or summary["exit_status"] == "diverged")
     )
-
-
-def _packed_summary(archive: Path, identity: str) -> dict:
-    return json.loads(_packed_summaries(archive, archive.stat().st_mtime_ns).get(identity, "{}"))
-
-
-@functools.lru_cache(maxsize=64)
-def _packed_summaries(archive: Path, modified: int) -> dict[str, str]:
-    """Summaries as JSON by identity. ``modified``: when the archive was, so that a newer one is read anew."""
-    columns = read_parquet(archive, ["identity", "summary"]).to_pydict()
-    return dict(zip(columns["identity"], columns["summary"], strict=True))

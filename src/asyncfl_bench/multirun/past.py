@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from ..config import Settings
 from ..errors import BenchError
-from ..files import read_json, read_yaml
+from ..files import parse_json, read_json, read_yaml
 
 GROUPS = ("algorithm", "dataset", "model")  # runs that have these in common take about as long for an upload
 
@@ -32,7 +31,7 @@ class Past:
     @functools.cached_property
     def choices(self) -> dict[str, Any]:
         try:
-            tree = json.loads(self.config) if self.config else read_yaml(self.place / "config.yaml")
+            tree = parse_json(self.config) if self.config else read_yaml(self.place / "config.yaml")
             return dict(tree["choices"])
         except (OSError, ValueError, LookupError, TypeError):
             return {}
@@ -93,8 +92,8 @@ def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)
             continue
     for archive in archives:
         try:
-            found += [Past(archive, json.loads(summary), config) for summary, config in summaries(archive)]
-        except BenchError:
+            found += [Past(archive, parse_json(summary), config) for summary, config in summaries(archive)]
+        except (BenchError, ValueError):
             continue
     return [one for one in found if _has_ended(one.summary, statuses)]
 

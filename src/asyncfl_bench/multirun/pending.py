@@ -120,14 +120,17 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     """Where finished runs may lie besides a job's own directory, by identity: an archive below ``archive_dir``, or
     the directory of another sweep's run below ``output_dir``, which ended well or diverged."""
     from ..tracking.archive import archived  # brings NumPy
-    from ..tracking.records import MEASURED
+    from ..tracking.records import MEASURED, read_directory
 
     known = [job.settings for job in jobs if job.settings is not None]
     outputs = {(one.asked_output_dir or Path(one.root.output_dir)).expanduser() for one in known}
     past = [one for one in finished_in(outputs, MEASURED) if one.summary.get("results_version") == RESULTS_VERSION]
-    found = {one.summary.get("identity", ""): one.place for one in past if not one.packed}
+    wanted = {one.identity for one in known}
+    asked = [one.place for one in past if not one.packed and one.summary.get("identity") in wanted]
+    records = {place: read_directory(place) for place in asked}
+    found = {one.summary["identity"]: place for place, one in records.items() if one.status in MEASURED}
     for folder in {one.root.archive_dir for one in known}:
-        found |= archived(Path(folder).expanduser())
+        found |= archived(Path(folder).expanduser(), wanted)
     return found
 
 

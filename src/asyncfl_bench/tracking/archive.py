@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from ..config import RESULTS_VERSION
-from ..errors import BenchError
-from ..files import atomic_write, read_parquet, say
+from ..errors import BenchError, InputError
+from ..files import atomic_write, parse_json, read_parquet, say
 from .records import MEASURED, Record, checked, find, read_directory
 
 _KEY, _VERSION = b"asyncfl_bench.archive", b"1"
 NAME = "runs.parquet"  # beside a page
 _LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
 _POINT, _CLIENT = "point.", "client."
+_TEXTS = ("name", "identity", "experiment", "status", "config", "summary")
 _LEVEL = 19  # of zstd: packing takes a second, and the file is copied and committed
 
 
@@ -62,14 +63,35 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
     return len(kept)
 
 
-def archived(folder: str | Path) -> dict[str, Path]:
-    """identity -> archive, of every run below ``folder`` that came to its own end under the current results version."""
+def archived(folder: str | Path, wanted: Container[str] | None = None) -> dict[str, Path]:
+    """identity -> archive, of every run below ``folder`` that came to its own end under the current results version
+    and that a report shows.
+
+    wanted  identities to look for; None: all
+    """
     found: dict[str, Path] = {}
     if Path(folder).is_dir():
         for archive in find([Path(folder)])[1]:
-            for identity in _finished(archive, archive.stat().st_mtime_ns):
-                found.setdefault(identity, archive)
+            identities = [one for one in _finished(archive) if wanted is None or one in wanted]
+            sound = measured_runs(archive) if identities else {}  # reads all columns
+            for identity in identities:
+                if identity in sound:
+                    found.setdefault(identity, archive)
     return found
+
+
+def measured_runs(path: Path) -> dict[str, Record]:
+    """By identity the runs of an archive that came to their own end and contradict nothing; of a file that cannot be
+    read none."""
+    try:
+        return _measured_at(path, path.stat().st_mtime_ns)
+    except (BenchError, OSError):
+        return {}
+
+
+@functools.lru_cache(maxsize=32)
+def _measured_at(path: Path, stamp: int) -> dict[str, Record]:
+    return {one.identity: one for one in read_archive(path) if one.status in MEASURED and one.identity is not None}
 
 
 def summaries(path: Path) -> list[tuple[str, str]]:
@@ -80,18 +102,19 @@ def summaries(path: Path) -> list[tuple[str, str]]:
     if not _is_archive(path):
         return []
     columns = _table_in(path, ["summary", "config"])
-    return list(zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True))
+    rows = zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True)
+    return [(summary, config) for summary, config in rows if summary is not None and config is not None]
 
 
 def read_archive(path: Path) -> list[Record]:
     """The runs of an archive with their points; none of a parquet file of another kind, as a run's trace.
 
-    Raises BenchError when the file cannot be read.
+    Raises InputError when the file cannot be read.
     """
     try:
         return _read(path, path.stat().st_mtime_ns)
     except OSError as error:
-        raise BenchError(f"{path}: {error.strerror or error}") from None
+        raise InputError(f"{path}: {error.strerror or error}") from None
 
 
 @functools.lru_cache(maxsize=32)
@@ -110,45 +133,87 @@ def _read(path: Path, stamp: int) -> list[Record]:
             {name: values for name, of in columns.items() if (values := of[row]) is not None}
             for columns in lists.values()
         )
-        config, summary = json.loads(fact["config"]), json.loads(fact["summary"])
-        note = "" if fact["status"] == "ok" else str(summary.get("error") or "").partition("\n")[0]
-        records.append(checked(Record(fact["name"], fact["status"], note, config, summary, points, clients)))
+        records.append(_record(fact, points, clients))
     return records
 
 
-@functools.lru_cache(maxsize=256)
-def _finished(path: Path, stamp: int) -> tuple[str, ...]:
+def _record(fact: dict[str, Any], points: dict[str, np.ndarray], clients: dict[str, np.ndarray]) -> Record:
+    """A row; ``unreadable`` where its texts are none of an archive."""
+    name, status = fact["name"] or "no name", fact["status"]
+    try:
+        config, summary = (parse_json(fact[part] or "") for part in ("config", "summary"))
+    except ValueError as error:
+        return Record(name, "unreadable", f"config or summary: {str(error).partition(chr(10))[0]}")
+    if not (isinstance(config, dict) and isinstance(summary, dict) and status):
+        return Record(name, "unreadable", "config, summary or status: missing, or of another kind")
+    note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
+    return checked(Record(name, status, note, config, summary, points, clients))
+
+
+def _finished(path: Path) -> tuple[str, ...]:
     """Identities of the runs that need not be run again; one that diverged would diverge again."""
     try:
-        if not _is_archive(path):
-            return ()
-        rows = _table_in(path, ["identity", "status", "results_version"]).to_pylist()
-    except BenchError:
+        return _finished_at(path, path.stat().st_mtime_ns)
+    except (BenchError, OSError):
         return ()  # half a file, as while it is copied, or a damaged one: then its runs are not there
+
+
+@functools.lru_cache(maxsize=256)
+def _finished_at(path: Path, stamp: int) -> tuple[str, ...]:
+    if not _is_archive(path):
+        return ()
+    rows = _table_in(path, ["identity", "status", "results_version"]).to_pylist()
     return tuple(r["identity"] for r in rows if r["status"] in MEASURED and r["results_version"] == RESULTS_VERSION)
 
 
 def _is_archive(path: Path) -> bool:
+    """Whether the file is an archive. Raises InputError for one that this version cannot read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not path.is_file():  # a pipe would be waited for
+        raise InputError(f"{path}: not a file")
     try:
-        version = (pq.read_schema(path).metadata or {}).get(_KEY)
-    except (OSError, pa.ArrowException) as error:
-        raise BenchError(f"{path}: {str(error).partition(chr(10))[0]}") from None
-    if version not in (None, _VERSION):
-        raise BenchError(f"{path}: an archive of format {version.decode()}, which this version does not read")
-    return version is not None
+        schema = pq.read_schema(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path}: {str(error).partition(chr(10))[0]}") from None
+    version = (schema.metadata or {}).get(_KEY)
+    if version is None:
+        return False
+    if version != _VERSION:
+        raise InputError(f"{path}: an archive of format {version.decode(errors='replace')}, which is not known here")
+    types = {field.name: field.type for field in schema}
+    wrong = [name for name in _TEXTS if not _is_text(types.get(name))]
+    wrong += [name for name, kind in types.items() if name.startswith((_POINT, _CLIENT)) and not _is_numbers(kind)]
+    if not pa.types.is_integer(types.get("results_version", pa.null())):
+        wrong.append("results_version")
+    if wrong or len(types) < len(schema):
+        columns = ", ".join(wrong) or "one that is there twice"
+        raise InputError(f"{path}: a damaged archive: column {columns} is not as afl-report --pack writes it")
+    return True
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_numbers(kind: Any) -> bool:
+    """Whether a column has a list of numbers a run."""
+    import pyarrow as pa
+
+    return pa.types.is_list(kind) and (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type))
 
 
 def _table_in(path: Path, columns: list[str] | None = None) -> Any:
-    """What the file holds. Raises BenchError also where only the pages behind a sound footer are damaged."""
+    """What the file holds. Raises InputError also where only the pages behind a sound footer are damaged."""
     import pyarrow as pa
 
     try:
         return read_parquet(path, columns)
-    except (OSError, pa.ArrowException) as error:
-        raise BenchError(f"{path}: {str(error).partition(chr(10))[0]}") from None
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path}: {str(error).partition(chr(10))[0]}") from None
 
 
 def _lists(column: Any) -> list[np.ndarray | None]:

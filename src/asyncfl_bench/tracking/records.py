@@ -160,6 +160,11 @@ def _malformed(record: Record) -> str:
     for section in ("used", "final"):
         found = summary.get(section)
         numbers |= {f"{SUMMARY_NAME}: {section} {k}": v for k, v in (found if isinstance(found, dict) else {}).items()}
+    for what, table in ((METRICS_NAME, record.points), (CLIENTS_NAME, record.clients)):
+        if len({len(values) for values in table.values()}) > 1:
+            return f"{what}: columns differ in length"
+        if other := [name for name, values in table.items() if values.dtype.kind not in "biuf"]:
+            return f"{what}: {other[0]} is not a column of numbers"[:_NOTE]
     for kinds, what, values in (((str,), "text", texts), ((int, float), "number", numbers)):
         for key, value in values.items():
             if value is not None and not isinstance(value, kinds):
