@@ -127,11 +127,17 @@ def _shallow(value: Any) -> Any:
 
 
 def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
-    """The file's pyarrow.Table, of all columns or of these. Raises OSError or pyarrow.ArrowException."""
+    """The file's pyarrow.Table, of all columns or of these. Raises OSError, and ValueError for a damaged file."""
+    from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(path) as file:  # read_table would bring pandas along, a second that a plan does not have
-        return file.read(columns=columns)
+    try:
+        with ParquetFile(path) as file:  # read_table would bring pandas along, a second that a plan does not have
+            table = file.read(columns=columns)
+        table.validate(full=True)  # else text that is not UTF-8 is only met where it is read
+    except ArrowException as error:
+        raise ValueError(str(error)) from None
+    return table
 
 
 def say(message: str) -> None:

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from asyncfl_bench.errors import BenchError, ConfigError
+from asyncfl_bench.errors import BenchError, ConfigError, InputError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability_trace import AvailabilityTrace, AvailabilityTraceConfig
 from asyncfl_bench.simulation.delay_trace import DelayTrace, DelayTraceConfig
@@ -31,6 +33,7 @@ def availability(path, n, **settings):
         (["b", "a10", "a9"], ["a10", "a9", "b"]),
         (["01", "1", "2"], ["01", "1", "2"]),
         (["-1", "10", "9"], ["-1", "10", "9"]),
+        pytest.param(["1" + "0" * 5000, "9" * 5000, "7"], ["7", "9" * 5000, "1" + "0" * 5000], id="5000 digits"),
     ],
 )
 def test_clients_are_numbered_by_value_when_all_are_whole_numbers_and_else_as_text(written, order, tmp_path):
@@ -117,6 +120,42 @@ def test_a_damaged_file_is_refused_by_its_name_and_a_parquet_row_by_its_number(t
     pd.DataFrame({"client": ["a"], "duration": [pd.Timestamp("2020-01-01")]}).to_parquet("f.parquet")
     with pytest.raises(BenchError, match=r"^f.parquet, row 0: duration must be a number > 0, found 2020"):
         delays("f.parquet", 1)
+
+
+@pytest.mark.parametrize("metadata", [b"{", b"[]", b'{"columns": 3, "index_columns": ["client"]}', b"\xff"])
+def test_what_pandas_notes_in_a_parquet_file_does_not_matter(metadata, tmp_path):
+    rows = pa.table({"client": ["b", "a"], "duration": [2.0, 1.0]})
+    pq.write_table(rows.replace_schema_metadata({b"pandas": metadata}), "f.parquet")
+    file = FleetFile("f.parquet", (("duration",),))
+    assert (file.clients, file.columns) == (["a", "b"], {"duration": [2.0, 1.0]})
+
+
+def test_rows_chosen_from_a_frame_are_a_fleet_without_its_index(tmp_path):
+    frame = pd.DataFrame({"client": ["a", "b", "c"], "duration": [1.0, 2.0, 3.0]})
+    frame[frame["duration"] > 1].to_parquet("f.parquet")
+    assert FleetFile("f.parquet", (("duration",),)).clients == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (
+            {"client": pa.array([1, None], pa.int64())},
+            "f.parquet, row 1: client must be a whole number or text, found n",
+        ),
+        (
+            {"duration": pa.array([1, None], pa.int64())},
+            "f.parquet, row 1: duration must be a number > 0, found nothing",
+        ),
+        ({"duration": pa.array([[1.0], [1.0, 2.0]])}, r"f.parquet, row 0: duration must be .*, found \[1.0\]"),
+        ({"client": pa.array([b"a", b"\xff"]).view(pa.string())}, "f.parquet: not a readable .parquet file"),
+    ],
+)
+def test_cells_of_a_parquet_file_that_are_no_ids_or_numbers_are_refused(columns, said, tmp_path):
+    pq.write_table(pa.table({"client": ["a", "b"], "duration": [1.0, 2.0]} | columns), "f.parquet")
+    with pytest.raises(InputError, match=f"^{said}") as caught:
+        delays("f.parquet", 1)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("path", [None, "nowhere.csv", "f.txt", "."])

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import sys
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -149,6 +150,31 @@ def test_a_wrong_archive_is_refused_by_file_and_problem(tmp_path, change, proble
     assert str(tmp_path / "cifar10.npz") in str(caught.value)
 
 
+@pytest.mark.parametrize("damage", ["lzma", "bzip2", "encrypted", "unknown compression"])
+def test_members_that_cannot_be_unpacked_are_refused_by_file(tmp_path, damage):
+    methods = {"lzma": zipfile.ZIP_LZMA, "bzip2": zipfile.ZIP_BZIP2}
+    path = tmp_path / "mnist.npz"
+    with zipfile.ZipFile(path, "w", methods.get(damage, zipfile.ZIP_STORED)) as archive:
+        for name, array in images((28, 28)).items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.save(member, array)
+        first = archive.infolist()[0]
+    content = bytearray(path.read_bytes())
+    headers = [content.find(b"PK\3\4"), content.find(b"PK\1\2")]
+    if damage == "encrypted":
+        for header, place in zip(headers, (6, 8), strict=True):
+            content[header + place] |= 1
+    elif damage == "unknown compression":
+        for header, place in zip(headers, (8, 10), strict=True):
+            content[header + place] = 99
+    else:
+        start = 30 + len(first.filename) + 12
+        content[start : start + 40] = bytes(40)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"^\S*mnist\.npz: not a readable .npz file [^\n]*$"):
+        load_images(tmp_path, "mnist")
+
+
 @pytest.mark.parametrize("damage", ["empty", "text", "cut", "flipped", "npy"])
 def test_a_corrupt_archive_is_refused_by_file(tmp_path, damage):
     path = tmp_path / "mnist.npz"
@@ -284,7 +310,12 @@ def test_client_ids_give_the_natural_partition(tmp_path):
         ({"x_train": np.ones((4, 2), int)}, "x_train must be floats"),
         ({"x_train": np.ones((4, 2, 2))}, "x_train must be floats"),
         ({"x_train": np.ones((4, 3))}, "one kind and shape"),
-        ({"y_train": np.array([0, 1, -1, 0])}, "integers >= 0, found -1"),
+        ({"y_train": np.array([0, 1, -1, 0])}, "integers 0 to 9223372036854775807, found -1"),
+        (
+            {"y_train": np.array([0, 1, 2**64 - 1, 0], np.uint64)},
+            "integers 0 to 9223.*, found 0 to 18446",
+        ),
+        ({"y_train": np.array([0, 1, {}, 0], dtype=object)}, "not a readable .npz"),
         ({"y_train": np.array([0, 1, 0.5, 0])}, "array of integers, found float64"),
         ({"y_train": np.array([0, 1, 90210, 0])}, "labels must be numbered from 0, found 90210 among 6 samples"),
         ({"y_test": np.zeros(3, int)}, "y_test has 3 labels"),

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from pathlib import Path
 
 from ..errors import ConfigError, InputError, check
+from ..files import read_parquet
 
 SUFFIXES = (".csv", ".parquet")
+_WHOLE = re.compile("0|[1-9][0-9]*")
+_INDEX = re.compile(r"__index_level_\d+__")  # pandas writes a frame's index under this name
 POSITIVE = ("duration", "offline")  # the other columns of numbers may be 0
 
 
@@ -108,25 +112,30 @@ def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
                 rows.append(cells)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a readable .csv file ({error})") from None
-    if len(set(names)) < len(names):
-        raise InputError(f"{path}: must have each column once, found {', '.join(names)}")
-    return "line", lines, {name: [cells[place] for cells in rows] for place, name in enumerate(names)}
+    return "line", lines, _by_name(path, names, [[cells[place] for cells in rows] for place in range(len(names))])
 
 
 def _parquet(path: Path) -> tuple[str, list[int], dict[str, list]]:
-    import pandas as pd
-
     try:
-        table = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not a readable .parquet file ({str(error).splitlines()[0]})") from None
-    return "row", list(range(len(table))), {str(name): table[name].astype(object).tolist() for name in table}
+        table = read_parquet(path)
+        columns = [column.to_pylist() for column in table.columns]
+    except (OSError, ValueError, OverflowError) as error:
+        raise InputError(f"{path}: not a readable .parquet file ({str(error).partition(chr(10))[0]})") from None
+    values = _by_name(path, table.column_names, columns)
+    kept = {name: column for name, column in values.items() if not _INDEX.fullmatch(name)}
+    return "row", list(range(len(table))), kept
+
+
+def _by_name(path: Path, names: list[str], columns: list[list]) -> dict[str, list]:
+    if len(set(names)) < len(names):
+        raise InputError(f"{path}: must have each column once, found {', '.join(names)}")
+    return dict(zip(names, columns, strict=True))
 
 
 def _in_order(ids: set[str]) -> list[str]:
     # `01` and `1` may be two clients: only what is written as a number is written is taken for one
-    if all(text.isdecimal() and str(int(text)) == text for text in ids):
-        return sorted(ids, key=int)
+    if all(_WHOLE.fullmatch(text) for text in ids):
+        return sorted(ids, key=lambda text: (len(text), text))  # by value, of any number of digits
     return sorted(ids)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -13,6 +14,8 @@ import numpy as np
 from ..files import atomic_write
 from .data import DataError
 
+# RuntimeError: encrypted members, and compressions that are not known
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 T = TypeVar("T")
 _kept: list[tuple[object, Any]] = []  # the last key and what it gave
@@ -44,11 +47,12 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
         with archive:
             missing = [name for name in required if name not in archive]
             if missing:
-                found = ", ".join(archive.files) or "nothing"
+                found = " ".join(", ".join(archive.files).split()) or "nothing"  # a damaged name may have a line break
                 raise DataError(f"{path}: no array {', '.join(missing)} in it (found {found})")
             return {name: archive[name] for name in (*required, *optional) if name in archive}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: not a readable .npz file ({error}); delete it or put a good one there") from error
+    except UNREADABLE as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(f"{path}: not a readable .npz file ({reason}); delete it or put a good one there") from error
 
 
 def made_once(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:

@@ -120,8 +120,9 @@ def checked_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, cla
         raise DataError(f"{name} has {len(y)} labels, x{suffix} has shape {x.shape}: one label per sample is needed")
     if len(y) == 0:
         raise DataError(f"{path}: x{suffix} has no samples")
-    if y.min() < 0 or (classes is not None and y.max() >= classes):
-        allowed = "integers >= 0" if classes is None else f"integers 0 to {classes - 1}"
+    last = (classes or 2**63) - 1  # beyond it an unsigned integer would become a negative one
+    if y.min() < 0 or int(y.max()) > last:
+        allowed = f"integers 0 to {last}"
         raise DataError(f"{name} must hold {allowed}, found {y.min()} to {y.max()}")
     return y.astype(np.int64)
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import ConfigError, check
 from ..ranges import Checked, at_least
 from ..types import Facts
-from .archive import read_npz
+from .archive import UNREADABLE, read_npz
 from .data import Data, DataError, without
 from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, checked_samples
 
@@ -176,7 +176,7 @@ def _array(path: Path) -> np.ndarray:
         return read_npz(path, ("x",))["x"]
     try:
         found = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path}: not a readable .npy file") from error
     if not isinstance(found, np.ndarray):
         raise DataError(f"{path}: an .npz file by its content; name it so")

@@ -208,11 +208,9 @@ def _is_numbers(kind: Any) -> bool:
 
 def _table_in(path: Path, columns: list[str] | None = None) -> Any:
     """What the file holds. Raises InputError also where only the pages behind a sound footer are damaged."""
-    import pyarrow as pa
-
     try:
         return read_parquet(path, columns)
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: {str(error).partition(chr(10))[0]}") from None
 
 

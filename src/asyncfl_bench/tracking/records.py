@@ -217,13 +217,8 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
 
 def _clients(path: Path) -> dict[str, np.ndarray]:
     """The columns of clients.parquet. Raises OSError or ValueError."""
-    import pyarrow as pa
-
-    try:
-        table = read_parquet(path)
-        return {name: table[name].to_numpy() for name in table.column_names}
-    except pa.ArrowException as error:
-        raise ValueError(str(error)) from None
+    table = read_parquet(path)
+    return {name: column.to_numpy() for name, column in zip(table.column_names, table.columns, strict=True)}
 
 
 def _columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
