@@ -319,6 +319,14 @@ def test_no_run_that_ended_well_is_exit_code_1_and_writes_nothing(tmp_path, caps
     assert "no run to show (1 incomplete)" in capsys.readouterr().err and not (tmp_path / "report").exists()
 
 
+def test_a_damaged_archive_is_exit_code_2_with_its_name_and_what_is_wrong(tmp_path, capsys):
+    Path("a.parquet").write_bytes(b"PAR1")
+    for more in ([], ["--pack", "b.parquet"]):
+        assert main(["a.parquet", *more]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("afl-report: a.parquet: ") and "4 bytes" in err and err.count("\n") == 1, err
+
+
 def test_a_place_that_cannot_be_written_is_one_message(tmp_path, capsys):
     write_run(tmp_path)
     (tmp_path / "file").write_text("")

@@ -9,7 +9,7 @@ import pandas as pd
 from ..analysis import names
 from ..analysis.measures import limited
 from ..analysis.place import place_freely
-from ..errors import BenchError, ConfigError, did_you_mean
+from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
 from .blocks import Accuracies, Curves, Values
@@ -35,8 +35,11 @@ def own_page(
     """panels, compare, where: as of ``place_freely``. axes: what runs have spent, by default what most
     runs' budgets limit; metric: a column of ``load_points``; command: that makes the page.
 
-    Raises BenchError when no run ended well, ConfigError when none has the metric or a key.
+    Raises InputError when no run can be read, BenchError when none ended well, ConfigError when none has the metric
+    or a key.
     """
+    if (runs["status"] == "unreadable").all():
+        raise InputError(f"{str(runs.index[0]).removesuffix('::')}: {runs['note'].iloc[0]}")
     placed = place_freely(runs, list(compare), panels, where)
     if placed.runs.empty:
         reasons = ", ".join(f"{count} {reason}" for reason, count in placed.left_out["reason"].value_counts().items())
