@@ -142,7 +142,7 @@ def measure(name: str, device: str, repeats: int, folder: Path, executor: str) -
     uploads = uploads[on_gpu]
     bare = BareLoop(built, batch)
     own_threads = torch.get_num_threads()
-    simulate(built.simulation, max(1, uploads // 4) + (100 if built.rule.first_round else 0), synchronize)
+    simulate(built.simulation, max(1, uploads // 4) + (100 if built.rule.needs.first_round else 0), synchronize)
     ours, single, full, ratios = [], [], [], []
     local_steps = 10 if name.startswith("W7") else 1
     for _ in range(repeats):
@@ -309,7 +309,7 @@ def growth(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
             words = {n: ["model=softmax", f"algorithm={rule}", f"n_clients={n}", *more] for n in sizes}
             runs = {n: built_run(words[n], data, device, batch) for n in sizes}
             for n, built in runs.items():
-                simulate(built.simulation, 3000 + (n if built.rule.first_round else 0), lambda: None)
+                simulate(built.simulation, 3000 + (n if built.rule.needs.first_round else 0), lambda: None)
             pairs = [
                 [simulate(built.simulation, 5000, lambda: None) for built in runs.values()] for _ in range(repeats)
             ]

@@ -85,35 +85,40 @@ def source(rule: type) -> str:
 
 
 def sends(rule) -> str:
-    said = rule.accepts[0] + (", and a second vector" if rule.clients_keep == "variate" else "")
-    return said + (" of its layers; activations with labels before" if rule.cuts else "")
+    said = rule.accepts[0] + (", and a second vector" if rule.needs.keeps == "variate" else "")
+    return said + (" of its layers; activations with labels before" if rule.needs.cuts else "")
+
+
+def keeps_in(rule) -> list[str]:
+    """Values of ``Needs.keeps`` in the sources of the rule."""
+    return re.findall(r'keeps ?=.*?"(previous|sum|variate)"', source(rule))
 
 
 def kept_by_clients(rule) -> str:
     """A rule may decide with its settings what its clients keep."""
     if rule.continues is not ServerRule.continues:
         return "d floats, the model it goes on with"
-    kept = rule.clients_keep or (re.findall(r'clients_keep = "(\w+)"', source(rule)) or [None])[0]
+    kept = rule.needs.keeps or next(iter(keeps_in(rule)), None)
     meaning = {"previous": "d floats, its last upload", "sum": "d floats, the sum of its uploads"}
     said = meaning.get(kept, "d floats, its control variate") if kept else "0"
-    return said if rule.clients_keep or not kept else f"0, or {said}"
+    return said if rule.needs.keeps or not kept else f"0, or {said}"
 
 
 def bytes_of_an_update(rule) -> str:
-    if rule.cuts:
+    if rule.needs.cuts:
         return "4 d + 4 d, d of its layers; in each step activations and labels up, a gradient down"
-    vectors = 2 if rule.clients_keep == "variate" else 1
+    vectors = 2 if rule.needs.keeps == "variate" else 1
     plain = f"{4 * vectors} d + {4 * vectors} d"
     if rule.continues is not ServerRule.continues:
         return f"{4 * vectors} d up, and {4 * vectors} d down unless it goes on with what it has"
-    doubles = 'clients_keep = "previous"' in source(rule)
+    doubles = "previous" in keeps_in(rule)
     return plain + (", or 4 d + 8 d" if doubles else "")
 
 
 def steps(rule) -> str:
     if (said := sections(rule).get("Steps")) is not None:
         return said
-    if rule.steps_on_rounds:
+    if rule.needs.steps_on == "round":
         return "per round"
     fields = {field.name for field in dataclasses.fields(rule.Config)}
     if "buffer_size" in fields:

@@ -97,14 +97,12 @@ def lab(tmp_path_factory):
     """The package of one's own of the second half."""
     folder = tmp_path_factory.mktemp("mylab")
     (name, change), rule = *blocks("change").items(), blocks("file")["src/asyncfl_bench/algorithms/cutoff.py"]
-    *imports, label = (line for line in change.splitlines() if line)
-    for line in imports:
+    for line in filter(None, change.splitlines()):
         module, _, names = line.removeprefix("from asyncfl_bench.").partition(" import ")
         (old,) = (one for one in rule.splitlines() if one.startswith("from .") and one.endswith(f" import {names}"))
         assert old.split()[1].lstrip(".") == module.removeprefix("algorithms.")
         rule = rule.replace(old, line)
-    (first,) = (line for line in rule.splitlines() if line.startswith("    Config = "))
-    files = {name: rule.replace(first, f"{label}\n{first}"), "src/mylab/__init__.py": ""} | blocks("own")
+    files = {name: rule, "src/mylab/__init__.py": ""} | blocks("own")
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)

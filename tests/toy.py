@@ -12,6 +12,7 @@ import torch
 
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import equip
+from asyncfl_bench.algorithms.needs import Needs
 from asyncfl_bench.clients.versions import ModelVersions
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability import Always, AlwaysConfig
@@ -21,6 +22,7 @@ from asyncfl_bench.simulation.engine import Simulation
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 from asyncfl_bench.types import ClientTable, Delivery, Workload
+from asyncfl_bench.types import Recorder as RuleRecorder
 
 
 class QuadraticExecutor:
@@ -88,7 +90,7 @@ class Scripted(Delay):
         return float(row[min(work.cycle, len(row) - 1)])
 
 
-class CoinFlips(Asgd):
+class CoinFlips(RuleRecorder, Asgd):
     """ASGD that leaves out each upload with probability 1/2, and tells which one it used and how many it left out."""
 
     decision_columns = ("client", "staleness", "left_out")
@@ -114,7 +116,7 @@ class CoinFlips(Asgd):
 class Listener(Asgd):
     """ASGD that asks for what models say about the server's samples, and remembers how certain they were."""
 
-    needs_outputs = True
+    needs = Needs(linear=True, outputs=True)
     state_names = ("certainty",)
 
     def start(self, model_d, clients, upload_kind):

@@ -34,7 +34,7 @@ class Work:
                  draws of delays and availability
     start        virtual time of its dispatch
     lost         its upload never reaches the server
-    stages       of its task: 1, or K + 1 where clients hold a part of the model (ServerRule.cuts). Each but the last
+    stages       of its task: 1, or K + 1 where clients hold a part of the model (Needs.cuts). Each but the last
                  ends with a message, after whose answer the next one begins; the last ends with the upload
     stage        which of them this is, 0 .. stages - 1. Of a stage are sequence and due, all else is the task's
     """
@@ -70,7 +70,7 @@ class Delivery:
 
     vector_d    (d,) the upload: a gradient or a difference; None at the end of a stage that is not the task's last
     loss        mean training loss over the work's mini-batches, 0-d tensor
-    base_d      (d,) the model the work started from, where the executor keeps it (ServerRule.needs_base)
+    base_d      (d,) the model the work started from, where the executor keeps it (Needs.base)
     outputs_uc  (u, C) logits of the local model on the server's own samples, where the rule asks for them
     along_d     (d,) the second vector of an upload, where the rule asks for one
     activations (B, *cut) of a mini-batch, and its labels (B,), at the end of a stage that is not the last
@@ -90,7 +90,7 @@ class Upload:
     """What reaches the server. Where clients hold a part of the model, vectors are of its parameters alone.
 
     vector_d        (d,) float tensor: a gradient, or local model minus received model; of doubles where clients send
-                    changes (ServerRule.clients_keep). It is lent: a rule copies what it wants to keep.
+                    changes (Needs.keeps). It is lent: a rule copies what it wants to keep.
     base_iteration  version of the model the work started from
     staleness       server iterations between dispatch and arrival, >= 0
     samples         training samples the client holds
@@ -98,7 +98,7 @@ class Upload:
     loss            mean training loss over its mini-batches, 0-d tensor
     k               K, the amount of work in the client's unit: local steps or passes over its data
     delay           virtual time between dispatch and arrival
-    base_d          (d,) the model the work started from, for rules that ask for it (ServerRule.needs_base); lent
+    base_d          (d,) the model the work started from, for rules that ask for it (Needs.base); lent
     outputs_uc      (u, C) logits of the local model on the server's own u samples, for rules that ask for them; lent
     along_d         (d,) a second vector, for rules that ask for one; lent
     """
@@ -232,6 +232,29 @@ class ServerPart(Protocol):
         ...
 
 
+class Recorder:
+    """Optional base of a server rule that keeps more about its steps than ``ServerRule.stats``.
+
+    decision_columns  names of the columns of ``decisions``; empty: the rule has no table
+    bytes_before      bytes that all clients together send before anything else; set by the end of ``start``
+    records_rows      of a rule that cuts the model: it keeps what the server's last step learned from
+    rows_of_step      that, (B, numbers) of activations and (B,) labels, not written to again; None before that step
+    """
+
+    decision_columns: tuple[str, ...] = ()
+    bytes_before = 0
+    records_rows = False
+    rows_of_step: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def decisions(self) -> list[tuple]:
+        """Decisions of the last server iteration: rows of numbers in the order of ``decision_columns``.
+
+        Called once after each server iteration; rule.parquet (trace=true) has the rows with the iteration's number.
+        clients.parquet counts kept uploads if there are columns ``client`` and ``kept`` (0 or 1).
+        """
+        return []
+
+
 @dataclass(frozen=True)
 class Footprint:
     """What a model costs: the computing of one sample, and numbers that are sent, each in single precision.
@@ -334,7 +357,7 @@ class Facts:
     first_k           name and value of the rule's setting that is the clients' first K; None: it is theirs
     workload          what K means, and K where the rule does not say
     one_step          every piece of work is a single mini-batch step
-    variates          clients keep the mean of their gradients (ServerRule.clients_keep), which an upload must tell
+    variates          clients keep the mean of their gradients (Needs.keeps), which an upload must tell
     lr                local step of the clients' first piece of work
     iterations        server iterations that the budget is enough for, or 0; None where nobody knows before the run
     dataset           the data set's name

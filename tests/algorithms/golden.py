@@ -37,7 +37,7 @@ def trajectory(algorithm: str, delay: str) -> dict:
             words.append("client.local_steps=4")  # so that K can fall
         if algorithm == "afbs":
             words.append("algorithm.clusters=2")
-        if compose([f"algorithm={algorithm}"]).parts["algorithm"].target.cuts:  # softmax has no layers for both sides
+        if compose([f"algorithm={algorithm}"]).needs.cuts:  # softmax has no layers for both sides
             words += ["model=mlp", "model.hidden=[12]", "client.local_steps=3"]
         if algorithm == "fedecho":
             words.append("distillation.rate=0.003")  # that of the paper is for a large network

@@ -16,9 +16,9 @@ class Watched(Aced):
         self.sent = {}  # client: turn at which it obtained the model of the work that it does
         self.start_of_cached = dict.fromkeys(range(self.n), 1)
 
-    def work_for(self, client):
+    def dispatched(self, client):
         self.sent[client] = self.t
-        super().work_for(client)
+        super().dispatched(client)
 
     def receive(self, upload):
         if self.t:
@@ -98,13 +98,13 @@ def test_by_gradient_age_the_step_uses_the_gradients_of_models_at_most_tau_turns
 
     def arrive(client, value):
         changed = rule.receive(Upload(client, torch.tensor([value], dtype=torch.float64), 0, 0, 1, 1))
-        rule.work_for(client)
+        rule.dispatched(client)
         return changed, model.item()
 
-    rule.work_for(0), rule.work_for(1)
+    rule.dispatched(0), rule.dispatched(1)
     arrive(0, 2.0)
     assert arrive(1, 4.0) == (True, -3.0)  # w1 = -(2 + 4) / 2; client 1 obtains w1
-    rule.work_for(0)  # and so does client 0
+    rule.dispatched(0)  # and so does client 0
     assert arrive(0, 6.0) == (True, -8.0)  # t=1: ages 0 and 0, (6 + 4) / 2; client 0 obtains w2
     assert arrive(0, 8.0) == (True, -14.0)  # t=2: ages 0 and 1, (8 + 4) / 2; client 0 obtains w3
     assert arrive(0, 1.0) == (True, -15.0)  # t=3: ages 0 and 2, 1 alone; client 0 obtains w4

@@ -90,7 +90,7 @@ def test_distillation_follows_the_steps_of_other_rules(algorithm):
 
 def test_a_rule_keeps_what_it_is_with_distillation_behind_it():
     rule, _ = distilled(FedBuff(buffer_size=2))
-    assert (rule.needs_outputs, rule.linear, rule.config.uploads_per_iteration(10)) == (True, False, 2)
+    assert (rule.needs.outputs, rule.needs.linear, rule.needs.uploads_per_iteration(10)) == (True, False, 2)
     assert rule.accepts == FedBuff.accepts and rule.vectors(3) == 1 + 5
     with pytest.raises(AttributeError):
         rule.no_such_thing  # noqa: B018

@@ -135,7 +135,7 @@ def test_equal_durations_make_the_adaptive_rules_equal_to_vanilla():
 def test_rules_with_one_update_per_arrival_meet_the_same_arrivals():
     orders = []
     for rule in (asgd(), aced(3), ace()):
-        first_round = N if rule.first_round else 0
+        first_round = N if rule.needs.first_round else 0
         _, recorder, _ = simulate(
             rule, n=N, delay=DELAY, targets=TARGETS, uploads=100 + first_round, server_iterations=999
         )

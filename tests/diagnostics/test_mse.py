@@ -249,7 +249,9 @@ def test_what_cannot_be_taken_apart_is_refused_before_anything_is_loaded(words, 
 
 def test_a_rule_that_makes_no_claim_to_be_linear_is_refused(tmp_path, monkeypatch):
     (tmp_path / "signs.py").write_text(
-        "from asyncfl_bench.algorithms.asgd import Asgd\nclass Signs(Asgd):\n    linear = False\n"
+        "from asyncfl_bench.algorithms.asgd import Asgd\n"
+        "from asyncfl_bench.algorithms.needs import Needs\n"
+        "class Signs(Asgd):\n    needs = Needs()\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(

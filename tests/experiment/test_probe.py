@@ -70,8 +70,6 @@ class Buffered(Asgd):
 class Hurried(Asgd):
     """Has its clients do as much work as they have uploaded before, which it forgets."""
 
-    sets_k = True
-
     def start(self, model_d, clients, upload_kind):
         super().start(model_d, clients, upload_kind)
         self.seen_n = [0] * clients.n

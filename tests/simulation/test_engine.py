@@ -15,6 +15,7 @@ from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.simulation.availability import Dropout, DropoutConfig
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
+from asyncfl_bench.types import Recorder
 
 
 def asgd(eta=0.1):
@@ -260,9 +261,12 @@ def test_bytes_are_a_model_at_every_dispatch_and_an_upload_at_every_arrival():
     assert (simulation.counters.uplink_bytes, simulation.counters.downlink_bytes) == (4 * 24, 7 * 24)
 
 
+class Telling(Recorder, Ace):
+    bytes_before = 1000
+
+
 def test_clients_that_send_changes_send_doubles_and_a_rule_may_have_them_send_more_before():
-    rule = Ace(AceConfig(eta=0.1, rule="incremental"))
-    rule.bytes_before = 1000
+    rule = Telling(AceConfig(eta=0.1, rule="incremental"))
     world = {"start": torch.zeros(3), "n": 4, "targets": np.ones((4, 3)), "delay": Scripted([[1]] * 4)}
     simulation, _, _ = simulate(rule, **world, uploads=10)
     assert simulation.counters.uplink_bytes == 1000 + 10 * 3 * 8

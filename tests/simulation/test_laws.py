@@ -52,7 +52,7 @@ def worlds(draw):
     )()
     concurrency = draw(st.integers(1, n))
     dispatch = draw(st.sampled_from(["immediate", "after_update", "per_round"]))
-    if rule.steps_on_rounds:
+    if rule.needs.steps_on == "round":
         dispatch = "per_round"
     rest = draw(st.sampled_from(["none", "until_update"]))
     schedule = draw(st.sampled_from([SameClient, RandomIdle]))(ScheduleConfig(dispatch=dispatch, rest=rest))
@@ -102,7 +102,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
 
     # staleness is never negative and never more than the iterations there were; time never goes back
     assert all(0 <= a.staleness <= counters.iteration for a in arrivals)
-    if (bound := world["rule"].restart_at) is not None:
+    if (bound := world["rule"].needs.restart_at) is not None:
         assert all(a.staleness < bound for a in arrivals)
     times = [a.time for a in arrivals]
     assert times == sorted(times)
@@ -117,10 +117,10 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     if ended_by in budget:
         used = {"server_iterations": counters.iteration}.get(ended_by) or getattr(counters, ended_by, None)
         assert used >= budget[ended_by]
-        first_round = world["n"] if world["rule"].first_round else 0  # is never cut short
+        first_round = world["n"] if world["rule"].needs.first_round else 0  # is never cut short
         exact = max(budget[ended_by], first_round * (ended_by == "uploads"))
         tick = (
-            world["concurrency"] - 1 if world["rule"].steps_on_ticks and ended_by == "uploads" else 0
+            world["concurrency"] - 1 if world["rule"].needs.steps_on == "tick" and ended_by == "uploads" else 0
         )  # nor is a tick
         assert ended_by == "virtual_time" or exact <= used <= exact + tick
     elif ended_by == "no_clients":
@@ -131,7 +131,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     assert len(executor.versions) == len(needed)
 
     # where work is dispatched at the end of a round, all that is in flight was dispatched together
-    started_later = bool(counters.cancelled or (lost and world["rule"].first_round))
+    started_later = bool(counters.cancelled or (lost and world["rule"].needs.first_round))
     if world["schedule"].config.dispatch == "per_round" and not started_later:
         assert len({work.start for work in simulation.in_flight.values()}) <= 1
 

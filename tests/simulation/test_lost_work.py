@@ -163,7 +163,7 @@ def dispatches(algorithm, probability, cycles=6):
 def test_every_algorithm_meets_the_same_losses_and_the_same_hangs_under_one_seed():
     expected = dispatches("fedavg", 0.3)
     assert sum(lost for lost, _ in expected.values()) > 10
-    whole = [name for name in options("algorithm") if not compose([f"algorithm={name}"]).parts["algorithm"].target.cuts]
+    whole = [name for name in options("algorithm") if not compose([f"algorithm={name}"]).needs.cuts]
     assert len(whole) >= 17  # those that split the model refuse lost work
     for algorithm in whole:
         assert dispatches(algorithm, 0.3) == expected, algorithm

@@ -4,7 +4,8 @@ import pytest
 import torch
 from toy import Scripted, simulate
 
-from asyncfl_bench.algorithms.base import ServerRule
+from asyncfl_bench.algorithms.split import SplitRule
+from asyncfl_bench.algorithms.trial import TrialPart
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.simulation.availability import Dropout, DropoutConfig
 from asyncfl_bench.simulation.observer import Observer
@@ -34,10 +35,11 @@ class StagesExecutor:
         self.discarded.append((work.client, work.stage))
 
 
-class Answering(ServerRule):
+class Answering(SplitRule):
     """Answers ``together`` messages at once; steps on every upload."""
 
-    cuts = True
+    accepts = ("gradient",)
+    part = TrialPart(3)
 
     def __init__(self, together=1, silent=False):
         super().__init__()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..errors import check
 from ..ranges import one_of
-from .base import RunningSum, ServerRule, StepConfig, StepOn, resolved_step_on
+from .base import RunningSum, ServerRule, StepConfig, TickConfig
 from .caches import CachingConfig, make_cache
+from .needs import Needs
 
 
 @dataclass
-class AceConfig(StepConfig, CachingConfig):
+class AceConfig(StepConfig, CachingConfig, TickConfig):
     """
     rule     `direct` keeps the cache on the server; `incremental` leaves it with the clients, same trajectory
     step_on  `arrival`, `tick`, or `auto`: tick under the tick clock, else arrival
@@ -21,22 +22,16 @@ class AceConfig(StepConfig, CachingConfig):
     """
 
     rule: Annotated[str, one_of("direct", "incremental")] = "direct"
-    step_on: StepOn = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ok = self.rule == "direct" or self.cache.precision == "fp32"
         check(ok, "cache.precision", self.cache.precision, "fp32 with rule=incremental: the memories are the clients'")
 
-    def on_clock(self, clock: str) -> None:
-        self.step_on = resolved_step_on(self.step_on, clock)
-
-    @property
-    def steps_on_ticks(self) -> bool:
-        return self.step_on == "tick"
-
-    def linear_if(self) -> dict[str, tuple[object, object]]:
-        return super().linear_if() | {"rule": (self.rule, "direct")}  # uploads that are gradients, not their changes
+    def adapt(self, needs: Needs) -> Needs:
+        needs, keeps = super().adapt(needs), "previous" if self.rule == "incremental" else None
+        # else uploads are changes of gradients
+        return replace(needs, keeps=keeps, linear_if=(*needs.linear_if, ("rule", self.rule, "direct")))
 
 
 class Ace(ServerRule):
@@ -62,20 +57,16 @@ class Ace(ServerRule):
     """
 
     Config = AceConfig
+    label = "ACE"
     config: AceConfig
     accepts = ("gradient", "difference")
-    first_round = True
-    linear = True
+    needs = Needs(first_round=True, linear=True)
     state_names = ("unheard",)
-
-    def __init__(self, config: AceConfig | None = None, **settings):
-        super().__init__(config, **settings)
-        self.clients_keep = "previous" if self.config.rule == "incremental" else None
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         caching = self.config.cache
-        self.cache = None if self.clients_keep else make_cache(self.n, model_d, caching, self.storage)
+        self.cache = None if self.needs.keeps else make_cache(self.n, model_d, caching, self.storage)
         self.total = RunningSum(model_d)
         self.unheard = self.n
 
@@ -92,12 +83,12 @@ class Ace(ServerRule):
             self.cache.replace(upload.client, upload.vector_d, self.total)
         if self.unheard:
             self.unheard -= 1
-        if self.unheard or self.steps_on_ticks:
+        if self.unheard or self.needs.steps_on == "tick":
             return False
         return self._step()
 
     def tick(self) -> bool:
-        if self.unheard or not self.steps_on_ticks:
+        if self.unheard or self.needs.steps_on != "tick":
             return False
         return self._step()
 

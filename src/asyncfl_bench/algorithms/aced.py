@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..ranges import at_least, one_of
-from .base import RunningSum, ServerRule, StepConfig, StepOn, resolved_step_on
+from .base import RunningSum, ServerRule, StepConfig, TickConfig
 from .caches import CachingConfig, make_cache
+from .needs import Needs
 
 
 @dataclass
-class AcedConfig(StepConfig, CachingConfig):
+class AcedConfig(StepConfig, CachingConfig, TickConfig):
     """
     tau_algo  a client counts as active while t - tstart <= tau_algo (iterations)
     tstart    what tstart means, see Aced
@@ -21,14 +22,6 @@ class AcedConfig(StepConfig, CachingConfig):
 
     tau_algo: Annotated[int, at_least(0)] = 10
     tstart: Annotated[str, one_of("dispatch", "gradient")] = "dispatch"
-    step_on: StepOn = "auto"
-
-    def on_clock(self, clock: str) -> None:
-        self.step_on = resolved_step_on(self.step_on, clock)
-
-    @property
-    def steps_on_ticks(self) -> bool:
-        return self.step_on == "tick"
 
 
 class Aced(ServerRule):
@@ -61,11 +54,10 @@ class Aced(ServerRule):
     """
 
     Config = AcedConfig
+    label = "ACED"
     config: AcedConfig
     accepts = ("gradient", "difference")
-    first_round = True
-    one_at_a_time = True
-    linear = True
+    needs = Needs(first_round=True, one_at_a_time=True, linear=True)
     averaged = ("rule/active_clients",)
     state_names = ("unheard", "t", "tstart_n", "dispatched_n", "active_n", "arrived", "active")
 
@@ -92,7 +84,7 @@ class Aced(ServerRule):
         super().load_state_dict(state)
         self._schedule_expiries()
 
-    def work_for(self, client: int) -> None:
+    def dispatched(self, client: int) -> None:
         self.dispatched_n[client] = self.t
 
     def receive(self, upload) -> bool:
@@ -104,12 +96,12 @@ class Aced(ServerRule):
         self.arrived.append(client)
         if self.unheard:
             self.unheard -= 1
-        if self.unheard or self.steps_on_ticks:
+        if self.unheard or self.needs.steps_on == "tick":
             return False
         return self._turn()
 
     def tick(self) -> bool:
-        if self.unheard or not self.steps_on_ticks:
+        if self.unheard or self.needs.steps_on != "tick":
             return False
         return self._turn()
 

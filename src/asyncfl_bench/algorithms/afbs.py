@@ -9,8 +9,10 @@ import numpy as np
 
 from ..errors import check
 from ..ranges import at_least, one_of
+from ..types import Recorder
 from .base import BufferConfig, ServerRule
 from .clustering import k_means, projected_shares
+from .needs import Needs
 
 
 @dataclass
@@ -59,7 +61,7 @@ class AfbsConfig(BufferConfig):
         return replace(self, clustering="none")  # k-means takes a while where there are many classes
 
 
-class Afbs(ServerRule):
+class Afbs(Recorder, ServerRule):
     """AFBS (Lu et al. 2025, arXiv:2506.12754, Algorithms 1 and 2).
 
     Rule     buffer of M entries (D_i = local - received, tau_i, n_i samples); when it is full, in each cluster:
@@ -88,9 +90,10 @@ class Afbs(ServerRule):
     """
 
     Config = AfbsConfig
+    label = "AFBS"
     config: AfbsConfig
     accepts = ("difference",)
-    linear = True
+    needs = Needs(linear=True)
     averaged = ("rule/kept", "rule/step_scale")
     decision_columns = ("client", "staleness", "samples", "cluster", "score", "kept", "weight")
     state_names = ("rows_md", "entries", "decided", "flushes", "cluster_n")

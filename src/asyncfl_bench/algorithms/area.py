@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .base import BufferConfig, RunningSum, ServerRule
 from .caches import CachingConfig, make_cache
+from .needs import Needs
 
 
 @dataclass
@@ -39,9 +40,10 @@ class Area(ServerRule):
     """
 
     Config = AreaConfig
+    label = "AREA"
     config: AreaConfig
     accepts = ("difference",)
-    needs_base = True
+    needs = Needs(base=True)
     state_names = ("first_d", "count")
 
     def start(self, model_d, clients, upload_kind) -> None:

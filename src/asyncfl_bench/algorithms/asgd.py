@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .base import ServerRule, StepConfig
+from .needs import Needs
 
 
 class Asgd(ServerRule):
@@ -20,8 +21,9 @@ class Asgd(ServerRule):
     """
 
     Config = StepConfig
+    label = "vanilla ASGD"
     accepts = ("gradient", "difference")
-    linear = True
+    needs = Needs(linear=True)
 
     def receive(self, upload) -> bool:
         self.model_d.add_(upload.vector_d, alpha=self.step_size)

@@ -9,6 +9,7 @@ from typing import Annotated
 from ..errors import BenchError, check
 from ..ranges import above, at_least, one_of
 from .base import RuleConfig, ServerRule
+from .needs import Needs
 
 MAX_K = 1_000_000  # nobody means more; a list of mini-batches is made of it
 
@@ -40,10 +41,6 @@ class AsyncFedEdConfig(RuleConfig):
         ok = self.k_max is None or first <= self.k_max
         check(ok, "k_max", self.k_max, f"at least the first K, which is {first}, or null for no cap")
 
-    @property
-    def first_k(self) -> tuple[str, int] | None:
-        return None if self.k_initial is None else ("k_initial", self.k_initial)
-
     def idle(self, facts) -> dict[str, str]:
         why = "with algorithm.kappa=0, which keeps K"
         return {} if self.kappa else dict.fromkeys(("gamma_bar", "k_max", "k_rule"), why)
@@ -74,10 +71,10 @@ class AsyncFedEd(ServerRule):
     """
 
     Config = AsyncFedEdConfig
+    label = "AsyncFedED"
     config: AsyncFedEdConfig
     accepts = ("difference",)
-    needs_base = True
-    sets_k = True
+    needs = Needs(base=True, first_k="k_initial")
     averaged = ("rule/gamma", "rule/eta_g")
     arrival_facts = ("gamma", "eta_g", "k")
     state_names = ("k_n", "gamma", "eta_g", "k", "applied")

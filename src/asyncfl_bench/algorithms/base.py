@@ -5,82 +5,66 @@ Legend: n clients, d model parameters, t server iterations, tau staleness, eta s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from ..errors import ConfigError, Stopped, check
+from ..errors import ConfigError, check
 from ..ranges import Checked, above, at_least, one_of
 from ..storage import Storage
 from ..types import USUAL_ITERATIONS
+from .needs import Needs
 
 if TYPE_CHECKING:
     import torch
 
     from ..randomness import Stream, Streams
-    from ..types import ClientTable, Facts, Message, Reply, ServerPart, ServerTask, Upload
-    from .caches import CacheConfig
+    from ..types import ClientTable, Facts, ServerPart, ServerTask, Upload
 
 StepOn = Annotated[str, one_of("auto", "arrival", "tick")]
 
 
 @dataclass
 class RuleConfig(Checked):
-    """Settings of a rule; the base of all, with an answer to everything the rest of the package asks."""
+    """Base class of all rule settings. The defaults describe a rule whose needs do not depend on them."""
 
-    def on_clock(self, clock: str) -> None:
-        """Puts what suits the clock, ticks or time, in the place of an `auto` on which ``steps_on_ticks`` depends;
-        before all ``resolve``. ConfigError for what does not suit it."""
+    def adapt(self, needs: Needs) -> Needs:
+        """The needs of the rule's class, changed by these settings. Also called before ``resolve``."""
+        return needs
 
     def resolve(self, facts: Facts) -> None:
-        """Puts values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
-
-    def take_distillation_steps(self) -> int | None:
-        """Mini-batches of distillation that its own settings name; they name none then. None: distillation.steps is."""
-        return None
-
-    @property
-    def proximal(self) -> tuple[str, float] | None:
-        """(name, value) of the setting that is the clients' proximal weight; None: client.proximal is."""
-        return None
-
-    @property
-    def first_k(self) -> tuple[str, int] | None:
-        """(name, value) of the setting that is the clients' first K; None: client.local_steps or local_epochs is."""
-        return None
-
-    @property
-    def caching(self) -> CacheConfig | None:
-        """How the last vector of every client is kept; None: it is not, or nobody can choose how."""
-        return None
-
-    def uploads_per_iteration(self, n: int) -> int:
-        """Uploads that one server iteration takes with n clients of equal speed, when none is lost. Of rules that work
-        in rounds it is not asked."""
-        return 1
-
-    @property
-    def steps_on_ticks(self) -> bool:
-        """The server steps once per tick (tick clock only) instead of at arrivals."""
-        return False
-
-    def describe_cut_cost(self, width: int, classes: int) -> str | None:
-        """What a server step costs with ``width`` activations a sample, where that decides how long a run takes, else
-        None. ConfigError for a width with which the run would make no progress."""
-        return None
-
-    def linear_if(self) -> dict[str, tuple[object, object]]:
-        """Settings without which a ``ServerRule.linear`` rule is not: by name the value and the one it must have."""
-        return {}
+        """Replaces `auto` and null by values. Raises ConfigError for what does not fit the facts."""
 
     def for_dry_run(self) -> RuleConfig:
         """The same settings for a model of one parameter whose cache is of no interest."""
         return self
 
-    def idle_proximal(self, facts: Facts) -> dict[str, str]:
-        """The setting that is the clients' proximal weight, where they are never away from the model they received."""
-        why = "in a single local step; client.local_steps or client.local_epochs has more"
-        return {self.proximal[0]: why} if self.proximal and facts.one_step else {}
+
+def idle_proximal(name: str, facts: Facts) -> dict[str, str]:
+    """The proximal weight ``name`` has no effect while local models are still at the received one (``idle``)."""
+    why = "in a single local step; client.local_steps or client.local_epochs has more"
+    return {name: why} if facts.one_step else {}
+
+
+@dataclass
+class TickConfig(RuleConfig):
+    """Fields of a rule that can step once per tick instead of at every arrival.
+
+    step_on  `arrival`, `tick`, or `auto`: tick with the tick clock, else arrival
+    """
+
+    step_on: StepOn = "auto"
+
+    def resolve_clock(self, clock: str) -> None:
+        """Replaces `auto` by what suits the clock, `ticks` or `time`; called before all ``resolve``. ConfigError for
+        ticks where there are none."""
+        if self.step_on == "auto":
+            self.step_on = "tick" if clock == "ticks" else "arrival"
+        ok = self.step_on == "arrival" or clock == "ticks"
+        check(ok, "step_on", self.step_on, f"arrival or auto: there are no ticks under clock={clock}")
+
+    def adapt(self, needs: Needs) -> Needs:
+        needs = super().adapt(needs)
+        return replace(needs, steps_on="tick") if self.step_on == "tick" else needs
 
 
 @dataclass
@@ -93,6 +77,9 @@ class RestartConfig(RuleConfig):
     """
 
     restart_at: Annotated[int | None, at_least(1, null="to have all work end")] = None
+
+    def adapt(self, needs: Needs) -> Needs:
+        return replace(super().adapt(needs), restart_at=self.restart_at)
 
     def resolve(self, facts: Facts) -> None:
         super().resolve(facts)
@@ -151,100 +138,51 @@ class BufferConfig(StepConfig):
         check_it_fills("buffer_size", self.buffer_size, facts)
         check(facts.iterations != 0, "buffer_size", self.buffer_size, "less: the budget ends before it is full once")
 
-    def uploads_per_iteration(self, n: int) -> int:
-        return self.buffer_size
-
-
-def resolved_step_on(step_on: str, clock: str) -> str:
-    """`arrival` or `tick` for ``step_on``. ConfigError for ticks where there are none."""
-    if step_on == "auto":
-        return "tick" if clock == "ticks" else "arrival"
-    ok = step_on == "arrival" or clock == "ticks"
-    check(ok, "step_on", step_on, f"arrival or auto: there are no ticks under clock={clock}")
-    return step_on
+    def adapt(self, needs: Needs) -> Needs:
+        return replace(super().adapt(needs), uploads=self.buffer_size)
 
 
 class ServerRule:
     """Turns uploads into changes of the global model. Knows neither clock, data, model layers nor tracker.
 
     label            what reports call it; empty: as it was chosen, by the name of its yaml
+    needs            what it needs of a run; of an instance adapted to its settings
     accepts          kinds of upload it can use, its own kind first
-    first_round      asks for one upload of every client at w0 before anything else
-    clients_keep     a vector of d floats each client keeps from one upload to the next: `previous`, its last upload, of
-                     which it sends the change; `sum`, the sum of its uploads, around which it is regularised;
-                     `variate`, an estimate of its gradient, by which with ``variate_d`` its local steps are corrected
-                     and whose change comes along with its upload (``Upload.along_d``); or None
-    variate_d        (d,) with clients_keep=variate the server's own, sent to clients along with the model
-    needs_base       uploads come with the model their work started from (``Upload.base_d``)
-    cuts             clients hold the first layers of the model alone. A task is K + 1 stages, uploads are of the
-                     parameters of these layers; see ``hear``
-    answers_together with ``cuts``: answers nobody before all under way have sent a message
-    shows_rows       with ``cuts``: keeps what its last server step learned from, ``rows_of_step``: (B, numbers) of
-                     activations and (B,) labels, not written to again; for diagnostics=dissimilarity
-    needs_outputs    uploads come with what the local model says about the server's own samples (``Upload.outputs_uc``)
-    waits_for        whose uploads it may wait for without end: of `all` clients, of those `given` work, or None
-    one_at_a_time    keeps facts about the work that a client is under way with: no schedule may give it two pieces
-    steps_on_ticks   takes its step in ``tick`` (tick clock only) instead of in ``receive``
-    restart_at       server iterations; work in flight whose model is so many old or more is cancelled, and its client
-                     begins anew on the current model: no upload is as stale as that. Work is not cancelled if its
-                     upload will be lost. None: no work is cancelled
-    steps_on_rounds  takes its step in ``round``: nothing is dispatched before all in flight have reported or are lost
-    linear           each step adds a weighted sum of uploads, with weights that do not depend on what is in them, if
-                     its settings are those of ``RuleConfig.linear_if``: what diagnostics=mse can take apart
-    sets_k           decides the clients' K in ``work_for``, so that it may grow
     averaged         names in ``stats`` whose mean over server iterations says more than the last value
     arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns of their own
     state_names      attributes that make up its state: tensors, numbers, lists
-    bytes_before     that all clients together send the server before anything else; set by the end of ``start``
-    decision_columns names of columns of numbers, a table of its own: see ``decisions``
-    storage, draws   where to keep a vector per client, and random draws of its own, ``draws(client, count)``; set by
-                     ``equip`` before ``start``. Counts of draws are part of its state
-    server           what the server computes by itself, on samples of its own; None where it has none. Set by ``equip``
-    part             with ``cuts`` the layers that the server holds; set by ``equip``
-    stop             not empty as soon as the run is to stop; set by whoever builds the run
+    storage, draws   where to keep a vector per client, and random draws, ``draws(client, count)``; set by ``equip``
+                     before ``start``. Counts of draws are part of its state
+    variate_d        (d,) with ``Needs.keeps`` of `variate` the server's own, sent with the model; set by ``start``
+    server           what the server computes on samples of its own; None where it has none. Set by ``equip``
     server_samples   samples, its own or of messages, that the last call took through the network and back; a forward
                      pass is a third
     """
 
     Config = RuleConfig
     label = ""
+    needs = Needs()
     accepts: tuple[str, ...] = ("difference", "gradient")
-    first_round = False
-    clients_keep: str | None = None
-    needs_base = False
-    needs_outputs = False
-    cuts = False
-    answers_together = False
-    shows_rows = False
-    rows_of_step: tuple[torch.Tensor, torch.Tensor] | None = None
-    one_at_a_time = False
-    waits_for: str | None = None
-    steps_on_ticks = False
-    restart_at: int | None = None
-    steps_on_rounds = False
-    linear = False
-    sets_k = False
     averaged: tuple[str, ...] = ()
     arrival_facts: tuple[str, ...] = ()
     state_names: tuple[str, ...] = ()
-    bytes_before = 0
-    decision_columns: tuple[str, ...] = ()
     storage = Storage()
     draws: Stream
     variate_d: torch.Tensor
     server: ServerTask | None = None
-    part: ServerPart
     server_samples = 0.0
-    stop: Sequence[int] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.label = vars(cls).get("label", "")  # a rule that builds on another one is not that rule
+        if cls.work_for is not ServerRule.work_for:
+            cls.needs = replace(cls.needs, chooses_k=True)
 
     def __init__(self, config: RuleConfig | None = None, **settings):
         """Takes resolved settings, as an object or by name: ``FedBuff(eta=1.0, buffer_size=2)``."""
         self.config = config = self.Config(**settings) if config is None else config
         if isinstance(config, StepConfig) and config.eta is None:
             raise ConfigError("eta", None, "must be resolved to a number before the rule is built")
-        self.steps_on_ticks = config.steps_on_ticks
-        if isinstance(config, RestartConfig):
-            self.restart_at = config.restart_at
+        self.needs = config.adapt(self.needs)
 
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
         """Takes the (d,) global model, which it changes in place from now on, and makes its state."""
@@ -257,27 +195,6 @@ class ServerRule:
         # a rule adds step_size * u; a gradient points uphill, a difference downhill
         self.step_size = eta if upload_kind == "difference" else -eta
 
-    @property
-    def sends_two(self) -> bool:
-        """Whether every model and every upload is two vectors of d floats."""
-        return self.clients_keep == "variate"
-
-    def raise_if_stopped(self) -> None:
-        """Raises ``Stopped`` as soon as the run is to stop."""
-        if self.stop:
-            raise Stopped
-
-    def hear(self, message: Message) -> bool:
-        """With ``cuts``: uses one message; exactly True when the server's part of the model changed (a server step, no
-        server iteration), else exactly False. May raise ``Stopped``, see ``raise_if_stopped``: it then gets the same
-        message again, in this process or in the one that resumes, and must give the result of an undisturbed call."""
-        raise TypeError(f"{type(self).__name__} is a base class")
-
-    def replies(self) -> list[tuple[int, Reply]]:
-        """Asked after every message: (client, answer) of those who now go on with their tasks. Who is not named waits
-        for an answer that comes with another one's message."""
-        raise TypeError(f"{type(self).__name__} is a base class")
-
     def receive(self, upload: Upload) -> bool:
         """Uses one upload; exactly True when the global model changed (one server iteration), else exactly False."""
         raise TypeError(f"{type(self).__name__} is a base class")
@@ -287,13 +204,16 @@ class ServerRule:
         return False
 
     def round(self) -> bool:
-        """Called when everybody in flight has reported or is lost, under ``schedule.dispatch=per_round``; True when the
+        """Called when all work in flight has arrived or is lost, under ``schedule.dispatch=per_round``; True when the
         global model changed. A rule steps here or in ``tick``, not in both."""
         return False
 
+    def dispatched(self, client: int) -> None:
+        """Called at each dispatch to the client, before ``work_for``."""
+
     def work_for(self, client: int) -> int | None:
-        """Called at each dispatch: K of this client's work, in the client's unit (local steps or passes over its data);
-        None means the configured K."""
+        """K of the work about to be dispatched, in the client's unit (local steps or passes over its data); None means
+        the configured K. Overridden only by rules that choose K; changes no state."""
         return None
 
     def continues(self, client: int) -> tuple[int, torch.Tensor] | None:
@@ -305,32 +225,11 @@ class ServerRule:
         """Cheap numbers about the last server iteration, by metric name."""
         return {}
 
-    def arrival_values(self) -> tuple[float, ...]:
-        """The ``arrival_facts`` of the last arrival."""
-        return tuple(getattr(self, name) for name in self.arrival_facts)
-
-    def decisions(self) -> list[tuple]:
-        """What the rule decided in the last server iteration: rows of numbers in the order of ``decision_columns``.
-
-        Asked once after each server iteration and written, behind its number, to rule.parquet (trace=true). Of a rule
-        with the columns ``client`` and ``kept`` (0 or 1) clients.parquet counts whose uploads were kept.
-        """
-        return []
-
     def vectors(self, n: int) -> int:
         """Vectors of d floats the rule keeps on the device: what it costs in memory.
 
         Not counted are the model and what a setting ``cache`` (caches.CacheConfig) asks for.
         """
-        return 0
-
-    def numbers(self, n: int) -> int:
-        """Single-precision numbers it keeps besides, in whatever shape."""
-        return 0
-
-    def split_numbers(self, d_server: int, under_way: int, message: int) -> int:
-        """With ``cuts`` the same, for a server's part of ``d_server`` parameters, so many clients under way, and
-        activations of ``message`` numbers in a mini-batch."""
         return 0
 
     def parts(self) -> dict:
@@ -362,7 +261,7 @@ def equip(
     """Gives a rule what a run offers: every rule that is started was here, those of diagnostics and dry runs too."""
     rule.storage, rule.draws, rule.server = storage, streams.rule, server
     if part is not None:
-        rule.part = part
+        rule.part = part  # type: ignore[attr-defined]  # of a SplitRule
     return rule
 
 

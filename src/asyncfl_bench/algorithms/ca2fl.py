@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .base import BufferConfig, RunningSum, ServerRule
 from .caches import CachingConfig, make_cache
+from .needs import Needs
 
 
 @dataclass
@@ -38,8 +39,9 @@ class Ca2fl(ServerRule):
     """
 
     Config = Ca2flConfig
+    label = "CA2FL"
     config: Ca2flConfig
-    linear = True
+    needs = Needs(linear=True)
     state_names = ("mean_d", "sum_d", "count", "in_buffer", "repeats")
 
     def start(self, model_d, clients, upload_kind) -> None:

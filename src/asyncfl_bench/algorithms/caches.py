@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..ranges import Checked, one_of
 from ..storage import PLACES, Rows, Storage
 from .base import RuleConfig, RunningSum
+from .needs import Needs
 
 if TYPE_CHECKING:
     import torch
@@ -41,13 +42,11 @@ class CachingConfig(RuleConfig):
 
     cache: CacheConfig = field(default_factory=CacheConfig)
 
-    @property
-    def caching(self) -> CacheConfig:
-        return self.cache
-
-    def linear_if(self) -> dict[str, tuple[object, object]]:
+    def adapt(self, needs: Needs) -> Needs:
+        needs = super().adapt(needs)
         # an upload that was rounded is no gradient
-        return super().linear_if() | {"cache.precision": (self.cache.precision, "fp32")}
+        linear_if = (*needs.linear_if, ("cache.precision", self.cache.precision, "fp32"))
+        return replace(needs, cache=self.cache, linear_if=linear_if)
 
     def for_dry_run(self) -> CachingConfig:
         return replace(self, cache=CacheConfig())

@@ -8,6 +8,7 @@ from typing import Annotated
 from ..ranges import above
 from .asgd import Asgd
 from .base import StepConfig
+from .needs import Needs
 
 
 @dataclass
@@ -37,8 +38,9 @@ class ClippedAsgd(Asgd):
     """
 
     Config = ClippedAsgdConfig
+    label = "Clipped ASGD"
     config: ClippedAsgdConfig
-    linear = False
+    needs = Needs()
     averaged = ("rule/clipped",)
     state_names = ("clipped",)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from ..errors import ConfigError
 from ..ranges import above, at_least, one_of
 from .base import ServerRule, StepConfig
+from .needs import Needs
 
 
 @dataclass
@@ -52,9 +53,10 @@ class DelayAdaptiveAsgd(ServerRule):
     """
 
     Config = DelayAdaptiveAsgdConfig
+    label = "delay-adaptive ASGD"
     config: DelayAdaptiveAsgdConfig
     accepts = ("gradient", "difference")
-    linear = True
+    needs = Needs(linear=True)
     averaged = ("rule/step_scale",)
     state_names = ("dropped", "last_scale")
 

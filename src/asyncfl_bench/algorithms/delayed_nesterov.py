@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..errors import check
 from ..ranges import at_least, within
 from .base import ServerRule, StepConfig
+from .needs import Needs
 
 
 @dataclass
@@ -29,6 +30,9 @@ class DelayedNesterovConfig(StepConfig):
         super().__post_init__()
         allowed = f"in [0, 1 / algorithm.window], here at most {1 / self.window:g}"
         check(self.spread * self.window <= 1, "spread", self.spread, allowed)
+
+    def adapt(self, needs: Needs) -> Needs:
+        return replace(super().adapt(needs), chooses_k=self.dylu)
 
     def resolve(self, facts) -> None:
         super().resolve(facts)
@@ -59,6 +63,7 @@ class DelayedNesterov(ServerRule):
     """
 
     Config = DelayedNesterovConfig
+    label = "Delayed Nesterov"
     config: DelayedNesterovConfig
     accepts = ("difference",)
     state_names = ("sum_d", "momentum_d", "count", "speeds", "most_work")

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
 
 from ..errors import check
 from ..ranges import Checked, above, at_least, one_of, within
+from ..types import Recorder
 from .base import ServerRule
 
 if TYPE_CHECKING:
     import torch
 
     from ..randomness import Streams
-    from ..types import Facts, Upload
+    from ..types import Facts, ServerTask, Upload
 
 STEPS = "algorithm.distillation_steps"  # another name of distillation.steps
 FORWARD = 1 / 3  # of the work of a sample through the network and back
@@ -110,42 +111,55 @@ class Distillation:
 
     def after(self, rule: ServerRule, streams: Streams) -> ServerRule:
         """The rule with distillation after each of its steps."""
-        distilled: Any = Distilled(rule, self.config, streams) if self.config.takes_place else rule
-        return distilled
+        return Distilled(rule, self.config, streams) if self.config.takes_place else rule
 
 
-class Distilled:
-    """A rule with distillation after each of its steps; in all else it is that rule.
+class Distilled(Recorder, ServerRule):
+    """A rule with distillation after each of its steps; for all else it asks that rule.
 
     State    teacher (Y and who has reported), rounds; mini-batches are drawn at (0, rounds)
     Memory   n u C numbers; 5 d floats (the model before, a gradient, Adam's three)
     """
 
-    needs_outputs = True
-    linear = False
+    server: ServerTask
     own_columns = ("reports", "entropy", "alpha", "clipped_share", "gradient_norm", "rule_step", "distilled_step")
 
     def __init__(self, rule: ServerRule, config: DistillationConfig, streams: Streams):
         assert rule.server is not None, "a rule is equipped first"
+        super().__init__(rule.config)
         self.rule, self.settings, self.server, self._draws = rule, config, rule.server, streams.unlabelled
+        self.label, self.accepts, self.storage, self.draws = rule.label, rule.accepts, rule.storage, rule.draws
+        self.needs = replace(rule.needs, outputs=True, linear=False)
         self.averaged = (*rule.averaged, "rule/alpha", "rule/clipped_share", "rule/distilled_step")
-        self.decision_columns = (*rule.decision_columns, *self.own_columns)
-        self.server_samples = 0.0
-
-    def __getattr__(self, name: str) -> Any:  # only reached for what is not here
-        return getattr(self.__dict__["rule"], name)
+        self.arrival_facts = rule.arrival_facts
+        self._columns = rule.decision_columns if isinstance(rule, Recorder) else ()
+        self.decision_columns = (*self._columns, *self.own_columns)
 
     def start(self, model_d: torch.Tensor, clients, upload_kind: str) -> None:
+        super().start(model_d, clients, upload_kind)
         self.rule.start(model_d, clients, upload_kind)
-        self.model_d = model_d
+        if self.needs.keeps == "variate":
+            self.variate_d = self.rule.variate_d
+        self.bytes_before = self.rule.bytes_before if isinstance(self.rule, Recorder) else 0
         self.teacher = Teacher(clients.n, model_d.new_zeros((self.server.samples, self.server.classes)))
         self.rounds = 0
         self.told = dict.fromkeys(self.own_columns, 0.0)
         self._before_d, self._gradient_d = model_d.clone(), model_d.new_empty(model_d.shape)
 
+    def dispatched(self, client: int) -> None:
+        self.rule.dispatched(client)
+
+    def work_for(self, client: int) -> int | None:
+        return self.rule.work_for(client)
+
+    def continues(self, client: int) -> tuple[int, torch.Tensor] | None:
+        return self.rule.continues(client)
+
     def receive(self, upload: Upload) -> bool:
         self.teacher.hear(upload.client, upload.base_iteration, upload.outputs_uc)
-        return self._then(self.rule.receive(upload), self.server.samples * FORWARD)
+        changed = self.rule.receive(upload)
+        vars(self).update({name: getattr(self.rule, name) for name in self.arrival_facts})
+        return self._then(changed, self.server.samples * FORWARD)
 
     def tick(self) -> bool:
         return self._then(self.rule.tick())
@@ -221,7 +235,7 @@ class Distilled:
 
     def decisions(self) -> list[tuple]:
         """Those of the rule, or one row, with what the distillation after them did."""
-        rows = self.rule.decisions() if self.rule.decision_columns else [()]
+        rows = self.rule.decisions() if isinstance(self.rule, Recorder) and self._columns else [()]
         return [(*row, *self.told.values()) for row in rows]
 
     def vectors(self, n: int) -> int:

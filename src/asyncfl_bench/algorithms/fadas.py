@@ -55,6 +55,7 @@ class Fadas(ServerRule):
     """
 
     Config = FadasConfig
+    label = "FADAS"
     config: FadasConfig
     averaged = ("rule/step_scale",)
     state_names = ("sum_d", "count", "stalest", "first_d", "second_d", "largest_d", "steps", "last_scale")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from ..ranges import above, one_of, within
 from .base import BufferConfig, ServerRule
+from .needs import Needs
 
 
 @dataclass
@@ -32,7 +33,7 @@ class FedAc(ServerRule):
     neither the paper's text nor official code was at hand.
 
     Rule     client i adds c - c_i to each of its K gradients, c the server's variate sent with the model, and sends
-             D_i = local - received and dc_i = -D_i / (K eta_l) - c;  c_i <- c_i + dc_i        (clients_keep = variate)
+             D_i = local - received and dc_i = -D_i / (K eta_l) - c;  c_i <- c_i + dc_i        (Needs.keeps = variate)
              arrival:  r_i = max(cos(w - received, D_i), floor), 1 for an upload that is not stale
              M of them:  p_i = r_i / sum r,  G = sum p_i D_i
                m <- b1 m + (1 - b1) G;  v <- b2 v + (1 - b2) G^2;  w <- w + eta [b1 m + (1 - b1) G] / (sqrt(v) + eps)
@@ -51,10 +52,10 @@ class FedAc(ServerRule):
     """
 
     Config = FedAcConfig
+    label = "FedAC (reconstructed)"
     config: FedAcConfig
     accepts = ("difference",)
-    clients_keep = "variate"
-    needs_base = True
+    needs = Needs(keeps="variate", base=True)
     averaged = ("rule/similarity",)
     state_names = ("sum_d", "change_d", "weight", "count", "first_d", "second_d", "variate_d", "similarity")
 

@@ -54,6 +54,7 @@ class FedAsmuServer(MixingRule):
     """
 
     Config = FedAsmuServerConfig
+    label = "FedASMU (server)"
     config: FedAsmuServerConfig
     state_names = ("mixing", "steps", "dropped")
 

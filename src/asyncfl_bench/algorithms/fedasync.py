@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..ranges import at_least, one_of, within
-from .base import RuleConfig, ServerRule
+from .base import RuleConfig, ServerRule, idle_proximal
+from .needs import Needs
 
 
 @dataclass
@@ -29,15 +30,11 @@ class FedAsyncConfig(RuleConfig):
     lag: Annotated[str, one_of("iterations", "time")] = "iterations"
     rho: Annotated[float, at_least(0)] = 0.0
 
-    @property
-    def proximal(self) -> tuple[str, float]:
-        return "rho", self.rho
-
     def idle(self, facts) -> dict[str, str]:
         used = {"constant": (), "hinge": ("hinge_a", "hinge_b", "lag"), "polynomial": ("exponent", "lag")}
         users = {"hinge_a": "hinge", "hinge_b": "hinge", "exponent": "polynomial", "lag": "hinge or polynomial"}
         weight = self.staleness_weight
-        return self.idle_proximal(facts) | {
+        return idle_proximal("rho", facts) | {
             name: f"with algorithm.staleness_weight={weight}; {users[name]} has it"
             for name in users
             if name not in used[weight]
@@ -48,7 +45,7 @@ class MixingRule(ServerRule):
     """A rule that mixes each arriving local model into the global one. ``mixing``: the last one's weight."""
 
     accepts = ("difference",)
-    needs_base = True
+    needs = Needs(base=True)
     averaged = ("rule/mixing",)
     arrival_facts = ("mixing",)
     state_names: tuple[str, ...] = ("mixing",)
@@ -92,7 +89,9 @@ class FedAsync(MixingRule):
     """
 
     Config = FedAsyncConfig
+    label = "FedAsync"
     config: FedAsyncConfig
+    needs = replace(MixingRule.needs, proximal="rho")
 
     def receive(self, upload) -> bool:
         lag = upload.staleness if self.config.lag == "iterations" else upload.delay

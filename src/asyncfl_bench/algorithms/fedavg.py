@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .base import StepConfig
 from .rounds import RoundConfig, RoundRule
@@ -34,8 +34,9 @@ class FedAvg(RoundRule):
     """
 
     Config = FedAvgConfig
+    label = "FedAvg"
     config: FedAvgConfig
-    linear = True
+    needs = replace(RoundRule.needs, linear=True)
 
     def vectors(self, n: int) -> int:
         return 2

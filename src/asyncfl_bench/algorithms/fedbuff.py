@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..ranges import at_least, one_of, within
 from .base import BufferConfig, ServerRule
+from .needs import Needs
 
 
 @dataclass
@@ -29,8 +30,9 @@ class FedBuffConfig(BufferConfig):
         why = "with algorithm.staleness_weight=constant; polynomial has it"
         return super().idle(facts) | ({"staleness_exponent": why} if self.staleness_weight == "constant" else {})
 
-    def linear_if(self) -> dict[str, tuple[object, object]]:
-        return super().linear_if() | {"momentum": (self.momentum, 0)}
+    def adapt(self, needs: Needs) -> Needs:
+        needs = super().adapt(needs)
+        return replace(needs, linear_if=(*needs.linear_if, ("momentum", self.momentum, 0)))
 
 
 class FedBuff(ServerRule):
@@ -53,8 +55,9 @@ class FedBuff(ServerRule):
     """
 
     Config: type[BufferConfig] = FedBuffConfig
+    label = "FedBuff"
     config: FedBuffConfig
-    linear = True
+    needs = Needs(linear=True)
     state_names: tuple[str, ...] = ("sum_d", "count", "velocity_d", "dropped")
 
     def start(self, model_d, clients, upload_kind) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..ranges import above
@@ -17,10 +17,6 @@ class FedDynConfig(RuleConfig):
     """
 
     alpha: Annotated[float, above(0)] = 0.01
-
-    @property
-    def proximal(self) -> tuple[str, float]:
-        return "alpha", self.alpha
 
 
 class FedDyn(RoundRule):
@@ -44,8 +40,9 @@ class FedDyn(RoundRule):
     """
 
     Config = FedDynConfig
+    label = "FedDyn"
     config: FedDynConfig
-    clients_keep = "sum"
+    needs = replace(RoundRule.needs, keeps="sum", proximal="alpha")
     state_names = ("sums_mean_d",)
 
     def start(self, model_d, clients, upload_kind) -> None:

@@ -47,5 +47,6 @@ class FedEcho(FedBuff):
     """
 
     Config = FedEchoConfig
+    label = "FedEcho"
     config: FedEchoConfig
     accepts = ("difference",)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..errors import check
 from ..ranges import at_least
 from .base import RuleConfig, ServerRule, check_it_fills
+from .needs import Needs
 
 
 @dataclass
@@ -28,8 +29,8 @@ class FedFaConfig(RuleConfig):
         super().resolve(facts)
         check_it_fills("queue", self.queue, facts)
 
-    def uploads_per_iteration(self, n: int) -> int:
-        return self.every
+    def adapt(self, needs: Needs) -> Needs:
+        return replace(super().adapt(needs), uploads=self.every)
 
 
 class FedFa(ServerRule):
@@ -53,9 +54,10 @@ class FedFa(ServerRule):
     """
 
     Config = FedFaConfig
+    label = "FedFa"
     config: FedFaConfig
     accepts = ("difference",)
-    needs_base = True
+    needs = Needs(base=True)
     state_names = ("rows_kd", "arrivals")
 
     def start(self, model_d, clients, upload_kind) -> None:

@@ -51,6 +51,7 @@ class FedOpt(RoundRule):
     """
 
     Config = FedOptConfig
+    label = "FedOpt"
     config: FedOptConfig
     state_names = ("first_d", "second_d")
 

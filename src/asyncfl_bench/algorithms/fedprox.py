@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..ranges import at_least
+from .base import idle_proximal
 from .fedavg import FedAvg, FedAvgConfig
 
 
@@ -18,12 +19,8 @@ class FedProxConfig(FedAvgConfig):
 
     mu: Annotated[float, at_least(0)] = 0.01
 
-    @property
-    def proximal(self) -> tuple[str, float]:
-        return "mu", self.mu
-
     def idle(self, facts) -> dict[str, str]:
-        return super().idle(facts) | self.idle_proximal(facts)
+        return super().idle(facts) | idle_proximal("mu", facts)
 
 
 class FedProx(FedAvg):
@@ -43,4 +40,6 @@ class FedProx(FedAvg):
     """
 
     Config = FedProxConfig
+    label = "FedProx"
     config: FedProxConfig
+    needs = replace(FedAvg.needs, proximal="mu")

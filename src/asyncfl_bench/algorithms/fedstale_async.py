@@ -9,6 +9,7 @@ from ..errors import check
 from ..ranges import at_least, one_of
 from .base import BufferConfig, RunningSum, ServerRule
 from .caches import CachingConfig, make_cache
+from .needs import Needs
 from .rounds import Weights
 
 
@@ -68,9 +69,10 @@ class FedStaleAsync(ServerRule):
     """
 
     Config = FedStaleAsyncConfig
+    label = "FedStaleAsync"
     config: FedStaleAsyncConfig
     accepts = ("difference",)
-    linear = True
+    needs = Needs(linear=True)
     state_names = ("before_d", "sum_d", "count", "heard")
 
     def start(self, model_d, clients, upload_kind) -> None:

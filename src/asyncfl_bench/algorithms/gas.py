@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import check
 from ..ranges import at_least, one_of, within
-from ..types import NUMBER_BYTES
+from ..types import NUMBER_BYTES, Recorder
 from .activations import FILLS, FORMS, RIDGES, ActivationStatistics, filled, log_shares
-from .base import ServerRule, check_it_fills
+from .base import check_it_fills
+from .needs import Needs
 from .rounds import RoundMean, Weights
-from .split import ServerSgd, SplitConfig
+from .split import ServerSgd, SplitConfig, SplitRule
 
 if TYPE_CHECKING:
     import torch
@@ -73,11 +74,11 @@ class GasConfig(SplitConfig):
         names = ("every", "covariance", "ridge", "ridge_at", "fill", "weight_exponent")
         return super().idle(facts) | ({} if self.generate else dict.fromkeys(names, "with algorithm.generate=false"))
 
-    def uploads_per_iteration(self, n: int) -> int:
-        return self.model_buffer or 1
+    def adapt(self, needs: Needs) -> Needs:
+        return replace(super().adapt(needs), uploads=self.model_buffer or 1)
 
 
-class Gas(ServerRule):
+class Gas(Recorder, SplitRule):
     """GAS (Yang, Liu 2024, arXiv:2409.01251, Algorithm 1).
 
     Rule     message (A, Y) of client i (line 5):
@@ -108,17 +109,15 @@ class Gas(ServerRule):
     """
 
     Config = GasConfig
+    label = "GAS"
     config: GasConfig
-    accepts = ("difference",)
-    cuts = True
-    needs_base = True
-    shows_rows = True
+    needs = Needs(base=True)
+    records_rows = True
     state_names = ("steps", "rows", "generated", "merged")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        d_client, config = self.part.d_client, self.config
-        self.client_d, self.server_d = model_d[:d_client], model_d[d_client:]
+        config = self.config
         self.mean = RoundMean(self.client_d, config.weights)
         self.sgd = ServerSgd(self.server_d, config)
         self.buffer: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # activations, labels, progress of a message
@@ -136,7 +135,7 @@ class Gas(ServerRule):
     def vectors(self, n: int) -> int:
         return 3
 
-    def split_numbers(self, d_server: int, under_way: int, message: int) -> int:
+    def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
         assert self.config.activation_buffer is not None
         buffer = self.config.activation_buffer * message
         if not self.config.generate:
@@ -207,9 +206,11 @@ class Gas(ServerRule):
     def receive(self, upload) -> bool:
         self.server_samples = 0.0
         self.mean.add(replace(upload, vector_d=upload.base_d + upload.vector_d))
-        if self.mean.count < self.config.uploads_per_iteration(self.n):
+        if self.mean.count < self.needs.uploads_per_iteration(self.n):
             return False
-        self.client_d.copy_(self.mean.take())
+        mean_d = self.mean.take()
+        assert mean_d is not None
+        self.client_d.copy_(mean_d)
         return True
 
     def stats(self) -> dict[str, float]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..ranges import at_least
 from .base import RestartConfig, ServerRule, StepConfig
+from .needs import Needs
 
 
 @dataclass
@@ -18,8 +19,8 @@ class MaleniaConfig(RestartConfig, StepConfig):
 
     batch: Annotated[float, at_least(0)] = 1.0
 
-    def uploads_per_iteration(self, n: int) -> int:
-        return n * (math.floor(self.batch / n) + 1)
+    def adapt(self, needs: Needs) -> Needs:
+        return replace(super().adapt(needs), uploads=lambda n: n * (math.floor(self.batch / n) + 1))
 
 
 class Malenia(ServerRule):
@@ -45,10 +46,10 @@ class Malenia(ServerRule):
     """
 
     Config = MaleniaConfig
+    label = "Malenia"
     config: MaleniaConfig
     accepts = ("gradient", "difference")
-    linear = True
-    waits_for = "all"
+    needs = Needs(linear=True, waits_for="all")
     state_names = ("sums_nd", "counts", "dropped")
 
     def start(self, model_d, clients, upload_kind) -> None:

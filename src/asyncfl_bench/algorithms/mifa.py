@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .base import BufferConfig, RunningSum, ServerRule
 from .caches import CachingConfig, make_cache
+from .needs import Needs
 from .rounds import Weights
 
 
@@ -42,8 +43,9 @@ class Mifa(ServerRule):
     """
 
     Config = MifaConfig
+    label = "MIFA"
     config: MifaConfig
-    linear = True
+    needs = Needs(linear=True)
     state_names = ("count",)
 
     def start(self, model_d, clients, upload_kind) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..types import Reply
 from .rounds import RoundConfig, RoundMean, RoundRule
-from .split import ServerSgd, SplitConfig, UnionGradient
+from .split import ServerSgd, SplitConfig, SplitRule, UnionGradient
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,7 @@ class MiniBatchSflConfig(SplitConfig, RoundConfig):
     """SplitConfig and RoundConfig have all fields."""
 
 
-class MiniBatchSfl(RoundRule):
+class MiniBatchSfl(SplitRule, RoundRule):
     """MiniBatch-SFL (Huang, Tian, Tang 2023, arXiv:2308.11953), as the GAS paper (arXiv:2409.01251) runs it.
 
     Rule     in a round every client i has u_i = u.  Once all have sent their k-th message (A_i, Y_i):
@@ -38,15 +38,13 @@ class MiniBatchSfl(RoundRule):
     """
 
     Config = MiniBatchSflConfig
+    label = "MiniBatch-SFL"
     config: MiniBatchSflConfig
-    cuts = True
-    answers_together = True
+    needs = replace(RoundRule.needs, answers_together=True)
     state_names = ("under_way",)
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        d_client = self.part.d_client
-        self.client_d, self.server_d = model_d[:d_client], model_d[d_client:]
         self.mean = RoundMean(self.client_d, self.weights)
         self.sgd = ServerSgd(self.server_d, self.config)
         self.under_way: list[int] = []
@@ -60,7 +58,7 @@ class MiniBatchSfl(RoundRule):
     def parts(self) -> dict:
         return super().parts() | {"sgd": self.sgd, "union": self.union}
 
-    def work_for(self, client: int) -> None:
+    def dispatched(self, client: int) -> None:
         self.under_way.append(client)
 
     def hear(self, message) -> bool:
@@ -86,10 +84,6 @@ class MiniBatchSfl(RoundRule):
             return []
         answers, self.answers = self.answers, []
         return answers
-
-    def receive(self, upload) -> bool:
-        self.server_samples = 0.0
-        return super().receive(upload)
 
     def round(self) -> bool:
         self.under_way.clear()

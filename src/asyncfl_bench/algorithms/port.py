@@ -7,6 +7,7 @@ from typing import Annotated
 
 from ..ranges import above, at_least, one_of
 from .base import BufferConfig, ServerRule
+from .needs import Needs
 
 
 @dataclass
@@ -52,11 +53,10 @@ class Port(ServerRule):
     """
 
     Config = PortConfig
+    label = "PORT"
     config: PortConfig
     accepts = ("difference",)
-    needs_base = True
-    one_at_a_time = True
-    waits_for = "given"
+    needs = Needs(base=True, one_at_a_time=True, waits_for="given")
     state_names = ("sum_d", "moved_d", "weight", "count", "iteration", "versions")
 
     def start(self, model_d, clients, upload_kind) -> None:
@@ -69,9 +69,8 @@ class Port(ServerRule):
     def vectors(self, n: int) -> int:
         return 4  # with the product of two
 
-    def work_for(self, client: int) -> int | None:
+    def dispatched(self, client: int) -> None:
         self.versions[client] = self.iteration
-        return None
 
     def receive(self, upload) -> bool:
         config = self.config

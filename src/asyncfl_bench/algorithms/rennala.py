@@ -41,4 +41,5 @@ class Rennala(FedBuff):
     """
 
     Config = RennalaConfig
+    label = "Rennala"
     accepts = ("gradient", "difference")

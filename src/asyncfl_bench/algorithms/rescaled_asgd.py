@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import check
 from .base import ServerRule, StepConfig
+from .needs import Needs
 
 
 @dataclass
@@ -50,9 +51,10 @@ class RescaledAsgd(ServerRule):
     """
 
     Config = RescaledAsgdConfig
+    label = "Rescaled ASGD"
     config: RescaledAsgdConfig
     accepts = ("gradient", "difference")
-    linear = True
+    needs = Needs(linear=True)
     averaged = ("rule/step_scale",)
     state_names = ("sums", "counts", "last_scale", "max_scale")
 

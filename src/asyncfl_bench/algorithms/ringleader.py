@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..errors import check
 from ..ranges import one_of
 from .base import RunningSum, ServerRule, StepConfig
+from .needs import Needs
 
 
 @dataclass
@@ -19,8 +20,8 @@ class RingleaderConfig(StepConfig):
 
     continue_on: Annotated[str, one_of("auto", "own", "current")] = "auto"
 
-    def uploads_per_iteration(self, n: int) -> int:
-        return 2 if n > 1 else 1  # 2 n - 1 make a round of n steps
+    def adapt(self, needs: Needs) -> Needs:
+        return replace(super().adapt(needs), base=self.continue_on != "current")
 
     def resolve(self, facts) -> None:
         super().resolve(facts)
@@ -60,16 +61,15 @@ class Ringleader(ServerRule):
     """
 
     Config = RingleaderConfig
+    label = "Ringleader"
     config: RingleaderConfig
     accepts = ("gradient", "difference")
-    linear = True
-    waits_for = "all"
+    needs = Needs(linear=True, waits_for="all", uploads=lambda n: min(2, n))  # 2 n - 1 make a round of n steps
     state_names: tuple[str, ...] = ("sums_nd", "counts", "stepped")
 
     def __init__(self, config: RingleaderConfig | None = None, **settings):
         super().__init__(config, **settings)
-        self.needs_base = self.config.continue_on != "current"
-        if self.needs_base:
+        if self.needs.base:
             self.state_names = (*self.state_names, "own_nd", "own_versions")
 
     def start(self, model_d, clients, upload_kind) -> None:
@@ -77,11 +77,11 @@ class Ringleader(ServerRule):
         self.sums_nd = model_d.new_zeros((self.n, *model_d.shape))
         self.counts, self.stepped = [0] * self.n, [False] * self.n
         self.own_versions: list[int | None] = [None] * self.n  # None: gets the current model
-        self.own_nd = model_d.new_empty((self.n if self.needs_base else 0, *model_d.shape))
+        self.own_nd = model_d.new_empty((self.n if self.needs.base else 0, *model_d.shape))
         self.total, self.later = RunningSum(model_d), RunningSum(model_d)  # of means, of this round and the next
 
     def vectors(self, n: int) -> int:
-        return (2 * n if self.needs_base else n) + 10
+        return (2 * n if self.needs.base else n) + 10
 
     def parts(self) -> dict:
         return {"total": self.total, "later": self.later}
@@ -92,7 +92,7 @@ class Ringleader(ServerRule):
 
     def receive(self, upload) -> bool:
         steps = self._use(upload)
-        if self.needs_base:
+        if self.needs.base:
             self.own_versions[upload.client] = None if steps else upload.base_iteration
             if not steps:
                 self.own_nd[upload.client].copy_(upload.base_d)

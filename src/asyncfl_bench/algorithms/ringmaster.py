@@ -47,6 +47,7 @@ class Ringmaster(Asgd):
     """
 
     Config = RingmasterConfig
+    label = "Ringmaster"
     config: RingmasterConfig
     state_names = ("dropped",)
 

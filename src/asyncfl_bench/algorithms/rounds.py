@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..ranges import one_of
 from .base import RuleConfig, ServerRule
+from .needs import Needs
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +69,7 @@ class RoundRule(ServerRule):
     """A rule that steps once per round, with the mean of what the round delivered; without deliveries it does not."""
 
     accepts = ("difference",)
-    steps_on_rounds = True
+    needs = Needs(steps_on="round")
 
     @property
     def weights(self) -> str:

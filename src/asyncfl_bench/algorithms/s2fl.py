@@ -58,6 +58,7 @@ class S2fl(MiniBatchSfl):
     """
 
     Config = S2flConfig
+    label = "S2FL"
     config: S2flConfig
 
     def start(self, model_d, clients, upload_kind) -> None:
@@ -66,7 +67,7 @@ class S2fl(MiniBatchSfl):
         self.labels_nc = clients.labels_nc if clients.labels_nc is not None else clients.samples_n[:, None]
         self.group_of: dict[int, int] = {}
 
-    def split_numbers(self, d_server: int, under_way: int, message: int) -> int:
+    def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
         return 2 * self.config.groups * d_server  # sums, and means while the step is taken
 
     def parts(self) -> dict:

@@ -5,16 +5,18 @@ Legend: u the clients' part, s the server's, d parameters of the part in questio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
+from ..errors import Stopped
 from ..ranges import above, at_least, within
-from .base import RuleConfig
+from .base import RuleConfig, ServerRule
 
 if TYPE_CHECKING:
     import torch
 
-    from ..types import Facts
+    from ..types import ClientTable, Facts, Message, Reply, ServerPart, Upload
 
 
 @dataclass
@@ -31,6 +33,11 @@ class SplitConfig(RuleConfig):
     server_weight_decay: Annotated[float | None, at_least(0, null="for client.weight_decay")] = None
     server_clip: Annotated[float | None, above(0, null="for none")] = None
 
+    def describe_cut_cost(self, width: int, classes: int) -> str | None:
+        """The cost of a server step with ``width`` activations a sample, where it decides how long a run takes, else
+        None. ConfigError for a width with which the run would make no progress."""
+        return None
+
     def resolve(self, facts: Facts) -> None:
         super().resolve(facts)
         if self.server_lr is None:
@@ -39,6 +46,61 @@ class SplitConfig(RuleConfig):
             self.server_momentum = facts.momentum
         if self.server_weight_decay is None:
             self.server_weight_decay = facts.weight_decay
+
+
+class SplitRule(ServerRule):
+    """A rule whose clients hold the first layers of the model only. A task is K + 1 stages: after each mini-batch a
+    client sends a message and waits for a reply; uploads are of the parameters of its layers.
+
+    part      the layers that the server holds; set by ``equip``
+    stop      not empty as soon as the run is to stop; set where the run is built
+    client_d  (d,) the clients' part of the model;  server_d  (d,) the server's part; both views of the model
+    """
+
+    accepts = ("difference",)
+    part: ServerPart
+    stop: Sequence[int] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.needs = replace(cls.needs, cuts=True)
+
+    def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.client_d, self.server_d = model_d[: self.part.d_client], model_d[self.part.d_client :]
+
+    def hear(self, message: Message) -> bool:
+        """Uses one message; exactly True when the server's part of the model changed (a server step, no server
+        iteration), else exactly False. Sets ``server_samples``.
+
+        May raise ``Stopped``, see ``raise_if_stopped``: it then gets the same message again, in this process or in the
+        one that resumes, and must give the result of an undisturbed call.
+        """
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+    def raise_if_stopped(self) -> None:
+        """Raises ``Stopped`` as soon as the run is to stop."""
+        if self.stop:
+            raise Stopped
+
+    def replies(self) -> list[tuple[int, Reply]]:
+        """Called after every message: (client, reply) of the clients that begin their next stage. A client without a
+        reply waits for one that follows another client's message."""
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+    def receive(self, upload: Upload) -> bool:
+        self.server_samples = 0.0
+        return super().receive(upload)
+
+    def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
+        """Single-precision numbers that the rule keeps besides ``vectors``: of messages and of copies of the server's
+        part.
+
+        d_server   parameters of the server's part
+        in_flight  clients that have work at the same time
+        message    numbers in the activations of a mini-batch
+        """
+        return 0
 
 
 class ServerSgd:

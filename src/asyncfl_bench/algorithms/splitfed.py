@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .rounds import RoundConfig, RoundRule
-from .split import ServerSgd, SplitConfig
+from .split import ServerSgd, SplitConfig, SplitRule
 
 
 @dataclass
@@ -13,7 +13,7 @@ class SplitFedConfig(SplitConfig, RoundConfig):
     """SplitConfig and RoundConfig have all fields."""
 
 
-class SplitFed(RoundRule):
+class SplitFed(SplitRule, RoundRule):
     """SplitFed, version 1 (Thapa et al. 2022, arXiv:2004.12088, Algorithms 1 and 2).
 
     Rule     in a round each client i has a copy of both parts, u_i = u and s_i = s;  message (A, Y) of i:
@@ -31,20 +31,19 @@ class SplitFed(RoundRule):
     """
 
     Config = SplitFedConfig
+    label = "SplitFed"
     config: SplitFedConfig
-    cuts = True
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.server_d = model_d[self.part.d_client :]
         self.copies: dict[int, ServerSgd] = {}
         self._gradient_d = self.server_d.clone()
 
     def vectors(self, n: int) -> int:
         return 3
 
-    def split_numbers(self, d_server: int, under_way: int, message: int) -> int:
-        return under_way * (1 + bool(self.config.server_momentum)) * d_server
+    def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
+        return in_flight * (1 + bool(self.config.server_momentum)) * d_server
 
     def hear(self, message) -> bool:
         copy = self._copy(message.client)
@@ -60,7 +59,6 @@ class SplitFed(RoundRule):
     def receive(self, upload) -> bool:
         import torch
 
-        self.server_samples = 0.0
         change_d = self._copy(upload.client).s_d - self.server_d
         return super().receive(replace(upload, vector_d=torch.cat([upload.vector_d, change_d])))
 

@@ -9,6 +9,7 @@ from ..randomness import Streams
 from ..storage import Storage
 from ..types import ClientTable, Message, Reply, Upload
 from .base import ServerRule, equip
+from .split import SplitRule
 
 
 class TrialPart:
@@ -64,16 +65,17 @@ def after_each(rule: ServerRule, *uploads: tuple[int, list[float]]) -> list[list
     import torch
 
     d = len(uploads[0][1])
-    model_d = torch.zeros(d + rule.cuts)
+    model_d = torch.zeros(d + rule.needs.cuts)
     part: Any = TrialPart(d)
     first_d, models, iteration = model_d[:d].clone(), [], 0
     n = 1 + max(client for client, _ in uploads)
     equip(rule, Storage(), Streams(0), part=part).start(model_d, ClientTable(np.ones(n, dtype=int)), rule.accepts[0])
-    for client, _ in uploads if rule.cuts else ():
-        rule.work_for(client)
-    for client, _ in uploads if rule.cuts else ():
-        rule.hear(Message(client, 0, 1, 0, 0, 1, torch.ones(1, 1), torch.zeros(1, dtype=torch.long)))
-        rule.replies()
+    if isinstance(rule, SplitRule):
+        for client, _ in uploads:
+            rule.dispatched(client)
+        for client, _ in uploads:
+            rule.hear(Message(client, 0, 1, 0, 0, 1, torch.ones(1, 1), torch.zeros(1, dtype=torch.long)))
+            rule.replies()
     for number, (client, vector) in enumerate(uploads, start=1):
         vector_d = torch.tensor(vector, dtype=model_d.dtype)
         upload = Upload(client, vector_d, 0, iteration, samples=1, local_steps=1, base_d=first_d, along_d=first_d)

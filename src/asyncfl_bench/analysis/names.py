@@ -3,82 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from typing import Any
 
-NAMES = {
-    "ace": "ACE",
-    "aced": "ACED",
-    "ca2fl": "CA2FL",
-    "fedbuff": "FedBuff",
-    "mifa": "MIFA",
-    "area": "AREA",
-    "fedstale_async": "FedStaleAsync",
-    "afbs": "AFBS",
-    "port": "PORT",
-    "fedecho": "FedEcho",
-    "fadas": "FADAS",
-    "fedac": "FedAC (reconstructed)",
-    "delay_adaptive_asgd": "delay-adaptive ASGD",
-    "asgd": "vanilla ASGD",
-    "ringmaster": "Ringmaster",
-    "rennala": "Rennala",
-    "malenia": "Malenia",
-    "ringleader": "Ringleader",
-    "rescaled_asgd": "Rescaled ASGD",
-    "clipped_asgd": "Clipped ASGD",
-    "delayed_nesterov": "Delayed Nesterov",
-    "fedavg": "FedAvg",
-    "gas": "GAS",
-    "minibatch_sfl": "MiniBatch-SFL",
-    "s2fl": "S2FL",
-    "splitfed": "SplitFed",
-    "fedprox": "FedProx",
-    "fedasync": "FedAsync",
-    "fedasmu_server": "FedASMU (server)",
-    "asyncfeded": "AsyncFedED",
-    "fedfa": "FedFa",
-    "fedopt": "FedOpt",
-    "feddyn": "FedDyn",
-}
-# series in this order, others after them by name
-ORDER = (
-    "ACE",
-    "ACED",
-    "CA2FL",
-    "FedBuff",
-    "MIFA",
-    "AREA",
-    "FedStaleAsync",
-    "AFBS",
-    "PORT",
-    "FedEcho",
-    "FADAS",
-    "FedAC (reconstructed)",
-    "GAS",
-    "MiniBatch-SFL",
-    "S2FL",
-    "SplitFed",
-    "delay-adaptive ASGD",
-    "vanilla ASGD",
-    "Ringmaster",
-    "Rennala",
-    "Malenia",
-    "Ringleader",
-    "Rescaled ASGD",
-    "Clipped ASGD",
-    "Delayed Nesterov",
-    "FedAvg",
-    "FedProx",
-    "FedAsync",
-    "FedASMU (server)",
-    "FedAsync+Constant",
-    "FedAsync+Hinge",
-    "AsyncFedED",
-    "adaptive K",
-    "FedFa",
-    "FedOpt",
-    "FedDyn",
-)
+from ..algorithms import SHOWN_ORDER
+from ..config.places import config_directory, targets
+
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
 AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}
 _KEYS = {
@@ -133,9 +64,26 @@ _PROTOCOLS = {
 _BETA = "exp_beta"
 
 
+@cache
+def rule_labels() -> dict[str, str]:
+    """Label of each rule of this package, by the name of its yaml."""
+    found = {}
+    for path in (config_directory() / "algorithm").glob("*.yaml"):
+        module, _, class_name = targets(path)[0].rpartition(".")
+        found[path.stem] = str(getattr(import_module(module), class_name).label)
+    return found
+
+
+@cache
+def _places() -> dict[str, int]:
+    """Label of a rule -> its place on pages."""
+    labels = rule_labels()
+    return {labels[algorithm]: place for place, algorithm in enumerate(SHOWN_ORDER)}
+
+
 def name(algorithm: str, weight: str | None = None, own: str | None = None) -> str:
-    """``ACE``; ``FedAsync+Hinge`` for fedasync with the weight hinge. own: what a rule of a user's own calls itself."""
-    return (own or NAMES.get(algorithm, algorithm)) + (f"+{weight.capitalize()}" if weight else "")
+    """``ACE``; ``FedAsync+Hinge`` for fedasync with the weight hinge. own: the label of a rule from elsewhere."""
+    return (own or rule_labels().get(algorithm, algorithm)) + (f"+{weight.capitalize()}" if weight else "")
 
 
 def charged(run: Mapping[str, Any]) -> str:
@@ -216,10 +164,11 @@ def natural(value: object) -> tuple:
 
 
 def series_order(label: str) -> tuple:
-    """A sort key: algorithms as NAMES lists them, then the others; variants by their numbers."""
+    """A sort key: rules in the order of ``algorithms.SHOWN_ORDER``, then other series by their letters, whatever their
+    case; variants by their numbers."""
     base, _, variant = label.partition(", ")
-    place = ORDER.index(base) if base in ORDER else len(ORDER)
-    return (place, natural(base), *(natural(part) for part in variant.split(", ")))
+    place = _places().get(base.partition("+")[0], len(SHOWN_ORDER))
+    return (place, natural(base.casefold()), *(natural(part) for part in variant.split(", ")))
 
 
 def _is_number(text: str) -> bool:

@@ -6,8 +6,9 @@ single part decides. Raises ConfigError.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..algorithms.base import TickConfig
 from ..errors import ConfigError, check
 from ..ranges import Checked
 from ..types import Facts
@@ -55,7 +56,7 @@ def _check_length(settings: Settings) -> None:
 
 def _clock_and_concurrency(settings: Settings) -> None:
     root = settings.root
-    cuts, choices = settings.parts["algorithm"].target.cuts, settings.choices
+    cuts, choices = settings.needs.cuts, settings.choices
     if root.clock == "auto":
         root.clock = "ticks" if settings.parts["delay"].config.unit == "ticks" and not cuts else "time"
     allowed = f"time or auto with algorithm={choices.get('algorithm')}: within its work a client waits for the server"
@@ -68,21 +69,23 @@ def _clock_and_concurrency(settings: Settings) -> None:
         root.concurrency = root.n_clients
     allowed = f"at most the number of clients (n_clients={root.n_clients})"
     check(root.concurrency <= root.n_clients, "concurrency", root.concurrency, allowed)
+    rule = settings.parts["algorithm"].config
     try:
-        settings.parts["algorithm"].config.on_clock(root.clock)
+        if isinstance(rule, TickConfig):
+            rule.resolve_clock(root.clock)
     except ConfigError as error:
         raise error.under("algorithm") from None
 
 
 def _distillation(settings: Settings) -> None:
     """Where an algorithm's own settings name the number of mini-batches, it then stands with the distillation."""
-    steps = settings.parts["algorithm"].config.take_distillation_steps()
-    if steps is not None:
+    take_steps = getattr(settings.parts["algorithm"].config, "take_distillation_steps", None)
+    if take_steps and (steps := take_steps()) is not None:
         settings.parts["distillation"].config.name_steps(steps)
 
 
 def _needs_outputs(settings: Settings) -> bool:
-    return settings.parts["distillation"].config.takes_place or settings.parts["algorithm"].target.needs_outputs
+    return settings.parts["distillation"].config.takes_place or settings.needs.outputs
 
 
 def _unlabelled(settings: Settings) -> None:
@@ -97,11 +100,11 @@ def _unlabelled(settings: Settings) -> None:
 
 def _cut(settings: Settings) -> None:
     """What goes with algorithms whose clients hold a part of the model."""
-    rule, parts, root = settings.parts["algorithm"].target, settings.parts, settings.root
+    needs, parts, root = settings.needs, settings.parts, settings.root
     for name, limit in {"messages": settings.budget.messages, "server_steps": settings.budget.server_steps}.items():
         allowed = f"null with algorithm={settings.choices.get('algorithm')}, whose clients hold the whole model"
-        check(rule.cuts or limit is None, f"budget.{name}", limit, allowed)
-    if not rule.cuts:
+        check(needs.cuts or limit is None, f"budget.{name}", limit, allowed)
+    if not needs.cuts:
         return
 
     def refuse(refused: bool, name: str, allowed: str) -> None:
@@ -116,7 +119,7 @@ def _cut(settings: Settings) -> None:
     refuse(parts["distillation"].config.takes_place, "distillation", "none")
     availability = parts["availability"].target
     refuse(availability.loses_work, "availability", "always or dropout")
-    refuse(availability.ends_for_some and rule.answers_together, "availability", "always")
+    refuse(availability.ends_for_some and needs.answers_together, "availability", "always")
     executor, allowed = root.executor, "auto, native, threads or sequential with a model that is cut"
     check(executor != "batched", "executor", executor, allowed)
 
@@ -125,8 +128,8 @@ def _queue(settings: Settings) -> None:
     """What goes with a schedule under which a client may have several pieces of work."""
     if not settings.parts["schedule"].target.queues:
         return
-    rule, choices = settings.parts["algorithm"].target, settings.choices
-    one = rule.cuts or rule.steps_on_rounds or rule.clients_keep is not None or rule.one_at_a_time
+    needs, choices = settings.needs, settings.choices
+    one = needs.cuts or needs.steps_on == "round" or needs.keeps is not None or needs.one_at_a_time
     name = choices.get("algorithm")
     allowed = f"same_client or random_idle with algorithm={name}, whose clients have one piece of work at a time"
     check(not one, "schedule", choices.get("schedule"), allowed)
@@ -134,13 +137,13 @@ def _queue(settings: Settings) -> None:
 
 def _waits(settings: Settings) -> None:
     """A rule that steps only once it has heard certain clients has to hear them."""
-    rule, root = settings.parts["algorithm"].target, settings.root
+    needs, root = settings.needs, settings.root
     name = settings.choices.get("algorithm")
     allowed = f"always or suspension with algorithm={name}, which would wait without end for who has left"
     ends = settings.parts["availability"].target.ends_for_some
-    check(not (rule.waits_for and ends), "availability", settings.choices.get("availability"), allowed)
+    check(not (needs.waits_for and ends), "availability", settings.choices.get("availability"), allowed)
     assert root.concurrency is not None
-    heard = rule.waits_for != "all" or root.concurrency >= root.n_clients
+    heard = needs.waits_for != "all" or root.concurrency >= root.n_clients
     schedule = settings.parts["schedule"].target
     allowed = f"n_clients={root.n_clients} with algorithm={name}, which waits for every client, or schedule=random_idle"
     check(heard or not schedule.some_never, "concurrency", root.concurrency, allowed)
@@ -150,13 +153,13 @@ def _facts(settings: Settings) -> Facts:
     """What is known by now."""
     root, parts = settings.root, settings.parts
     rule, client = parts["algorithm"].config, parts["client"].config
-    target = parts["algorithm"].target
+    needs = settings.needs
     assert root.concurrency is not None
-    workload, on_ticks = client.workload, rule.steps_on_ticks
-    per_iteration = root.concurrency if target.steps_on_rounds else rule.uploads_per_iteration(root.n_clients)
+    workload, on_ticks = client.workload, needs.steps_on == "tick"
+    per_iteration = root.concurrency if needs.steps_on == "round" else needs.uploads_per_iteration(root.n_clients)
     iterations = settings.budget.iterations(
         uploads=None if on_ticks else per_iteration,  # a tick takes as many as happen to arrive
-        steps=None if workload.epochs or target.sets_k else workload.k,
+        steps=None if workload.epochs or needs.chooses_k else workload.k,
         ticks=on_ticks,
     )
     return Facts(
@@ -167,24 +170,30 @@ def _facts(settings: Settings) -> Facts:
         clock=root.clock,
         dispatch=parts["schedule"].config.dispatch,
         queues=parts["schedule"].target.queues,
-        rounds=target.steps_on_rounds,
+        rounds=needs.steps_on == "round",
         steps_on_ticks=on_ticks,
-        accepts=target.accepts,
+        accepts=parts["algorithm"].target.accepts,
         upload=client.upload,
-        proximal=rule.proximal,
-        first_k=rule.first_k,
+        proximal=_setting(rule, needs.proximal),
+        first_k=_setting(rule, needs.first_k),
         workload=workload,
-        one_step=workload.one_step and not target.sets_k,
-        variates=target.clients_keep == "variate",
+        one_step=workload.one_step and not needs.chooses_k,
+        variates=needs.keeps == "variate",
         lr=client.lr,
         iterations=iterations,
         dataset=settings.choices.get("dataset", ""),
         outputs=_needs_outputs(settings),
-        cuts=target.cuts,
+        cuts=needs.cuts,
         layers=parts["model"].config.layers,
         momentum=client.momentum,
         weight_decay=client.weight_decay,
     )
+
+
+def _setting(config: Any, name: str | None) -> tuple[str, Any] | None:
+    """The name and the value of a setting; None where there is no name or no value yet."""
+    value = None if name is None else getattr(config, name)
+    return None if name is None or value is None else (name, value)
 
 
 def _check_clients(settings: Settings) -> None:

@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import check
 from ..files import cache_folder
 from ..ranges import Checked, above, at_least, one_of, within
 from ..types import Facts
+
+if TYPE_CHECKING:
+    from ..algorithms.needs import Needs
 
 DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
 # Raised whenever the same settings begin to give other numbers: a run finished under another version is run again.
@@ -192,6 +195,13 @@ class Settings:
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 
     trackers: dict[str, Part] = field(default_factory=dict)  # by the name of the choice
+
+    @property
+    def needs(self) -> Needs:
+        """Needs of the server rule under its settings."""
+        rule = self.parts["algorithm"]
+        needs: Needs = rule.config.adapt(rule.target.needs)
+        return needs
 
     @property
     def identity(self) -> str:

@@ -28,6 +28,7 @@ class Arrivals(Observer):
         # in words, the first upload in the last answer of ``metrics`` whose training loss was not finite
         self.first_unfinite: str | None = None
         self._trace, self._rule = trace, rule
+        self._facts = () if rule is None else rule.arrival_facts
         self._uploads = 0
         self._clear()
 
@@ -90,7 +91,7 @@ class Arrivals(Observer):
                     upload.local_steps,
                     changed,
                     upload.delay,
-                    *(self._rule.arrival_values() if self._rule is not None else ()),
+                    *(getattr(self._rule, name) for name in self._facts),
                 )
             )
 

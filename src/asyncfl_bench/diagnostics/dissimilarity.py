@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import check
 from ..ranges import at_least
-from ..types import Message
+from ..types import Message, Recorder
 from .base import Diagnostics, DiagnosticsConfig
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ class Dissimilarity(Diagnostics):
 
     @classmethod
     def check_run(cls, settings) -> None:
-        name = settings.choices.get("algorithm")
+        name, target = settings.choices.get("algorithm"), settings.parts["algorithm"].target
         allowed = f"none: algorithm={name} shows no rows that a server's part learns from; gas does"
-        check(settings.parts["algorithm"].target.shows_rows, "diagnostics", "dissimilarity", allowed)
+        check(issubclass(target, Recorder) and target.records_rows, "diagnostics", "dissimilarity", allowed)
 
     def start(self, *, rule, shadow, model_d, task, client, has_left) -> None:
         import torch

@@ -56,7 +56,7 @@ class Mse(Diagnostics):
         A + B + C = u - grad F(w_t), whose square is the step's error
 
     ubar needs no formula per rule: a *shadow*, a second rule of the same kind, is fed G_i(v_i) wherever the run's rule
-    is fed g_i. For a rule that adds weighted sums of its uploads (``ServerRule.linear``) the shadow's step is ubar.
+    is fed g_i. For a rule that adds weighted sums of its uploads (``Needs.linear``) the shadow's step is ubar.
     Uploads that are differences count as -lr times a gradient, which is what one step of SGD makes of it.
 
     Costs one full local gradient per upload, n of them per measured step, and the vectors that ``vectors`` counts.
@@ -67,17 +67,17 @@ class Mse(Diagnostics):
 
     @classmethod
     def check_run(cls, settings) -> None:
-        algorithm, client = settings.parts["algorithm"], settings.parts["client"].config
+        client = settings.parts["client"].config
 
         def need(value: object, needed: object, key: str, why: str) -> None:
             check(value == needed, key, value, f"{shown(needed)} with diagnostics=mse: {why}")
 
         name = settings.choices.get("algorithm")
         allowed = f"none: a step of algorithm={name} is no weighted sum of its uploads"
-        check(algorithm.target.linear, "diagnostics", "mse", allowed)
+        check(settings.needs.linear, "diagnostics", "mse", allowed)
         distils = settings.parts["distillation"].config.takes_place
         need(settings.choices.get("distillation") if distils else "none", "none", "distillation", LINEAR)
-        for key, (value, needed) in algorithm.config.linear_if().items():
+        for key, value, needed in settings.needs.linear_if:
             need(value, needed, f"algorithm.{key}", LINEAR)
         if client.upload == "difference":
             several = "several local steps are no gradient at one model"
@@ -93,7 +93,7 @@ class Mse(Diagnostics):
     def vectors(self, rule, n: int, concurrency: int) -> int:
         anchors = LAGS[-1] // self.config.every + 1
         versions = n + min(n, concurrency)
-        cached = n if rule.config.caching is not None else 0
+        cached = n if rule.needs.cache is not None else 0
         return (
             rule.vectors(n) + cached + n + versions + anchors + 16
         )  # the last: work space, much of it in double precision
@@ -139,7 +139,7 @@ class Mse(Diagnostics):
 
     def dispatched(self, work: Work, model_d) -> None:
         self.versions.hold(work.iteration, model_d)
-        self.shadow.work_for(work.client)
+        self.shadow.dispatched(work.client)
 
     def discarded(self, work: Work) -> None:
         self.versions.release(work.iteration)

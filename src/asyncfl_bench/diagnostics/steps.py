@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..simulation.observer import Observer
+from ..types import Recorder
 
 if TYPE_CHECKING:
     import torch
@@ -29,18 +30,20 @@ class Steps(Observer):
 
     def __init__(self, rule, model_d: torch.Tensor, n: int):
         self._rule, self._model_d = rule, model_d
+        self._columns = rule.decision_columns if isinstance(rule, Recorder) else ()
         self._before_d = model_d.clone()
         self._table: Trace | None = None
         self.kept_n: list[float] | None = None
-        if "kept" in (columns := rule.decision_columns):
+        if "kept" in self._columns:
             self.kept_n = [0.0] * n
-            self._client, self._kept = columns.index("client"), columns.index("kept")
+            self._client, self._kept = self._columns.index("client"), self._columns.index("kept")
         self._clear()
 
     def open(self, directory: RunDirectory) -> None:
-        """From now on what the rule decides is written to a table, if it tells any decisions."""
-        if columns := self._rule.decision_columns:
-            self._table = directory.open_table(DECISIONS_NAME, {"iteration": np.int64} | dict.fromkeys(columns, float))
+        """From now on what the rule decides is written to a table, if it has a table of decisions."""
+        if self._columns:
+            types: dict[str, type] = {"iteration": np.int64} | dict.fromkeys(self._columns, float)
+            self._table = directory.open_table(DECISIONS_NAME, types)
 
     def _clear(self) -> None:
         self._iterations = 0
@@ -52,7 +55,7 @@ class Steps(Observer):
             for name in self._sums:
                 self._sums[name] += stats[name]
             self._iterations += 1
-        for row in self._rule.decisions():
+        for row in self._rule.decisions() if self._columns else ():
             if self._table is not None:
                 self._table.add((counters.iteration, *row))
             if self.kept_n is not None:

@@ -10,6 +10,7 @@ import torch
 
 from ..algorithms.base import ServerRule, equip
 from ..algorithms.caches import CacheConfig
+from ..algorithms.split import SplitConfig, SplitRule
 from ..clients.batches import Batches
 from ..clients.choosing import executor_class, make_computer, native_network
 from ..clients.executors import SequentialComputer
@@ -134,12 +135,12 @@ def build_run(settings: Settings) -> Components:
     def complete() -> ServerRule:
         return _rule(settings, equipped(), streams)
 
-    rule = complete()
+    rule, stop = complete(), Stop()
+    if isinstance(rule, SplitRule):
+        rule.stop = stop.received
     if not all(_is_built_in(settings.parts[group].target) for group in ("algorithm", "distillation")):
         rule = probed(rule, settings.choices["algorithm"], complete, flat.initial_d)
     diagnostics = settings.parts["diagnostics"].build()
-    stop = Stop()
-    rule.stop = stop.received
     model_d = flat.initial_d()
     executor: WorkQueue | SplitExecutor
     if cut is not None:
@@ -147,13 +148,13 @@ def build_run(settings: Settings) -> Components:
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         executor = _split_executor(settings, task, cut, streams, 0 if kind == "sequential" or cores == 1 else cores)
     else:
-        computer = _computer(settings, kind, task, streams, device, cores, native, rule.needs_outputs)
+        computer = _computer(settings, kind, task, streams, device, cores, native, rule.needs.outputs)
         computer.local.stop = stop.received
         vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         place = vectors.cache.place if vectors.cache else "device"
         memories = _memories(rule, computer.local, root.n_clients, model_d, place, storage)
-        executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs_base)
+        executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs.base)
     simulation = _simulation(settings, rule, model_d, task, executor, streams, cut)
     diagnostics.start(
         rule=rule,
@@ -200,7 +201,7 @@ def _task(settings: Settings, streams: Streams, device: str) -> Task:
 def _cut(settings: Settings, task: Task) -> Cut | None:
     """The model in two parts, for rules that ask for it. Raises ConfigError for clients that have
     nothing to send, and for a cut that is too wide for the rule."""
-    if not settings.parts["algorithm"].target.cuts:
+    if not settings.needs.cuts:
         return None
     empty = np.flatnonzero(task.clients.samples_n == 0)
     name, allowed = settings.choices.get("algorithm"), "one whose clients may have no samples"
@@ -208,8 +209,10 @@ def _cut(settings: Settings, task: Task) -> Cut | None:
         clients = ", ".join(map(str, empty[:5]))
         raise ConfigError("algorithm", name, f"must be {allowed}: here those of number {clients} have none")
     cut = Cut(task.flat, settings.parts["model"].config.cut, task.shape, task.classes)
+    config = settings.parts["algorithm"].config
     try:
-        settings.parts["algorithm"].config.describe_cut_cost(cut.footprint.activation, task.classes)
+        if isinstance(config, SplitConfig):
+            config.describe_cut_cost(cut.footprint.activation, task.classes)
     except ConfigError as error:
         raise error.under("algorithm") from None
     return cut
@@ -230,6 +233,7 @@ def _cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> 
     batch, most = settings.parts["client"].config.batch_size, int(task.clients.samples_n.max())
     message = cut.footprint.activation * (most if batch == "all" else min(batch, most))
     d_client = cut.d_client
+    assert isinstance(rule, SplitRule)
     return memory.Vectors(
         d=task.flat.d,
         tensors=len(task.flat.lengths),
@@ -239,8 +243,7 @@ def _cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> 
         versions=0,
         uploads=0,
         computing=4,  # the model, as it is, as it was at first and as it was last logged, and a gradient
-        numbers=rule.numbers(n)
-        + rule.split_numbers(task.flat.d - d_client, concurrency, message)
+        numbers=rule.split_numbers(task.flat.d - d_client, concurrency, message)
         + concurrency * (4 * d_client + 2 * message),
     )
 
@@ -276,11 +279,11 @@ def _memories(
     rule: ServerRule, local: LocalTraining, n: int, model_d: torch.Tensor, place: str, storage: Storage
 ) -> ClientVectors | None:
     """What the rule has each client keep."""
-    if rule.clients_keep == "previous":
+    if rule.needs.keeps == "previous":
         return ClientMemories(n, model_d, place, storage)
-    if rule.clients_keep == "sum":
+    if rule.needs.keeps == "sum":
         return ClientSums(n, model_d, place, storage)
-    if rule.clients_keep == "variate":
+    if rule.needs.keeps == "variate":
         return ClientVariates(n, model_d, place, storage, server_d=lambda: rule.variate_d, lr=local.lr)
     return None
 
@@ -294,26 +297,25 @@ def _vectors(
     streams: Streams,
 ) -> memory.Vectors:
     """The model vectors that the run will hold."""
-    algorithm, client, flat = settings.parts["algorithm"].config, settings.parts["client"].config, task.flat
+    client, flat = settings.parts["client"].config, task.flat
     concurrency, n = settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
-    cache: CacheConfig | None = algorithm.caching
+    cache: CacheConfig | None = rule.needs.cache
     measuring = diagnostics.vectors(rule, n, concurrency)
-    one_step = client.one_step and not rule.sets_k  # else K may grow
+    one_step = client.one_step and not rule.needs.chooses_k  # else K may grow
     guess = memory.Vectors(
         d=flat.d,
         tensors=len(flat.lengths),
         rule=rule.vectors(n),
-        cache=cache or (CacheConfig() if rule.clients_keep else None),  # the latter is the clients'
-        on_clients=rule.clients_keep is not None,
+        cache=cache or (CacheConfig() if rule.needs.keeps else None),  # the latter is the clients'
+        on_clients=rule.needs.keeps is not None,
         chosen=cache is not None,
-        numbers=rule.numbers(n),
-        outputs=task.server.samples * task.server.classes if task.server and rule.needs_outputs else 0,
+        outputs=task.server.samples * task.server.classes if task.server and rule.needs.outputs else 0,
         versions=concurrency,
         uploads=3 * computer.together,
         # the model, as it is, as it was at first and as it was last logged
         computing=computer.vectors(1 if one_step else 2) + 3 + measuring,
-        along=rule.sends_two,
+        along=rule.needs.second_vector,
     )
     if not memory.worth_a_dry_run(concurrency, flat.d):
         return guess
@@ -333,7 +335,7 @@ def dry_run(
     server = None if task.server is None else NullServer(task.server.samples)
     rule = equip(algorithm.target(algorithm.config.for_dry_run()), Storage(rounding=streams.cache), streams, server)
     rule = _rule(settings, rule, streams)
-    queue = WorkQueue(NullComputer(computer, server), keeps_base=rule.needs_base)
+    queue = WorkQueue(NullComputer(computer, server), keeps_base=rule.needs.base)
     return _simulation(settings, rule, torch.zeros(1), task, queue, streams), queue
 
 

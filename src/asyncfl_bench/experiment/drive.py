@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..config import RESULTS_VERSION, Settings
+from ..config.places import PACKAGE
 from ..errors import BenchError, Stopped
 from ..files import say
 from ..tracking.trackers import RunFacts
@@ -127,7 +128,8 @@ class Run:
         """The content of summary.json."""
         settings, parts = self.settings, self.components
         used, wall = parts.simulation.counters, self.stopwatch.seconds
-        label = settings.parts["algorithm"].target.label
+        target = settings.parts["algorithm"].target
+        label = "" if target.__module__.partition(".")[0] == PACKAGE else target.label  # pages know the package's rules
         return {
             "exit_status": status,
             "error": error,
@@ -160,8 +162,8 @@ class Run:
                 "discarded": used.discarded,
                 "uplink_bytes": used.uplink_bytes,
                 "downlink_bytes": used.downlink_bytes,
-                **({"messages": used.messages, "server_steps": used.server_steps} if parts.rule.cuts else {}),
-                **({} if parts.rule.restart_at is None else {"cancelled": used.cancelled}),
+                **({"messages": used.messages, "server_steps": used.server_steps} if parts.rule.needs.cuts else {}),
+                **({} if parts.rule.needs.restart_at is None else {"cancelled": used.cancelled}),
             },
             "wall_seconds": wall,
             "evaluation_seconds": self.evaluations.seconds,

@@ -87,10 +87,10 @@ class Evaluations(Observer):
         self.cancellations: Cancelled | None = None
         if settings.root.trace:
             self.steps.open(directory)
-            if components.rule.cuts:
+            if components.rule.needs.cuts:
                 self.exchanges = Exchanges(directory, self._simulation.counters)
                 self._simulation.observers.append(self.exchanges)
-            if components.rule.restart_at is not None:
+            if components.rule.needs.restart_at is not None:
                 self.cancellations = Cancelled(directory, self._simulation.counters)
                 self._simulation.observers.append(self.cancellations)
         self.last: dict[str, float] = {}
@@ -178,9 +178,9 @@ class Evaluations(Observer):
             "uplink_bytes": counters.uplink_bytes,
             "downlink_bytes": counters.downlink_bytes,
         }
-        if parts.rule.cuts:
+        if parts.rule.needs.cuts:
             row |= {"messages": counters.messages, "server_steps": counters.server_steps}
-        if parts.rule.restart_at is not None:
+        if parts.rule.needs.restart_at is not None:
             row["cancelled"] = counters.cancelled
         row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
         row |= parts.diagnostics.metrics()
@@ -249,7 +249,7 @@ class Evaluations(Observer):
 
     @property
     def _remedy(self) -> str:
-        step = "algorithm.server_lr" if self._components.rule.cuts else "algorithm.eta"
+        step = "algorithm.server_lr" if self._components.rule.needs.cuts else "algorithm.eta"
         return f"a smaller {step} or client.lr may help"
 
     # -- state -------------------------------------------------------------------------------------------------------

@@ -55,6 +55,10 @@ class ProbedRule:
     def __getattr__(self, name: str) -> Any:  # only reached for what is not here
         return getattr(self.__dict__["rule"], name)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        return type(self.rule)  # isinstance asks for it: a SplitRule, a Recorder
+
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
         self._model_d, self._start = model_d, (clients, upload_kind)
         self.rule.start(model_d, clients, upload_kind)
@@ -77,6 +81,9 @@ class ProbedRule:
 
     def round(self) -> bool:
         return self._call_both("round")
+
+    def dispatched(self, client: int) -> None:
+        self._call_both("dispatched", client)
 
     def work_for(self, client: int) -> int | None:
         return self._call_both("work_for", client)
@@ -145,7 +152,7 @@ class ProbedRule:
     def _has_same_model(self) -> bool:
         assert self._copy is not None
         same = is_same(self._model_d, self._copied_d)
-        return same and (not self.rule.sends_two or is_same(self.rule.variate_d, self._copy.variate_d))
+        return same and (not self.rule.needs.second_vector or is_same(self.rule.variate_d, self._copy.variate_d))
 
     def _failed(self, error: Exception) -> BenchError:
         said = str(error).partition("\n")[0][:150]

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..algorithms.split import SplitConfig
 from ..config import Settings
 from ..errors import ConfigError
 
@@ -14,11 +15,11 @@ SECONDS = 2.0  # of simulated work that are timed
 
 
 def server_cost_of(settings: Settings) -> str | None:
-    """What a server step of a model that is cut costs (``RuleConfig.describe_cut_cost``); None where that is not known
+    """What a server step of a model that is cut costs (``SplitConfig.describe_cut_cost``); None where that is not known
     before the data are read. Reads no data. Raises ConfigError for a cut with which the run is refused."""
     rule, model, dataset = (settings.parts[group] for group in ("algorithm", "model", "dataset"))
     known = getattr(dataset.config, "known_shape", None)
-    if not rule.target.cuts or known is None:
+    if known is None or not isinstance(rule.config, SplitConfig):
         return None
     import torch
 

@@ -32,6 +32,7 @@ class Dispatches:
         """A piece of work that takes no time."""
         count = self._count_n[client]
         self._count_n[client] += 1
+        self._rule.dispatched(client)
         k = self._rule.work_for(client)
         k = self._workload.k if k is None else k
         own = self._rule.continues(client)
@@ -46,9 +47,9 @@ class Dispatches:
             k=k,
             samples=self._workload.samples(held, k),
             # a first round takes no time and no draw: all rules meet the same durations
-            cycle=count - self._rule.first_round,
+            cycle=count - self._rule.needs.first_round,
             start=counters.virtual_time,
-            stages=steps + 1 if self._rule.cuts else 1,
+            stages=steps + 1 if self._rule.needs.cuts else 1,
         )
 
     def work(self, client: int, counters: Counters, free_at: float) -> Work:

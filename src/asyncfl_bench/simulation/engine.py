@@ -13,7 +13,18 @@ from typing import cast
 
 from ..errors import BenchError
 from ..randomness import Streams
-from ..types import ClientTable, Counters, Delivery, Executor, Footprint, Reply, StagedExecutor, Work, Workload
+from ..types import (
+    ClientTable,
+    Counters,
+    Delivery,
+    Executor,
+    Footprint,
+    Recorder,
+    Reply,
+    StagedExecutor,
+    Work,
+    Workload,
+)
 from . import received
 from .budget import BudgetConfig
 from .dispatches import Dispatches
@@ -64,7 +75,7 @@ class Simulation:
         self.rule, self.model_d, self.clients = rule, model_d, clients
         self.executor, self.delay, self.availability = executor, delay, availability
         self.clock, self.budget, self.observers = clock, budget, list(observers or [])
-        self._server_rate = server_rate
+        self._server_rate, self._steps_on_ticks = server_rate, rule.needs.steps_on == "tick"
         self.counters = Counters()
         self._timeline = Timeline()
         self._ends_tick: int | None = None  # sequence number of the tick's last work whose upload arrives
@@ -80,7 +91,8 @@ class Simulation:
         rounding = tick_rounding if clock == "ticks" else None
         self._given = Dispatches(rule, workload, self._samples_n, delay, availability, rounding)
         rule.start(model_d, clients, upload_kind)
-        self.counters.uplink_bytes = rule.bytes_before
+        if isinstance(rule, Recorder):
+            self.counters.uplink_bytes = rule.bytes_before
 
     # -- running ---------------------------------------------------------------------------------------------------
 
@@ -155,13 +167,13 @@ class Simulation:
         if self._timeline.now or not self._started:
             return self.counters.virtual_time
         # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
-        if self.clock == "ticks" and self.rule.steps_on_ticks:
+        if self.clock == "ticks" and self._steps_on_ticks:
             return math.floor(self.counters.virtual_time) + 1  # a budget may have ended between two ticks
         return max(self._timeline.next_due, self.counters.virtual_time)  # the server may be busy
 
     def spent(self) -> str | None:
         """The budget key that is used up, "stalled", or None. Virtual time is up when the next event lies beyond it."""
-        many = max(10_000, 100 * self.clients.n, 100 * self.rule.config.uploads_per_iteration(self.clients.n))
+        many = max(10_000, 100 * self.clients.n, 100 * self.rule.needs.uploads_per_iteration(self.clients.n))
         stands_still = self.budget.only_time and self._uploads_at_this_time >= many
         # so many uploads in a row left the model or the time alone that the end may never come
         stalled = "stalled" if self._uploads_without_change >= many or stands_still else None
@@ -170,7 +182,7 @@ class Simulation:
     def _rule_steps_alone(self) -> bool:
         """With nobody under way, do the rule's own steps at each tick still bring the end nearer?"""
         bounded = self.budget.server_iterations is not None or self.budget.virtual_time is not None
-        return self.clock == "ticks" and self.rule.steps_on_ticks and bounded
+        return self.clock == "ticks" and self._steps_on_ticks and bounded
 
     def _budget_ends_before(self, time: float) -> bool:
         """Moves virtual time on to ``time``, or to the end of its budget where that comes first: True."""
@@ -193,7 +205,7 @@ class Simulation:
     def _begin_first_round(self) -> None:
         """Every client computes once at w0; takes no virtual time, counts n uploads (ACE, Algorithm 1, lines 1-6)."""
         self._started = True
-        for client in range(self.clients.n if self.rule.first_round else 0):
+        for client in range(self.clients.n if self.rule.needs.first_round else 0):
             work = self._given.without_time(client, self.counters)
             self._timeline.add_now(work)
             self._dispatch(work)
@@ -202,7 +214,7 @@ class Simulation:
 
     def _is_whole(self, work: Work) -> bool:
         """Whether what ends at the same time as this work is never cut short: a first round, a rule's tick."""
-        return self.rule.steps_on_ticks or not work.takes_slot
+        return self._steps_on_ticks or not work.takes_slot
 
     # -- the end of a piece of work --------------------------------------------------------------------------------
 
@@ -323,8 +335,8 @@ class Simulation:
     def _tell_iterated(self) -> None:
         for observer in self.observers:
             observer.iterated(self.counters)
-        if self.rule.restart_at is not None:
-            self._cancel(self.counters.iteration - self.rule.restart_at)
+        if self.rule.needs.restart_at is not None:
+            self._cancel(self.counters.iteration - self.rule.needs.restart_at)
 
     def _cancel(self, oldest: int) -> None:
         """Stops work from model version ``oldest`` or an older one, but for what is lost: its client is away."""

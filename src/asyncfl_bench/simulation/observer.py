@@ -25,7 +25,7 @@ class Observer:
         """The work's upload was lost, or its client has left: it will never arrive."""
 
     def cancelled(self, work: Work) -> None:
-        """The work was stopped because its model was too old (ServerRule.restart_at). Its client begins anew at once,
+        """The work was stopped because its model was too old (Needs.restart_at). Its client begins anew at once,
         which is a dispatch. Who does not tell the two apart hears of it as of a discard."""
         self.discarded(work)
 

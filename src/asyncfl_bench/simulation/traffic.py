@@ -11,5 +11,5 @@ class Traffic:
 
     def __init__(self, rule, parameters: int, number: int):
         """parameters: of what clients hold; number: bytes of one of them."""
-        self.model = parameters * number * (1 + rule.sends_two)
-        self.upload = parameters * 8 if rule.clients_keep == "previous" else self.model  # doubles
+        self.model = parameters * number * (1 + rule.needs.second_vector)
+        self.upload = parameters * 8 if rule.needs.keeps == "previous" else self.model  # doubles

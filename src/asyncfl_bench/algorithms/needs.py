@@ -1,0 +1,68 @@
+"""What a server rule needs of a run: all that the rest of the package reads of a rule before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .caches import CacheConfig
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Needs of a rule class; ``RuleConfig.adapt`` changes those that depend on settings.
+
+    steps_on       where the rule changes the model: at an `arrival`; in ``tick``, with the tick clock only; or in
+                   ``round``: then no work is dispatched before all work in flight has arrived or is lost
+    uploads        uploads per server iteration, of clients of equal speed and without losses: a number, or a function
+                   of the number of clients n. Not used with steps_on=round
+    base           uploads bring the (d,) model their work started from (``Upload.base_d``)
+    outputs        uploads bring the local model's logits on the server's own samples (``Upload.outputs_uc``)
+    first_round    every client uploads once at w0 before anything else
+    keeps          a vector of d floats that each client keeps between uploads: `previous`, its last upload, of which
+                   it sends the change; `sum`, the sum of its uploads, around which it is regularised; `variate`, an
+                   estimate of its gradient, whose change it uploads too (``Upload.along_d``). With `variate` the
+                   rule's ``variate_d`` is sent with the model; or None
+    one_at_a_time  the rule keeps facts about a client's work in flight: no schedule may give a client two pieces
+    waits_for      clients whose uploads the rule may wait for without end: `all` clients, those `given` work, or None
+    restart_at     server iterations; work in flight whose model is this old or older is cancelled after a step, and
+                   its client restarts on the current model. Lost work is not cancelled. None: no work is cancelled
+    linear         each step adds a weighted sum of uploads, with weights that do not depend on their content: the
+                   rules that diagnostics=mse can measure
+    linear_if      (setting, value, required value) of settings that a linear rule depends on
+    cache          how the rule keeps the last vector of every client, where a setting chooses that; else None
+    proximal       name of the rule's setting that is the clients' proximal weight; None: client.proximal is
+    first_k        name of the rule's setting that is the clients' first K; None: client.local_steps or local_epochs is
+    chooses_k      ``work_for`` chooses K, so that a client's work may grow; set by overriding it
+    cuts           clients hold the first layers of the model only; set by ``SplitRule``
+    answers_together  with ``cuts``: no client is answered before all clients in flight have sent a message
+    """
+
+    steps_on: str = "arrival"
+    uploads: int | Callable[[int], int] = 1
+    base: bool = False
+    outputs: bool = False
+    first_round: bool = False
+    keeps: str | None = None
+    one_at_a_time: bool = False
+    waits_for: str | None = None
+    restart_at: int | None = None
+    linear: bool = False
+    linear_if: tuple[tuple[str, object, object], ...] = ()
+    cache: CacheConfig | None = None
+    proximal: str | None = None
+    first_k: str | None = None
+    chooses_k: bool = False
+    cuts: bool = False
+    answers_together: bool = False
+
+    @property
+    def second_vector(self) -> bool:
+        """Whether every model and every upload is two vectors of d floats."""
+        return self.keeps == "variate"
+
+    def uploads_per_iteration(self, n: int) -> int:
+        """``uploads`` with n clients."""
+        return self.uploads if isinstance(self.uploads, int) else self.uploads(n)
