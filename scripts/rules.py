@@ -62,6 +62,7 @@ def limits() -> list[Limit]:
     return [Limit.from_line(line) for line in yaml.safe_load(LIMITS.read_text(encoding="utf-8"))]
 
 
+@functools.cache
 def rules() -> dict[str, type]:
     """By the name of its yaml, the class."""
     found = {}
@@ -166,13 +167,18 @@ def papers(rule) -> str:
     return "; ".join(linked)
 
 
+@functools.cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 def checked_by(name: str) -> str:
     folder = ROOT / "tests"
-    replays = "".join((folder / file).read_text(encoding="utf-8") for file in ("test_replay.py", "test_gas_replay.py"))
+    replays = "".join(text_of(folder / file) for file in ("test_replay.py", "test_gas_replay.py"))
 
     def own(path: Path) -> tuple[bool, int, int]:
         """How much a file is about the rule: called so, tests named so, the word."""
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
         counts = (len(re.findall(pattern, text, re.I)) for pattern in (rf"def test_\w*{name}", rf"\b{name}\b"))
         module = rules()[name].__module__.rpartition(".")[2]
         return path.stem in (f"test_{name}", f"test_{module}"), *counts
