@@ -26,7 +26,7 @@ _CONTENTS = {
     "What was found": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
     "docs/findings/gas docs/findings/rules results/README",
     "To add": "docs/tutorial_algorithm docs/tutorial_messages docs/extending docs/testing docs/api CONTRIBUTING "
-    "CHANGELOG",
+    "RELEASE CHANGELOG",
 }
 
 

@@ -126,7 +126,7 @@ class WandbTracker(Tracker):
     def _init(self, wandb: Any, arguments: dict[str, Any], mode: str | None) -> Any:
         # A silent session has no prompt for a key: a missing one is an error, also on a terminal.
         wandb.setup(wandb.Settings(silent=True))
-        # Fresh settings each time: a re-used object carries id, group and name into the next run.
+        # Fresh settings each time: a reused object carries id, group and name into the next run.
         settings = wandb.Settings(
             console="off",
             silent=True,
