@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# PyTorch for CPUs alone is a tenth of the download: INSTALLER="uv pip install --torch-backend=cpu --python .venv/bin/python"
+INSTALLER ?= $(BIN)/pip install --quiet
 # one test process per core, each with one torch thread; they take tests from each other when they run out
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 STAMP := $(VENV)/.installed
@@ -13,12 +15,12 @@ $(STAMP): pyproject.toml
 	@echo "setting up $(VENV): PyTorch is large, this takes some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -e .
+	$(INSTALLER) -e .
 	touch $(STAMP)
 
 $(DEV): $(STAMP)
 	@echo "adding what tests, linters and the site of the docs need"
-	$(BIN)/pip install --quiet -e '.[dev]'
+	$(INSTALLER) -e '.[dev]'
 	touch $(DEV)
 
 .PHONY: help setup run test test-slow test-all lint docs figures crash bench peers golden rules
@@ -40,9 +42,10 @@ test-slow: $(DEV) ## the other tests: slow ones, and those that start processes
 test-all: $(DEV) ## every test
 	$(PYTEST) -m ""
 
-lint: $(DEV) ## style, common mistakes and types
+lint: $(DEV) ## style, common mistakes, spelling and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	git ls-files -z | xargs -0 $(BIN)/codespell
 	$(BIN)/mypy src
 
 docs: $(DEV) ## every page as a site, with the API, into build/site (README.html first)
