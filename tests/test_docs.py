@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -57,8 +58,26 @@ def test_badges_and_the_citation_say_what_the_project_says():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (project["requires-python"], project["license"]) == (">=3.11,<3.14", "MIT")
     assert re.findall(r"badge/(\S+)-blue", README) == ["python-3.11_to_3.13", "licence-MIT"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["license"] == "MIT"
+
+
+def test_version_and_date_are_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == asyncfl_bench.__version__ and citation["license"] == "MIT"
+    code = json.loads((ROOT / "codemeta.json").read_text())
+    heading = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)[1]  # type: ignore[index]
+    assert citation["version"] == code["version"] == heading == asyncfl_bench.__version__
+    assert str(citation["date-released"]) == code["datePublished"]
+    assert (citation["title"], citation["abstract"]) == (code["name"], code["description"])
+
+
+def test_hooks_and_environments_ask_for_the_versions_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    asked = {needed for hook in hooks for needed in hook["additional_dependencies"]}
+    assert asked - {"pre-commit-hooks>=6"} <= set(project["optional-dependencies"]["dev"])
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    wanted = [line.replace("pytorch-cpu", "torch") for line in conda if isinstance(line, str) and "torch" in line]
+    assert len(wanted) == 2 and set(wanted) <= set(project["dependencies"])
 
 
 @pytest.mark.parametrize("page", [page.relative_to(ROOT).as_posix() for page in PAGES])
