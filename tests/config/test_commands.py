@@ -9,6 +9,7 @@ import shlex
 from types import SimpleNamespace
 
 import pytest
+from tiers import slow
 
 from asyncfl_bench import experiment
 from asyncfl_bench.cli import command
@@ -384,7 +385,7 @@ MULTIRUNS = [
     ("-m algorithm=asgd,fedbuff client.lr=0.1,1", 3),  # asgd once: the local step is none of its settings
     ("-m budget.uploads=50,100", 2),
     ("-m profile=fair algorithm=ace", 7),
-    ("sweep=quickstart/six_algorithms", 18),
+    *slow(("sweep=quickstart/six_algorithms", 18)),
     ("sweep=ace/figure2 scale=medium profile=fair seed=0", 25),  # 5 algorithms with 5 steps of its own, in one cell
 ]
 
