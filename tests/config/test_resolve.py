@@ -48,11 +48,17 @@ def test_a_rule_with_an_auto_and_a_null_of_its_own_is_one_file(tmp_path, monkeyp
 
 
 def asked(tree):
-    """(line, expression) of every hasattr and getattr on something that is a part or its settings."""
+    """(line, expression) of every hasattr, and of getattr by a fixed name or with a default, on a part or its settings.
+
+    A getattr by a variable without a default reads a name that the part declared.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr"):
             subject = ast.unparse(node.args[0])
             last = subject.rpartition(".")[2].strip("_")
+            declared = node.func.id == "getattr" and len(node.args) == 2 and not isinstance(node.args[1], ast.Constant)
+            if declared:
+                continue
             if last in ("rule", "shadow", "config", *PARTS) or "parts[" in subject or ".config" in subject:
                 yield node.lineno, ast.unparse(node)
 

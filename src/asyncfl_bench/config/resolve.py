@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms.base import TickConfig
+from ..algorithms.fedecho import FedEchoConfig
 from ..errors import ConfigError, check
 from ..ranges import Checked
 from ..types import Facts
@@ -79,8 +80,8 @@ def _clock_and_concurrency(settings: Settings) -> None:
 
 def _distillation(settings: Settings) -> None:
     """Where an algorithm's own settings name the number of mini-batches, it then stands with the distillation."""
-    take_steps = getattr(settings.parts["algorithm"].config, "take_distillation_steps", None)
-    if take_steps and (steps := take_steps()) is not None:
+    rule = settings.parts["algorithm"].config
+    if isinstance(rule, FedEchoConfig) and (steps := rule.take_distillation_steps()) is not None:
         settings.parts["distillation"].config.name_steps(steps)
 
 
@@ -192,7 +193,7 @@ def _facts(settings: Settings) -> Facts:
 
 def _setting(config: Any, name: str | None) -> tuple[str, Any] | None:
     """The name and the value of a setting; None where there is no name or no value yet."""
-    value = None if name is None else getattr(config, name)
+    value = None if name is None else vars(config)[name]
     return None if name is None or value is None else (name, value)
 
 

@@ -27,7 +27,7 @@ from ..ranges import values_outside
 from ..storage import Storage
 from ..types import ClientTable, Message, Recorder, Upload
 from .build import Components, build_run
-from .probe import differing_attributes, explain, is_same, saved_and_loaded
+from .probe import ProbedRule, differing_attributes, explain, is_same, saved_and_loaded
 
 D = 7
 CLOCKS = ("delay=exponential", "delay=exp_beta5")
@@ -84,15 +84,20 @@ class Candidate:
         return [(int(c), torch.tensor(generator.normal(size=D)).float(), int(generator.integers(4))) for c in clients]
 
 
+def _unwrapped(rule: Any) -> ServerRule:
+    """The rule within the copy that a run compares with it; the rule itself where a run compares none."""
+    return rule.rule if isinstance(rule, ProbedRule) else rule
+
+
 def complete(words: list[str], *defaults: str) -> list[str]:
     """The words, after those of the defaults whose setting they do not name."""
     keys = {word(text).key for text in words}
     return [*(text for text in defaults if word(text).key not in keys), *words]
 
 
-def _answered(rule: ServerRule, method: str, *arguments: Any) -> bool:
-    answer = getattr(rule, method)(*arguments)
-    require(answer is True or answer is False, f"{method} must answer exactly True or False, not {answer!r}")
+def _answered(method: Callable[..., Any], *arguments: Any) -> bool:
+    answer = method(*arguments)
+    require(answer is True or answer is False, f"{method.__name__} must answer exactly True or False, not {answer!r}")
     return answer
 
 
@@ -101,7 +106,7 @@ def _send_message(rule: ServerRule, client: int, vector_d: torch.Tensor, iterati
     if isinstance(rule, SplitRule):
         rule.dispatched(client)
         activations, labels = vector_d[:3, None].clone(), torch.tensor([0, 1, 0])
-        _answered(rule, "hear", Message(client, 0, 1, iteration, 0, 10, activations, labels))
+        _answered(rule.hear, Message(client, 0, 1, iteration, 0, 10, activations, labels))
         for _, reply in rule.replies():
             require(bool(torch.isfinite(reply.gradient).all()), "a reply's gradient is not finite")
         activations.fill_(float("nan"))
@@ -127,11 +132,14 @@ def feed(rule: ServerRule, model_d: torch.Tensor, events: list[Event], iteration
         upload.along_d = -0.3 * upload.vector_d
         upload.outputs_uc = TrialServer().outputs(vector_d)
         changes.append(0)
-        for method in ("receive", "tick", *(["round"] if number % 4 == 3 else [])):
+        own_steps = (rule.tick, rule.round) if number % 4 == 3 else (rule.tick,)
+        calls: list[tuple[Callable[..., bool], tuple[Upload, ...]]] = [(rule.receive, (upload,))]
+        calls += [(step, ()) for step in own_steps]
+        for method, arguments in calls:
             before_d = model_d.clone()
-            changed = _answered(rule, method, *([upload] if method == "receive" else []))
+            changed = _answered(method, *arguments)
             does = "changed the model" if not changed else "left the model as it was"
-            require(changed != torch.equal(before_d, model_d), f"{method} answered {changed} and {does}")
+            require(changed != torch.equal(before_d, model_d), f"{method.__name__} answered {changed} and {does}")
             changes[-1] += changed
         iteration += changes[-1]
         rule.dispatched(client)
@@ -166,9 +174,10 @@ def check_state(candidate: Candidate) -> None:
     answers = feed(rule, model_d, events[23:], iteration)
     same = answers == feed(restored, restored_d, events[23:], iteration) and is_same(model_d, restored_d)
     require(same, explain(differing))
-    told = ("stats", "decisions") if isinstance(rule, Recorder) else ("stats",)
-    for what in told:
-        said, said_again = getattr(rule, what)(), getattr(restored, what)()
+    values: dict[str, tuple[Any, Any]] = {"stats": (rule.stats(), restored.stats())}
+    if isinstance(rule, Recorder) and isinstance(restored, Recorder):
+        values["decisions"] = rule.decisions(), restored.decisions()
+    for what, (said, said_again) in values.items():
         differ = f" (these attributes differ: {', '.join(differing)})" if differing else ""
         require(is_same(said, said_again), f"{what} says something else after a restore; complete state_names{differ}")
     columns = rule.decision_columns if isinstance(rule, Recorder) else ()
@@ -196,9 +205,9 @@ def check_borrowed_vectors(candidate: Candidate) -> None:
         twin.receive(Upload(client, vector_d, 0, staleness, 10, 1, **kept))
         for tensor in (reused_d, *lent.values()):
             tensor.fill_(float("nan"))  # the executor recycles it
-        for method in ("tick", "round"):
-            getattr(rule, method)()
-            getattr(twin, method)()
+        for one in (rule, twin):
+            one.tick()
+            one.round()
     require(is_same(model_d, twin_d), "uses a vector of an upload after receive has returned; copy what is kept")
 
 
@@ -245,7 +254,7 @@ def check_resume(candidate: Candidate) -> None:
         half.executor.close()
         resumed = build_run(settings)
         resumed.load_state_dict(state)
-        differing = differing_attributes(*(getattr(parts.rule, "rule", parts.rule) for parts in (half, resumed)))
+        differing = differing_attributes(*(_unwrapped(parts.rule) for parts in (half, resumed)))
         if resumed.simulation.over() is None:
             resumed.simulation.run()
         resumed.executor.close()

@@ -18,12 +18,15 @@ def server_cost_of(settings: Settings) -> str | None:
     """What a server step of a model that is cut costs (``SplitConfig.describe_cut_cost``); None where that is not known
     before the data are read. Reads no data. Raises ConfigError for a cut with which the run is refused."""
     rule, model, dataset = (settings.parts[group] for group in ("algorithm", "model", "dataset"))
-    known = getattr(dataset.config, "known_shape", None)
-    if known is None or not isinstance(rule.config, SplitConfig):
+    if not isinstance(rule.config, SplitConfig):
         return None
     import torch
 
-    shape, classes = known
+    from ..tasks.datasets import DigitsConfig, TorchvisionImagesConfig
+
+    if not isinstance(dataset.config, DigitsConfig | TorchvisionImagesConfig):
+        return None
+    shape, classes = dataset.config.known_shape
     clients_part = model.build().build(shape, classes, 0)[: model.config.cut]
     with torch.no_grad():
         width = clients_part(torch.zeros(1, *shape)).numel()
