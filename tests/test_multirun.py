@@ -115,7 +115,7 @@ def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
         (["scale=smoke", "model=softmax"], "results/mine.parquet", "results/mine.parquet"),
         pytest.param(
             ["sweep=ace/figure2", "scale=smoke", "algorithm=asgd", "delay=exp_beta5", "heterogeneity.alpha=0.1"],
-            "results/ace/figure2/published-smoke/runs.parquet",
+            "results/ace/runs.parquet",
             "ace/figure2 --profile published --scale smoke",
             marks=pytest.mark.slow,
         ),
@@ -125,8 +125,6 @@ def test_runs_that_only_an_archive_has_are_said_to_be_there_with_what_shows_them
     (job,) = plan(words, [f"hydra.sweep.dir=runs/{sweep_name(words) or ''}"])
     leave(job)
     pack(["runs"], archive)
-    if archive.count("/") > 1:
-        Path(archive).with_name("README.md").touch()
     shutil.rmtree("runs")
     again = afl_run("-m", *words)
     assert again.returncode == 0 and "in runs" not in again.stderr

@@ -126,14 +126,14 @@ def _shallow(value: Any) -> Any:
     raise ValueError(_DEEP)
 
 
-def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
-    """The file's pyarrow.Table, of all columns or of these. Raises OSError, and ValueError for a damaged file."""
+def read_parquet(path: Path) -> Any:
+    """The file's pyarrow.Table. Raises OSError, and ValueError for a damaged file."""
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     try:
         with ParquetFile(path) as file:  # read_table would bring pandas along, a second that a plan does not have
-            table = file.read(columns=columns)
+            table = file.read()
         table.validate(full=True)  # else text that is not UTF-8 is only met where it is read
     except ArrowException as error:
         raise ValueError(str(error)) from None

@@ -413,7 +413,9 @@ def test_claims_json_comes_back_and_has_no_nan():
     verdicts = (Verdict("ace/x", "undecided", difference=1.5, seeds=2), Verdict("ace/y", "blocked", "why"))
     page = PageVerdicts("ace/figure2", "published", "small", "standard", verdicts)
     text = to_json(page)
-    assert "NaN" not in text and to_json(from_json(text)) == text
-    assert from_json(text).verdicts[0].difference == 1.5 and math.isnan(from_json(text).verdicts[0].low)
+    ((place, again),) = from_json(text)
+    assert "NaN" not in text and to_json(again) == text and place == ""
+    assert again.verdicts[0].difference == 1.5 and math.isnan(again.verdicts[0].low)
+    assert [place for place, _ in from_json(f"[{text}]")] == ["#figure2-published-small"]
     with pytest.raises(BenchError, match="not of format"):
         from_json(text.replace('"format": 1', '"format": 0'))

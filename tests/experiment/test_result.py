@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from asyncfl_bench import load_runs, run
@@ -15,25 +14,16 @@ from asyncfl_bench.experiment import execute, finished
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.pending import places_of
 from asyncfl_bench.tracking.archive import archived as archives_of
-from asyncfl_bench.tracking.archive import pack
+from asyncfl_bench.tracking.archive import pack, rewrite
 
 WORDS = ["scale=smoke", "model=softmax", "progress=false"]
 
 
 def packed(result, target=Path("runs.parquet"), **changes):
-    """An archive of this one run, with ``changes`` in its summary."""
-    summary = {key: value for key, value in result.summary.items() if key != "already_complete"} | changes
+    """An archive of this one run."""
     pack([result.directory], target)
-    change_archive(target, summary=[json.dumps(summary)])
+    rewrite(target, lambda record: replace(record, summary=record.summary | changes))
     return {result.summary["identity"]: target}
-
-
-def change_archive(path, **columns):
-    """Puts other texts into columns of an archive."""
-    table = pq.read_table(path)
-    for name, texts in columns.items():
-        table = table.set_column(table.schema.get_field_index(name), name, [texts])
-    pq.write_table(table, path)
 
 
 @pytest.fixture
@@ -76,7 +66,7 @@ def test_a_row_that_a_report_leaves_out_does_not_finish_a_run(archived):
     (archive,) = places.values()
     assert archives_of(".") == places
     final = {**result.summary["final"], "test/accuracy": 1.0}
-    change_archive(archive, summary=[json.dumps(result.summary | {"final": final})])
+    packed(result, archive, final=final)
     assert load_runs(archive)["status"].tolist() == ["inconsistent"]
     assert finished(compose(WORDS), places) is None and archives_of(".") == {}
     pack([result.directory], "sound.parquet")  # is found behind the other

@@ -9,6 +9,7 @@ from asyncfl_bench.analysis.claims import NAME, PageVerdicts, Verdict, to_json
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.board import board, write_board
+from asyncfl_bench.reports.provenance import RUNS_BY
 
 FASTER = "ACE and CA2FL come to an accuracy in fewer server iterations"
 
@@ -69,7 +70,7 @@ def test_each_reading_of_a_page_is_named_beside_the_others(results):
     both = PageVerdicts(laws.sweep, laws.profile, laws.scale, laws.length, (*laws.verdicts, *others[0].verdicts))
     folder = "ace/figure2_delay_laws/published-full"
     write(results, folder, both)
-    assert read_pages(results)[folder] == both
+    assert read_pages(results)[f"{folder}/README.md"] == both
     assert row(board(read_pages(results)), FASTER)[6].split(" · ")[3:5] == [
         f"[clients alike]({folder}/README.md): fails",
         f"[clients' own speeds]({folder}/README.md): undecided",
@@ -118,14 +119,13 @@ def test_the_same_pages_give_the_same_bytes_and_a_strange_file_is_named(results)
         write_board(results)
 
 
-def test_a_page_without_verdicts_is_named_below_the_table(tmp_path):
+def test_a_page_without_runs_is_named_below_the_table(tmp_path):
     folder = tmp_path / "asyncfeded/figure2/published-full"
     folder.mkdir(parents=True)
     (folder / "README.md").write_text("# An earlier page")
-    other = tmp_path / "ace/table_a2/published-small"  # no verdicts, but its runs
+    other = tmp_path / "ace/table_a2/published-medium"  # no verdicts, but its runs
     other.mkdir(parents=True)
-    for name in ("README.md", "runs.parquet"):
-        (other / name).touch()
+    (other / "README.md").write_text(f"# A page\n\n{RUNS_BY} 0.1.0")
     (tmp_path / "README.md").write_text("# the board itself is no page")
     last = write_board(tmp_path).read_text().splitlines()[-1]
-    assert last.endswith("[asyncfeded/figure2/published-full](asyncfeded/figure2/published-full/README.md).")
+    assert last.endswith("verdicts: [asyncfeded/figure2/published-full](asyncfeded/figure2/published-full/README.md).")

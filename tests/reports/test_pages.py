@@ -292,8 +292,8 @@ def test_a_part_of_an_image_set_is_said_and_is_not_the_papers_own_experiment(pap
     page.runs["summary.task.test_samples"] = 10000
     assert page.is_real(page.cells.index[0]) == (trained == [50000])
     write_parts(page.parts, tmp_path / "results" / "one")
-    page.write_data(tmp_path / "results" / "one")
-    assert read_pages(tmp_path / "results")["one"].scale == ("full" if trained == [50000] else "part of full")
+    page.write_claims(tmp_path / "results" / "one")
+    assert read_pages(tmp_path / "results")["one/README.md"].scale == ("full" if trained == [50000] else "part of full")
 
 
 def test_a_page_of_texts_says_which_encoders_features_its_model_reads(paper_page):
@@ -312,7 +312,8 @@ def test_the_same_runs_give_the_same_bytes_and_what_is_no_longer_made_goes(paper
 
     def hashes() -> dict[str, str]:
         write_parts(page.parts, out, ["png", "pdf", "svg", "tex"])
-        page.write_data(out)
+        page.write_claims(out)
+        page.pack_runs(tmp_path / "results")
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in out.iterdir()}
 
     first = hashes()
@@ -320,12 +321,10 @@ def test_the_same_runs_give_the_same_bytes_and_what_is_no_longer_made_goes(paper
     with (out / "README.md").open("a") as file:
         file.write("![shown by an earlier page](old_figure.png)\n")
     assert hashes() == first
-    assert {"README.md", "runs.parquet", "claims.json", "curves_uploads.png", "curves_uploads.pdf", "leaders.tex"} <= {
-        *first
-    }
+    assert {"README.md", "claims.json", "curves_uploads.png", "curves_uploads.pdf", "leaders.tex"} <= {*first}
     (verdicts,) = read_pages(tmp_path).values()
     assert verdicts.sweep == "ace/figure2" and len(verdicts.verdicts) == len(page.claims) > 3
-    assert len(load_runs(out)) == 4
+    assert len(load_runs(tmp_path / "results/ace/runs.parquet")) == 4
 
 
 @pytest.mark.slow

@@ -208,8 +208,8 @@ def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
     before = (tmp_path / "trace.parquet").read_bytes()
     assert main([str(tmp_path / "runs"), "--out", str(tmp_path)]) == 1
     assert "is no page of afl-report" in capsys.readouterr().err
-    assert main([str(tmp_path / "runs"), "--pack", str(tmp_path / "trace.parquet")]) == 1
-    assert "no archive of runs" in capsys.readouterr().err
+    assert main([str(tmp_path / "runs"), "--pack", str(tmp_path / "trace.parquet")]) == 2
+    assert "not an archive of runs" in capsys.readouterr().err
     assert (tmp_path / "README.md").read_text() == "mine" and (tmp_path / "trace.parquet").read_bytes() == before
 
 
@@ -367,15 +367,16 @@ def test_a_page_is_written_for_every_profile_and_scale_and_other_sweeps_lend_the
     assert main(["all"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "written: results/ace/figure2/fair-smoke/README.md",
-        "written: results/ace/figure2/published-small/README.md",
-        "written: results/ace/figure_a1/published-small/README.md",
+        "written: results/ace/small/README.md",
+        "written: results/ace/small/README.md",
     ]
-    assert len(load_runs("results/ace/figure2/published-small/runs.parquet")) == 2
+    assert len(load_runs("results/ace/runs.parquet")) == 3
     index = Path("results/README.md").read_text()
-    assert "ace/figure2/published-small" in index and "smoke" not in index.partition("| item")[2]
+    assert "(ace/small/README.md#figure2-published-small)" in index and "smoke" not in index.partition("| item")[2]
     assert main(["ace/figure2", "--scale", "small", "--out", "elsewhere"]) == 0
-    assert [str(p.parent) for p in Path("elsewhere/ace").rglob("README.md")] == [
-        "elsewhere/ace/figure2/published-small"
+    assert sorted(str(p.parent) for p in Path("elsewhere/ace").rglob("README.md")) == [
+        "elsewhere/ace/figure2/published-small",
+        "elsewhere/ace/small",
     ]
 
 
@@ -404,12 +405,51 @@ def test_pages_are_made_from_their_archives_alone(papers_runs, capsys):
 
 
 @pytest.mark.slow
+def test_the_pages_of_a_paper_at_scale_small_are_sections_of_one_overview(papers_runs, capsys):
+    assert main(["ace"]) == 0
+    files = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+    assert {str(path.relative_to("results")) for path in files if not path.name.startswith(".")} == {
+        "README.md",
+        "ace/runs.parquet",
+        "ace/small/README.md",
+        "ace/small/claims.json",
+    }
+    text = Path("results/ace/small/README.md").read_text()
+    figure2, figure_a1 = text.split("\n## ")[1:]
+    assert figure2.startswith("figure2 published-small\n") and figure_a1.startswith("figure_a1 published-small\n")
+    assert "80.00 ± 0.00" in figure2 and "**not run**" in figure2
+    assert "2 expected, 0 missing, 2 used. The whole page: `afl-report ace/figure2 --profile published" in figure2
+    assert main(["ace/figure2"]) == 0  # the page itself, and its section in place of the earlier one
+    assert {path: path.read_bytes() for path in files} == files
+    page = {path.name for path in Path("results/ace/figure2/published-small").iterdir()}
+    assert {"README.md", "curves_iteration.png", "curves_uploads.png", "curves_virtual_time.png"} <= page
+    assert "claims.json" not in page  # the board counts a claim once
+
+
+@pytest.mark.slow
+def test_a_page_draws_two_figures_or_all(papers_runs, capsys):
+    words = ["ace/figure2", "--scale", "smoke", "--profile", "published"]
+    folder = Path("results/ace/figure2/published-smoke")
+    shutil.rmtree("runs")
+    names = {"choices__profile": "published", "choices__scale": "smoke", "choices__sweep": "ace/figure2"}
+    for seed in (0, 1):
+        write_run(Path("runs"), alpha=0.5, seed=seed, points=curve(0.8), **names)
+    for more, drawn in (([], 2), (["--all-figures"], 3), (["--format", "svg"], 2)):
+        assert main([*words, *more]) == 0
+        pictures = sorted(path.stem for path in folder.glob("*.png"))
+        assert pictures == ["curves_iteration", "curves_uploads", "curves_virtual_time"][:drawn]
+        text = (folder / "README.md").read_text()
+        assert text.count(".png)") == drawn and text.count("drawn with `--all-figures`") == 3 - drawn
+        assert len(list(folder.glob("*.svg"))) == drawn * ("svg" in more)
+
+
+@pytest.mark.slow
 def test_an_archive_that_cannot_be_read_is_named(papers_runs, capsys):
     assert main(["ace/figure2"]) == 0
     assert capsys.readouterr().err.splitlines() == [
         "[1/1] ace/figure2, published-small",
     ]
-    archive = Path("results/ace/figure2/published-small/runs.parquet")
+    archive = Path("results/ace/runs.parquet")
     archive.write_bytes(archive.read_bytes()[:100])
     assert main(["ace/figure2"]) == 1  # the page's own archive: it would be written over
     assert f"left out, {archive}: " in capsys.readouterr().err

@@ -188,7 +188,6 @@ def test_folders_of_other_tools_and_twice_the_same_place_are_no_runs(tmp_path):
         folder.mkdir(parents=True)
         (folder / "config.yaml").write_text("a: 1\n")
     pd.DataFrame({"upload": [1]}).to_parquet(path / "trace.parquet")
-    pd.DataFrame({"upload": [1]}).to_parquet(tmp_path / "runs" / "other.parquet")
     assert list(load_runs(tmp_path / "runs", tmp_path).index) == [str(path)]
 
 

@@ -123,6 +123,12 @@ class PageVerdicts:
     length: str
     verdicts: tuple[Verdict, ...]
 
+    @property
+    def section(self) -> str:
+        """The heading of the page's section in an overview: ``figure2 published-small``."""
+        length = "" if self.length == "standard" else f"-{self.length}"
+        return f"{self.sweep.partition('/')[2]} {self.profile}-{self.scale}{length}"
+
 
 @cache
 def claims_of(paper: str) -> tuple[Claim, ...]:
@@ -284,17 +290,28 @@ def by_reading(verdicts: Sequence[Verdict]) -> pd.DataFrame:
 
 def to_json(page: PageVerdicts) -> str:
     """The text of ``claims.json``; numbers that are not there are null, so that any reader takes it."""
+    return json.dumps(to_dict(page), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_dict(page: PageVerdicts) -> dict[str, Any]:
     content: dict[str, Any] = {"format": FORMAT, **asdict(page)}
     content["verdicts"] = [
         {key: None if value != value else value for key, value in one.items() if key != "reading" or value}
         for one in content["verdicts"]
     ]
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return content
 
 
-def from_json(text: str) -> PageVerdicts:
-    """Raises BenchError for another format."""
+def from_json(text: str) -> list[tuple[str, PageVerdicts]]:
+    """The pages of a ``claims.json``, each with its place in README.md beside it: a page's own, which is all of it, or
+    those of an overview, each a section (``#figure2-published-small``). Raises BenchError for another format."""
     content: Any = json.loads(text)
+    if not isinstance(content, list):
+        return [("", _from_dict(content))]
+    return [(f"#{page.section.replace(' ', '-')}", page) for page in map(_from_dict, content)]
+
+
+def _from_dict(content: Any) -> PageVerdicts:
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise BenchError(f"{NAME}: not of format {FORMAT}; write the page again")
     verdicts: list[dict[str, Any]] = content.pop("verdicts")

@@ -12,35 +12,37 @@ SCALES = ("full", PART, "medium", "small")
 
 
 def read_pages(results: Path) -> dict[str, PageVerdicts]:
-    """Folder of a page, relative to ``results`` -> what it says of its claims; a smoke test says nothing of them."""
-    pages = {}
+    """Link to a page, relative to ``results`` -> what it says of its claims; a smoke test says nothing of them."""
+    pages: dict[str, PageVerdicts] = {}
     for path in sorted(results.rglob(NAME)):
         try:
-            pages[path.parent.relative_to(results).as_posix()] = from_json(path.read_text(encoding="utf-8"))
+            found = from_json(path.read_text(encoding="utf-8"))
         except (BenchError, ValueError, TypeError, KeyError) as error:
             raise BenchError(f"{path}: {error}") from None
-    return {folder: page for folder, page in pages.items() if page.scale != "smoke"}
+        link = (path.parent / "README.md").relative_to(results).as_posix()
+        pages |= {link + place: page for place, page in found}
+    return {link: page for link, page in pages.items() if page.scale != "smoke"}
 
 
 def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, PageVerdicts, Verdict]]:
     """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale."""
     found = [
-        (folder, page, verdict)
-        for folder, page in pages.items()
+        (link, page, verdict)
+        for link, page in pages.items()
         for verdict in page.verdicts
         if verdict.claim == claim.key and verdict.verdict in ("holds", "fails", "undecided")
     ]
 
     def distance(entry: tuple[str, PageVerdicts, Verdict]) -> tuple:
-        folder, page, _ = entry
+        link, page, _ = entry
         far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
-        return *far, SCALES.index(page.scale) if page.scale in SCALES else len(SCALES), folder
+        return *far, SCALES.index(page.scale) if page.scale in SCALES else len(SCALES), link
 
     return sorted(found, key=distance)
 
 
 def verdict_of(claim: Claim, pages: dict[str, PageVerdicts]) -> tuple[str, Verdict]:
-    """The page that the row is about and its verdict; no folder where no page has judged the claim."""
+    """The page that the row is about and its verdict; no link where no page has judged the claim."""
     if found := pages_of(claim, pages):
         return found[0][0], found[0][2]
     verdict = "blocked" if claim.blocked else "not run"

@@ -13,7 +13,7 @@ from ..config import RESULTS_VERSION, Settings
 from ..diagnostics.base import covers
 from ..diagnostics.exchanges import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
-from ..tracking.archive import measured_runs
+from ..tracking.archive import measured_run, points_of
 from ..tracking.records import MEASURED, read_directory
 from ..tracking.rundir import CLIENTS_NAME, TRACE_NAME
 
@@ -89,7 +89,7 @@ class RunResult:
 
         if not self.directory.is_file():
             return pd.DataFrame(read_metrics(self.directory / "metrics.jsonl"))
-        return pd.DataFrame(measured_runs(self.directory)[self.summary["identity"]].points)
+        return pd.DataFrame(points_of(self.directory, self.summary["identity"]))
 
 
 def finished(
@@ -112,7 +112,7 @@ def complete(
         if place is None:
             continue
         packed = place.is_file()
-        record = measured_runs(place).get(settings.identity) if packed else read_directory(place)
+        record = measured_run(place, settings.identity) if packed else read_directory(place)
         summary = record.summary if record is not None and record.status in MEASURED else {}
         if _is_complete(summary, settings, or_diverged) and (
             not settings.root.trace if packed else _has_tables(place, summary, settings)  # an archive holds no traces

@@ -40,8 +40,10 @@ def outlook(
         lines.append(f"{len(refused)} cannot run, the first: {' '.join(refused[0].overrides)}: {refused[0].error}")
     if not pending:
         return "\n".join(lines)
+    from ..tracking.archive import archive_folder  # brings NumPy
+
     own = {settings.directory.parent for _, settings in known}
-    archives = {Path(settings.root.archive_dir).expanduser() for _, settings in known}
+    archives = {archive_folder(settings.root.archive_dir) for _, settings in known}
     past = by_kind(finished_in([*own, *places, *archives]))
     kinds = [tuple(settings.choices[group] for group in GROUPS[:2]) for settings in pending]
     estimates = [like(settings, past.get(kind, [])) for settings, kind in zip(pending, kinds, strict=True)]

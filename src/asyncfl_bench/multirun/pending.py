@@ -103,23 +103,24 @@ def _where(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
     if not packed:
         return among + at
     files = list(dict.fromkeys(file for _, file in packed))
-    pages = {_page(settings) for settings, file in packed if file.with_name("README.md").exists()}
+    pages = {_page(settings, file) for settings, file in packed}
     page = pages.pop() if len(pages) == 1 else None
     shows = f"afl-report {page or ' '.join(map(str, files))}"
     return f"{among}{at}; {shows} shows {'it' if len(packed) == 1 else 'them'}, rerun=true runs all of them here"
 
 
-def _page(settings: Settings) -> str | None:
-    """The words that a sweep's page is asked for by."""
+def _page(settings: Settings, archive: Path) -> str | None:
+    """The words that a sweep's page is asked for by; None where the archive is not of the sweep's paper."""
     words = {key: settings.choices.get(key) for key in ("profile", "scale", "length")}
     flags = [f"--{key} {value}" for key, value in words.items() if value not in (None, "standard")]
-    return " ".join([sweep, *flags]) if (sweep := settings.choices.get("sweep")) else None
+    sweep = str(settings.choices.get("sweep"))
+    return " ".join([sweep, *flags]) if sweep.partition("/")[0] == archive.parent.name else None
 
 
 def places_of(jobs: list[Job]) -> dict[str, Path]:
     """Where finished runs may lie besides a job's own directory, by identity: an archive below ``archive_dir``, or
     the directory of another sweep's run below ``output_dir``, which ended well or diverged."""
-    from ..tracking.archive import archived  # brings NumPy
+    from ..tracking.archive import archive_folder, archived  # brings NumPy
     from ..tracking.records import MEASURED, read_directory
 
     known = [job.settings for job in jobs if job.settings is not None]
@@ -130,7 +131,7 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     records = {place: read_directory(place) for place in asked}
     found = {one.summary["identity"]: place for place, one in records.items() if one.status in MEASURED}
     for folder in {one.root.archive_dir for one in known}:
-        found |= archived(Path(folder).expanduser(), wanted)
+        found |= archived(archive_folder(folder), wanted)
     return found
 
 

@@ -11,7 +11,7 @@ from ..analysis import claims
 from ..analysis.claims import VERDICTS, Claim, PageVerdicts, Verdict
 from ..analysis.verdicts import pages_of, read_pages, verdict_of
 from ..files import write_text
-from ..tracking.archive import NAME as ARCHIVE_NAME
+from .provenance import RUNS_BY
 
 _INTRODUCTION = """# What the papers claim and what the runs say
 
@@ -35,12 +35,14 @@ def write_board(results: Path) -> Path:
 
 
 def _without_runs(results: Path) -> str:
-    """The pages that say nothing about claims: those of an earlier version, whose runs are not beside them."""
-    pages = [path.parent for path in sorted(results.glob("*/*/*/README.md"))]
-    folders = [page.relative_to(results).as_posix() for page in pages if not (page / ARCHIVE_NAME).exists()]
+    """The pages that say nothing about claims: those of an earlier version, whose runs were not kept."""
+    pages = [
+        page for page in sorted(results.glob("*/*/*/README.md")) if RUNS_BY not in page.read_text(encoding="utf-8")
+    ]
+    folders = [page.parent.relative_to(results).as_posix() for page in pages]
     links = ", ".join(f"[{folder}]({folder}/README.md)" for folder in folders)
     return (
-        f"\nPages of an earlier version, without runs beside them and so without verdicts: {links}.\n" if links else ""
+        f"\nPages of an earlier version, whose runs were not kept, and so without verdicts: {links}.\n" if links else ""
     )
 
 
@@ -66,7 +68,7 @@ def summary(pages: dict[str, PageVerdicts]) -> str:
     for paper in claims.papers():
         found = [verdict_of(claim, pages) for claim in claims.claims_of(paper)]
         counts = Counter(verdict.verdict for _, verdict in found)
-        scales = Counter(pages[folder].scale for folder, _ in found if folder)
+        scales = Counter(pages[link].scale for link, _ in found if link)
         by_scale = ", ".join(f"{scale} {count}" for scale, count in scales.most_common())
         numbers = [len(found), *(counts[word] for word in VERDICTS)]
         lines.append([claims.title_of(paper), *map(str, numbers), by_scale])
@@ -75,8 +77,8 @@ def summary(pages: dict[str, PageVerdicts]) -> str:
 
 def _row(parts: Sequence[Claim], found: Sequence[tuple[str, Verdict]], pages: dict[str, PageVerdicts]) -> list[str]:
     first = parts[0]
-    folders = dict.fromkeys(folder for folder, _ in found if folder)
-    scales = dict.fromkeys(_scale(pages[folder], verdict) for folder, verdict in found if folder)
+    links = dict.fromkeys(link for link, _ in found if link)
+    scales = dict.fromkeys(_scale(pages[link], verdict) for link, verdict in found if link)
     others = [text for claim, (_, main) in zip(parts, found, strict=True) for text in _others(claim, main, pages)]
     return [
         f"{claims.title_of(first.paper)}, {first.item}",
@@ -84,7 +86,7 @@ def _row(parts: Sequence[Claim], found: Sequence[tuple[str, Verdict]], pages: di
         "; ".join(_by_part(parts, [_measured(verdict) for _, verdict in found])),
         "; ".join(_by_part(parts, [f"**{verdict.verdict}**" for _, verdict in found])),
         ", ".join(scales),
-        ", ".join(f"[page]({folder}/README.md)" for folder in folders),
+        ", ".join(f"[page]({link})" for link in links),
         " · ".join(others),
     ]
 
@@ -105,8 +107,8 @@ def _scale(page: PageVerdicts, verdict: Verdict) -> str:
 
 
 def _others(claim: Claim, main: Verdict, pages: dict[str, PageVerdicts]) -> Iterator[str]:
-    for folder, page, verdict in pages_of(claim, pages):
+    for link, page, verdict in pages_of(claim, pages):
         if verdict is not main:
             words = [claims.reading_of(page.sweep), *([page.profile] if page.profile != "published" else [])]
             words += [page.length] * (page.length != "standard") + [claim.word, verdict.reading]
-            yield f"[{', '.join(filter(None, words)) or page.scale}]({folder}/README.md): {verdict.verdict}"
+            yield f"[{', '.join(filter(None, words)) or page.scale}]({link}): {verdict.verdict}"

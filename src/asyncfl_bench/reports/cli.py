@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 FORMATS = ("png", "pdf", "svg", "tex")
 AXES = ("iteration", "uploads", "virtual_time", "bytes")
 _REFRESH_SECONDS = 5
-_DESCRIPTION = """Writes a page: README.md with tables and figures, a CSV of every table, its runs as an archive. NAME 
-is a page (ace/figure2), all pages of a paper (ace), 'all', or folders of runs and archives (*.parquet) of your own, of
-which those that differ in more than their seed are never averaged: what differs becomes a line or a panel."""
+_FIGURES = 2  # of a paper's page, unless all are asked for: pages are committed
+_DESCRIPTION = """Writes a page: README.md with tables and figures, and a CSV of every table; its runs go to the
+archive of its paper. NAME is a page (ace/figure2), all pages of a paper (ace), 'all', or folders of runs and archives
+(*.parquet) of your own, of which those that differ in more than their seed are never averaged: what differs becomes a
+line or a panel."""
 
 
 class _UsageError(BenchError):
@@ -107,6 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", choices=FORMATS, nargs="+", default=["png"], help="more forms of figures and tables"
     )
+    parser.add_argument(
+        "--all-figures", action="store_true", help=f"draw all figures of a paper's page, not the first {_FIGURES}"
+    )
     parser.add_argument("--series", type=_count, default=12, metavar="N", help="most lines of a figure (default: 12)")
     parser.add_argument("--html", action="store_true", help="also page.html, to explore in a browser")
     parser.add_argument("--watch", action="store_true", help="write again whenever runs change, until Ctrl-C")
@@ -142,8 +147,10 @@ def _count(text: str) -> int:
 
 
 def _out(given: argparse.Namespace, free: bool) -> Path:
+    from ..tracking.archive import archive_folder  # brings NumPy
+
     if given.out is not None or not free:
-        return given.out or Path("results")
+        return given.out or archive_folder("results")
     first = Path(given.names[0])
     return (first if first.is_dir() else first.parent) / "report"
 
@@ -171,7 +178,7 @@ def _free_page(given: argparse.Namespace) -> int:
         given.series,
         given.command,
     )
-    _write(page, out, given, archive=False)
+    _say_left_out(page, _write(page, out, given))
     tables = [(part.shown, part.words) for part in page.parts if isinstance(part, Table) and part.shown is not None]
     print(f"{markdown(*tables[0])}\n\nwritten: {out / 'README.md'}")
     return 0
@@ -219,7 +226,7 @@ def _pages(given: argparse.Namespace) -> int:
                 lacking = f"{len(page.placed.missing)} of {page.placed.expected} runs missing"
                 say(f"left out: {lacking}, the others of other sweeps; --profile {profile} --scale {scale} writes it")
                 continue
-            print(f"written: {_write(page, out / spec.sweep / name, given)}", flush=True)
+            print(f"written: {_write_page(page, out, name, given)}", flush=True)
             written += 1
         except NoRuns:  # other sweeps' runs, of which this one shares none
             continue
@@ -233,25 +240,43 @@ def _pages(given: argparse.Namespace) -> int:
     return code
 
 
-def _write(page: Page, folder: Path, given: argparse.Namespace, archive: bool = True) -> Path:
+def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> Path:
+    """A paper's page, or at scale small its section of the overview: that page itself only where it is asked for."""
+    from .overview import SCALE, write_overview
+
+    folder = out / page.spec.sweep / name
+    if page.scale != SCALE:
+        target = _write(page, folder, given, None if given.all_figures else _FIGURES)
+        page.write_claims(folder)
+    else:
+        target = write_overview(page, out / page.spec.paper / SCALE)
+        if page.spec.sweep in given.names:
+            target = _write(page, folder, given)
+    page.pack_runs(out)
+    _say_left_out(page, target)
+    return target
+
+
+def _write(page: Page, folder: Path, given: argparse.Namespace, figures: int | None = None) -> Path:
     from .provenance import is_foreign
     from .write import write_parts
 
-    for note in page.notes:
-        print(f"afl-report: {note}", file=sys.stderr)
     if is_foreign(folder / "README.md"):
         raise BenchError(f"{folder / 'README.md'} is no page of afl-report; choose another place with --out")
-    target = write_parts(page.parts, folder, given.format)
-    if counts := page.left_out:
-        print(f"afl-report: left out: {counts} (named in {target})", file=sys.stderr)
-    if archive:
-        page.write_data(folder)
+    target = write_parts(page.parts, folder, given.format, figures)
     browser_page = folder / "page.html"
     if given.html or given.watch or browser_page.exists():  # an earlier one has other numbers
         from .html import write_html
 
         write_html(page, browser_page, _REFRESH_SECONDS if given.watch else None)
     return target
+
+
+def _say_left_out(page: Page, target: Path) -> None:
+    for note in page.notes:
+        print(f"afl-report: {note}", file=sys.stderr)
+    if counts := page.left_out:
+        print(f"afl-report: left out: {counts} (named in {target})", file=sys.stderr)
 
 
 def _specs(names: Sequence[str]) -> list[PageSpec]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..analysis import claims, measures, names, statistics
+from ..analysis.claims import PageVerdicts
 from ..analysis.contrasts import values_of
 from ..analysis.differences import texts
 from ..analysis.grids import grid_of
@@ -195,15 +196,26 @@ class Page:
             and not sources & set(self.spec.stand_ins)
         )
 
-    def write_data(self, folder: Path) -> None:
-        """``runs.parquet`` (every run of this page that came to an end, beside those that an earlier one holds) and
-        ``claims.json``, where the paper claims something."""
-        places = dict.fromkeys(str(run).partition("::")[0] for run in self.measured.index)
-        pack(places, folder / ARCHIVE_NAME, only=set(self.measured["experiment"]))
+    @property
+    def verdicts(self) -> PageVerdicts:
         scale = PART if self.scale == "full" and provenance.parts(self.runs) else self.scale
-        content = claims.PageVerdicts(self.spec.sweep, self.profile, scale, self.length, tuple(self.claims))
+        return PageVerdicts(self.spec.sweep, self.profile, scale, self.length, tuple(self.claims))
+
+    @property
+    def command(self) -> str:
+        """What writes the page."""
+        length = "" if self.length == "standard" else f" --length {self.length}"
+        return f"afl-report {self.spec.sweep} --profile {self.profile} --scale {self.scale}{length}"
+
+    def pack_runs(self, results: Path) -> None:
+        """Add every run of this page that came to an end to the archive of its paper."""
+        places = dict.fromkeys(str(run).partition("::")[0] for run in self.measured.index)
+        pack(places, results / self.spec.paper / ARCHIVE_NAME, only=set(self.measured["experiment"]))
+
+    def write_claims(self, folder: Path) -> None:
+        """``claims.json``, where the paper claims something."""
         if self.claims:
-            write_text(folder / claims.NAME, claims.to_json(content))
+            write_text(folder / claims.NAME, claims.to_json(self.verdicts))
 
 
 def build(
@@ -241,8 +253,7 @@ def build(
         page.placed, page.choices = measures.choose_tuned(placed, page.points)
         page.points = page.points[page.points["run"].isin(page.runs.index)]
     page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit, spec.readings, spec.levels)
-    words = f"--profile {profile} --scale {scale}" + (f" --length {length}" if length != "standard" else "")
-    commands = [" ".join(["afl-run", "-m", *grid.command]), f"afl-report {spec.sweep} {words}"]
+    commands = [" ".join(["afl-run", "-m", *grid.command]), page.command]
     return finish(page, provenance.header(page), commands)
 
 

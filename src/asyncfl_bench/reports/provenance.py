@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .page import Page
 
 ORIGIN = "## Where this comes from"  # every page ends so
+RUNS_BY = "- runs by asyncfl_bench"  # every page whose runs are archived says so
 AGAIN = "repeat a damaged run's command with `rerun=true`"
 _NAMED = 20  # runs that are missing or left out and named one by one
 
@@ -89,8 +90,8 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
     hours = pd.to_numeric(computed.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
     lines = ["```sh", *commands, "```", ""] if commands else []
     lines.append(f"- seeds {each('seed')}; {each('summary.device')}; {hours:.2g} hours of computing")
-    versions = f"asyncfl_bench {each('summary.versions.asyncfl_bench')}, torch {each('summary.versions.torch')}"
-    lines.append(f"- runs by {versions}, revision {each('summary.git_revision')}; page by {__version__}")
+    versions = f"{each('summary.versions.asyncfl_bench')}, torch {each('summary.versions.torch')}"
+    lines.append(f"{RUNS_BY} {versions}, revision {each('summary.git_revision')}; page by {__version__}")
     moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
     if moved.max() > 0:
         counts = dict.fromkeys(f"{count:g}" for count in (moved[moved > 0].min(), moved.max()))

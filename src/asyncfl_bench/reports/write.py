@@ -50,11 +50,14 @@ class Picture:
 Part = str | Table | Picture  # a str is a heading or a paragraph of Markdown
 
 
-def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] = ("png",)) -> Path:
+def write_parts(
+    parts: Collection[Part], folder: Path, formats: Collection[str] = ("png",), figures: int | None = None
+) -> Path:
     """Writes ``README.md`` and what it shows into ``folder`` and returns its path. Files of an earlier page there are
     removed; its forms are written again.
 
     formats  png, pdf and svg of figures, tex of tables; PNG is always written
+    figures  how many figures are drawn, the first ones; None: all
     """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "README.md"
@@ -64,6 +67,7 @@ def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] 
     formats = {*formats, *(path.suffix.removeprefix(".") for path in old)}
     for path in old:
         path.unlink(missing_ok=True)
+    drawn = [part.name for part in parts if isinstance(part, Picture)][:figures]
     lines = []
     for part in parts:
         if isinstance(part, Table):
@@ -72,6 +76,8 @@ def write_parts(parts: Collection[Part], folder: Path, formats: Collection[str] 
             lines.append(f"[{part.name}.csv]({part.name}.csv)")
             if "tex" in formats and part.shown is not None:
                 write_text(folder / f"{part.name}.tex", latex(part.shown, part.words))
+        elif isinstance(part, Picture) and part.name not in drawn:
+            lines.append(f"*`{part.name}`: {part.alt}; drawn with `--all-figures`.*")
         elif isinstance(part, Picture):
             with naming(folder / f"{part.name}.png"):
                 _write_figure(part.figure, folder / part.name, formats)

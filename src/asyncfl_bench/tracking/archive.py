@@ -2,14 +2,17 @@
 
 An archive is a parquet file with a row a run: name, identity, experiment, results_version, status, config and summary
 (JSON), and a list for each column of metrics.jsonl and of clients.parquet, under its name with ``point.`` or
-``client.`` before it. Nothing is rounded.
+``client.`` before it. Columns of ``_ROUNDED`` are single precision, all others are exact. Each page of the file has a
+checksum, and the footer a digest of each column: a flipped bit is an error that names the file.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from collections.abc import Container, Iterable
+import os
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,111 +20,152 @@ import numpy as np
 
 from ..config import RESULTS_VERSION
 from ..errors import BenchError, InputError
-from ..files import atomic_write, parse_json, read_parquet, say
+from ..files import atomic_write, say
 from .records import MEASURED, Record, checked, find, read_directory
 
-_KEY, _VERSION = b"asyncfl_bench.archive", b"1"
-NAME = "runs.parquet"  # beside a page
+_KEY, _DIGESTS, _VERSION = b"asyncfl_bench.archive", b"asyncfl_bench.digests", b"2"
+NAME = "runs.parquet"  # of a paper, in its folder
 _LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
 _POINT, _CLIENT = "point.", "client."
-_TEXTS = ("name", "identity", "experiment", "status", "config", "summary")
-_LEVEL = 19  # of zstd: packing takes a second, and the file is copied and committed
+_FAMILIES = ("age/", "clients/", "in_flight/", "model/", "participation/", "staleness/", "train/")
+_ROUNDED = tuple(_POINT + name for name in (*_FAMILIES, "test/loss", "validation/loss", "wall_time"))  # on no page
+_ASIDE = (_CLIENT, *(_POINT + family for family in _FAMILIES))  # columns that no check of a run reads
+_LEVEL = 12  # of zstd: 19 takes seven times as long for 4 % less
+
+
+class NoArchive(InputError):
+    """A parquet file of another kind."""
 
 
 def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
-    """Writes the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
+    """Write the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
 
     Runs that are in ``target`` stay in it. Of two with one identity the one of the newer results version counts, then
     the one that ended well, then the one with a table of its clients, then the one in a run directory, then the one in
-    ``target``: other archives bring what it lacks.
+    ``target``: other archives bring what it lacks. A ``target`` that gains nothing is not written again.
 
-    only  experiments whose runs it is to hold; None: all
-    Returns how many runs the archive then holds. Raises BenchError when there is none, or an archive cannot be read.
+    only  experiments whose runs are added; None: all
+    Returns how many runs the archive then holds. Raises BenchError when there is none, an archive cannot be read, or
+    ``target`` holds a run that does not agree with itself.
     """
+    from filelock import FileLock
+
     target = Path(target)
     directories, archives, closed = find(roots := [Path(place) for place in places])
-    if target.exists():
-        if not _is_archive(target):
-            raise BenchError(f"{target}: no archive of runs; choose another file")
-        archives = [*(archive for archive in archives if archive.resolve() != target.resolve()), target]
-    kept: dict[str, Record] = {}
     for folder, why in closed.items():
         say(f"left out, {folder}: {why}")
-    for record in (*(one for archive in archives for one in read_archive(archive)), *map(read_directory, directories)):
-        if record.status == "unreadable":
-            say(f"left out, {record.name}: {record.note}")
-        identity = record.identity
-        wanted = only is None or record.experiment in only
-        if record.status in MEASURED and identity is not None and wanted:
-            kept[identity] = max(record, kept.get(identity, record), key=_rank)  # the later of two alike
-    if not kept:
-        raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
+    others = [archive for archive in archives if archive.resolve() != target.resolve()]
     target.parent.mkdir(parents=True, exist_ok=True)
-    table = _table([kept[identity] for identity in sorted(kept, key=lambda identity: (kept[identity].name, identity))])
-    with atomic_write(target) as file:
-        _write(table, file)
+    with FileLock(target.with_name(f".{target.name}.lock")):
+        held = _held(target)
+        added = [record for place in others for record in _packed_in(place)]
+        kept: dict[str, Record] = {}
+        for records, limit in ((added, only), (held, None), (map(read_directory, directories), only)):
+            for record in records:
+                if record.status == "unreadable":
+                    say(f"left out, {record.name}: {record.note}")
+                identity, wanted = record.identity, limit is None or record.experiment in limit
+                if record.status in MEASURED and identity is not None and wanted:
+                    kept[identity] = max(record, kept.get(identity, record), key=_rank)  # the later of two alike
+        if not kept:
+            raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
+        if [id(record) for record in held] != [id(record) for record in _in_order(kept.values())]:
+            _write(list(kept.values()), target)
     return len(kept)
+
+
+def rewrite(target: str | Path, change: Callable[[Record], Record]) -> int:
+    """Write each run of an archive as ``change`` returns it; identity and name follow from its config.
+
+    ``change`` gets runs as they are stored, also those that do not agree with themselves. Returns the number of runs.
+    Raises BenchError, and leaves the archive as it is, when the file cannot be read or two runs get one identity.
+    """
+    from filelock import FileLock
+
+    target = Path(target)
+    with FileLock(target.with_name(f".{target.name}.lock")):
+        records = [change(record) for record in _records(_table_in(target))]
+        if len({record.identity for record in records}) < len(records):
+            raise BenchError(f"{target}: two runs would have one identity; the archive is unchanged")
+        _write(records, target)
+    return len(records)
+
+
+def archive_folder(folder: str | Path) -> Path:
+    """``folder``, or where it does not exist the one of that name at the top of the git checkout around."""
+    folder, here = Path(folder).expanduser(), Path.cwd()
+    top = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
+    return folder if folder.is_dir() or not (top / folder).is_dir() else Path(os.path.relpath(top / folder))
 
 
 def archived(folder: str | Path, wanted: Container[str] | None = None) -> dict[str, Path]:
     """identity -> archive, of every run below ``folder`` that came to its own end under the current results version
     and that a report shows.
 
+    A file that is no archive, or a damaged one, has no runs here; a line says so, once for each state of the file.
     wanted  identities to look for; None: all
     """
     found: dict[str, Path] = {}
     if Path(folder).is_dir():
         for archive in find([Path(folder)])[1]:
-            identities = [one for one in _finished(archive) if wanted is None or one in wanted]
-            sound = measured_runs(archive) if identities else {}  # reads all columns
-            for identity in identities:
-                if identity in sound:
-                    found.setdefault(identity, archive)
+            for identity in _finished(archive):
+                asked = (wanted is None or identity in wanted) and identity not in found
+                if asked and measured_run(archive, identity) is not None:
+                    found[identity] = archive
     return found
 
 
-def measured_runs(path: Path) -> dict[str, Record]:
-    """By identity the runs of an archive that came to their own end and contradict nothing; of a file that cannot be
-    read none."""
+def measured_run(path: Path, identity: str) -> Record | None:
+    """A run of an archive that came to its own end and contradicts nothing, without the columns of ``_ASIDE``."""
     try:
-        return _measured_at(path, path.stat().st_mtime_ns)
-    except (BenchError, OSError):
-        return {}
-
-
-@functools.lru_cache(maxsize=32)
-def _measured_at(path: Path, stamp: int) -> dict[str, Record]:
-    return {one.identity: one for one in read_archive(path) if one.status in MEASURED and one.identity is not None}
+        return _measured(path, _stamp(path), identity)
+    except BenchError:
+        return None
 
 
 def summaries(path: Path) -> list[tuple[str, str]]:
-    """(summary, config) of every run of an archive, as JSON; none of a parquet file of another kind.
+    """(summary, config) of every run of an archive, as JSON. Raises BenchError when the file cannot be read."""
+    columns = _table_in(path, {"summary", "config"}.__contains__)
+    return list(zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True))
 
-    Raises BenchError when the file cannot be read.
-    """
-    if not _is_archive(path):
-        return []
-    columns = _table_in(path, ["summary", "config"])
-    rows = zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True)
-    return [(summary, config) for summary, config in rows if summary is not None and config is not None]
+
+def points_of(path: Path, identity: str) -> dict[str, np.ndarray]:
+    """The points of one run by metric. Raises BenchError when the file cannot be read or lacks the run."""
+    for record in read_archive(path):
+        if record.identity == identity:
+            return record.points
+    raise BenchError(f"{path}: no run {identity}")
 
 
 def read_archive(path: Path) -> list[Record]:
-    """The runs of an archive with their points; none of a parquet file of another kind, as a run's trace.
+    """The runs of an archive with their points. Raises NoArchive for a parquet file of another kind, BenchError for one
+    that cannot be read."""
+    return _read(path, _stamp(path))
 
-    Raises InputError when the file cannot be read.
-    """
-    try:
-        return _read(path, path.stat().st_mtime_ns)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
+
+@functools.lru_cache(maxsize=2**14)
+def _measured(path: Path, stamp: tuple[int, int], identity: str) -> Record | None:
+    table, places = _checkable(path, stamp)
+    if identity not in places:
+        return None
+    record = checked(_records(table.slice(places[identity], 1))[0])
+    return record if record.status in MEASURED else None
+
+
+@functools.lru_cache(maxsize=8)
+def _checkable(path: Path, stamp: tuple[int, int]) -> tuple[Any, dict[str, int]]:
+    """The columns of an archive that ``checked`` reads, and the row of each identity."""
+    table = _table_in(path, lambda name: not name.startswith(_ASIDE))
+    return table, {identity: row for row, identity in enumerate(table["identity"].to_pylist())}
 
 
 @functools.lru_cache(maxsize=32)
-def _read(path: Path, stamp: int) -> list[Record]:
-    if not _is_archive(path):
-        return []
-    table = _table_in(path).combine_chunks()
+def _read(path: Path, stamp: tuple[int, int]) -> list[Record]:
+    return [checked(record) for record in _records(_table_in(path))]
+
+
+def _records(table: Any) -> list[Record]:
+    """The rows of an archive, unchecked."""
     facts = table.select(["name", "status", "config", "summary"]).to_pylist()
     lists = {
         first: {name.removeprefix(first): _lists(table[name]) for name in table.column_names if name.startswith(first)}
@@ -133,91 +177,103 @@ def _read(path: Path, stamp: int) -> list[Record]:
             {name: values for name, of in columns.items() if (values := of[row]) is not None}
             for columns in lists.values()
         )
-        records.append(_record(fact, points, clients))
+        config, summary = json.loads(fact["config"]), json.loads(fact["summary"])
+        note = "" if fact["status"] == "ok" else str(summary.get("error") or "").partition("\n")[0]
+        records.append(Record(fact["name"], fact["status"], note, config, summary, points, clients))
     return records
 
 
-def _record(fact: dict[str, Any], points: dict[str, np.ndarray], clients: dict[str, np.ndarray]) -> Record:
-    """A row; ``unreadable`` where its texts are none of an archive."""
-    name, status = fact["name"] or "no name", fact["status"]
+def _held(target: Path) -> list[Record]:
+    """The runs of an archive that is to be written again; none where there is no such file."""
+    if not target.exists():
+        return []
+    records = read_archive(target)
+    for record in records:
+        if record.status not in MEASURED:  # it would be lost
+            raise BenchError(f"{target}: {record.name}: {record.note}; the archive is unchanged")
+    return records
+
+
+def _packed_in(path: Path) -> list[Record]:
     try:
-        config, summary = (parse_json(fact[part] or "") for part in ("config", "summary"))
-    except ValueError as error:
-        return Record(name, "unreadable", f"config or summary: {str(error).partition(chr(10))[0]}")
-    if not (isinstance(config, dict) and isinstance(summary, dict) and status):
-        return Record(name, "unreadable", "config, summary or status: missing, or of another kind")
-    note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
-    return checked(Record(name, status, note, config, summary, points, clients))
+        return read_archive(path)
+    except NoArchive as error:
+        say(f"left out, {error}")
+        return []
 
 
 def _finished(path: Path) -> tuple[str, ...]:
     """Identities of the runs that need not be run again; one that diverged would diverge again."""
     try:
-        return _finished_at(path, path.stat().st_mtime_ns)
-    except (BenchError, OSError):
-        return ()  # half a file, as while it is copied, or a damaged one: then its runs are not there
+        return _finished_at(path, _stamp(path))
+    except InputError:
+        return ()  # it went while we looked
 
 
 @functools.lru_cache(maxsize=256)
-def _finished_at(path: Path, stamp: int) -> tuple[str, ...]:
-    if not _is_archive(path):
+def _finished_at(path: Path, stamp: tuple[int, int]) -> tuple[str, ...]:
+    try:
+        rows = _table_in(path, {"identity", "status", "results_version"}.__contains__).to_pylist()
+    except InputError as error:
+        say(f"left out, {error}")
         return ()
-    rows = _table_in(path, ["identity", "status", "results_version"]).to_pylist()
     return tuple(r["identity"] for r in rows if r["status"] in MEASURED and r["results_version"] == RESULTS_VERSION)
 
 
-def _is_archive(path: Path) -> bool:
-    """Whether the file is an archive. Raises InputError for one that this version cannot read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    return status.st_mtime_ns, status.st_size
 
-    if not path.is_file():  # a pipe would be waited for
+
+def _table_in(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
+    """All columns of an archive or the wanted ones, each held against its digest. Raises NoArchive or InputError."""
+    from pyarrow.parquet import ParquetFile
+
+    if path.exists() and not path.is_file():
         raise InputError(f"{path}: not a file")
     try:
-        schema = pq.read_schema(path)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise InputError(f"{path}: {str(error).partition(chr(10))[0]}") from None
-    version = (schema.metadata or {}).get(_KEY)
-    if version is None:
-        return False
-    if version != _VERSION:
-        raise InputError(f"{path}: an archive of format {version.decode(errors='replace')}, which is not known here")
-    types = {field.name: field.type for field in schema}
-    wrong = [name for name in _TEXTS if not _is_text(types.get(name))]
-    wrong += [name for name, kind in types.items() if name.startswith((_POINT, _CLIENT)) and not _is_numbers(kind)]
-    if not pa.types.is_integer(types.get("results_version", pa.null())):
-        wrong.append("results_version")
-    if wrong or len(types) < len(schema):
-        columns = ", ".join(wrong) or "one that is there twice"
-        raise InputError(f"{path}: a damaged archive: column {columns} is not as afl-report --pack writes it")
-    return True
+        with ParquetFile(path, page_checksum_verification=True) as file:
+            facts, names = file.schema_arrow.metadata or {}, file.schema_arrow.names
+            if _KEY not in facts:
+                raise NoArchive(f"{path}: not an archive of runs; move it elsewhere")
+            if facts[_KEY] != _VERSION:
+                text = facts[_KEY].decode(errors="replace")
+                raise InputError(f"{path}: an archive of format {text}, which this version does not read")
+            table, digests = file.read(columns=[*filter(wanted, names)]), json.loads(facts[_DIGESTS])
+        changed = {name for name in table.column_names if digests.get(name) != _digest(table[name])}
+        if changed := changed | ({*digests} ^ {*names}):
+            raise ValueError(f"the digest of {', '.join(sorted(changed)[:3])} differs")
+    except InputError:
+        raise
+    except Exception as error:  # a damaged footer makes the reader raise errors of any kind
+        reason = " ".join(str(error).partition("\n")[0].split()) or type(error).__name__
+        raise InputError(f"{path}: damaged: {reason}; restore the file, for example with git") from None
+    return table.combine_chunks()
 
 
-def _is_text(kind: Any) -> bool:
+def _digest(column: Any) -> str:
+    """A hash of the type, lengths and values of a column, whatever its pages and buffers."""
     import pyarrow as pa
 
-    return kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _is_numbers(kind: Any) -> bool:
-    """Whether a column has a list of numbers a run."""
-    import pyarrow as pa
-
-    return pa.types.is_list(kind) and (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type))
-
-
-def _table_in(path: Path, columns: list[str] | None = None) -> Any:
-    """What the file holds. Raises InputError also where only the pages behind a sound footer are damaged."""
-    try:
-        return read_parquet(path, columns)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {str(error).partition(chr(10))[0]}") from None
+    digest, whole = hashlib.blake2b(digest_size=16), column.combine_chunks()
+    if pa.types.is_list(column.type):
+        values = whole.flatten()
+        digest.update(str(values.type).encode())
+        for part in (whole.value_lengths().fill_null(-1), values.is_valid(), values.fill_null(0)):
+            digest.update(part.to_numpy(zero_copy_only=False))
+    else:
+        digest.update(json.dumps([str(column.type), *whole.to_pylist()]).encode())
+    return digest.hexdigest()
 
 
 def _lists(column: Any) -> list[np.ndarray | None]:
     """A column of lists as an array a row; None where the run has no such metric."""
     chunk = column.chunk(0) if column.num_chunks else column.combine_chunks()
     values = chunk.values.to_numpy(zero_copy_only=False)
+    values = values.astype(np.float64) if values.dtype == np.float32 else values
     offsets, there = chunk.offsets.to_numpy(), chunk.is_valid().to_numpy(zero_copy_only=False)
     return [values[a:b] if ok else None for a, b, ok in zip(offsets[:-1], offsets[1:], there, strict=True)]
 
@@ -225,6 +281,10 @@ def _lists(column: Any) -> list[np.ndarray | None]:
 def _rank(record: Record) -> tuple:
     version = record.results_version
     return (version if isinstance(version, int) else -1, record.status == "ok", bool(record.clients))
+
+
+def _in_order(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: (record.name, str(record.identity)))
 
 
 def _portable(config: dict[str, Any]) -> dict[str, Any]:
@@ -249,8 +309,10 @@ def _table(records: list[Record]) -> Any:
         for name in sorted({name for table in tables for name in table}):
             columns = [table.get(name) for table in tables]
             whole = all(column is None or column.dtype.kind == "i" for column in columns)
-            arrays[first + name] = pa.array(columns, pa.list_(pa.int64() if whole else pa.float64()), from_pandas=True)
-    return pa.table(arrays).replace_schema_metadata({_KEY: _VERSION})
+            kind = pa.int64() if whole else pa.float32() if f"{first}{name}".startswith(_ROUNDED) else pa.float64()
+            rows = [column if whole or column is None else column.astype(kind.to_pandas_dtype()) for column in columns]
+            arrays[first + name] = pa.array(rows, pa.list_(kind), from_pandas=True)
+    return pa.table(arrays)
 
 
 def _named(record: Record) -> str:
@@ -258,24 +320,30 @@ def _named(record: Record) -> str:
     return record.name if record.name.endswith(str(record.identity)) else f"{record.name}-{record.identity}"
 
 
-def _write(table: Any, file: Any) -> None:
-    """Accuracies have few values, so a dictionary holds them best; the bytes of other numbers are sorted by weight."""
+def _write(records: list[Record], target: Path) -> None:
+    """Shares have few values, so a dictionary holds them best; the bytes of other numbers are sorted by weight."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    table = _table(_in_order(records))
+    digests = {name: _digest(table[name]) for name in table.column_names}
+    table = table.replace_schema_metadata({_KEY: _VERSION, _DIGESTS: json.dumps(digests).encode()})
     numbers = [name for name in table.column_names if pa.types.is_list(table.schema.field(name).type)]
     inner = {name: f"{name}.list.element" if name in numbers else name for name in table.column_names}
     split = [
         inner[name]
         for name in numbers
-        if pa.types.is_floating(table.schema.field(name).type.value_type) and not name.endswith("accuracy")
+        if pa.types.is_floating(table.schema.field(name).type.value_type) and not name.endswith("/accuracy")
     ]
     dictionary = [column for column in inner.values() if column not in split]
-    pq.write_table(
-        table,
-        file,
-        compression="zstd",
-        compression_level=_LEVEL,
-        use_dictionary=dictionary,
-        use_byte_stream_split=split,
-    )
+    with atomic_write(target) as file:
+        pq.write_table(
+            table,
+            file,
+            compression="zstd",
+            compression_level=_LEVEL,
+            use_dictionary=dictionary,
+            use_byte_stream_split=split,
+            write_page_checksum=True,
+            write_statistics=False,
+        )

@@ -190,7 +190,7 @@ def _contradiction(record: Record) -> str:
     for key, value in (final if isinstance(final, dict) else {}).items():
         measured = record.points.get(key, np.zeros(0))
         measured = measured[~np.isnan(measured)]
-        if isinstance(value, float) and (not len(measured) or measured[-1] != value):
+        if isinstance(value, float) and (not len(measured) or measured[-1] not in (value, np.float32(value))):
             last = measured[-1] if len(measured) else "missing"
             return f"{SUMMARY_NAME} says {key} {value}, the last of {METRICS_NAME} is {last}"
     return ""

@@ -198,5 +198,6 @@ PAGES = (
                 {"published: server": "server_state", "one client": "client_state", "total": "total_state"},
             ),
         ),
+        shares_runs_with=("ace/table_a1",),
     ),
 )
