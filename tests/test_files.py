@@ -16,7 +16,7 @@ from asyncfl_bench.tracking.rundir import RunDirectory
 
 def state(lines):
     """The state of a run that has logged ``lines`` points."""
-    return dict.fromkeys(PARTS) | {"lines": lines}
+    return dict.fromkeys(PARTS) | {"evaluations": {"lines": lines}}
 
 
 def test_a_block_that_fails_leaves_the_old_content_and_no_debris(tmp_path):
@@ -62,9 +62,9 @@ def test_a_kill_at_any_step_leaves_a_checkpoint_and_the_next_one_leaves_no_link(
         with suppress(Killed):
             write(path, "aaaa0000", state(3))
     kept, remarks = read(path, "aaaa0000")
-    assert kept["lines"] in (2, 3) and not remarks
+    assert kept["evaluations"]["lines"] in (2, 3) and not remarks
     write(path, "aaaa0000", state(4))
-    assert read(path, "aaaa0000")[0]["lines"] == 4
+    assert read(path, "aaaa0000")[0]["evaluations"]["lines"] == 4
     assert {each.name for each in tmp_path.iterdir()} == {"checkpoint.pt", "checkpoint.pt.previous"}
 
 

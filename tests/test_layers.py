@@ -106,7 +106,7 @@ def test_only_the_composition_root_knows_all_parts():
 
 def test_server_rules_never_ask_for_the_clock_the_data_or_the_tracker():
     for path in (PACKAGE / "algorithms").glob("*.py"):
-        assert imports_of(path) <= {"errors", "randomness", "ranges", "storage", "types"}, path.name
+        assert imports_of(path) <= {"errors", "randomness", "ranges", "stateful", "storage", "types"}, path.name
 
 
 @pytest.mark.parametrize("name", options("algorithm"))

@@ -380,14 +380,16 @@ ROUNDS = ["delay=uniform", "client.local_steps=2", "client.lr_decay=0.95", "scal
 HELD = {
     "fedavg": lambda state: state["rule"]["mean"]["count"] > 0,
     "fedopt": lambda state: state["rule"]["second_d"].max() > 1e-6 and state["rule"]["mean"]["count"] > 0,
-    "feddyn": lambda state: state["executor"]["memories"]["rows_nd"].abs().max() > 0,
-    "fedbuff schedule.rest=until_update algorithm.buffer_size=8": lambda state: len(state["simulation"]["resting"]) > 2,
+    "feddyn": lambda state: state["executor"]["memories"]["sums"]["rows_nd"].abs().max() > 0,
+    "fedbuff schedule.rest=until_update algorithm.buffer_size=8": lambda state: (
+        len(state["simulation"]["slots"]["resting"]) > 2
+    ),
     "fedac algorithm.buffer_size=3": lambda state: (
         state["executor"]["memories"]["variates"]["rows_nd"].abs().max() > 0
         and len(state["executor"]["memories"]["versions"]["held"]) > 1
     ),
     "fedecho algorithm.buffer_size=8 distillation.rate=0.003": lambda state: (
-        state["rule"]["rule"]["count"] > 0 and state["rule"]["teacher"]["logits"].abs().max() > 0
+        state["rule"]["rule"]["count"] > 0 and state["rule"]["teacher"]["logits_nuc"].abs().max() > 0
     ),
     "asyncfeded": lambda state: len(set(state["rule"]["k_n"])) > 3 and len(state["executor"]["versions"]["held"]) > 3,
 }
@@ -409,7 +411,7 @@ def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algor
     long = run([*words, "budget.uploads=140", "output_dir=long"])
     state = torch.load(short.directory / "checkpoint.pt", weights_only=True)["state"]
     assert HELD[algorithm](state)
-    in_flight = state["simulation"]["in_flight"]
+    in_flight = state["simulation"]["timeline"]["works"]
     assert any(work["lost"] for work in in_flight) and not all(work["lost"] for work in in_flight)
     extended = run([f"resume={short.directory}", "budget.uploads=140"])
     assert extended.ok, extended.summary["error"]
@@ -420,18 +422,46 @@ def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algor
     assert extended.summary["used"] == long.summary["used"]
 
 
-def test_a_checkpoint_from_before_bytes_were_counted_goes_on_with_all_that_were_sent(tmp_path):
-    words = ["algorithm=fedbuff", "scale=smoke", *SUSPENSION, "progress=false"]
-    short, whole = (
-        run([*words, f"budget.server_iterations={end}", f"output_dir={tmp_path}/{end}"]) for end in (10, 15)
-    )
-    saved = torch.load(short.directory / "checkpoint.pt", weights_only=True)
-    for name in ("uplink_bytes", "downlink_bytes"):
-        assert saved["state"]["simulation"]["counters"].pop(name) > 0
-    torch.save(saved, short.directory / "checkpoint.pt")
-    extended = run([f"resume={short.directory}", "budget.server_iterations=15"])
-    assert extended.summary["used"] == whole.summary["used"]
-    d, used = whole.summary["parameters"], whole.summary["used"]
-    assert used["uplink_bytes"] == 4 * d * used["uploads"]
-    last = whole.metrics.iloc[-1]
-    assert (last["uplink_bytes"], last["downlink_bytes"]) == (used["uplink_bytes"], used["downlink_bytes"])
+CONTENT = """
+: data simulation rule executor model_d diagnostics checkpoint_iteration wall_time computed_by evaluations
+simulation: ends_tick started uploads_without_change uploads_at_this_time timeline dispatches slots counters
+simulation.timeline: due works now waiting
+simulation.dispatches: made count_n
+simulation.slots: free changed resting restarting schedule
+simulation.slots.schedule: waiting
+rule: rounds told rule teacher
+rule.rule: rows_md entries decided flushes cluster_n
+rule.teacher: logits_nuc version_n
+executor: versions results unwanted computer begun
+executor.versions: held
+diagnostics: settings state
+evaluations: lines last best logged_at next_time seconds arrivals steps trace
+evaluations.arrivals: uploads_n uploads works_n delay_n version_n staleness_sum staleness_max in_flight versions \
+staleness clients iterations losses_before
+evaluations.steps: before_d iterations sums kept_n table
+""".replace("\\\n", "")
+
+
+def test_the_content_of_a_checkpoint():
+    words = ["algorithm=afbs", "distillation=fedecho", "scale=smoke", "model=softmax", "executor=sequential"]
+    result = run([*words, "trace=true", "delay=exponential", "progress=false"])
+    saved = torch.load(result.directory / "checkpoint.pt", weights_only=True)
+    assert list(saved) == ["format", "results_version", "identity", "state"]
+    expected = dict(line.split(":") for line in CONTENT.strip().splitlines())
+    found = {}
+    for part in expected:
+        held = saved["state"]
+        for name in filter(None, part.split(".")):
+            held = held[name]
+        found[part] = " " + " ".join(held)
+    assert found == expected
+
+
+def test_a_checkpoint_of_another_format_is_refused_in_one_line(interrupted):
+    words, directory, _ = interrupted
+    path = directory / "checkpoint.pt"
+    torch.save(torch.load(path, weights_only=True) | {"format": "asyncfl_bench checkpoint 1"}, path)
+    with pytest.raises(BenchError, match=r"pt: in the format of another version of .*rerun=true") as caught:
+        run([*words, "output_dir=cut"])
+    assert "\n" not in str(caught.value)
+    assert run([*words, "output_dir=cut", "rerun=true"]).ok

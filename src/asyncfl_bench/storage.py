@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import BenchError
+from .stateful import Stateful
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +38,7 @@ class Storage:
     folder: Path | None = None
 
 
-class Rows:
+class Rows(Stateful):
     """(n, d) numbers, zero at first, of which one row at a time is looked at on the device.
 
     like_d  a vector on the device, of the rows' length
@@ -47,6 +48,9 @@ class Rows:
             there is too little), since a mapped page that finds no space would kill the process.
     Memory  n d numbers in their place; on the device one row more unless the rows are there
     """
+
+    # a checkpoint holds the rows themselves: it must not follow what happens to a file after it
+    state_names = ("rows_nd",)
 
     def __init__(self, n: int, like_d: torch.Tensor, place: str, folder: Path | None, dtype: torch.dtype | None = None):
         import torch
@@ -66,13 +70,6 @@ class Rows:
 
     def put(self, row: int, vector_d: torch.Tensor) -> None:
         self.rows_nd[row].copy_(vector_d)
-
-    def state_dict(self) -> dict:
-        """The rows themselves, wherever they lie: a checkpoint must not follow what happens to a file after it."""
-        return {"rows_nd": self.rows_nd}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.rows_nd.copy_(state["rows_nd"])
 
 
 def bytes_of(state) -> int:

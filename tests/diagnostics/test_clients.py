@@ -1,6 +1,5 @@
 """Whom the model serves: accuracy by each client's own labels, whatever computes the run and however it came about."""
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -139,18 +138,6 @@ def test_a_finished_run_that_was_not_measured_is_from_its_checkpoint_or_anew(mea
     assert finished(compose(WORDS)) is not None
     (measured_now.directory / "clients.parquet").unlink()
     assert finished(compose([*WORDS, CLIENTS])) is None and finished(compose(WORDS)) is not None
-
-
-def test_an_older_checkpoint_does_not_know_the_delays_and_says_so(measured, tmp_path):
-    cut = Path(shutil.copytree(measured.directory, tmp_path / "cut" / measured.directory.name))
-    for name in ("summary.json", "checkpoint.pt.previous"):
-        (cut / name).unlink()
-    saved = torch.load(cut / "checkpoint.pt", weights_only=True)
-    del saved["state"]["arrivals"]["works_n"], saved["state"]["arrivals"]["delay_n"]
-    torch.save(saved, cut / "checkpoint.pt")
-    found = run([*WORDS, CLIENTS, "trace=true", f"output_dir={cut.parent}"])
-    assert table(found)["mean_delay"].isna().all()
-    assert json.loads((cut / "summary.json").read_text())["clients"]["slow_quarter_accuracy"] is None
 
 
 def test_archives_carry_the_table_along(measured, tmp_path):

@@ -90,7 +90,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     assert not any(work.lost for work in executor.delivered)
     in_flight = Counter(work.client for work in simulation.in_flight.values())
     assert all(count == 1 for count in in_flight.values())
-    restarting = len(simulation.state_dict()["restarting"])  # where the budget ended a tick
+    restarting = len(simulation.state_dict()["slots"]["restarting"])  # where the budget ended a tick
     assert len(in_flight) + simulation.free_slots + restarting == world["concurrency"]
 
     # counts add up

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from ..errors import check
 from ..ranges import one_of
+from ..stateful import Stateful
 from .base import RunningSum, ServerRule, StepConfig, TickConfig
 from .caches import CachingConfig, make_cache
 from .needs import Needs
@@ -73,7 +74,7 @@ class Ace(ServerRule):
     def vectors(self, n: int) -> int:
         return 5
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         return {"total": self.total} if self.cache is None else {"total": self.total, "cache": self.cache}
 
     def receive(self, upload) -> bool:

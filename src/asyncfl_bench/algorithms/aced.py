@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..ranges import at_least, one_of
+from ..stateful import Stateful
 from .base import RunningSum, ServerRule, StepConfig, TickConfig
 from .caches import CachingConfig, make_cache
 from .needs import Needs
@@ -77,7 +78,7 @@ class Aced(ServerRule):
     def vectors(self, n: int) -> int:
         return 5
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         return {"total": self.total, "cache": self.cache}
 
     def load_state_dict(self, state: dict) -> None:

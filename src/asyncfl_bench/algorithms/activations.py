@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..stateful import Stateful
+
 if TYPE_CHECKING:
     import torch
 
@@ -21,7 +23,7 @@ FIRST_JITTER, JITTERS = 1e-6, 40  # added to a covariance that has no Cholesky f
 LEAST_SHARE = 1e-12  # of a class that a client does not hold: the logarithm of its share is finite
 
 
-class ActivationStatistics:
+class ActivationStatistics(Stateful):
     """Weighted mean and covariance of the activations of each class (GAS, Yang and Liu 2024, equations 11 and 12).
 
     Rule     rows of one class with weight V, mean m and covariance R join what is kept, of weight S, mean mu and
@@ -36,6 +38,8 @@ class ActivationStatistics:
     like     a tensor on the device, of the type in which covariances are kept and rows are drawn; weights and means
              are doubles
     """
+
+    state_names = ("weight_c", "mean_ca", "spread_c")
 
     def __init__(
         self,
@@ -117,14 +121,6 @@ class ActivationStatistics:
 
     def _variances(self, spread: torch.Tensor) -> torch.Tensor:
         return spread.diagonal() if self.form == "full" else spread
-
-    def state_dict(self) -> dict:
-        return {"weight_c": list(self.weight_c), "mean_ca": self.mean_ca, "spread_c": self.spread_c}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.weight_c = list(state["weight_c"])
-        self.mean_ca.copy_(state["mean_ca"])
-        self.spread_c.copy_(state["spread_c"])
 
 
 def filled(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..stateful import Stateful
 from .base import BufferConfig, RunningSum, ServerRule
 from .caches import CachingConfig, make_cache
 from .needs import Needs
@@ -57,7 +58,7 @@ class Area(ServerRule):
     def vectors(self, n: int) -> int:
         return 7
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         return {"cache": self.cache, "pending": self.pending}
 
     def receive(self, upload) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
 from ..ranges import Checked, above, at_least, one_of
+from ..stateful import Stateful
 from ..storage import Storage
 from ..types import USUAL_ITERATIONS
 from .needs import Needs
@@ -142,7 +143,7 @@ class BufferConfig(StepConfig):
         return replace(super().adapt(needs), uploads=self.buffer_size)
 
 
-class ServerRule:
+class ServerRule(Stateful):
     """Turns uploads into changes of the global model. Knows neither clock, data, model layers nor tracker.
 
     label            what reports call it; empty: as it was chosen, by the name of its yaml
@@ -150,7 +151,6 @@ class ServerRule:
     accepts          kinds of upload it can use, its own kind first
     averaged         names in ``stats`` whose mean over server iterations says more than the last value
     arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns of their own
-    state_names      attributes that make up its state: tensors, numbers, lists
     storage, draws   where to keep a vector per client, and random draws, ``draws(client, count)``; set by ``equip``
                      before ``start``. Counts of draws are part of its state
     variate_d        (d,) with ``Needs.keeps`` of `variate` the server's own, sent with the model; set by ``start``
@@ -165,7 +165,6 @@ class ServerRule:
     accepts: tuple[str, ...] = ("difference", "gradient")
     averaged: tuple[str, ...] = ()
     arrival_facts: tuple[str, ...] = ()
-    state_names: tuple[str, ...] = ()
     storage = Storage()
     draws: Stream
     variate_d: torch.Tensor
@@ -188,7 +187,7 @@ class ServerRule:
         """Takes the (d,) global model, which it changes in place from now on, and makes its state."""
         if upload_kind not in self.accepts:
             raise ConfigError("client.upload", upload_kind, f"must be one of {', '.join(self.accepts)}")
-        self.model_d = model_d
+        self.model_d, self.state_device = model_d, model_d.device
         self.n = clients.n
         eta = self.config.eta if isinstance(self.config, StepConfig) else 1.0
         assert eta is not None
@@ -232,24 +231,6 @@ class ServerRule:
         """
         return 0
 
-    def parts(self) -> dict:
-        """Shared parts with a state of their own, by name."""
-        return {}
-
-    def state_dict(self) -> dict:
-        state = {name: getattr(self, name) for name in self.state_names}
-        return state | {name: part.state_dict() for name, part in self.parts().items()}
-
-    def load_state_dict(self, state: dict) -> None:
-        for name in self.state_names:
-            mine, saved = getattr(self, name), state[name]
-            if hasattr(mine, "copy_"):
-                mine.copy_(saved)
-            else:
-                setattr(self, name, saved)
-        for name, part in self.parts().items():
-            part.load_state_dict(state[name])
-
 
 def equip(
     rule: ServerRule,
@@ -265,13 +246,15 @@ def equip(
     return rule
 
 
-class RunningSum:
+class RunningSum(Stateful):
     """(d,) sum that vectors enter and leave, kept in double precision.
 
     Thousands of cached vectors come and go without the sum ever being formed anew: whatever single-precision vector
     leaves takes exactly with it what it brought, and what rounding remains is some 1e-16 of the largest value seen.
     Memory: 5 d floats (the sum and a workspace are doubles).
     """
+
+    state_names = ("sum_d",)
 
     def __init__(self, like_d: torch.Tensor):
         self.sum_d = like_d.new_zeros(like_d.shape).double()
@@ -290,9 +273,3 @@ class RunningSum:
 
     def zero(self) -> None:
         self.sum_d.zero_()
-
-    def state_dict(self) -> dict:
-        return {"sum_d": self.sum_d}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.sum_d.copy_(state["sum_d"])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 from ..ranges import Checked, one_of
+from ..stateful import Stateful
 from ..storage import PLACES, Rows, Storage
 from .base import RuleConfig, RunningSum
 from .needs import Needs
@@ -58,7 +59,7 @@ def make_cache(n: int, like_d: torch.Tensor, config: CacheConfig, storage: Stora
     return kinds[config.precision](n, like_d, config.place, storage)
 
 
-class VectorCache:
+class VectorCache(Stateful):
     """(n, d) vectors as they came, zero before the first one.
 
     Memory: 4 n d bytes in its place; on the device besides d floats for each vector that is not stored there as it is.
@@ -85,11 +86,8 @@ class VectorCache:
         self.put(client, vector_d)
         total.add(self.stored(client))
 
-    def state_dict(self) -> dict:
-        return self.rows.state_dict()
-
-    def load_state_dict(self, state: dict) -> None:
-        self.rows.load_state_dict(state)
+    def parts(self) -> dict[str, Stateful]:
+        return {"rows": self.rows}
 
 
 class HalfCache(VectorCache):
@@ -120,6 +118,8 @@ class EightBitCache(VectorCache):
              generator with that seed: the same for every executor, and after a resume
     Memory   (d + 4 L) n bytes: the numbers in their place, the steps on the device; d floats besides
     """
+
+    state_names = ("_steps_nl", "_puts_n")
 
     def __init__(self, n: int, like_d: torch.Tensor, place: str, storage: Storage):
         import torch
@@ -156,11 +156,3 @@ class EightBitCache(VectorCache):
         self.rows.put(client, self._wide_d)
         self._steps_nl[client] = step_l
         self._puts_n[client] += 1
-
-    def state_dict(self) -> dict:
-        return self.rows.state_dict() | {"steps_nl": self._steps_nl, "puts_n": list(self._puts_n)}
-
-    def load_state_dict(self, state: dict) -> None:
-        super().load_state_dict(state)
-        self._steps_nl.copy_(state["steps_nl"])
-        self._puts_n = list(state["puts_n"])

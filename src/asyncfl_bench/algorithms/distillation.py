@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import check
 from ..ranges import Checked, above, at_least, one_of, within
+from ..stateful import Stateful
 from ..types import Recorder
 from .base import ServerRule
 
@@ -122,6 +123,7 @@ class Distilled(Recorder, ServerRule):
     """
 
     server: ServerTask
+    state_names = ("rounds", "told")
     own_columns = ("reports", "entropy", "alpha", "clipped_share", "gradient_norm", "rule_step", "distilled_step")
 
     def __init__(self, rule: ServerRule, config: DistillationConfig, streams: Streams):
@@ -241,15 +243,12 @@ class Distilled(Recorder, ServerRule):
     def vectors(self, n: int) -> int:
         return self.rule.vectors(n) + (5 if self.settings.optimizer == "adam" else 2)
 
-    def state_dict(self) -> dict:
-        state = {"rounds": self.rounds, "told": dict(self.told), "teacher": self.teacher.state_dict()}
-        return state | {"rule": self.rule.state_dict()}
+    def parts(self) -> dict[str, Stateful]:
+        return {"rule": self.rule, "teacher": self.teacher}
 
     def load_state_dict(self, state: dict) -> None:
         """After the model was put where it was."""
-        self.rounds, self.told = state["rounds"], dict(state["told"])
-        self.teacher.load_state_dict(state["teacher"])
-        self.rule.load_state_dict(state["rule"])
+        super().load_state_dict(state)
         self._before_d.copy_(self.model_d)
 
 
@@ -272,12 +271,14 @@ class Adam:
         model_d.addcdiv_(self.first_d, self._root_d, value=-rate / (1 - self.BETA1**self.steps))
 
 
-class Teacher:
+class Teacher(Stateful):
     """The mean of the clients' newest logits on the server's samples, over those who have reported.
 
     like_uc  zeros of the reports' shape
     Memory   n u C numbers
     """
+
+    state_names = ("logits_nuc", "version_n")
 
     def __init__(self, n: int, like_uc: torch.Tensor):
         self.logits_nuc = like_uc.new_zeros((n, *like_uc.shape))  # zeros of those who have not reported
@@ -305,13 +306,6 @@ class Teacher:
         import torch
 
         return (self.logits_nuc.sum(dim=0, dtype=torch.double) / self.reports).to(self.logits_nuc.dtype)
-
-    def state_dict(self) -> dict:
-        return {"logits": self.logits_nuc, "versions": list(self.version_n)}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.logits_nuc.copy_(state["logits"])
-        self.version_n = list(state["versions"])
 
 
 def _mean(values: list) -> float:

@@ -41,8 +41,8 @@ class FedBuff(ServerRule):
     Rule     arrival of D_i = local - received:  S <- S + s(tau_i) D_i,  m <- m + 1              (lines 5-7)
              m = M:  b <- beta b + S / M;  w <- w + eta b;  S <- 0, m <- 0                       (lines 12-14)
     Upload   difference, shape (d,)
-    State    sum_d (S), count (m), velocity_d (b, only with momentum), freshest (least tau in the buffer, only with
-             that weight)      Memory d floats, 2 d with momentum
+    State    sum_d (S), count (m), velocity_d (b, only with momentum), freshest (least tau in the buffer)
+    Memory  d floats, 2 d with momentum
     Limits   M = 1, s = 1, beta = 0, K = 1: vanilla ASGD with step eta * eta_l
              M = n, concurrency n, dispatch=after_update: FedAvg with equal client weights
     Differs  divides by M as the paper does; FLSim (the authors' code) sums, so its eta is ours / M, and divides s by
@@ -58,7 +58,7 @@ class FedBuff(ServerRule):
     label = "FedBuff"
     config: FedBuffConfig
     needs = Needs(linear=True)
-    state_names: tuple[str, ...] = ("sum_d", "count", "velocity_d", "dropped")
+    state_names: tuple[str, ...] = ("sum_d", "count", "velocity_d", "dropped", "freshest")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -67,8 +67,6 @@ class FedBuff(ServerRule):
         self.count = 0
         self.dropped = 0
         self.freshest = math.inf
-        if self.config.staleness_weight == "freshest":  # else its checkpoints are those from before there was one
-            self.state_names = (*self.state_names, "freshest")
 
     def vectors(self, n: int) -> int:
         return 2 if self.config.momentum else 1

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from ..errors import check
 from ..ranges import at_least, one_of
+from ..stateful import Stateful
 from .base import BufferConfig, RunningSum, ServerRule
 from .caches import CachingConfig, make_cache
 from .needs import Needs
@@ -88,7 +89,7 @@ class FedStaleAsync(ServerRule):
     def vectors(self, n: int) -> int:
         return 7
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         return {"cache": self.cache, "total": self.total}
 
     def receive(self, upload) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import check
 from ..ranges import at_least, one_of, within
+from ..stateful import Stateful
 from ..types import NUMBER_BYTES, Recorder
 from .activations import FILLS, FORMS, RIDGES, ActivationStatistics, filled, log_shares
 from .base import check_it_fills
@@ -113,7 +114,7 @@ class Gas(Recorder, SplitRule):
     config: GasConfig
     needs = Needs(base=True)
     records_rows = True
-    state_names = ("steps", "rows", "generated", "merged")
+    state_names = ("steps", "rows", "generated", "merged", "buffer")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -144,7 +145,7 @@ class Gas(Recorder, SplitRule):
         known = ActivationStatistics.numbers(classes, width, self.config.covariance)
         return known + 3 * buffer + classes * message  # joined once more with those generated
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         parts = {"mean": self.mean, "sgd": self.sgd}
         return parts if self.statistics is None else parts | {"statistics": self.statistics}
 
@@ -215,11 +216,3 @@ class Gas(Recorder, SplitRule):
 
     def stats(self) -> dict[str, float]:
         return {"rule/rows": float(self.rows), "rule/generated": float(self.generated)}
-
-    def state_dict(self) -> dict:
-        return super().state_dict() | {"buffer": list(self.buffer)}
-
-    def load_state_dict(self, state: dict) -> None:
-        super().load_state_dict({"merged": False} | state)
-        device = self.model_d.device
-        self.buffer = [(a.to(device), y.to(device), progress) for a, y, progress in state["buffer"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..stateful import Stateful
 from .base import BufferConfig, RunningSum, ServerRule
 from .caches import CachingConfig, make_cache
 from .needs import Needs
@@ -59,7 +60,7 @@ class Mifa(ServerRule):
     def vectors(self, n: int) -> int:
         return 5
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         return {"cache": self.cache, "total": self.total}
 
     def receive(self, upload) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..stateful import Stateful
 from ..types import Reply
 from .rounds import RoundConfig, RoundMean, RoundRule
 from .split import ServerSgd, SplitConfig, SplitRule, UnionGradient
@@ -41,21 +42,21 @@ class MiniBatchSfl(SplitRule, RoundRule):
     label = "MiniBatch-SFL"
     config: MiniBatchSflConfig
     needs = replace(RoundRule.needs, answers_together=True)
-    state_names = ("under_way",)
+    state_names = ("under_way", "answers")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.mean = RoundMean(self.client_d, self.weights)
         self.sgd = ServerSgd(self.server_d, self.config)
         self.under_way: list[int] = []
-        self.answers: list[tuple[int, Reply]] = []  # of this step so far
+        self.answers: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # of this step so far: client, gradient, loss
         self.union = UnionGradient(self.server_d)
         self._own_d = self.server_d.clone()
 
     def vectors(self, n: int) -> int:
         return 4
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         return super().parts() | {"sgd": self.sgd, "union": self.union}
 
     def dispatched(self, client: int) -> None:
@@ -63,7 +64,8 @@ class MiniBatchSfl(SplitRule, RoundRule):
 
     def hear(self, message) -> bool:
         a, y = message.activations, message.labels
-        self.answers.append((message.client, self.part.answer(self.server_d, a, y, out_d=self._own_d)))
+        reply = self.part.answer(self.server_d, a, y, out_d=self._own_d)
+        self.answers.append((message.client, reply.gradient, reply.loss))
         self.add(message.client, self._own_d, len(y))
         self.server_samples = len(y)
         if len(self.answers) < len(self.under_way):
@@ -83,7 +85,7 @@ class MiniBatchSfl(SplitRule, RoundRule):
         if len(self.answers) < len(self.under_way):
             return []
         answers, self.answers = self.answers, []
-        return answers
+        return [(client, Reply(gradient, loss)) for client, gradient, loss in answers]
 
     def round(self) -> bool:
         self.under_way.clear()
@@ -91,12 +93,3 @@ class MiniBatchSfl(SplitRule, RoundRule):
 
     def step(self, mean_d, delivered) -> None:
         self.client_d.add_(mean_d)
-
-    def state_dict(self) -> dict:
-        answers = [(client, reply.gradient, reply.loss) for client, reply in self.answers]
-        return super().state_dict() | {"answers": answers}
-
-    def load_state_dict(self, state: dict) -> None:
-        super().load_state_dict(state)
-        device = self.model_d.device
-        self.answers = [(client, Reply(g.to(device), loss.to(device))) for client, g, loss in state["answers"]]

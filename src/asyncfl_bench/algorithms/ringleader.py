@@ -7,6 +7,7 @@ from typing import Annotated
 
 from ..errors import check
 from ..ranges import one_of
+from ..stateful import Stateful
 from .base import RunningSum, ServerRule, StepConfig
 from .needs import Needs
 
@@ -65,12 +66,7 @@ class Ringleader(ServerRule):
     config: RingleaderConfig
     accepts = ("gradient", "difference")
     needs = Needs(linear=True, waits_for="all", uploads=lambda n: min(2, n))  # 2 n - 1 make a round of n steps
-    state_names: tuple[str, ...] = ("sums_nd", "counts", "stepped")
-
-    def __init__(self, config: RingleaderConfig | None = None, **settings):
-        super().__init__(config, **settings)
-        if self.needs.base:
-            self.state_names = (*self.state_names, "own_nd", "own_versions")
+    state_names = ("sums_nd", "counts", "stepped", "own_nd", "own_versions")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -83,7 +79,7 @@ class Ringleader(ServerRule):
     def vectors(self, n: int) -> int:
         return (2 * n if self.needs.base else n) + 10
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         return {"total": self.total, "later": self.later}
 
     def continues(self, client: int):

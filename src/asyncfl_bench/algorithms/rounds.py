@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from ..ranges import one_of
+from ..stateful import Stateful
 from .base import RuleConfig, ServerRule
 from .needs import Needs
 
@@ -29,11 +30,13 @@ class RoundConfig(RuleConfig):
     weights: Weights = "samples"
 
 
-class RoundMean:
+class RoundMean(Stateful):
     """sum_{i in S} p_i D_i with p_i = n_i / sum_S n (`samples`) or 1 / |S| (`uniform`).
 
     Who was lost in the round is left out and the weights still sum to 1 (AsyncFedED, ambiguity A4). Memory: d floats.
     """
+
+    state_names = ("sum_d", "total", "count")
 
     def __init__(self, like_d: torch.Tensor, weights: str):
         self.sum_d = like_d.new_zeros(like_d.shape)
@@ -57,13 +60,6 @@ class RoundMean:
         self.sum_d.zero_()
         return mean_d
 
-    def state_dict(self) -> dict:
-        return {"sum_d": self.sum_d, "total": self.total, "count": self.count}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.sum_d.copy_(state["sum_d"])
-        self.total, self.count = state["total"], state["count"]
-
 
 class RoundRule(ServerRule):
     """A rule that steps once per round, with the mean of what the round delivered; without deliveries it does not."""
@@ -80,7 +76,7 @@ class RoundRule(ServerRule):
         super().start(model_d, clients, upload_kind)
         self.mean = RoundMean(model_d, self.weights)
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         return {"mean": self.mean}
 
     def receive(self, upload) -> bool:

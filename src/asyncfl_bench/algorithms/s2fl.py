@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import check
 from ..ranges import at_least
+from ..stateful import Stateful
 from .minibatch_sfl import MiniBatchSfl, MiniBatchSflConfig
 from .split import UnionGradient
 
@@ -70,7 +71,7 @@ class S2fl(MiniBatchSfl):
     def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
         return 2 * self.config.groups * d_server  # sums, and means while the step is taken
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[str, Stateful]:
         return super().parts() | {f"union{number}": union for number, union in enumerate(self.unions)}
 
     def add(self, client: int, gradient_d: torch.Tensor, samples: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import Stopped
 from ..ranges import above, at_least, within
+from ..stateful import Stateful
 from .base import RuleConfig, ServerRule
 
 if TYPE_CHECKING:
@@ -103,11 +104,13 @@ class SplitRule(ServerRule):
         return 0
 
 
-class ServerSgd:
+class ServerSgd(Stateful):
     """torch's SGD of a server's part, which it changes in place. Memory: d floats with momentum.
 
-    s_d  (d,) the part
+    s_d  (d,) the part, which is no part of the state
     """
+
+    state_names = ("velocity_d",)
 
     def __init__(self, s_d: torch.Tensor, config: SplitConfig):
         assert config.server_lr is not None and config.server_weight_decay is not None
@@ -131,16 +134,11 @@ class ServerSgd:
             gradient_d = self.velocity_d.mul_(config.server_momentum).add_(gradient_d)
         self.s_d.add_(gradient_d, alpha=-self.lr)
 
-    def state_dict(self) -> dict:
-        """What it keeps besides the part itself."""
-        return {"velocity_d": self.velocity_d}
 
-    def load_state_dict(self, state: dict) -> None:
-        self.velocity_d.copy_(state["velocity_d"])
-
-
-class UnionGradient:
+class UnionGradient(Stateful):
     """The gradient of the mean over the union of mini-batches, heard of one after another. Memory: d floats."""
+
+    state_names = ("sum_d", "samples")
 
     def __init__(self, like_d: torch.Tensor):
         self.sum_d, self.samples = like_d.new_zeros(like_d.shape), 0
@@ -156,10 +154,3 @@ class UnionGradient:
         self.sum_d.zero_()
         self.samples = 0
         return mean_d
-
-    def state_dict(self) -> dict:
-        return {"sum_d": self.sum_d, "samples": self.samples}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.sum_d.copy_(state["sum_d"])
-        self.samples = state["samples"]

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..errors import Stopped
+from ..stateful import copied
 from ..types import Delivery, Work
 from .versions import Block, Blocks, ClientVectors, ModelVersions
 
@@ -247,13 +248,13 @@ class WorkQueue:
                 sequence: {"vector_d": r.vector_d.clone(), **r.answer._asdict()}
                 for sequence, r in self._results.items()
             },
+            "unwanted": [asdict(work) for work in self._unwanted.values()],
+            "computer": self.computer.state_dict(),
             "begun": None if self._begun is None else self._begun_state(self._begun),
         }
-        if self._unwanted:
-            state["unwanted"] = [asdict(work) for work in self._unwanted.values()]
         if self.memories is not None:
             state["memories"] = self.memories.state_dict()
-        return state | self.computer.state_dict()
+        return state
 
     def _begun_state(self, begun: _Batch) -> dict:
         try:
@@ -269,17 +270,18 @@ class WorkQueue:
 
     def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
         """``in_flight``: the work that was dispatched here and not delivered; the saved results are a part of it."""
-        self.versions.load_state_dict(state["versions"], model_d)
+        self.versions.state_device = model_d.device
+        self.versions.load_state_dict(state["versions"])
         for sequence, saved in state["results"].items():
             block = self.blocks.take(1, model_d)
             block.rows_pd[0].copy_(saved["vector_d"])
-            loss, *others = (saved.get(name) for name in Answer._fields)  # older checkpoints have no outputs
-            self._results[sequence] = _Result(block, 0, _answer(model_d, loss, *others))
+            answer = Answer(*(copied(saved[name], model_d.device) for name in Answer._fields))
+            self._results[sequence] = _Result(block, 0, answer)
         if self.memories is not None:
             self.memories.load_state_dict(state["memories"])
-        self.computer.load_state_dict(state)
+        self.computer.load_state_dict(state["computer"])
         known = set(self._results)
-        self._unwanted = {work["sequence"]: Work(**work) for work in state.get("unwanted", ())}
+        self._unwanted = {work["sequence"]: Work(**work) for work in state["unwanted"]}
         if (begun := state["begun"]) is not None:
             by_sequence = {work.sequence: work for work in in_flight} | self._unwanted
             works = [by_sequence[sequence] for sequence in begun["sequences"]]
@@ -293,11 +295,6 @@ class WorkQueue:
 def _computed(works: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Batch:
     block = blocks.take(len(works), like_d)
     block.rows_pd[: len(works)].copy_(saved["rows_pd"])
-    outputs = saved.get("outputs") or [None] * len(works)  # older checkpoints have none
-    answers = [_answer(like_d, loss, None, own) for loss, own in zip(saved["losses"], outputs, strict=True)]
+    losses, outputs = (copied(saved[name], like_d.device) for name in ("losses", "outputs"))
+    answers = [Answer(loss, None, own) for loss, own in zip(losses, outputs, strict=True)]
     return _Batch(works, block, lambda: answers)
-
-
-def _answer(like_d: torch.Tensor, loss: torch.Tensor, *others: torch.Tensor | None) -> Answer:
-    """What was saved, on the device."""
-    return Answer(loss.to(like_d.device), *(None if one is None else one.to(like_d.device) for one in others))

@@ -13,6 +13,7 @@ from itertools import islice
 from threading import local as thread_local
 from typing import TYPE_CHECKING
 
+from ..stateful import copied
 from ..types import Delivery, Reply, Work
 from .executors import one_core_threads
 from .local import Descent, LocalTraining, clip
@@ -136,12 +137,10 @@ class SplitExecutor:
 
     def load_state_dict(self, state: dict, model_d: Tensor, in_flight: list[Work]) -> None:
         """``model_d`` says on which device; ``in_flight`` is a part of what was saved."""
-        for saved in state["tasks"]:
-            task = self._task(Work(**saved["work"]), saved["start_d"].to(model_d.device))
+        for saved in copied(state["tasks"], model_d.device):
+            task = self._task(Work(**saved["work"]), saved["start_d"])
             task.descent.w.copy_(saved["w_d"])
-            task.descent.velocity, task.total = (
-                None if saved[name] is None else saved[name].to(model_d.device) for name in ("velocity_d", "total")
-            )
+            task.descent.velocity, task.total = saved["velocity_d"], saved["total"]
             task.samples = islice(task.samples, task.work.stage, None)
             self._tasks[task.work.client] = task
             self._begin(task, partial(self._forward, task))

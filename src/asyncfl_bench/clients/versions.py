@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..stateful import Stateful
 from ..storage import Rows, Storage
 
 if TYPE_CHECKING:
@@ -17,14 +18,18 @@ if TYPE_CHECKING:
     from ..types import Work
 
 
-class ModelVersions:
+class ModelVersions(Stateful):
     """The global model as it was at each server iteration that uncomputed work started from.
 
     One copy per version, shared by all its holders, recycled when the last one lets go: at most as many vectors of d
     floats as there is work in flight, whatever the length of the run.
     """
 
-    def __init__(self):
+    state_names = ("_held",)
+
+    def __init__(self, device: torch.device | None = None):
+        """device: of the vectors that a state brings."""
+        self.state_device = device
         self._held: dict[int, list] = {}  # iteration -> [vector, holders]
         self._spare: list[torch.Tensor] = []
 
@@ -52,12 +57,6 @@ class ModelVersions:
         if not entry[1]:
             self._spare.append(entry[0])
             del self._held[iteration]
-
-    def state_dict(self) -> dict:
-        return {"held": {iteration: list(entry) for iteration, entry in self._held.items()}}
-
-    def load_state_dict(self, state: dict, like_d: torch.Tensor) -> None:
-        self._held = {i: [v.to(like_d.device), holders] for i, (v, holders) in state["held"].items()}
 
 
 class Block:
@@ -94,7 +93,7 @@ class Blocks:
             self._spare.append(block)
 
 
-class ClientVectors:
+class ClientVectors(Stateful):
     """A vector that each client keeps from one upload to the next.
 
     Changed only at delivery: work that is discarded leaves client and server in step.
@@ -122,12 +121,6 @@ class ClientVectors:
         """(d,) what it sends besides, lent until the next call; None: nothing."""
         return None
 
-    def state_dict(self) -> dict:
-        raise TypeError(f"{type(self).__name__} is a base class")
-
-    def load_state_dict(self, state: dict) -> None:
-        raise TypeError(f"{type(self).__name__} is a base class")
-
 
 class ClientSums(ClientVectors):
     """The sum of each client's delivered uploads, for rules that regularise clients around it (FedDyn).
@@ -147,11 +140,8 @@ class ClientSums(ClientVectors):
         self.sums.put(client, self.sums[client] + vector_d)
         return vector_d
 
-    def state_dict(self) -> dict:
-        return self.sums.state_dict()
-
-    def load_state_dict(self, state: dict) -> None:
-        self.sums.load_state_dict(state)
+    def parts(self) -> dict[str, Stateful]:
+        return {"sums": self.sums}
 
 
 class ClientVariates(ClientVectors):
@@ -176,8 +166,8 @@ class ClientVariates(ClientVectors):
         lr: Callable[[Work], float],
     ):
         self.variates = Rows(n, like_d, place, storage.folder if storage else None)
-        self.versions = ModelVersions()
-        self._server_d, self._lr, self._like_d = server_d, lr, like_d
+        self.versions = ModelVersions(like_d.device)
+        self._server_d, self._lr = server_d, lr
 
     def hold(self, work: Work) -> None:
         self.versions.hold(work.iteration, self._server_d())
@@ -196,12 +186,8 @@ class ClientVariates(ClientVectors):
         self.variates.put(work.client, self.variates[work.client] + change_d)
         return change_d
 
-    def state_dict(self) -> dict:
-        return {"variates": self.variates.state_dict(), "versions": self.versions.state_dict()}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.variates.load_state_dict(state["variates"])
-        self.versions.load_state_dict(state["versions"], self._like_d)
+    def parts(self) -> dict[str, Stateful]:
+        return {"variates": self.variates, "versions": self.versions}
 
 
 class ClientMemories(ClientVectors):
@@ -223,8 +209,5 @@ class ClientMemories(ClientVectors):
         self.previous.put(client, vector_d)
         return self._change_d
 
-    def state_dict(self) -> dict:
-        return self.previous.state_dict()
-
-    def load_state_dict(self, state: dict) -> None:
-        self.previous.load_state_dict(state)
+    def parts(self) -> dict[str, Stateful]:
+        return {"previous": self.previous}

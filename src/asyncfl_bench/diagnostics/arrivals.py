@@ -7,10 +7,11 @@ from collections import Counter
 import numpy as np
 
 from ..simulation.observer import Observer
+from ..stateful import Stateful
 from ..types import Upload, Work
 
 
-class Arrivals(Observer):
+class Arrivals(Observer, Stateful):
     """Sums up uploads between two logged points, and who took part since the start.
 
     n      number of clients
@@ -18,13 +19,27 @@ class Arrivals(Observer):
     rule   whose facts about each arrival (ServerRule.arrival_facts) are the trace's last columns
     """
 
+    state_names = (
+        *(
+            "uploads_n",
+            "_uploads",
+            "_works_n",
+            "_delay_n",
+            "_version_n",
+            "_staleness_sum",
+            "_staleness_max",
+            "_in_flight",
+        ),
+        *("_versions", "_staleness", "_clients", "_iterations", "_losses_before"),
+    )
+
     def __init__(self, n: int, trace=None, rule=None):
         self.uploads_n = [0] * n
         self._works_n, self._delay_n = [0] * n, [0.0] * n  # work that takes time and arrives, and its delays' sum
         self._version_n = [0] * n  # version of the model the client's latest upload was computed at
         self._staleness_sum, self._staleness_max = 0, 0
-        # by version of the model, work in flight that started from it and will arrive; None: not known
-        self._in_flight: Counter[int] | None = Counter()
+        # by version of the model, work in flight that started from it and will arrive
+        self._in_flight: Counter[int] = Counter()
         # in words, the first upload in the last answer of ``metrics`` whose training loss was not finite
         self.first_unfinite: str | None = None
         self._trace, self._rule = trace, rule
@@ -45,7 +60,7 @@ class Arrivals(Observer):
         if work.takes_slot and not work.lost:
             self._works_n[work.client] += 1
             self._delay_n[work.client] += work.due - work.start
-        if self._in_flight is not None and not work.lost:
+        if not work.lost:
             self._in_flight[work.iteration] += 1
 
     def discarded(self, work: Work) -> None:
@@ -53,10 +68,9 @@ class Arrivals(Observer):
             self._release(work.iteration)
 
     def _release(self, version: int) -> None:
-        if self._in_flight is not None:
-            self._in_flight[version] -= 1
-            if not self._in_flight[version]:
-                del self._in_flight[version]
+        self._in_flight[version] -= 1
+        if not self._in_flight[version]:
+            del self._in_flight[version]
 
     @property
     def mean_delay_n(self) -> np.ndarray:
@@ -69,8 +83,7 @@ class Arrivals(Observer):
         self._uploads += 1
         self.uploads_n[upload.client] += 1
         self._version_n[upload.client] = upload.base_iteration
-        if self._in_flight is not None:
-            self._versions.append(len(self._in_flight))
+        self._versions.append(len(self._in_flight))
         self._release(upload.base_iteration)
         self._staleness.append(upload.staleness)
         self._staleness_sum += upload.staleness
@@ -148,34 +161,12 @@ class Arrivals(Observer):
         return np.concatenate([self._losses_before, read])
 
     def state_dict(self) -> dict:
-        return {
-            "uploads_n": list(self.uploads_n),
-            "uploads": self._uploads,
-            "works_n": list(self._works_n),
-            "delay_n": list(self._delay_n),
-            "version_n": list(self._version_n),
-            "staleness_so_far": [self._staleness_sum, self._staleness_max],
-            "in_flight": None if self._in_flight is None else dict(self._in_flight),
-            "versions": list(self._versions),
-            "staleness": list(self._staleness),
-            "clients": list(self._clients),
-            "iterations": list(self._iterations),
-            "losses": self._read_losses().tolist(),
-        }
+        self._losses, self._losses_before = [], self._read_losses().tolist()
+        return super().state_dict()
 
     def load_state_dict(self, state: dict) -> None:
-        self.uploads_n, self._uploads = list(state["uploads_n"]), state["uploads"]
-        n = len(self.uploads_n)
-        self._works_n = list(state.get("works_n", [1] * n))  # older checkpoints do not say: unknown from then on
-        self._delay_n = list(state.get("delay_n", [float("nan")] * n))
-        self._version_n = list(state["version_n"])
-        self._staleness_sum, self._staleness_max = state["staleness_so_far"]
-        in_flight = state.get("in_flight")  # older checkpoints do not say
-        self._in_flight = None if in_flight is None else Counter(in_flight)
-        self._versions = list(state.get("versions", ()))
-        self._staleness, self._clients = list(state["staleness"]), list(state["clients"])
-        self._iterations = list(state.get("iterations", [0] * len(self._clients)))  # older checkpoints do not say
-        self._losses, self._losses_before = [], list(state["losses"])
+        super().load_state_dict(state)
+        self._losses = []
 
 
 def _gini(sorted_n: np.ndarray) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..ranges import Checked
 from ..simulation.observer import Observer
+from ..stateful import Stateful
 
 if TYPE_CHECKING:
     from ..config import Settings
@@ -18,7 +19,7 @@ class DiagnosticsConfig(Checked):
     """No settings."""
 
 
-class Diagnostics(Observer):
+class Diagnostics(Observer, Stateful):
     """Watches a run and adds to its metrics; changes no bit of it. This one, `none`, adds nothing.
 
     Its settings are no part of a run's identity; a finished run without what is now asked for counts as unfinished.
@@ -59,11 +60,9 @@ class Diagnostics(Observer):
         """What it says of the whole run, in ``diagnosed`` of summary.json."""
         return {}
 
-    def state_dict(self) -> dict:
-        return {}
-
     def load_state_dict(self, state: dict) -> None:
         """After the model was put back; replaces all that ``start`` prepared."""
+        super().load_state_dict(state)
 
 
 def covers(measured: dict | None, wanted: dict) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..simulation.observer import Observer
+from ..stateful import Stateful
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
@@ -24,7 +25,7 @@ TYPES: dict[str, type] = {
 }
 
 
-class Cancelled(Observer):
+class Cancelled(Observer, Stateful):
     """Writes a row per piece of work that was stopped to a table of the run.
 
     counters  of the run, as they are at any moment
@@ -38,3 +39,6 @@ class Cancelled(Observer):
         now, counters = self._counters.virtual_time, self._counters
         facts = (now, work.client, work.iteration, counters.iteration, now - work.start, work.due - now)
         self.table.add((counters.uploads, *facts))
+
+    def parts(self) -> dict[str, Stateful]:
+        return {"table": self.table}

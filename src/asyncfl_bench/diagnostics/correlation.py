@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..stateful import Stateful
+
 if TYPE_CHECKING:
     import torch
 
 LAGS = (1, 10, 25, 50)  # server iterations
 
 
-class NoiseMemory:
+class NoiseMemory(Stateful):
     """Correlation of a step's noise A_t with A_{t+k}, over pairs whose first step is an anchor.
 
         sum <A_t, A_{t+k}> / sqrt(sum |A_t|^2 * sum |A_{t+k}|^2)
@@ -20,7 +22,11 @@ class NoiseMemory:
     Memory: d floats for every anchor less than 50 iterations old.
     """
 
-    def __init__(self) -> None:
+    state_names = ("_anchors", "_sums")
+
+    def __init__(self, device: torch.device | None = None):
+        """device: of the vectors that a state brings."""
+        self.state_device = device
         self._anchors: list[tuple[int, torch.Tensor]] = []
         self._sums = {lag: [0.0, 0.0, 0.0] for lag in LAGS}
 
@@ -41,10 +47,3 @@ class NoiseMemory:
             for lag, (product, one, other) in self._sums.items()
             if one > 0 and other > 0
         }
-
-    def state_dict(self) -> dict:
-        return {"anchors": list(self._anchors), "sums": {lag: list(sums) for lag, sums in self._sums.items()}}
-
-    def load_state_dict(self, state: dict, like_d: torch.Tensor) -> None:
-        self._anchors = [(start, kept_d.to(like_d.device)) for start, kept_d in state["anchors"]]
-        self._sums = {lag: list(sums) for lag, sums in state["sums"].items()}

@@ -50,6 +50,7 @@ class Dissimilarity(Diagnostics):
 
     Config = DissimilarityConfig
     config: DissimilarityConfig
+    state_names = ("_stepped_on",)
 
     @classmethod
     def check_run(cls, settings) -> None:
@@ -61,6 +62,7 @@ class Dissimilarity(Diagnostics):
         import torch
 
         self.rule, self.model_d, self.part = rule, model_d, shadow.part
+        self.state_device = model_d.device
         self._clients_part = self.part.client.twin()
         tests = int(task.tests_c.sum())
         rows = np.linspace(0, tests - 1, min(self.config.samples, tests)).astype(np.int64)
@@ -89,10 +91,3 @@ class Dissimilarity(Diagnostics):
             "dissimilarity/relative": squared / max(other, 1e-300),
             "dissimilarity/cosine": float(g_d @ reference_d) / max((own * other) ** 0.5, 1e-300),
         }
-
-    def state_dict(self) -> dict:
-        return {"stepped_on": self._stepped_on}
-
-    def load_state_dict(self, state: dict) -> None:
-        stepped_on, device = state["stepped_on"], self.model_d.device
-        self._stepped_on = None if stepped_on is None else (stepped_on[0].to(device), stepped_on[1].to(device))

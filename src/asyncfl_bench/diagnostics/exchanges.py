@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..simulation.observer import Observer
+from ..stateful import Stateful
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
@@ -35,11 +36,13 @@ TYPES: dict[str, type] = {
 UNANSWERED = (math.nan, -1, -1, 0)
 
 
-class Exchanges(Observer):
+class Exchanges(Observer, Stateful):
     """Writes a row per message, in the order of the answers, to a table of the run.
 
     counters  of the run, as they are at any moment
     """
+
+    state_names = ("_waiting",)
 
     def __init__(self, directory: RunDirectory, counters: Counters):
         self._table = directory.open_table(EXCHANGES_NAME, TYPES)
@@ -73,9 +76,5 @@ class Exchanges(Observer):
             self._table.add((*row, *UNANSWERED))
         self._waiting.clear()
 
-    def state_dict(self) -> dict:
-        return {"table": self._table.state_dict(), "waiting": list(self._waiting.values())}
-
-    def load_state_dict(self, state: dict) -> None:
-        self._table.load_state_dict(state["table"])
-        self._waiting = {row[list(TYPES).index("client")]: row for row in state["waiting"]}
+    def parts(self) -> dict[str, Stateful]:
+        return {"table": self._table}

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import BenchError, ConfigError, check, shown
 from ..ranges import at_least
+from ..stateful import Stateful
 from ..types import Upload, Work
 from . import drift
 from .base import Diagnostics, DiagnosticsConfig
@@ -64,6 +65,7 @@ class Mse(Diagnostics):
 
     Config = MseConfig
     config: MseConfig
+    state_names = ("t", "version_n", "stale_nd", "stale_sum_d", "noise_n", "_rows", "_noise", "_drift")
 
     @classmethod
     def check_run(cls, settings) -> None:
@@ -114,11 +116,13 @@ class Mse(Diagnostics):
         self.step_scale = shadow.step_size * self.upload_scale
         self.t = 0
         self.before_d = model_d.clone()  # w_t
-        self.versions = ModelVersions()  # for each client the one its last upload started from, and those in flight
+        self.versions = ModelVersions(
+            model_d.device
+        )  # for each client the one its last upload started from, and those in flight
         self.version_n = [0] * self.n
         self.stale_nd = model_d.new_empty((self.n, model_d.numel()))  # G_i(v_i)
         self.noise_n = [float("nan")] * self.n  # |g_i - G_i(v_i)|^2, not a number before the first upload
-        self.memory = NoiseMemory()
+        self.memory = NoiseMemory(model_d.device)
         self._work_d = model_d.new_empty(model_d.shape)
         for i, gradient_d in self.objective.gradients(model_d, self._work_d):
             self.versions.hold(0, model_d)
@@ -234,31 +238,12 @@ class Mse(Diagnostics):
         table = self._table.columns()
         return {"drift": drift.summarise(table["iteration"], table["staleness"], table["drift"])}
 
-    def state_dict(self) -> dict:
-        return {
-            "every": self.config.every,
-            "shadow": self.shadow.state_dict(),
-            "t": self.t,
-            "versions": self.versions.state_dict(),
-            "version_n": list(self.version_n),
-            "stale_nd": self.stale_nd,
-            "stale_sum_d": self.stale_sum_d,
-            "noise_n": list(self.noise_n),
-            "memory": self.memory.state_dict(),
-            "since": [self._rows, self._noise, self._drift],
-            "table": self._table.state_dict() if self._table is not None else None,
-        }
+    def parts(self) -> dict[str, Stateful]:
+        table = {} if self._table is None else {"table": self._table}
+        return {"shadow": self.shadow, "versions": self.versions, "memory": self.memory, **table}
 
     def load_state_dict(self, state: dict) -> None:
-        self.shadow.load_state_dict(state["shadow"])
-        self.t, self.version_n, self.noise_n = state["t"], list(state["version_n"]), list(state["noise_n"])
-        self.versions.load_state_dict(state["versions"], self.model_d)
-        self.stale_nd.copy_(state["stale_nd"])
-        self.stale_sum_d.copy_(state["stale_sum_d"])
-        self.memory.load_state_dict(state["memory"], self.model_d)
-        self._rows, self._noise, self._drift = (list(part) for part in state["since"])
-        if self._table is not None:
-            self._table.load_state_dict(state["table"])
+        super().load_state_dict(state)
         self.before_d.copy_(self.model_d)
 
 

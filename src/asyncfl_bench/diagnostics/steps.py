@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..simulation.observer import Observer
+from ..stateful import Stateful
 from ..types import Recorder
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 DECISIONS_NAME = "rule.parquet"
 
 
-class Steps(Observer):
+class Steps(Observer, Stateful):
     """How far the model moved between two logged points, and means of what the rule says of each iteration.
 
     rule     its ``averaged`` names the numbers of ``stats`` that are averaged
@@ -27,6 +28,8 @@ class Steps(Observer):
     n        number of clients
     kept_n   of each client's uploads, how many the rule kept; None of a rule that does not decide that
     """
+
+    state_names = ("_before_d", "_iterations", "_sums", "kept_n")
 
     def __init__(self, rule, model_d: torch.Tensor, n: int):
         self._rule, self._model_d = rule, model_d
@@ -70,16 +73,5 @@ class Steps(Observer):
         self._clear()
         return row
 
-    def state_dict(self) -> dict:
-        state = {"before_d": self._before_d, "iterations": self._iterations, "sums": dict(self._sums)}
-        state |= {"kept_n": list(self.kept_n)} if self.kept_n is not None else {}
-        return state | ({"table": self._table.state_dict()} if self._table is not None else {})
-
-    def load_state_dict(self, state: dict) -> None:
-        self._before_d.copy_(state["before_d"])
-        self._iterations, self._sums = state["iterations"], dict(state["sums"])
-        if self.kept_n is not None:
-            unknown = [float("nan")] * len(self.kept_n)  # older checkpoints do not say
-            self.kept_n = list(state.get("kept_n", unknown))
-        if self._table is not None:
-            self._table.load_state_dict(state["table"])
+    def parts(self) -> dict[str, Stateful]:
+        return {} if self._table is None else {"table": self._table}

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from .build import Components
     from .evaluate import Evaluations, Stopwatch
 
-FORMAT = "asyncfl_bench checkpoint 1"
+FORMAT = "asyncfl_bench checkpoint 2"  # raised whenever a key of a checkpoint changes
 PARTS = (
-    *("simulation", "rule", "executor", "model_d", "arrivals", "steps", "diagnostics", "trace", "lines", "logged_at"),
-    *("last", "best", "next_time", "checkpoint_iteration", "wall_time", "evaluation_seconds"),
+    *("data", "simulation", "rule", "executor", "model_d", "evaluations", "diagnostics"),
+    *("checkpoint_iteration", "wall_time", "computed_by"),
 )
 
 
@@ -95,7 +95,7 @@ class Checkpoints:
             "checkpoint_iteration": self._saved_iteration,
             "wall_time": self._stopwatch.seconds,
             "computed_by": self.computed_by,
-            **self._evaluations.state_dict(),
+            "evaluations": self._evaluations.state_dict(),
         }
         size = bytes_of(state) / 2**20
         path, what = self._directory.checkpoint_path, f"a checkpoint of {size:.1f} MiB"
@@ -147,15 +147,13 @@ class Checkpoints:
             used = counters.spent(key)
             if self._settings.earlier is not None and limit is not None and limit < used:
                 raise ConfigError(f"budget.{key}", limit, f"must be at least {used:g}, what that run has used")
-        if state.get("data", task.digest) != task.digest:
+        if state["data"] != task.digest:
             source = task.source or self._settings.choices.get("dataset")
             raise DamagedState(
                 f"{directory}: began with other samples than are there now ({source}); data_dir= names their "
                 "directory, rerun=true starts from the beginning"
             )
-        of = self._evaluations
-        tables = {"trace": of.trace, "exchanges": of.exchanges, "cancelled": of.cancellations}
-        if any(table is not None and state.get(name) is None for name, table in tables.items()):
+        if not self._evaluations.parts().keys() <= state["evaluations"].keys():
             raise BenchError(f"{directory}: trace=true was not set from the start, so it would have gaps")
         if not covers(state["diagnostics"]["settings"], self._diagnostics):
             raise BenchError(f"{directory}: these diagnostics were not made from the start")
@@ -165,11 +163,11 @@ class Checkpoints:
         parts = self._components
         try:
             parts.load_state_dict(state)
-            self._evaluations.load_state_dict(state)
+            self._evaluations.load_state_dict(state["evaluations"])
             parts.diagnostics.load_state_dict(state["diagnostics"]["state"])
             self._saved_iteration = state["checkpoint_iteration"]
             self._stopwatch.before = state["wall_time"]
-            self.computed_by = list(dict.fromkeys([*state.get("computed_by", []), *self.computed_by]))
+            self.computed_by = list(dict.fromkeys([*state["computed_by"], *self.computed_by]))
         except (KeyError, RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise DamagedState(f"{path}: does not fit this run ({reason[:150]}); delete it to start again") from None
@@ -209,6 +207,8 @@ def read(path: Path, identity: str, lines: float = math.inf) -> tuple[dict, list
             continue
         try:
             return _read_one(candidate, identity, lines), remarks
+        except DamagedState:
+            raise
         except BenchError as error:
             remarks.append(str(error))
     raise BenchError("; ".join(remarks) or f"{path}: there is no checkpoint to resume from")
@@ -225,8 +225,11 @@ def _read_one(path: Path, identity: str, lines: float) -> dict:
     except Exception as error:  # torch raises many kinds for truncated, foreign and unreadable files
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BenchError(f"{path}: not a readable checkpoint ({reason[:100]})") from None
-    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        raise BenchError(f"{path}: not a checkpoint of this program and version")
+    known = saved.get("format") if isinstance(saved, dict) else None
+    if known != FORMAT and str(known).startswith(FORMAT.rstrip("0123456789")):
+        raise DamagedState(f"{path}: in the format of another version of this program; rerun=true runs it again")
+    if known != FORMAT:
+        raise BenchError(f"{path}: not a checkpoint of this program")
     if saved.get("identity") != identity:
         raise BenchError(f"{path}: belongs to run {saved.get('identity')}, not to {identity}: its settings differ")
     if saved.get("results_version") != RESULTS_VERSION:
@@ -236,6 +239,8 @@ def _read_one(path: Path, identity: str, lines: float) -> dict:
     missing = [part for part in PARTS if part not in state]
     if missing:
         raise BenchError(f"{path}: the checkpoint lacks {', '.join(missing)}")
-    if state["lines"] > lines:
-        raise BenchError(f"{path}: written after {state['lines']} lines of metrics.jsonl, of which {lines} are sound")
+    if state["evaluations"]["lines"] > lines:
+        raise BenchError(
+            f"{path}: written after {state['evaluations']['lines']} lines of metrics.jsonl, of which {lines} are sound"
+        )
     return state

@@ -14,6 +14,7 @@ from ..clients.executors import SequentialComputer
 from ..clients.queue import Answer, WorkQueue
 from ..clients.versions import Blocks
 from ..simulation.engine import Simulation
+from ..stateful import Stateful
 from ..types import Work
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class NullServer:
         return out_d.zero_().new_zeros(())
 
 
-class NullComputer:
+class NullComputer(Stateful):
     """Takes as much work at once and the same workspaces as the computer ``real``, and answers with ones.
 
     server  whose samples models report on, if the real ones do
@@ -67,12 +68,6 @@ class NullComputer:
 
     def vectors(self, local_steps: int) -> int:
         return 0
-
-    def state_dict(self) -> dict:
-        return {}
-
-    def load_state_dict(self, state: dict) -> None:
-        """There is none."""
 
     def close(self) -> None:
         """There are no threads."""

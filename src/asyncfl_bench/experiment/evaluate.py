@@ -19,6 +19,7 @@ from ..diagnostics.exchanges import Exchanges
 from ..diagnostics.steps import Steps
 from ..errors import BenchError
 from ..simulation.observer import Observer
+from ..stateful import Stateful
 from ..tracking.progress import Progress
 from ..tracking.rundir import CLIENTS_NAME
 
@@ -56,7 +57,7 @@ class Stopwatch:
         self._started += time.monotonic() - began
 
 
-class Evaluations(Observer):
+class Evaluations(Observer, Stateful):
     """Evaluates the model when that is due and writes each logged point to metrics.jsonl, the tracker and the screen.
 
     last, best  test metrics of the latest point; the best test accuracy and its server iteration
@@ -65,6 +66,8 @@ class Evaluations(Observer):
     clients     what clients may expect of the final model, where that is asked for, once ``write_clients`` was called
     Raises Diverged, after logging the point, when the loss is no longer finite.
     """
+
+    state_names = ("lines", "last", "best", "_logged_at", "_next_time", "seconds")
 
     def __init__(
         self,
@@ -254,33 +257,10 @@ class Evaluations(Observer):
 
     # -- state -------------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict:
-        return {
-            "arrivals": self.arrivals.state_dict(),
-            "steps": self.steps.state_dict(),
-            "trace": self.trace.state_dict() if self.trace is not None else None,
-            "exchanges": self.exchanges.state_dict() if self.exchanges is not None else None,
-            "cancelled": self.cancellations.table.state_dict() if self.cancellations is not None else None,
-            "lines": self.lines,
-            "logged_at": self._logged_at,
-            "last": self.last,
-            "best": self.best,
-            "next_time": self._next_time,
-            "evaluation_seconds": self.seconds,
-        }
-
-    def load_state_dict(self, state: dict) -> None:
-        if self.trace is not None:
-            self.trace.load_state_dict(state["trace"])
-        if self.exchanges is not None:
-            self.exchanges.load_state_dict(state["exchanges"])
-        if self.cancellations is not None:
-            self.cancellations.table.load_state_dict(state["cancelled"])
-        self.arrivals.load_state_dict(state["arrivals"])
-        self.steps.load_state_dict(state["steps"])
-        self.lines, self.last, self.best = state["lines"], state["last"], state["best"]
-        self._logged_at, self._next_time = state["logged_at"], state["next_time"]
-        self.seconds = state["evaluation_seconds"]
+    def parts(self) -> dict[str, Stateful]:
+        tables = {"trace": self.trace, "exchanges": self.exchanges, "cancelled": self.cancellations}
+        there = {name: table for name, table in tables.items() if table is not None}
+        return {"arrivals": self.arrivals, "steps": self.steps, **there}
 
 
 def _moment(counters: Counters) -> tuple:

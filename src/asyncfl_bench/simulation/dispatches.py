@@ -6,16 +6,19 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..stateful import Stateful
 from ..types import Counters, Work, Workload
 
 
-class Dispatches:
+class Dispatches(Stateful):
     """
     samples_n       training samples each client holds
     delay, availability  already started
     tick_rounding   of durations to whole ticks, `down` or `up`; None: the clock has none
     made            so far; a stage of a task has a number of its own
     """
+
+    state_names = ("made", "_count_n")
 
     def __init__(
         self, rule, workload: Workload, samples_n: list[int], delay, availability, tick_rounding: str | None = None
@@ -72,9 +75,3 @@ class Dispatches:
     def _next_number(self) -> int:
         self.made += 1
         return self.made - 1
-
-    def state_dict(self) -> dict:
-        return {"dispatches": self.made, "count_n": list(self._count_n)}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.made, self._count_n = state["dispatches"], list(state["count_n"])

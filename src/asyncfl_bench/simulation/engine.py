@@ -13,6 +13,7 @@ from typing import cast
 
 from ..errors import BenchError
 from ..randomness import Streams
+from ..stateful import Stateful
 from ..types import (
     ClientTable,
     Counters,
@@ -36,7 +37,7 @@ from .traffic import Traffic
 TICK, ROUND = "tick", "round"  # ends at which a rule is asked for a step of its own
 
 
-class Simulation:
+class Simulation(Stateful):
     """One run: clients that compute, a virtual clock, a server rule, a budget.
 
     rule          server rule, already constructed; ``start`` is called here
@@ -50,6 +51,8 @@ class Simulation:
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
     tick_rounding "down" or "up" (the upload waits for the server's next turn): a duration in whole ticks, at least one
     """
+
+    state_names = ("_ends_tick", "_started", "_uploads_without_change", "_uploads_at_this_time")
 
     def __init__(
         self,
@@ -387,28 +390,14 @@ class Simulation:
 
     # -- state -----------------------------------------------------------------------------------------------------
 
+    def parts(self) -> dict[str, Stateful]:
+        """The rule's and the executor's states are saved beside this one."""
+        return {"timeline": self._timeline, "dispatches": self._given, "slots": self._slots}
+
     def state_dict(self) -> dict:
-        """Plain containers; the rule's and the executor's states are theirs to save."""
-        return {
-            "counters": asdict(self.counters),
-            **self._timeline.state_dict(),
-            "ends_tick": self._ends_tick,
-            **self._given.state_dict(),
-            **self._slots.state_dict(),
-            "started": self._started,
-            "unmoved": self._uploads_without_change,
-            "at_once": self._uploads_at_this_time,
-        }
+        return super().state_dict() | {"counters": asdict(self.counters)}
 
     def load_state_dict(self, state: dict) -> None:
-        # older checkpoints did not count bytes, whose messages all had one size
-        sent = {"uplink_bytes": self._traffic.upload * state["counters"]["uploads"]}
-        sent["downlink_bytes"] = self._traffic.model * state["dispatches"]
-        for name, value in (sent | state["counters"]).items():
+        super().load_state_dict(state)
+        for name, value in state["counters"].items():
             setattr(self.counters, name, value)
-        self._timeline.load_state_dict(state)
-        self._ends_tick = state.get("ends_tick")
-        self._slots.load_state_dict(state)
-        self._given.load_state_dict(state)
-        self._started, self._uploads_without_change = state["started"], state["unmoved"]
-        self._uploads_at_this_time = state.get("at_once", 0)  # older checkpoints do not say

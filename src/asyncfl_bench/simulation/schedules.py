@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import check
 from ..randomness import Stream
 from ..ranges import Checked, one_of
+from ..stateful import Stateful
 from ..types import Facts
 
 
@@ -37,13 +38,14 @@ class ScheduleConfig(Checked):
         check(self.dispatch == "per_round" or not facts.rounds, "dispatch", self.dispatch, needed)
 
 
-class SameClient:
+class SameClient(Stateful):
     """A client that reports gets the next piece of work itself, so it contributes in proportion to its speed.
 
     With a concurrency below n, a random set of clients (fixed by the seed) takes part and the others never do.
     """
 
     Config: type[ScheduleConfig] = ScheduleConfig
+    state_names: tuple[str, ...] = ("_waiting",)
     some_never = True  # get work where there are fewer slots than clients
     queues = False  # a client may be given work while it is busy, and does one piece after another
 
@@ -66,12 +68,6 @@ class SameClient:
         """Who takes a free slot; None when nobody can."""
         return self._waiting.popleft() if self._waiting else None
 
-    def state_dict(self) -> dict:
-        return {"waiting": list(self._waiting)}
-
-    def load_state_dict(self, state: dict) -> None:
-        self._waiting = deque(state["waiting"])
-
 
 @dataclass
 class RandomIdleConfig(ScheduleConfig):
@@ -90,6 +86,7 @@ class RandomIdle(SameClient):
     """
 
     Config = RandomIdleConfig
+    state_names = ("_idle", "_turned", "_draws")
     some_never = False
 
     def start(self, n: int, concurrency: int, stream: Stream) -> None:
@@ -115,13 +112,6 @@ class RandomIdle(SameClient):
         # O(1) removal; the list's order is part of the state, so a resumed run draws the same clients
         self._idle[place], self._idle[-1] = self._idle[-1], self._idle[place]
         return self._idle.pop()
-
-    def state_dict(self) -> dict:
-        return {"idle": list(self._idle), "turned": list(self._turned), "draws": self._draws}
-
-    def load_state_dict(self, state: dict) -> None:
-        self._idle, self._draws = list(state["idle"]), state["draws"]
-        self._turned = list(state.get("turned", ()))  # older checkpoints have none
 
 
 @dataclass
@@ -167,6 +157,7 @@ class UniformQueue(SameClient):
 
     Config = UniformQueueConfig
     config: UniformQueueConfig
+    state_names = ("_waiting", "_draws", "_left")
     some_never = False
     queues = True
 
@@ -202,10 +193,6 @@ class UniformQueue(SameClient):
             return int(self._stream(3, number // self._n).permutation(self._n)[number % self._n])
         return int(np.searchsorted(self._bounds_n, self._stream(2, number).random(), "right"))
 
-    def state_dict(self) -> dict:
-        return super().state_dict() | {"draws": self._draws, "left": sorted(self._left)}
-
     def load_state_dict(self, state: dict) -> None:
         super().load_state_dict(state)
-        self._draws, self._left = state["draws"], set(state["left"])
         self._bound()

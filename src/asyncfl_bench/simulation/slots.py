@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..stateful import Stateful
 from ..types import Work
 
 
-class Slots:
+class Slots(Stateful):
     """
     schedule  which idle client goes next; already started
     free      places without work in flight
     queues    a client may have several pieces of work, of which it does one after another
     """
+
+    state_names = ("free", "_changed", "_resting", "_restarting")
 
     def __init__(self, schedule, concurrency: int):
         self.schedule, self.free = schedule, concurrency
@@ -76,13 +79,5 @@ class Slots:
             client = self.schedule.next()
         return client
 
-    def state_dict(self) -> dict:
-        state = {"free_slots": self.free, "moved_in_tick": self._changed, "resting": list(self._resting)}
-        state["restarting"] = list(self._restarting)
-        return state | {"schedule": self.schedule.state_dict()}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.free, self._changed = state["free_slots"], state.get("moved_in_tick", False)
-        self._resting = list(state.get("resting", ()))
-        self._restarting = list(state.get("restarting", ()))
-        self.schedule.load_state_dict(state["schedule"])
+    def parts(self) -> dict[str, Stateful]:
+        return {"schedule": self.schedule}

@@ -9,15 +9,18 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 
+from ..stateful import Stateful
 from ..types import Work
 
 
-class Timeline:
+class Timeline(Stateful):
     """
     works    all work in flight, by sequence number
     now      of it what ends at this time and has not been dealt with, in order of time and dispatch
     waiting  by client the stages that ended with a message which the server has not answered yet
     """
+
+    state_names = ("_due",)
 
     def __init__(self) -> None:
         self.works: dict[int, Work] = {}
@@ -80,16 +83,14 @@ class Timeline:
             heapq.heappush(self._due, (work.due, work.sequence))
 
     def state_dict(self) -> dict:
-        return {
-            "in_flight": [asdict(work) for work in self.works.values()],
-            "due": list(self._due),
+        return super().state_dict() | {
+            "works": [asdict(work) for work in self.works.values()],
             "now": [work.sequence for work in self.now],
             "waiting": [asdict(work) for work in self.waiting.values()],
         }
 
     def load_state_dict(self, state: dict) -> None:
-        """Older states know neither ``now`` nor ``waiting``."""
-        self.works = {work["sequence"]: Work(**work) for work in state["in_flight"]}
-        self._due = [(time, sequence) for time, sequence in state["due"]]
-        self.now = deque(self.works[sequence] for sequence in state.get("now", ()))
-        self.waiting = {work["client"]: Work(**work) for work in state.get("waiting", ())}
+        super().load_state_dict(state)
+        self.works = {work["sequence"]: Work(**work) for work in state["works"]}
+        self.now = deque(self.works[sequence] for sequence in state["now"])
+        self.waiting = {work["client"]: Work(**work) for work in state["waiting"]}

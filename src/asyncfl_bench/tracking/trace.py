@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..files import atomic_write
+from ..stateful import Stateful
 
 TRACE_TYPES = {
     "upload": np.int64,  # number of this arrival, from 1
@@ -24,7 +25,7 @@ TRACE_TYPES = {
 _CHUNK_ROWS = 65_536  # Python tuples cost some 400 bytes a row, columns 73: convert before they pile up
 
 
-class Trace:
+class Trace(Stateful):
     """Collects the arrivals of a run in memory and writes them when closed. 73 bytes per arrival with TRACE_TYPES.
 
     types  the columns by name

@@ -1,0 +1,51 @@
+"""The state that a checkpoint holds, nested by part."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+
+class Stateful:
+    """Base class of everything with a state in a checkpoint.
+
+    state_names   attributes that make up the state: tensors, numbers, text, None, and containers of these. A key of the
+                  state is the name without leading underscores
+    state_device  device of tensors that are in containers; None: where they are loaded
+    """
+
+    state_names: tuple[str, ...] = ()
+    state_device: Any = None
+
+    def parts(self) -> dict[str, Stateful]:
+        """Parts with a state, by the key under which theirs is nested."""
+        return {}
+
+    def state_dict(self) -> dict:
+        """Containers that ``torch.load`` accepts with ``weights_only=True``. Containers are copies, tensors are those
+        in use."""
+        state: dict[str, Any] = {name.lstrip("_"): copied(getattr(self, name)) for name in self.state_names}
+        return state | {name: part.state_dict() for name, part in self.parts().items()}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Restores ``state_dict``; a tensor is copied into the one in use. KeyError for a key that is missing."""
+        for name in self.state_names:
+            mine, saved = getattr(self, name), state[name.lstrip("_")]
+            if hasattr(mine, "copy_"):
+                mine.copy_(saved)
+                continue
+            value = copied(saved, self.state_device)
+            setattr(self, name, type(mine)(value) if isinstance(mine, dict | set | deque) else value)
+        for name, part in self.parts().items():
+            part.load_state_dict(state[name])
+
+
+def copied(value: Any, device: Any = None) -> Any:
+    """The value with its containers copied: lists for sets and deques, plain dicts. device: of its tensors."""
+    if isinstance(value, dict):
+        return {key: copied(one, device) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(copied(one, device) for one in value)
+    if isinstance(value, list | deque | set):
+        return [copied(one, device) for one in (sorted(value) if isinstance(value, set) else value)]
+    return value.to(device) if device is not None and hasattr(value, "copy_") else value
