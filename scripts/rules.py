@@ -86,7 +86,7 @@ def source(rule: type) -> str:
 
 
 def sends(rule) -> str:
-    said = rule.accepts[0] + (", and a second vector" if rule.needs.keeps == "variate" else "")
+    said = rule.upload_kinds[0] + (", and a second vector" if rule.needs.keeps == "variate" else "")
     return said + (" of its layers; activations with labels before" if rule.needs.cuts else "")
 
 
@@ -97,7 +97,7 @@ def keeps_in(rule) -> list[str]:
 
 def kept_by_clients(rule) -> str:
     """A rule may decide with its settings what its clients keep."""
-    if rule.continues is not ServerRule.continues:
+    if rule.resumes_from is not ServerRule.resumes_from:
         return "d floats, the model it goes on with"
     kept = rule.needs.keeps or next(iter(keeps_in(rule)), None)
     meaning = {"previous": "d floats, its last upload", "sum": "d floats, the sum of its uploads"}
@@ -110,7 +110,7 @@ def bytes_of_an_update(rule) -> str:
         return "4 d + 4 d, d of its layers; in each step activations and labels up, a gradient down"
     vectors = 2 if rule.needs.keeps == "variate" else 1
     plain = f"{4 * vectors} d + {4 * vectors} d"
-    if rule.continues is not ServerRule.continues:
+    if rule.resumes_from is not ServerRule.resumes_from:
         return f"{4 * vectors} d up, and {4 * vectors} d down unless it goes on with what it has"
     doubles = "previous" in keeps_in(rule)
     return plain + (", or 4 d + 8 d" if doubles else "")

@@ -12,11 +12,11 @@ from torch import nn
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import RunningSum
-from asyncfl_bench.algorithms.caches import PRECISIONS, CacheConfig, make_cache
+from asyncfl_bench.algorithms.common.caches import make_cache
+from asyncfl_bench.algorithms.common.sums import RunningSum
 from asyncfl_bench.config import config_directory, options
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.storage import PLACES, Storage
+from asyncfl_bench.storage import PLACES, PRECISIONS, CacheConfig, Storage
 from asyncfl_bench.tasks.data import Data, Scale
 from asyncfl_bench.tasks.flat import FlatModel
 from asyncfl_bench.tasks.models import Cnn, CnnConfig, Lstm, LstmConfig, Mlp, MlpConfig
@@ -120,7 +120,7 @@ def test_a_cache_gives_vectors_on_the_gpu_from_any_place(precision, place):
         cache.replace(1, vector_d, total)
         assert cache.rows.rows_nd.device.type == ("cuda" if place == "device" else "cpu")
         other.load_state_dict(on_cpu(cache.state_dict()))
-        assert other.stored(1).device.type == total.sum_d.device.type == "cuda"
+        assert other.stored_vector(1).device.type == total.sum_d.device.type == "cuda"
 
 
 ELSEWHERE = torch.zeros(3)

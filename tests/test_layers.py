@@ -15,9 +15,9 @@ MAX_ROOT_MODULES = 8  # beside the folders
 
 def imports_of(path: Path) -> set[str]:
     """Sub-packages of asyncfl_bench that a module imports."""
-    found = set()
+    found, depth = set(), len(path.relative_to(PACKAGE).parts)
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == 2 and node.module:
+        if isinstance(node, ast.ImportFrom) and node.level == depth and node.module:
             found.add(node.module.split(".")[0])
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("asyncfl_bench."):
             found.add(node.module.split(".")[1])
@@ -30,11 +30,16 @@ def modules() -> dict[str, Path]:
     return {".".join(name.parts).removesuffix(".__init__"): path for name, path in files.items()}
 
 
-def imported_modules(name: str, path: Path, known: dict[str, Path]) -> set[str]:
-    """Those of ``known`` that a module imports, inside functions too, for annotations alone left out."""
+def imported_modules(name: str, path: Path, known: dict[str, Path], annotations: bool = False) -> set[str]:
+    """Those of ``known`` that a module imports, inside functions too. annotations: those for types alone too."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        if (
+            not annotations
+            and isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        ):
             node.body = []
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     names: list[str] = []
@@ -82,6 +87,17 @@ def test_text_is_read_and_written_in_utf_8_whatever_the_locale():
         assert not [f"{path.name}:{call.lineno}" for call in calls if is_text_in_the_locale(call)]
 
 
+def test_in_the_rooms_of_a_run_there_is_no_circle_for_types_alone_either():
+    rooms = ("algorithms", "clients", "simulation", "stateful", "storage", "types", "ranges", "errors", "randomness")
+    known = {name: path for name, path in modules().items() if name.split(".")[1:2] and name.split(".")[1] in rooms}
+    left = {name: imported_modules(name, path, known, annotations=True) - {name} for name, path in known.items()}
+    assert "asyncfl_bench.storage" in left["asyncfl_bench.algorithms.needs"]
+    while leaves := [name for name, imported in left.items() if not imported & left.keys()]:
+        for name in leaves:
+            del left[name]
+    assert not {name: imported & left.keys() for name, imported in left.items()}
+
+
 def test_few_modules_are_in_the_root_of_the_package():
     assert len(list(PACKAGE.glob("*.py"))) <= MAX_ROOT_MODULES
 
@@ -94,18 +110,18 @@ def test_a_run_knows_nothing_of_how_it_was_composed_or_of_the_sweep_it_is_in():
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_algorithms_clients_tasks_and_simulation_do_not_import_each_other(layer):
-    for path in (PACKAGE / layer).glob("*.py"):
+    for path in (PACKAGE / layer).rglob("*.py"):
         assert not imports_of(path) & (set(LAYERS) - {layer}), path.name
 
 
 def test_only_the_composition_root_knows_all_parts():
     for layer in (*LAYERS, "tracking", "reports", "diagnostics"):
-        for path in (PACKAGE / layer).glob("*.py"):
+        for path in (PACKAGE / layer).rglob("*.py"):
             assert not imports_of(path) & {"experiment", "cli"}, path.name
 
 
 def test_server_rules_never_ask_for_the_clock_the_data_or_the_tracker():
-    for path in (PACKAGE / "algorithms").glob("*.py"):
+    for path in (PACKAGE / "algorithms").rglob("*.py"):
         assert imports_of(path) <= {"errors", "randomness", "ranges", "stateful", "storage", "types"}, path.name
 
 

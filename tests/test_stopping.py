@@ -42,17 +42,17 @@ CASES = {
 
 def cut_off(words, when, monkeypatch):
     """A run asked to stop before each local step for which ``when(steps begun)``: its result, and how many it began."""
-    steps, go_on = 0, LocalTraining._go_on
+    steps, raise_if_stopped = 0, LocalTraining._raise_if_stopped
 
     def stopped(self):
         nonlocal steps
         steps += 1
         if when(steps):
             self.stop.append(signal.SIGINT)
-        go_on(self)
+        raise_if_stopped(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(LocalTraining, "_go_on", stopped)
+        patched.setattr(LocalTraining, "_raise_if_stopped", stopped)
         return run(words), steps
 
 
@@ -300,7 +300,7 @@ def test_a_checkpoint_larger_than_allowed_is_not_written_and_changes_no_identity
 
 
 def test_what_a_stopped_run_could_not_save_is_said(monkeypatch, afl_run):
-    monkeypatch.setattr(LocalTraining, "_go_on", lambda self: self.stop.append(signal.SIGINT))
+    monkeypatch.setattr(LocalTraining, "_raise_if_stopped", lambda self: self.stop.append(signal.SIGINT))
     answer = afl_run(*SMALL, *LOCAL, "checkpoint.max_mib=0.0001")
     assert answer.returncode == 75 and "it goes on from the beginning" in answer.stdout
 

@@ -19,7 +19,7 @@ def test_steps_and_samples_are_those_that_the_mini_batches_make(held, batch_size
     batches = Batches([np.arange(held)], batch_size, Streams(0))
     for k in (1, 2, 5, 23):
         steps = workload.steps(held, k)
-        seen = batches.of(Work(0, 0, 0, 0, steps))
+        seen = batches.batches_of(Work(0, 0, 0, 0, steps))
         assert len(seen) == steps
         assert sum(len(batch) for batch in seen) == workload.samples(held, k)
         if epochs:  # every sample exactly K times

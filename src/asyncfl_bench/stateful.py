@@ -24,7 +24,7 @@ class Stateful:
     def state_dict(self) -> dict:
         """Containers that ``torch.load`` accepts with ``weights_only=True``. Containers are copies, tensors are those
         in use."""
-        state: dict[str, Any] = {name.lstrip("_"): copied(getattr(self, name)) for name in self.state_names}
+        state: dict[str, Any] = {name.lstrip("_"): copy_containers(getattr(self, name)) for name in self.state_names}
         return state | {name: part.state_dict() for name, part in self.parts().items()}
 
     def load_state_dict(self, state: dict) -> None:
@@ -34,18 +34,18 @@ class Stateful:
             if hasattr(mine, "copy_"):
                 mine.copy_(saved)
                 continue
-            value = copied(saved, self.state_device)
+            value = copy_containers(saved, self.state_device)
             setattr(self, name, type(mine)(value) if isinstance(mine, dict | set | deque) else value)
         for name, part in self.parts().items():
             part.load_state_dict(state[name])
 
 
-def copied(value: Any, device: Any = None) -> Any:
-    """The value with its containers copied: lists for sets and deques, plain dicts. device: of its tensors."""
+def copy_containers(value: Any, device: Any = None) -> Any:
+    """The value with copies of its containers: lists for sets and deques, plain dicts. device: for its tensors."""
     if isinstance(value, dict):
-        return {key: copied(one, device) for key, one in value.items()}
+        return {key: copy_containers(one, device) for key, one in value.items()}
     if isinstance(value, tuple):
-        return tuple(copied(one, device) for one in value)
+        return tuple(copy_containers(one, device) for one in value)
     if isinstance(value, list | deque | set):
-        return [copied(one, device) for one in (sorted(value) if isinstance(value, set) else value)]
+        return [copy_containers(one, device) for one in (sorted(value) if isinstance(value, set) else value)]
     return value.to(device) if device is not None and hasattr(value, "copy_") else value

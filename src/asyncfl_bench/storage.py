@@ -11,9 +11,10 @@ import tempfile
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from .errors import BenchError
+from .ranges import Checked, one_of
 from .stateful import Stateful
 
 if TYPE_CHECKING:
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
     from .randomness import Stream
 
 PLACES = ("device", "host", "disk")
+PRECISIONS = ("fp32", "bf16", "int8")
+
+
+@dataclass
+class CacheConfig(Checked):
+    """How a rule keeps every client's last vector.
+
+    precision  fp32 | bf16: rounded to the nearest | int8: a scale per parameter tensor, rounded without bias
+    place      device | host: pinned memory of the machine | disk: a file mapped into memory, deleted after the run
+    """
+
+    precision: Annotated[str, one_of(*PRECISIONS)] = "fp32"
+    place: Annotated[str, one_of(*PLACES)] = "device"
 
 
 @dataclass(frozen=True)
@@ -57,11 +71,11 @@ class Rows(Stateful):
 
         dtype, shape = dtype or like_d.dtype, (n, like_d.numel())
         if place == "disk":
-            self.rows_nd = _mapped(shape, dtype, folder)
+            self.rows_nd = _create_mapped_file(shape, dtype, folder)
         elif place == "device" or like_d.device.type == "cpu":
             self.rows_nd = like_d.new_zeros(shape, dtype=dtype)
         else:
-            self.rows_nd = _pinned(torch.zeros(shape, dtype=dtype))
+            self.rows_nd = _pin_memory(torch.zeros(shape, dtype=dtype))
         self._near_d = None if self.rows_nd.device == like_d.device else like_d.new_empty(shape[1:], dtype=dtype)
 
     def __getitem__(self, row: int) -> torch.Tensor:
@@ -81,7 +95,7 @@ def bytes_of(state) -> int:
     return state.numel() * state.element_size() if hasattr(state, "element_size") else 0
 
 
-def _mapped(shape: tuple[int, int], dtype: torch.dtype, folder: Path | None) -> torch.Tensor:
+def _create_mapped_file(shape: tuple[int, int], dtype: torch.dtype, folder: Path | None) -> torch.Tensor:
     import numpy as np
     import torch
 
@@ -101,7 +115,7 @@ def _mapped(shape: tuple[int, int], dtype: torch.dtype, folder: Path | None) -> 
     return torch.from_numpy(mapped)[: math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
 
 
-def _pinned(rows_nd: torch.Tensor) -> torch.Tensor:
+def _pin_memory(rows_nd: torch.Tensor) -> torch.Tensor:
     """The same tensor with its memory locked. Torch's own pinned memory is rounded up to a power of two."""
     import torch
 

@@ -177,11 +177,11 @@ class Executor(Protocol):
 
 
 class StagedExecutor(Executor, Protocol):
-    """Computes tasks of several stages: ``dispatch`` and ``go_on`` begin one, ``deliver`` gives what the message holds,
-    or at the end of the last stage the upload."""
+    """Computes tasks of several stages. ``dispatch`` and ``start_next_stage`` begin one. ``deliver`` gives the content of
+    its message, or at the end of the last stage the upload."""
 
-    def go_on(self, work: Work, reply: Reply) -> None:
-        """The next stage of a task whose last message was answered."""
+    def start_next_stage(self, work: Work, reply: Reply) -> None:
+        """Begin the next stage of a task, with the reply to its last message."""
         ...
 
 
@@ -351,7 +351,7 @@ class Facts:
     dispatch          when free slots are filled (schedules.ScheduleConfig); `auto` until the schedule is resolved
     rounds            the rule steps once per round
     steps_on_ticks    the rule steps once per tick
-    accepts           kinds of upload the rule can use, its own kind first
+    upload_kinds      kinds of upload the rule can use, its own kind first
     upload            the kind that clients send; `auto` until the client is resolved
     proximal          name and value of the rule's setting that is the clients' proximal weight; None: it is theirs
     first_k           name and value of the rule's setting that is the clients' first K; None: it is theirs
@@ -376,7 +376,7 @@ class Facts:
     dispatch: str
     rounds: bool
     steps_on_ticks: bool
-    accepts: tuple[str, ...]
+    upload_kinds: tuple[str, ...]
     upload: str
     proximal: tuple[str, float] | None
     first_k: tuple[str, int] | None
@@ -413,6 +413,6 @@ class Counters:
     def bytes(self) -> int:
         return self.uplink_bytes + self.downlink_bytes
 
-    def spent(self, limit: str) -> float:
-        """Of a limit of ``budget``, by its name."""
+    def used_of(self, limit: str) -> float:
+        """Amount used of a limit of ``budget``, by the limit's name."""
         return self.iteration if limit == "server_iterations" else getattr(self, limit)

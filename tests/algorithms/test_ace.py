@@ -5,7 +5,7 @@ from toy import Scripted, simulate
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
-from asyncfl_bench.algorithms.base import RunningSum
+from asyncfl_bench.algorithms.common.sums import RunningSum
 from asyncfl_bench.clients.versions import ClientMemories
 from asyncfl_bench.storage import bytes_of
 from asyncfl_bench.types import ClientTable, Upload

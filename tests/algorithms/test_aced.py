@@ -56,7 +56,7 @@ def test_the_active_set_and_its_sum_follow_the_definition(clock, tstart):
     rule, _ = watched(4, tstart=tstart, clock=clock)
     assert all(len(active) == counted for active, counted in rule.turns)
     assert len({counted for _, counted in rule.turns}) > 2
-    exact = sum(rule.cache.stored(c) for c in range(30) if rule.active_n[c])
+    exact = sum(rule.cache.stored_vector(c) for c in range(30) if rule.active_n[c])
     torch.testing.assert_close(rule.total.sum_d, exact + torch.zeros(3), rtol=1e-9, atol=1e-12)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from asyncfl_bench.algorithms.activations import ActivationStatistics, filled, log_shares
+from asyncfl_bench.algorithms.common.activations import ActivationStatistics, fill_classes, log_shares
 
 CLASSES, WIDTH = 3, 4
 DOUBLE = torch.zeros((), dtype=torch.double)
@@ -134,7 +134,7 @@ def buffer(counts):
 def test_generated_rows_fill_up_the_classes_and_real_ones_stay(fill, after):
     rows, labels = buffer([3, 0, 13])
     statistics = merged(*some_rows(), [np.arange(200)])
-    more, more_labels, count = filled(statistics, rows, labels, 8, fill, torch.Generator().manual_seed(0))
+    more, more_labels, count = fill_classes(statistics, rows, labels, 8, fill, torch.Generator().manual_seed(0))
     assert more_labels.bincount(minlength=CLASSES).tolist() == after
     first = labels == 2
     kept = ~first | (first.cumsum(0) <= 8) if fill == "exact" else torch.ones_like(first)
@@ -149,13 +149,13 @@ def test_generated_rows_fill_up_the_classes_and_real_ones_stay(fill, after):
 def test_nothing_is_generated_where_nothing_is_missing_or_a_class_was_never_seen():
     rows, labels = buffer([8, 9, 8])
     statistics = merged(*some_rows(), [np.arange(200)])
-    same, same_labels, count = filled(statistics, rows, labels, 8, "batch", torch.Generator())
+    same, same_labels, count = fill_classes(statistics, rows, labels, 8, "batch", torch.Generator())
     assert count == 0 and torch.equal(same, rows) and torch.equal(same_labels, labels)
     never = ActivationStatistics(CLASSES, WIDTH, like=DOUBLE)
-    assert not never.ready
+    assert not never.has_all_classes
     never.merge(rows[labels != 1], torch.ones(16), labels[labels != 1])
-    assert not never.ready
-    assert len(filled(never, *buffer([1, 0, 20]), 8, "exact", torch.Generator())[0]) == 21
+    assert not never.has_all_classes
+    assert len(fill_classes(never, *buffer([1, 0, 20]), 8, "exact", torch.Generator())[0]) == 21
 
 
 def test_what_is_saved_goes_on_bit_for_bit():

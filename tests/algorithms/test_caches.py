@@ -10,11 +10,11 @@ from tiers import slow
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
-from asyncfl_bench.algorithms.caches import PRECISIONS, CacheConfig, make_cache
+from asyncfl_bench.algorithms.common.caches import make_cache
 from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync, FedStaleAsyncConfig
 from asyncfl_bench.algorithms.mifa import Mifa, MifaConfig
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.storage import PLACES, Storage
+from asyncfl_bench.storage import PLACES, PRECISIONS, CacheConfig, Storage
 from asyncfl_bench.types import ClientTable, Upload
 
 LENGTHS = (30, 20)
@@ -34,7 +34,7 @@ def cache_of(precision, place="device", n=3, lengths=LENGTHS, seed=0):
 
 def rounded(cache, vector_d, client=0):
     cache.put(client, vector_d)
-    return cache.stored(client).clone()
+    return cache.stored_vector(client).clone()
 
 
 def steps_of(vector_d, lengths=LENGTHS):
@@ -47,7 +47,7 @@ def test_full_precision_gives_back_every_bit_and_on_the_device_without_a_copy():
     for place in PLACES:
         assert torch.equal(rounded(cache_of("fp32", place), vector), vector)
     cache = cache_of("fp32")
-    assert cache.stored(1).data_ptr() == cache.rows.rows_nd[1].data_ptr()
+    assert cache.stored_vector(1).data_ptr() == cache.rows.rows_nd[1].data_ptr()
 
 
 def test_half_precision_is_the_nearest_bfloat16():
@@ -111,7 +111,7 @@ def test_a_cache_goes_on_from_its_state_in_any_place(precision):
     other.load_state_dict(copy.deepcopy(cache.state_dict()))
     for vector in vectors[4:]:
         assert torch.equal(rounded(cache, vector), rounded(other, vector))
-    assert all(torch.equal(cache.stored(c), other.stored(c)) for c in range(3))
+    assert all(torch.equal(cache.stored_vector(c), other.stored_vector(c)) for c in range(3))
 
 
 def fed(name, precision, place="device", n=20, iterations=400, shrink=1.0, **config):
@@ -119,7 +119,7 @@ def fed(name, precision, place="device", n=20, iterations=400, shrink=1.0, **con
     rule_class, config_class = RULES[name]
     rule = rule_class(config_class(eta=1e-3, cache=CacheConfig(precision, place), **config))
     rule.storage = Storage(LENGTHS, Streams(0).cache)
-    rule.start(torch.zeros(50), ClientTable(np.ones(n, int)), rule.accepts[0])
+    rule.start(torch.zeros(50), ClientTable(np.ones(n, int)), rule.upload_kinds[0])
     draws, vectors = np.random.default_rng(0), torch.Generator().manual_seed(0)
     for step in range(iterations):
         client = step if step < n else int(draws.integers(n))
@@ -128,7 +128,7 @@ def fed(name, precision, place="device", n=20, iterations=400, shrink=1.0, **con
 
 
 def drift(rule, clients):
-    exact = sum(rule.cache.stored(c).double() for c in clients)
+    exact = sum(rule.cache.stored_vector(c).double() for c in clients)
     return ((rule.total.sum_d - exact).norm() / exact.norm()).item()
 
 
@@ -157,6 +157,6 @@ def test_where_a_cache_lies_changes_no_bit_of_the_model(name):
 def test_the_first_round_of_ace_is_rounded_too():
     rule = fed("ace", "int8", iterations=20)
     step = -rule.model_d / (1e-3 / 20)
-    torch.testing.assert_close(step, sum(rule.cache.stored(c) for c in range(20)), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(step, sum(rule.cache.stored_vector(c) for c in range(20)), rtol=1e-5, atol=1e-4)
     plain = -fed("ace", "fp32", iterations=20).model_d / (1e-3 / 20)
     assert 0.1 < (step - plain).abs().max() < 20 * 400 / 127

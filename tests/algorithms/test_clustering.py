@@ -5,7 +5,7 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from asyncfl_bench.algorithms.clustering import k_means, projected_shares
+from asyncfl_bench.algorithms.common.clustering import k_means, projected_shares
 from asyncfl_bench.randomness import Stream, Streams
 from asyncfl_bench.tasks.partition import Clusters, ClustersConfig
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from toy import Scripted, simulate
 
+from asyncfl_bench.algorithms.common.trial import after_each
 from asyncfl_bench.algorithms.delayed_nesterov import DelayedNesterov
-from asyncfl_bench.algorithms.trial import after_each
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.simulation.observer import Observer

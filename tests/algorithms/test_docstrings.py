@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from asyncfl_bench.algorithms.trial import after_each
+from asyncfl_bench.algorithms.common.trial import after_each
 from asyncfl_bench.config import config_directory, options
 
 

@@ -70,7 +70,7 @@ def test_an_empty_client_sends_no_change_whatever_the_servers_variate():
     for client, samples, change in ((0, 0, [0.0, 0.0]), (1, 5, [-1.0, -1.0])):
         work = Work(client, client, 0, 0, 1, samples=samples)
         variates.hold(work)
-        assert variates.along(work, torch.zeros(2)).tolist() == change
+        assert variates.variate_change(work, torch.zeros(2)).tolist() == change
         assert variates.variates[client].tolist() == change
 
 
@@ -106,7 +106,7 @@ class CorrectedClients:
         w, shift_d = start_d.clone(), self.variates.shift(work)
         for _ in range(self.steps):
             w = w - self.lr * (w - self.targets_nd[work.client] + shift_d)
-        along_d = self.variates.along(work, w - start_d)
+        along_d = self.variates.variate_change(work, w - start_d)
         self.versions.release(work.iteration)
         self.variates.release(work)
         return Delivery(w - start_d, torch.zeros(()), start_d, along_d=along_d)

@@ -34,7 +34,7 @@ class ExactClients:
     def deliver(self, work):
         start_d, k = self.versions[work.iteration].clone(), work.client
         self.versions.release(work.iteration)
-        pull_d = self.alpha * self.sums.anchor(k, start_d)
+        pull_d = self.alpha * self.sums.proximal_center(k, start_d)
         local_d = (self.curvatures_nd[k] * self.targets_nd[k] + pull_d) / (self.curvatures_nd[k] + self.alpha)
         return Delivery(self.sums.message(k, local_d - start_d), torch.zeros(()))
 

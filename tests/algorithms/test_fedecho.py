@@ -10,9 +10,9 @@ import torch
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig, equip
+from asyncfl_bench.algorithms.common.trial import TrialServer
 from asyncfl_bench.algorithms.distillation import Adam, Distillation, DistillationConfig, Teacher
 from asyncfl_bench.algorithms.fedbuff import FedBuff
-from asyncfl_bench.algorithms.trial import TrialServer
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
@@ -27,7 +27,7 @@ VISIBLE = ["distillation.rate=0.003", "distillation.batch_size=20"]
 def distilled(rule=None, n=3, server=None, seed=0, **settings):
     """A rule that takes every upload as a step, followed by distillation; and its model."""
     rule = equip(rule or Asgd(StepConfig(eta=1.0)), Storage(), Streams(seed), server or TrialServer())
-    rule = Distillation(DistillationConfig(**settings)).after(rule, Streams(seed))
+    rule = Distillation(DistillationConfig(**settings)).wrap_rule(rule, Streams(seed))
     model = torch.zeros(D, dtype=torch.float64)
     rule.start(model, ClientTable(np.ones(n, dtype=int)), "difference")
     return rule, model
@@ -91,7 +91,7 @@ def test_distillation_follows_the_steps_of_other_rules(algorithm):
 def test_a_rule_keeps_what_it_is_with_distillation_behind_it():
     rule, _ = distilled(FedBuff(buffer_size=2))
     assert (rule.needs.outputs, rule.needs.linear, rule.needs.uploads_per_iteration(10)) == (True, False, 2)
-    assert rule.accepts == FedBuff.accepts and rule.vectors(3) == 1 + 5
+    assert rule.upload_kinds == FedBuff.upload_kinds and rule.vectors(3) == 1 + 5
     with pytest.raises(AttributeError):
         rule.no_such_thing  # noqa: B018
 
@@ -104,12 +104,12 @@ def test_the_teacher_is_the_mean_of_the_newest_reports_of_those_who_reported():
     teacher, newest = Teacher(7, torch.zeros(3, 2)), {}
     for version, client in enumerate(rng.integers(0, 6, 500)):
         newest[int(client)] = torch.tensor(rng.normal(size=(3, 2)) * 10.0 ** rng.integers(-3, 3)).float()
-        teacher.hear(int(client), version, newest[int(client)])
+        teacher.add_report(int(client), version, newest[int(client)])
     assert teacher.reports == len(newest) == 6
     expected = torch.stack([*newest.values()]).double().mean(dim=0)
     assert torch.equal(teacher.mean(), expected.float())
     before = teacher.mean()
-    teacher.hear(*next((client, 500, logits) for client, logits in newest.items()))
+    teacher.add_report(*next((client, 500, logits) for client, logits in newest.items()))
     assert torch.equal(teacher.mean(), before)
 
 
@@ -117,7 +117,7 @@ def test_the_teacher_is_the_mean_of_the_newest_reports_of_those_who_reported():
 def test_a_report_that_is_replaced_leaves_nothing_behind(huge):
     teacher = Teacher(2, torch.zeros(1, 2))
     for client, value in ((0, 1.0), (1, huge), (1, 3.0)):
-        teacher.hear(client, 0, torch.full((1, 2), value))
+        teacher.add_report(client, 0, torch.full((1, 2), value))
     assert teacher.mean().tolist() == [[2.0, 2.0]]
 
 

@@ -7,10 +7,10 @@ from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.ace import Ace
 from asyncfl_bench.algorithms.ca2fl import Ca2fl
+from asyncfl_bench.algorithms.common.trial import after_each
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync
 from asyncfl_bench.algorithms.mifa import Mifa
-from asyncfl_bench.algorithms.trial import after_each
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.types import ClientTable, Upload

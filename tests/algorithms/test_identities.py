@@ -23,7 +23,7 @@ TARGETS = np.random.default_rng(1).normal(size=(N, 3))
 
 def models(rule, iterations=60, **world):
     """(iterations, 3) global model after every server iteration."""
-    world = {"n": N, "delay": DELAY, "targets": TARGETS, "kind": rule.accepts[0]} | world
+    world = {"n": N, "delay": DELAY, "targets": TARGETS, "kind": rule.upload_kinds[0]} | world
     _, recorder, _ = simulate(rule, server_iterations=iterations, **world)
     return np.array(recorder.models)
 

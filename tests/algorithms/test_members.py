@@ -4,8 +4,8 @@ import inspect
 from pathlib import Path
 
 from asyncfl_bench.algorithms.base import RuleConfig, ServerRule
+from asyncfl_bench.algorithms.common.split import SplitRule
 from asyncfl_bench.algorithms.needs import Needs
-from asyncfl_bench.algorithms.split import SplitRule
 from asyncfl_bench.stateful import Stateful
 from asyncfl_bench.types import Recorder
 

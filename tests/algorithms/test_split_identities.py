@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from asyncfl_bench.algorithms.s2fl import balanced
+from asyncfl_bench.algorithms.s2fl import balance_groups
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
@@ -78,10 +78,10 @@ def test_s2fl_with_one_group_or_with_equal_groups_and_batches_is_minibatch_sfl()
 
 def test_groups_of_s2fl_share_the_classes():
     labels_mc = np.array([[10, 0], [10, 0], [0, 10], [0, 10]])
-    group_m = balanced(labels_mc, 2)
+    group_m = balance_groups(labels_mc, 2)
     assert sorted(group_m.tolist()) == [0, 0, 1, 1]
     assert [labels_mc[group_m == group].sum(axis=0).tolist() for group in range(2)] == [[10, 10]] * 2
-    first, second, other = balanced(labels_mc[:3], 2)
+    first, second, other = balance_groups(labels_mc[:3], 2)
     assert first != second and other in (first, second)
 
 

@@ -9,7 +9,7 @@ PARTITION = [np.arange(0, 10), np.arange(10, 13), np.array([], dtype=np.int64), 
 
 
 def batches(client=0, count=0, steps=1, batch_size=4, seed=0):
-    return Batches(PARTITION, batch_size, Streams(seed)).of(Work(client, 0, count, 0, steps))
+    return Batches(PARTITION, batch_size, Streams(seed)).batches_of(Work(client, 0, count, 0, steps))
 
 
 def test_a_pass_sees_every_sample_once_and_ends_with_the_rest():
@@ -65,7 +65,7 @@ def test_an_impossible_batch_size_is_refused(batch_size):
 def test_batches_drawn_one_by_one_are_those_drawn_together():
     work, many = Work(0, 0, 2, 0, 8), Batches(PARTITION, 4, Streams(0))
     one_by_one = many.one_by_one(work)
-    other = many.of(Work(1, 0, 2, 0, 1))  # the shared generator moves on, this work's own does not
+    other = many.batches_of(Work(1, 0, 2, 0, 1))  # the shared generator moves on, this work's own does not
     assert len(other[0]) == 3
-    for batch, expected in zip(one_by_one, many.of(work), strict=True):
+    for batch, expected in zip(one_by_one, many.batches_of(work), strict=True):
         np.testing.assert_array_equal(batch, expected)

@@ -8,7 +8,7 @@ from asyncfl_bench import run
 from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
-from asyncfl_bench.clients.queue import Answer, WorkQueue
+from asyncfl_bench.clients.queue import ComputedUpload, WorkQueue
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import Stopped
@@ -50,7 +50,7 @@ def test_a_gradient_is_taken_at_the_model_of_its_dispatch_not_of_its_delivery():
     at_dispatch = model_d.clone()
     model_d.add_(torch.randn_like(model_d))
     delivery = executor.deliver(Work(3, 0, 0, 0, 1))
-    x, y = task.batch(Batches(task.partition, 10, Streams(0)).of(Work(3, 0, 0, 0, 1))[0])
+    x, y = task.batch(Batches(task.partition, 10, Streams(0)).batches_of(Work(3, 0, 0, 0, 1))[0])
     expected = torch.empty_like(model_d)
     expected_loss = task.gradient(at_dispatch, x, y, expected)
     assert torch.equal(delivery.vector_d, expected)
@@ -181,7 +181,7 @@ def test_batch_norm_statistics_move_towards_those_of_delivered_clients(tmp_path)
     executor.deliver(work)
     after = task.flat.statistics()
     task.flat.reset_statistics()
-    x, y = task.batch(Batches(task.partition, 10, Streams(0)).of(work)[0])
+    x, y = task.batch(Batches(task.partition, 10, Streams(0)).batches_of(work)[0])
     task.gradient(task.flat.initial_d(), x, y, torch.empty(task.flat.d))
     of_the_batch = task.flat.statistics()
     torch.testing.assert_close(after, 0.75 * before + 0.25 * of_the_batch)
@@ -223,11 +223,11 @@ class Stoppable:
             for row_d, start_d in zip(out_pd, starts, strict=True):
                 row_d.copy_(start_d)
             self.computed.append([work.sequence for work in works])
-            return [Answer(torch.zeros(())) for _ in works]
+            return [ComputedUpload(torch.zeros(())) for _ in works]
 
         return finish
 
-    def delivered(self, statistics):
+    def take_statistics(self, statistics):
         pass
 
     def state_dict(self):

@@ -27,7 +27,7 @@ def task():
 
 def one_at_a_time(task, work, batch_size, augment):
     streams = Streams(0)
-    batches = Batches(PARTITION, batch_size, streams).of(work)
+    batches = Batches(PARTITION, batch_size, streams).batches_of(work)
     generator = streams.augment(work.client, work.count)
     for batch in batches:
         cuts = task.draw_augmentation(generator, len(batch)) if augment else None

@@ -68,7 +68,7 @@ def worlds(draw):
         "schedule": schedule,
         "delay": Scripted([[0.1 + d for d in row] for row in durations]),
         "availability": draw(st.sampled_from([dropout, suspension])),
-        "kind": rule.accepts[0],
+        "kind": rule.upload_kinds[0],
         "seed": draw(st.integers(0, 3)),
         draw(st.sampled_from(BUDGETS)): draw(st.integers(1, 60)),
         "client_steps": 300,

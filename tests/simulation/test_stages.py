@@ -4,8 +4,8 @@ import pytest
 import torch
 from toy import Scripted, simulate
 
-from asyncfl_bench.algorithms.split import SplitRule
-from asyncfl_bench.algorithms.trial import TrialPart
+from asyncfl_bench.algorithms.common.split import SplitRule
+from asyncfl_bench.algorithms.common.trial import TrialPart
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.simulation.availability import Dropout, DropoutConfig
 from asyncfl_bench.simulation.observer import Observer
@@ -22,8 +22,8 @@ class StagesExecutor:
     def dispatch(self, work, model_d):
         self.calls.append(("dispatch", work.client, work.stage))
 
-    def go_on(self, work, reply):
-        self.calls.append(("go_on", work.client, work.stage, float(reply.gradient)))
+    def start_next_stage(self, work, reply):
+        self.calls.append(("start_next_stage", work.client, work.stage, float(reply.gradient)))
 
     def deliver(self, work):
         if work.ends_task:
@@ -38,14 +38,13 @@ class StagesExecutor:
 class Answering(SplitRule):
     """Answers ``together`` messages at once; steps on every upload."""
 
-    accepts = ("gradient",)
     part = TrialPart(3)
 
     def __init__(self, together=1, silent=False):
         super().__init__()
         self.together, self.silent, self.heard = together, silent, []
 
-    def hear(self, message):
+    def receive_message(self, message):
         self.heard.append(message)
         return len(self.heard) % self.together == 0
 
@@ -106,10 +105,10 @@ def test_the_answer_to_a_message_reaches_its_client_alone():
     executor = StagesExecutor()
     staged([[3], [4.5]], executor=executor, server_iterations=1)
     assert executor.calls[:4] == [
-        *(("dispatch", 0, 0), ("dispatch", 1, 0), ("go_on", 0, 1, 0.0)),
-        ("go_on", 1, 1, pytest.approx(10.0)),
+        *(("dispatch", 0, 0), ("dispatch", 1, 0), ("start_next_stage", 0, 1, 0.0)),
+        ("start_next_stage", 1, 1, pytest.approx(10.0)),
     ]
-    assert ("go_on", 0, 2, pytest.approx(1.0)) in executor.calls
+    assert ("start_next_stage", 0, 2, pytest.approx(1.0)) in executor.calls
 
 
 def test_without_delay_clients_take_turns_stage_by_stage():

@@ -8,8 +8,9 @@ from typing import Annotated
 from ..errors import check
 from ..ranges import one_of
 from ..stateful import Stateful
-from .base import RunningSum, ServerRule, StepConfig, TickConfig
-from .caches import CachingConfig, make_cache
+from .base import ServerRule, StepConfig, TickConfig
+from .common.caches import CachingConfig, make_cache
+from .common.sums import RunningSum
 from .needs import Needs
 
 
@@ -43,7 +44,7 @@ class Ace(ServerRule):
              incremental: clients send q_j = g_j - their previous gradient;  sum <- sum + q_j  (Algorithm a.5, 10-18)
              step_on=tick: every arrival of a tick enters the cache, then one step is taken
     Upload   gradient, shape (d,); incremental: change of the gradient
-             cache.precision: U_j <- Q(g_j), rounded as algorithms/caches.py says (F.3.3), the first round's too
+             cache.precision: U_j <- Q(g_j), rounded as algorithms/common/caches.py says (F.3.3), the first round's too
     State    cache (direct only), running sum, number of clients not heard yet
     Memory   direct the cache, n d numbers of its precision, and 5 d floats; incremental 5 d on the server and d on
              each client
@@ -60,7 +61,7 @@ class Ace(ServerRule):
     Config = AceConfig
     label = "ACE"
     config: AceConfig
-    accepts = ("gradient", "difference")
+    upload_kinds = ("gradient", "difference")
     needs = Needs(first_round=True, linear=True)
     state_names = ("unheard",)
 

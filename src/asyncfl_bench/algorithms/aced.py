@@ -7,8 +7,9 @@ from typing import Annotated
 
 from ..ranges import at_least, one_of
 from ..stateful import Stateful
-from .base import RunningSum, ServerRule, StepConfig, TickConfig
-from .caches import CachingConfig, make_cache
+from .base import ServerRule, StepConfig, TickConfig
+from .common.caches import CachingConfig, make_cache
+from .common.sums import RunningSum
 from .needs import Needs
 
 
@@ -57,7 +58,7 @@ class Aced(ServerRule):
     Config = AcedConfig
     label = "ACED"
     config: AcedConfig
-    accepts = ("gradient", "difference")
+    upload_kinds = ("gradient", "difference")
     needs = Needs(first_round=True, one_at_a_time=True, linear=True)
     averaged = ("rule/active_clients",)
     state_names = ("unheard", "t", "tstart_n", "dispatched_n", "active_n", "arrived", "active")
@@ -99,17 +100,17 @@ class Aced(ServerRule):
             self.unheard -= 1
         if self.unheard or self.needs.steps_on == "tick":
             return False
-        return self._turn()
+        return self._step()
 
     def tick(self) -> bool:
         if self.unheard or self.needs.steps_on != "tick":
             return False
-        return self._turn()
+        return self._step()
 
     def stats(self) -> dict[str, float]:
         return {"rule/active_clients": float(self.active)}
 
-    def _turn(self) -> bool:
+    def _step(self) -> bool:
         by_gradient = self.config.tstart == "gradient"
         if self.t == 0:  # the first round: tstart stays 1 for all
             self.active = self.n
@@ -119,7 +120,7 @@ class Aced(ServerRule):
                     self._restart(client, self.dispatched_n[client])
             for client in self._expiries.pop(self.t, ()):
                 if self.active_n[client] and self.t - self.tstart_n[client] > self.config.tau_algo:
-                    self._leave(client)
+                    self._evict(client)
             self.active = self._active_count
         if changed := self.active > 0:
             self.total.add_to(self.model_d, self.step_size / self.active)
@@ -138,14 +139,14 @@ class Aced(ServerRule):
             if not self.active_n[client]:
                 self.active_n[client] = True
                 self._active_count += 1
-                self.total.add(self.cache.stored(client))
+                self.total.add(self.cache.stored_vector(client))
         elif self.active_n[client]:
-            self._leave(client)
+            self._evict(client)
 
-    def _leave(self, client: int) -> None:
+    def _evict(self, client: int) -> None:
         self.active_n[client] = False
         self._active_count -= 1
-        self.total.subtract(self.cache.stored(client))
+        self.total.subtract(self.cache.stored_vector(client))
         if self._active_count == 0:
             self.total.zero()
 

@@ -11,7 +11,7 @@ from ..errors import check
 from ..ranges import at_least, one_of
 from ..types import Recorder
 from .base import BufferConfig, ServerRule
-from .clustering import k_means, projected_shares
+from .common.clustering import k_means, projected_shares
 from .needs import Needs
 
 
@@ -92,7 +92,7 @@ class Afbs(Recorder, ServerRule):
     Config = AfbsConfig
     label = "AFBS"
     config: AfbsConfig
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     needs = Needs(linear=True)
     averaged = ("rule/kept", "rule/step_scale")
     decision_columns = ("client", "staleness", "samples", "cluster", "score", "kept", "weight")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..stateful import Stateful
-from .base import BufferConfig, RunningSum, ServerRule
-from .caches import CachingConfig, make_cache
+from .base import BufferConfig, ServerRule
+from .common.caches import CachingConfig, make_cache
+from .common.sums import RunningSum
 from .needs import Needs
 
 
@@ -43,7 +44,7 @@ class Area(ServerRule):
     Config = AreaConfig
     label = "AREA"
     config: AreaConfig
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     needs = Needs(base=True)
     state_names = ("first_d", "count")
 

@@ -22,7 +22,7 @@ class Asgd(ServerRule):
 
     Config = StepConfig
     label = "vanilla ASGD"
-    accepts = ("gradient", "difference")
+    upload_kinds = ("gradient", "difference")
     needs = Needs(linear=True)
 
     def receive(self, upload) -> bool:

@@ -73,7 +73,7 @@ class AsyncFedEd(ServerRule):
     Config = AsyncFedEdConfig
     label = "AsyncFedED"
     config: AsyncFedEdConfig
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     needs = Needs(base=True, first_k="k_initial")
     averaged = ("rule/gamma", "rule/eta_g")
     arrival_facts = ("gamma", "eta_g", "k")

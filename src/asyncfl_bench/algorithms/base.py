@@ -148,7 +148,7 @@ class ServerRule(Stateful):
 
     label            what reports call it; empty: as it was chosen, by the name of its yaml
     needs            what it needs of a run; of an instance adapted to its settings
-    accepts          kinds of upload it can use, its own kind first
+    upload_kinds     kinds of upload it can use, its own kind first
     averaged         names in ``stats`` whose mean over server iterations says more than the last value
     arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns of their own
     storage, draws   where to keep a vector per client, and random draws, ``draws(client, count)``; set by ``equip``
@@ -162,7 +162,7 @@ class ServerRule(Stateful):
     Config = RuleConfig
     label = ""
     needs = Needs()
-    accepts: tuple[str, ...] = ("difference", "gradient")
+    upload_kinds: tuple[str, ...] = ("difference", "gradient")
     averaged: tuple[str, ...] = ()
     arrival_facts: tuple[str, ...] = ()
     storage = Storage()
@@ -185,8 +185,8 @@ class ServerRule(Stateful):
 
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
         """Takes the (d,) global model, which it changes in place from now on, and makes its state."""
-        if upload_kind not in self.accepts:
-            raise ConfigError("client.upload", upload_kind, f"must be one of {', '.join(self.accepts)}")
+        if upload_kind not in self.upload_kinds:
+            raise ConfigError("client.upload", upload_kind, f"must be one of {', '.join(self.upload_kinds)}")
         self.model_d, self.state_device = model_d, model_d.device
         self.n = clients.n
         eta = self.config.eta if isinstance(self.config, StepConfig) else 1.0
@@ -215,9 +215,9 @@ class ServerRule(Stateful):
         the configured K. Overridden only by rules that choose K; changes no state."""
         return None
 
-    def continues(self, client: int) -> tuple[int, torch.Tensor] | None:
-        """Called at each dispatch: (its version, (d,) the model) of what this client's last work started from, where it
-        is to go on with that, so that nothing is sent to it; None: it gets the current model."""
+    def resumes_from(self, client: int) -> tuple[int, torch.Tensor] | None:
+        """Called at each dispatch: (version, (d,) model) that the client's last work started from if it resumes from
+        that, so that no model is sent; None: it gets the current model."""
         return None
 
     def stats(self) -> dict[str, float]:
@@ -227,7 +227,7 @@ class ServerRule(Stateful):
     def vectors(self, n: int) -> int:
         """Vectors of d floats the rule keeps on the device: what it costs in memory.
 
-        Not counted are the model and what a setting ``cache`` (caches.CacheConfig) asks for.
+        Not counted are the model and what a setting ``cache`` (storage.CacheConfig) asks for.
         """
         return 0
 
@@ -244,32 +244,3 @@ def equip(
     if part is not None:
         rule.part = part  # type: ignore[attr-defined]  # of a SplitRule
     return rule
-
-
-class RunningSum(Stateful):
-    """(d,) sum that vectors enter and leave, kept in double precision.
-
-    Thousands of cached vectors come and go without the sum ever being formed anew: whatever single-precision vector
-    leaves takes exactly with it what it brought, and what rounding remains is some 1e-16 of the largest value seen.
-    Memory: 5 d floats (the sum and a workspace are doubles).
-    """
-
-    state_names = ("sum_d",)
-
-    def __init__(self, like_d: torch.Tensor):
-        self.sum_d = like_d.new_zeros(like_d.shape).double()
-        self._wide_d = self.sum_d.clone()  # widening first is several times faster than adding mixed types
-        self._narrow_d = like_d.new_empty(like_d.shape)
-
-    def add(self, vector_d: torch.Tensor) -> None:
-        self.sum_d.add_(self._wide_d.copy_(vector_d))
-
-    def subtract(self, vector_d: torch.Tensor) -> None:
-        self.sum_d.sub_(self._wide_d.copy_(vector_d))
-
-    def add_to(self, target_d: torch.Tensor, scale: float) -> None:
-        """target <- target + scale * sum"""
-        target_d.add_(self._narrow_d.copy_(self.sum_d), alpha=scale)
-
-    def zero(self) -> None:
-        self.sum_d.zero_()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..stateful import Stateful
-from .base import BufferConfig, RunningSum, ServerRule
-from .caches import CachingConfig, make_cache
+from .base import BufferConfig, ServerRule
+from .common.caches import CachingConfig, make_cache
+from .common.sums import RunningSum
 from .needs import Needs
 
 
@@ -65,7 +66,7 @@ class Ca2fl(ServerRule):
         client = upload.client
         self.repeats += client in self.in_buffer
         self.in_buffer.append(client)
-        self.sum_d.add_(upload.vector_d).sub_(self.cache.stored(client))
+        self.sum_d.add_(upload.vector_d).sub_(self.cache.stored_vector(client))
         self.cache.replace(client, upload.vector_d, self.total)
         self.count += 1
         if self.count < self.config.buffer_size:

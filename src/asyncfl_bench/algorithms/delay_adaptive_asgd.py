@@ -55,7 +55,7 @@ class DelayAdaptiveAsgd(ServerRule):
     Config = DelayAdaptiveAsgdConfig
     label = "delay-adaptive ASGD"
     config: DelayAdaptiveAsgdConfig
-    accepts = ("gradient", "difference")
+    upload_kinds = ("gradient", "difference")
     needs = Needs(linear=True)
     averaged = ("rule/step_scale",)
     state_names = ("dropped", "last_scale")

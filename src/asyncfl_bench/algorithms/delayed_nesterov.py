@@ -65,7 +65,7 @@ class DelayedNesterov(ServerRule):
     Config = DelayedNesterovConfig
     label = "Delayed Nesterov"
     config: DelayedNesterovConfig
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     state_names = ("sum_d", "momentum_d", "count", "speeds", "most_work")
 
     def start(self, model_d, clients, upload_kind) -> None:

@@ -45,7 +45,7 @@ class NoDistillation:
     def __init__(self, config: NoDistillationConfig):
         """There is nothing to keep."""
 
-    def after(self, rule: ServerRule, streams: Streams) -> ServerRule:
+    def wrap_rule(self, rule: ServerRule, streams: Streams) -> ServerRule:
         return rule
 
 
@@ -110,7 +110,7 @@ class Distillation:
     def __init__(self, config: DistillationConfig):
         self.config = config
 
-    def after(self, rule: ServerRule, streams: Streams) -> ServerRule:
+    def wrap_rule(self, rule: ServerRule, streams: Streams) -> ServerRule:
         """The rule with distillation after each of its steps."""
         return Distilled(rule, self.config, streams) if self.config.takes_place else rule
 
@@ -130,7 +130,12 @@ class Distilled(Recorder, ServerRule):
         assert rule.server is not None, "a rule is equipped first"
         super().__init__(rule.config)
         self.rule, self.settings, self.server, self._draws = rule, config, rule.server, streams.unlabelled
-        self.label, self.accepts, self.storage, self.draws = rule.label, rule.accepts, rule.storage, rule.draws
+        self.label, self.upload_kinds, self.storage, self.draws = (
+            rule.label,
+            rule.upload_kinds,
+            rule.storage,
+            rule.draws,
+        )
         self.needs = replace(rule.needs, outputs=True, linear=False)
         self.averaged = (*rule.averaged, "rule/alpha", "rule/clipped_share", "rule/distilled_step")
         self.arrival_facts = rule.arrival_facts
@@ -154,23 +159,23 @@ class Distilled(Recorder, ServerRule):
     def work_for(self, client: int) -> int | None:
         return self.rule.work_for(client)
 
-    def continues(self, client: int) -> tuple[int, torch.Tensor] | None:
-        return self.rule.continues(client)
+    def resumes_from(self, client: int) -> tuple[int, torch.Tensor] | None:
+        return self.rule.resumes_from(client)
 
     def receive(self, upload: Upload) -> bool:
-        self.teacher.hear(upload.client, upload.base_iteration, upload.outputs_uc)
+        self.teacher.add_report(upload.client, upload.base_iteration, upload.outputs_uc)
         changed = self.rule.receive(upload)
         vars(self).update({name: getattr(self.rule, name) for name in self.arrival_facts})
-        return self._then(changed, self.server.samples * FORWARD)
+        return self._distil_after(changed, self.server.samples * FORWARD)
 
     def tick(self) -> bool:
-        return self._then(self.rule.tick())
+        return self._distil_after(self.rule.tick())
 
     def round(self) -> bool:
-        return self._then(self.rule.round())
+        return self._distil_after(self.rule.round())
 
-    def _then(self, changed: bool, computed: float = 0.0) -> bool:
-        """What follows an answer of the rule, which cost so many samples besides."""
+    def _distil_after(self, changed: bool, computed: float = 0.0) -> bool:
+        """Distil if the rule changed the model; return its answer. computed: samples that the answer cost besides."""
         self.server_samples = self.rule.server_samples + computed
         if changed:
             self.rounds += 1
@@ -182,7 +187,7 @@ class Distilled(Recorder, ServerRule):
 
         config, model_d, grad_d = self.settings, self.model_d, self._gradient_d
         if config.max_age is not None:
-            self.teacher.forget(self.rounds - 1 - config.max_age)  # the step was from version rounds - 1
+            self.teacher.drop_reports_before(self.rounds - 1 - config.max_age)  # the step was from version rounds - 1
         rule_step = float((model_d - self._before_d).norm())
         self._before_d.copy_(model_d)
         alphas, entropies, norms = [], [], []
@@ -288,14 +293,14 @@ class Teacher(Stateful):
     def reports(self) -> int:
         return sum(version is not None for version in self.version_n)
 
-    def hear(self, client: int, version: int, logits_uc: torch.Tensor | None) -> None:
-        """Takes a copy in the place of the client's last report."""
+    def add_report(self, client: int, version: int, logits_uc: torch.Tensor | None) -> None:
+        """Replace the client's last report by a copy of this one."""
         assert logits_uc is not None
         self.logits_nuc[client].copy_(logits_uc)
         self.version_n[client] = version
 
-    def forget(self, oldest: int) -> None:
-        """Reports from older versions of the model than this one are no part of the mean any more."""
+    def drop_reports_before(self, oldest: int) -> None:
+        """Remove reports from versions of the model before ``oldest``."""
         for client, version in enumerate(self.version_n):
             if version is not None and version < oldest:
                 self.logits_nuc[client].zero_()

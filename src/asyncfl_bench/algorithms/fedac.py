@@ -54,7 +54,7 @@ class FedAc(ServerRule):
     Config = FedAcConfig
     label = "FedAC (reconstructed)"
     config: FedAcConfig
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     needs = Needs(keeps="variate", base=True)
     averaged = ("rule/similarity",)
     state_names = ("sum_d", "change_d", "weight", "count", "first_d", "second_d", "variate_d", "similarity")

@@ -44,7 +44,7 @@ class FedAsyncConfig(RuleConfig):
 class MixingRule(ServerRule):
     """A rule that mixes each arriving local model into the global one. ``mixing``: the last one's weight."""
 
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     needs = Needs(base=True)
     averaged = ("rule/mixing",)
     arrival_facts = ("mixing",)

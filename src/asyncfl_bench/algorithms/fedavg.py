@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .base import StepConfig
-from .rounds import RoundConfig, RoundRule
+from .common.rounds import RoundConfig, RoundRule
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ..ranges import above
 from .base import RuleConfig
-from .rounds import RoundRule
+from .common.rounds import RoundRule
 
 
 @dataclass

@@ -18,6 +18,7 @@ class FedEchoConfig(FedBuffConfig):
     distillation_steps: Annotated[int | None, at_least(0, null="for distillation.steps")] = None
 
     def take_distillation_steps(self) -> int | None:
+        """Mini-batches of distillation that are named here, which then are in ``distillation.steps``; else None."""
         steps, self.distillation_steps = self.distillation_steps, None
         return steps
 
@@ -49,4 +50,4 @@ class FedEcho(FedBuff):
     Config = FedEchoConfig
     label = "FedEcho"
     config: FedEchoConfig
-    accepts = ("difference",)
+    upload_kinds = ("difference",)

@@ -56,7 +56,7 @@ class FedFa(ServerRule):
     Config = FedFaConfig
     label = "FedFa"
     config: FedFaConfig
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     needs = Needs(base=True)
     state_names = ("rows_kd", "arrivals")
 

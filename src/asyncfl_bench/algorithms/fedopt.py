@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ..ranges import above, one_of, within
 from .base import StepConfig
-from .rounds import RoundConfig, RoundRule, Weights
+from .common.rounds import RoundConfig, RoundRule, Weights
 
 
 @dataclass

@@ -8,10 +8,11 @@ from typing import Annotated
 from ..errors import check
 from ..ranges import at_least, one_of
 from ..stateful import Stateful
-from .base import BufferConfig, RunningSum, ServerRule
-from .caches import CachingConfig, make_cache
+from .base import BufferConfig, ServerRule
+from .common.caches import CachingConfig, make_cache
+from .common.rounds import Weights
+from .common.sums import RunningSum
 from .needs import Needs
-from .rounds import Weights
 
 
 @dataclass
@@ -72,7 +73,7 @@ class FedStaleAsync(ServerRule):
     Config = FedStaleAsyncConfig
     label = "FedStaleAsync"
     config: FedStaleAsyncConfig
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     needs = Needs(linear=True)
     state_names = ("before_d", "sum_d", "count", "heard")
 
@@ -97,7 +98,7 @@ class FedStaleAsync(ServerRule):
         often = 1.0 if config.p is None else config.p[client % len(config.p)]  # one number is everybody's
         fresh_d = upload.vector_d if s == 1 else upload.vector_d * s
         self.sum_d.add_(fresh_d, alpha=config.alpha / often)
-        self.sum_d.sub_(self.cache.stored(client), alpha=config.beta / often)
+        self.sum_d.sub_(self.cache.stored_vector(client), alpha=config.beta / often)
         self.cache.replace(client, fresh_d, self.total)
         self.heard[client] = True
         self.count += 1

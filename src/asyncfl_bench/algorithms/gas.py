@@ -10,11 +10,11 @@ from ..errors import check
 from ..ranges import at_least, one_of, within
 from ..stateful import Stateful
 from ..types import NUMBER_BYTES, Recorder
-from .activations import FILLS, FORMS, RIDGES, ActivationStatistics, filled, log_shares
 from .base import check_it_fills
+from .common.activations import FILLS, FORMS, RIDGES, ActivationStatistics, fill_classes, log_shares
+from .common.rounds import RoundMean, Weights
+from .common.split import ServerSgd, SplitConfig, SplitRule
 from .needs import Needs
-from .rounds import RoundMean, Weights
-from .split import ServerSgd, SplitConfig, SplitRule
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +151,7 @@ class Gas(Recorder, SplitRule):
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
-    def hear(self, message) -> bool:
+    def receive_message(self, message) -> bool:
         config = self.config
         self.server_samples = float(len(message.labels))
         if config.answer == "before":
@@ -190,7 +190,7 @@ class Gas(Recorder, SplitRule):
                 self.merged = True
             if self.steps % self.config.every == 0:
                 generator = torch.Generator(rows_ba.device).manual_seed(self.draws.integer(0, self.steps))
-                rows_ba, labels_b, self.generated = filled(
+                rows_ba, labels_b, self.generated = fill_classes(
                     self.statistics, rows_ba, labels_b, max(sizes), self.config.fill, generator, self.raise_if_stopped
                 )
         self.buffer.clear()

@@ -48,7 +48,7 @@ class Malenia(ServerRule):
     Config = MaleniaConfig
     label = "Malenia"
     config: MaleniaConfig
-    accepts = ("gradient", "difference")
+    upload_kinds = ("gradient", "difference")
     needs = Needs(linear=True, waits_for="all")
     state_names = ("sums_nd", "counts", "dropped")
 

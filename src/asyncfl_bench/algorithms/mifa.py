@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..stateful import Stateful
-from .base import BufferConfig, RunningSum, ServerRule
-from .caches import CachingConfig, make_cache
+from .base import BufferConfig, ServerRule
+from .common.caches import CachingConfig, make_cache
+from .common.rounds import Weights
+from .common.sums import RunningSum
 from .needs import Needs
-from .rounds import Weights
 
 
 @dataclass

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..stateful import Stateful
 from ..types import Reply
-from .rounds import RoundConfig, RoundMean, RoundRule
-from .split import ServerSgd, SplitConfig, SplitRule, UnionGradient
+from .common.rounds import RoundConfig, RoundMean, RoundRule
+from .common.split import ServerSgd, SplitConfig, SplitRule, UnionGradient
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +62,7 @@ class MiniBatchSfl(SplitRule, RoundRule):
     def dispatched(self, client: int) -> None:
         self.under_way.append(client)
 
-    def hear(self, message) -> bool:
+    def receive_message(self, message) -> bool:
         a, y = message.activations, message.labels
         reply = self.part.answer(self.server_d, a, y, out_d=self._own_d)
         self.answers.append((message.client, reply.gradient, reply.loss))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .caches import CacheConfig
+    from ..storage import CacheConfig
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Port(ServerRule):
     Config = PortConfig
     label = "PORT"
     config: PortConfig
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     needs = Needs(base=True, one_at_a_time=True, waits_for="given")
     state_names = ("sum_d", "moved_d", "weight", "count", "iteration", "versions")
 

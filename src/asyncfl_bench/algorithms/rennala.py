@@ -42,4 +42,4 @@ class Rennala(FedBuff):
 
     Config = RennalaConfig
     label = "Rennala"
-    accepts = ("gradient", "difference")
+    upload_kinds = ("gradient", "difference")

@@ -53,7 +53,7 @@ class RescaledAsgd(ServerRule):
     Config = RescaledAsgdConfig
     label = "Rescaled ASGD"
     config: RescaledAsgdConfig
-    accepts = ("gradient", "difference")
+    upload_kinds = ("gradient", "difference")
     needs = Needs(linear=True)
     averaged = ("rule/step_scale",)
     state_names = ("sums", "counts", "last_scale", "max_scale")

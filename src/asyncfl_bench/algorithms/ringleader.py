@@ -8,7 +8,8 @@ from typing import Annotated
 from ..errors import check
 from ..ranges import one_of
 from ..stateful import Stateful
-from .base import RunningSum, ServerRule, StepConfig
+from .base import ServerRule, StepConfig
+from .common.sums import RunningSum
 from .needs import Needs
 
 
@@ -64,7 +65,7 @@ class Ringleader(ServerRule):
     Config = RingleaderConfig
     label = "Ringleader"
     config: RingleaderConfig
-    accepts = ("gradient", "difference")
+    upload_kinds = ("gradient", "difference")
     needs = Needs(linear=True, waits_for="all", uploads=lambda n: min(2, n))  # 2 n - 1 make a round of n steps
     state_names = ("sums_nd", "counts", "stepped", "own_nd", "own_versions")
 
@@ -82,21 +83,21 @@ class Ringleader(ServerRule):
     def parts(self) -> dict[str, Stateful]:
         return {"total": self.total, "later": self.later}
 
-    def continues(self, client: int):
+    def resumes_from(self, client: int):
         version = self.own_versions[client]
         return None if version is None else (version, self.own_nd[client])
 
     def receive(self, upload) -> bool:
-        steps = self._use(upload)
+        steps = self._add_gradient(upload)
         if self.needs.base:
             self.own_versions[upload.client] = None if steps else upload.base_iteration
             if not steps:
                 self.own_nd[upload.client].copy_(upload.base_d)
         return steps
 
-    def _use(self, upload) -> bool:
+    def _add_gradient(self, upload) -> bool:
         client, done = upload.client, self.stepped[upload.client]
-        self._gather(client, upload.vector_d, self.later if done else self.total)
+        self._add_to_mean(client, upload.vector_d, self.later if done else self.total)
         if done or (0 in self.counts and not any(self.stepped)):
             return False
         self.total.add_to(self.model_d, self.step_size / self.n)
@@ -108,8 +109,8 @@ class Ringleader(ServerRule):
             self.stepped = [False] * self.n
         return True
 
-    def _gather(self, client: int, vector_d, total: RunningSum) -> None:
-        """G_i and b_i, and their part of a sum of means."""
+    def _add_to_mean(self, client: int, vector_d, total: RunningSum) -> None:
+        """Add a gradient to G_i and b_i, and update their mean in ``total``."""
         if self.counts[client]:
             total.subtract(self.sums_nd[client] / self.counts[client])
         self.sums_nd[client] += vector_d

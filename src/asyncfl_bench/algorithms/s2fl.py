@@ -11,8 +11,8 @@ import numpy as np
 from ..errors import check
 from ..ranges import at_least
 from ..stateful import Stateful
+from .common.split import UnionGradient
 from .minibatch_sfl import MiniBatchSfl, MiniBatchSflConfig
-from .split import UnionGradient
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ class S2fl(MiniBatchSfl):
 
     def _form_groups(self) -> None:
         """Of those under way."""
-        groups = balanced(self.labels_nc[self.under_way], self.config.groups)
+        groups = balance_groups(self.labels_nc[self.under_way], self.config.groups)
         self.group_of = {client: int(group) for client, group in zip(self.under_way, groups, strict=True)}
 
     def load_state_dict(self, state: dict) -> None:
@@ -98,8 +98,8 @@ class S2fl(MiniBatchSfl):
         self._form_groups()
 
 
-def balanced(labels_mc: np.ndarray, groups: int) -> np.ndarray:
-    """(m,) a group of each of m clients by their samples of each class; see ``S2fl``."""
+def balance_groups(labels_mc: np.ndarray, groups: int) -> np.ndarray:
+    """(m,) group of each of m clients, balanced by their samples of each class; see ``S2fl``."""
     m = len(labels_mc)
     group_m = np.arange(m) * groups // max(m, 1)
     best = _unevenness(labels_mc, group_m, groups)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .rounds import RoundConfig, RoundRule
-from .split import ServerSgd, SplitConfig, SplitRule
+from .common.rounds import RoundConfig, RoundRule
+from .common.split import ServerSgd, SplitConfig, SplitRule
 
 
 @dataclass
@@ -45,7 +45,7 @@ class SplitFed(SplitRule, RoundRule):
     def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
         return in_flight * (1 + bool(self.config.server_momentum)) * d_server
 
-    def hear(self, message) -> bool:
+    def receive_message(self, message) -> bool:
         copy = self._copy(message.client)
         reply = self.part.answer(copy.s_d, message.activations, message.labels, out_d=self._gradient_d)
         copy.step(self._gradient_d)

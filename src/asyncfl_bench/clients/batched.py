@@ -13,7 +13,7 @@ import numpy as np
 
 from ..types import Work
 from .executors import SequentialComputer, one_core_threads
-from .queue import Answer
+from .queue import ComputedUpload
 from .versions import Blocks
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class BatchedComputer(SequentialComputer):
 
     def begin(
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[Answer]]:
+    ) -> Callable[[], list[ComputedUpload]]:
         answers, parts = [], self._parts(works)
         # a workspace of its own for each batch: two may be computed at once
         workspace = blocks.take(count, out_pd[0]) if (count := self._stacked(works, parts)) else None
@@ -102,13 +102,13 @@ class BatchedComputer(SequentialComputer):
             drawn = [self._draws(work) for work in works[part]]
             answers.append(self._submit(self._part, works[part], start, drawn, start_pd, out_pd[part]))
 
-        def finish() -> list[Answer]:
+        def finish() -> list[ComputedUpload]:
             computed = [answer() for answer in answers]
             if workspace is not None:
                 workspace.waiting = 1
-                blocks.used(workspace)
+                blocks.release_row(workspace)
             return [
-                Answer(loss, None, outputs_uc)
+                ComputedUpload(loss, None, outputs_uc)
                 for loss_p, outputs in computed
                 for loss, outputs_uc in zip(loss_p.unbind(), outputs, strict=True)
             ]
@@ -131,7 +131,7 @@ class BatchedComputer(SequentialComputer):
     def _solo(self, work: Work, start: Start, out_pd: torch.Tensor) -> Computed:
         """Writes the (1, d) upload, returns the (1,) mean loss and the outputs."""
         received = start(work)
-        if not self.batches.held(work.client):  # an empty client has learned nothing
+        if not self.batches.sample_count(work.client):  # an empty client has learned nothing
             out_pd.zero_()
             return out_pd.new_zeros(1), self._reports([work], received[:1], out_pd)
         if not hasattr(self._own, "perceptron"):
@@ -157,7 +157,7 @@ class BatchedComputer(SequentialComputer):
             augment = None if self._augment is None else self._augment.own(work.client, work.count)
             return self._drawn(self.batches.one_by_one(work), augment)
         augment = None if self._augment is None else self._augment(work.client, work.count)
-        return iter(list(self._drawn(self.batches.of(work), augment)))
+        return iter(list(self._drawn(self.batches.batches_of(work), augment)))
 
     def _drawn(self, batches: Iterable[np.ndarray], augment: np.random.Generator | None) -> Iterator:
         for batch in batches:
@@ -197,7 +197,7 @@ class BatchedComputer(SequentialComputer):
         lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
         self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd, shift_pd)
         for row, work in enumerate(works):
-            if not self.batches.held(work.client):
+            if not self.batches.sample_count(work.client):
                 out_pd[row].zero_()
         assert total_p is not None
         return total_p if steps == 1 else total_p / steps, self._reports(works, start_pd, out_pd)

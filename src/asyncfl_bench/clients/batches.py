@@ -23,7 +23,7 @@ class Batches:
         self._partition, self._batch_size = partition, batch_size
         self._stream = streams.batch
 
-    def of(self, work: Work) -> list[np.ndarray]:
+    def batches_of(self, work: Work) -> list[np.ndarray]:
         """``work.local_steps`` index arrays. An empty client gives empty ones."""
         return list(self._draw(work, self._stream(work.client, work.count)))
 
@@ -31,7 +31,7 @@ class Batches:
         """The same, each pass drawn when it is reached: work of many steps need not hold all its indices at once."""
         return self._draw(work, self._stream.own(work.client, work.count))
 
-    def held(self, client: int) -> int:
+    def sample_count(self, client: int) -> int:
         """Samples the client holds."""
         return len(self._partition[client])
 

@@ -15,7 +15,7 @@ from ..randomness import Streams
 from ..types import Work
 from .batches import Batches
 from .local import LocalTraining
-from .queue import Answer
+from .queue import ComputedUpload
 from .samples import Samples
 from .versions import Blocks
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class RowsRead(Protocol):
     """The part of a model with a large embedding that a piece of work reads (tasks.rows.RowsRead)."""
 
-    def taken(self, w_d: torch.Tensor) -> torch.Tensor: ...
+    def select_rows(self, w_d: torch.Tensor) -> torch.Tensor: ...
 
     def put(self, w_s: torch.Tensor, out_d: torch.Tensor) -> None: ...
 
@@ -71,7 +71,7 @@ class SequentialComputer:
 
     def begin(
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[Answer]]:
+    ) -> Callable[[], list[ComputedUpload]]:
         """See queue.Computer."""
         network = self._network or self.task.flat
         answers = [self._one(work, start, out_d, network) for work, out_d in zip(works, out_pd, strict=True)]
@@ -81,7 +81,7 @@ class SequentialComputer:
         """Rows of d floats that ``begin`` takes as a workspace; puts the works in the order of computing."""
         return 0
 
-    def delivered(self, statistics: torch.Tensor | None) -> None:
+    def take_statistics(self, statistics: torch.Tensor | None) -> None:
         if statistics is not None:
             flat = self.task.flat
             flat.load_statistics(flat.statistics().lerp(statistics, self.statistics_rate))
@@ -92,12 +92,12 @@ class SequentialComputer:
     def close(self) -> None:
         """Ends threads, if any."""
 
-    def _one(self, work: Work, start: Start, out_d: torch.Tensor, network) -> Answer:
+    def _one(self, work: Work, start: Start, out_d: torch.Tensor, network) -> ComputedUpload:
         """Writes the upload, step by step."""
         start_d, anchor_d, shift_d = start(work)
-        if not self.batches.held(work.client):  # an empty client has learned nothing
+        if not self.batches.sample_count(work.client):  # an empty client has learned nothing
             out_d.zero_()
-            return Answer(out_d.new_zeros(()), None, self._outputs(work, start_d, out_d, network))
+            return ComputedUpload(out_d.new_zeros(()), None, self._outputs(work, start_d, out_d, network))
         total: torch.Tensor | None = None
         read = self._rows_read(work, anchor_d, shift_d)
         of_samples = self._of_samples(work, network) if read is None else read.gradient
@@ -119,7 +119,7 @@ class SequentialComputer:
                 statistics = network.statistics()
                 network.load_statistics(servers)
         assert total is not None
-        return Answer(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
+        return ComputedUpload(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
 
     def _rows_read(self, work: Work, anchor_d, shift_d) -> RowsRead | None:
         """What computes the work of a model with a large embedding, where no other row needs a gradient."""
@@ -134,11 +134,11 @@ class SequentialComputer:
         if read is None:
             self.local.upload(start_d, gradient, steps, out_d, lr, *bent)
             return
-        start_s = read.taken(start_d)
-        bent_s = [None if vector_d is None else read.taken(vector_d) for vector_d in bent]
+        start_s = read.select_rows(start_d)
+        bent_s = [None if vector_d is None else read.select_rows(vector_d) for vector_d in bent]
         upload_s = start_s.new_empty(start_s.shape)
         self.local.upload(start_s, gradient, steps, upload_s, lr, *bent_s)
-        self.local.untouched(start_d, steps, out_d, lr, *bent)
+        self.local.write_upload_of_zero_gradients(start_d, steps, out_d, lr, *bent)
         read.put(upload_s, out_d)
 
     def _outputs(self, work: Work, start_d: torch.Tensor, upload_d: torch.Tensor, network) -> torch.Tensor | None:

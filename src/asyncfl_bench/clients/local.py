@@ -66,9 +66,9 @@ class LocalConfig(Checked):
             check(ok, "proximal", self.proximal, f"left alone under algorithm={facts.algorithm}: {decided}")
             self.proximal = value
         if self.upload == "auto":
-            self.upload = facts.accepts[0]
-        kinds = ", ".join(facts.accepts)
-        check(self.upload in facts.accepts, "upload", self.upload, f"one of {kinds} for {facts.algorithm}")
+            self.upload = facts.upload_kinds[0]
+        kinds = ", ".join(facts.upload_kinds)
+        check(self.upload in facts.upload_kinds, "upload", self.upload, f"one of {kinds} for {facts.algorithm}")
         if self.upload == "gradient":
             why = f"for uploads that are gradients ({facts.algorithm}); client.upload=difference allows more"
             check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
@@ -90,7 +90,7 @@ class LocalConfig(Checked):
         if facts.first_k is not None and not self.local_epochs and facts.first_k[1] != self.local_steps:
             found["local_steps"] = f"with algorithm.{facts.first_k[0]}={facts.first_k[1]}, the clients' first K"
         if self.upload == "gradient":
-            instead = "; client.upload=difference has local steps" if "difference" in facts.accepts else ""
+            instead = "; client.upload=difference has local steps" if "difference" in facts.upload_kinds else ""
             why = f"on uploads that are gradients: the step is the server's, algorithm.eta or algorithm.c{instead}"
             local = ["momentum", "proximal", "optimizer", *(("weight_decay", "") if self.optimizer == "adamw" else ())]
             if not facts.outputs:  # else the model that reports is one local step away
@@ -157,11 +157,11 @@ class LocalTraining:
         shift     (..., d) added to each gradient; None: nothing
         """
         if self.config.clip is not None:
-            gradient = self._clipped(gradient, self.config.clip)
+            gradient = self._with_clipping(gradient, self.config.clip)
         if shift is not None:
-            gradient = self._shifted(gradient, shift)
+            gradient = self._with_correction(gradient, shift)
         if self.config.proximal:
-            gradient = self._pulled(gradient, start if anchor is None else anchor)
+            gradient = self._with_proximal_term(gradient, start if anchor is None else anchor)
         lr = self.config.lr if lr is None else lr
         if self.upload_kind == "gradient":
             gradient(start, 0, out)
@@ -180,8 +180,8 @@ class LocalTraining:
         bent = anchor is not None or shift is not None or (self.config.proximal and self.config.weight_decay)
         return not bent
 
-    def untouched(self, start, steps: int, out, lr: Any = None, anchor=None, shift=None) -> None:
-        """Writes what ``upload`` writes where all gradients are zero: arguments as there, of one client.
+    def write_upload_of_zero_gradients(self, start, steps: int, out, lr: Any = None, anchor=None, shift=None) -> None:
+        """Write the upload of one client whose gradients are all zero; arguments as in ``upload``.
 
         Decay, proximal term and shift then move each number by itself and in proportion, so what they do is found out
         once, with ones in the place of the vectors, and not step by step for each number.
@@ -200,35 +200,36 @@ class LocalTraining:
         """(d,) the client's model after the work: of a gradient after one local step with it."""
         return start + upload if self.upload_kind == "difference" else start - lr * upload
 
-    def _go_on(self) -> None:
+    def _raise_if_stopped(self) -> None:
+        """Raise ``Stopped`` if the run is to stop."""
         if self.stop:
             raise Stopped
 
-    def _clipped(self, gradient, norm):
-        def within_norm(w, step, out) -> None:
+    def _with_clipping(self, gradient, norm):
+        def clip_to_norm(w, step, out) -> None:
             gradient(w, step, out)
             clip(out, norm)
 
-        return within_norm
+        return clip_to_norm
 
-    def _pulled(self, gradient, anchor):
+    def _with_proximal_term(self, gradient, anchor):
         away = anchor.new_empty(anchor.shape)
 
-        def with_pull(w, step, out) -> None:
+        def with_proximal_term(w, step, out) -> None:
             import torch
 
             gradient(w, step, out)
             torch.sub(w, anchor, out=away)  # first the difference: at the anchor itself the pull is exactly zero
             out.add_(away, alpha=self.config.proximal)
 
-        return with_pull
+        return with_proximal_term
 
-    def _shifted(self, gradient, shift):
-        def with_shift(w, step, out) -> None:
+    def _with_correction(self, gradient, shift):
+        def with_correction(w, step, out) -> None:
             gradient(w, step, out)
             out.add_(shift)
 
-        return with_shift
+        return with_correction
 
     def _decay(self, w, gradient) -> None:
         if self.config.weight_decay:
@@ -242,7 +243,7 @@ class LocalTraining:
             return
         descent = self.descent(start, lr)
         for step in range(steps):
-            self._go_on()
+            self._raise_if_stopped()
             gradient(descent.w, step, out)
             descent.take(out)
         out.copy_(descent.w).sub_(start)
@@ -257,7 +258,7 @@ class LocalTraining:
         w = start.clone()
         optimizer = torch.optim.AdamW([w], lr=self.config.lr, weight_decay=self.config.weight_decay)
         for step in range(steps):
-            self._go_on()
+            self._raise_if_stopped()
             gradient(w, step, out)
             w.grad = out
             optimizer.step()

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..errors import Stopped
-from ..stateful import copied
+from ..stateful import copy_containers
 from ..types import Delivery, Work
 from .versions import Block, Blocks, ClientVectors, ModelVersions
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     Start = Callable[[Work], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
 
 
-class Answer(NamedTuple):
-    """What computing a piece of work gives besides the upload.
+class ComputedUpload(NamedTuple):
+    """Results of a piece of work besides the upload's vector.
 
     loss        mean training loss, 0-d
     statistics  of batch normalisation, if the model has them
@@ -57,14 +57,14 @@ class Computer(Protocol):
 
     def begin(
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[Answer]]:
+    ) -> Callable[[], list[ComputedUpload]]:
         """Begins writing the works' uploads into the rows of ``out_pd``; what it returns waits and gives the answers.
 
         May put ``works`` in another order. Workspaces are taken from ``blocks``.
         """
         ...
 
-    def delivered(self, statistics: torch.Tensor | None) -> None:
+    def take_statistics(self, statistics: torch.Tensor | None) -> None:
         """An upload with these statistics has reached the server."""
 
     def vectors(self, local_steps: int) -> int:
@@ -82,12 +82,12 @@ class Computer(Protocol):
 class _Batch:
     """Work being computed: the uploads land in the block's rows, ``finish`` waits and gives the answers."""
 
-    def __init__(self, works: list[Work], block: Block, finish: Callable[[], list[Answer]]):
+    def __init__(self, works: list[Work], block: Block, finish: Callable[[], list[ComputedUpload]]):
         self.works, self.block = works, block
         self._finish = finish
-        self._answers: list[Answer] | None = None
+        self._answers: list[ComputedUpload] | None = None
 
-    def finish(self) -> list[Answer]:
+    def finish(self) -> list[ComputedUpload]:
         if self._answers is None:
             self._answers = self._finish()
         return self._answers
@@ -97,7 +97,7 @@ class _Batch:
 class _Result:
     block: Block
     row: int
-    answer: Answer
+    answer: ComputedUpload
 
     @property
     def vector_d(self) -> torch.Tensor:
@@ -145,11 +145,11 @@ class WorkQueue:
             del self._pending[work.sequence]
             self.versions.release(work.iteration)
         else:
-            self.blocks.used(result.block)
-        self._let_go(work, computed=result is not None)
+            self.blocks.release_row(result.block)
+        self._release(work, computed=result is not None)
 
-    def _let_go(self, work: Work, *, computed: bool) -> None:
-        """What was kept for the delivery of work that has none."""
+    def _release(self, work: Work, *, computed: bool) -> None:
+        """Release the vectors that were held for an upload that will not be delivered."""
         if self.memories is not None:
             self.memories.release(work)
         if computed and self.keeps_base:
@@ -158,7 +158,7 @@ class WorkQueue:
     def deliver(self, work: Work) -> Delivery:
         """The work's upload, computed now if it has not been yet."""
         if self._lent is not None:
-            self.blocks.used(self._lent)
+            self.blocks.release_row(self._lent)
             self._lent = None
         if work.sequence not in self._results:
             if not self._is_begun(work):
@@ -170,14 +170,14 @@ class WorkQueue:
         self._lent = result.block
         if self._begun is None and len(self._results) < self.computer.ahead and (works := self._next_works()):
             self._begun = self._begin(works)
-        self.computer.delivered(result.answer.statistics)
+        self.computer.take_statistics(result.answer.statistics)
         base_d = None
         if self.keeps_base:
             base_d = self.versions[work.iteration]
             self.versions.release(work.iteration)  # its memory is not used again before the next dispatch
         vector_d, along_d = result.vector_d, None
         if self.memories is not None:
-            along_d = self.memories.along(work, vector_d)
+            along_d = self.memories.variate_change(work, vector_d)
             vector_d = self.memories.message(work.client, vector_d)
             self.memories.release(work)
         return Delivery(vector_d, result.answer.loss, base_d, result.answer.outputs_uc, along_d)
@@ -194,7 +194,7 @@ class WorkQueue:
         start_d, memories = self.versions[work.iteration], self.memories
         if memories is None:
             return start_d, None, None
-        return start_d, memories.anchor(work.client, start_d), memories.shift(work)
+        return start_d, memories.proximal_center(work.client, start_d), memories.shift(work)
 
     def _next_works(self, first: Work | None = None) -> list[Work]:
         """``first`` and the pending work that is due next, as many pieces as are computed together; no more pending."""
@@ -225,15 +225,15 @@ class WorkQueue:
         self._keep(self._begun, self._begun.finish())
         self._begun = None
 
-    def _keep(self, batch: _Batch, answers: list[Answer]) -> None:
+    def _keep(self, batch: _Batch, answers: list[ComputedUpload]) -> None:
         for row, (work, answer) in enumerate(zip(batch.works, answers, strict=True)):
             if not self.keeps_base:
                 self.versions.release(work.iteration)
             if self._unwanted.pop(work.sequence, None) is None:
                 self._results[work.sequence] = _Result(batch.block, row, answer)
             else:
-                self.blocks.used(batch.block)
-                self._let_go(work, computed=True)
+                self.blocks.release_row(batch.block)
+                self._release(work, computed=True)
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class WorkQueue:
         for sequence, saved in state["results"].items():
             block = self.blocks.take(1, model_d)
             block.rows_pd[0].copy_(saved["vector_d"])
-            answer = Answer(*(copied(saved[name], model_d.device) for name in Answer._fields))
+            answer = ComputedUpload(*(copy_containers(saved[name], model_d.device) for name in ComputedUpload._fields))
             self._results[sequence] = _Result(block, 0, answer)
         if self.memories is not None:
             self.memories.load_state_dict(state["memories"])
@@ -286,15 +286,16 @@ class WorkQueue:
             by_sequence = {work.sequence: work for work in in_flight} | self._unwanted
             works = [by_sequence[sequence] for sequence in begun["sequences"]]
             given_up = begun["losses"] is None
-            self._begun = self._begin(works) if given_up else _computed(works, begun, self.blocks, model_d)
+            self._begun = self._begin(works) if given_up else _restore_batch(works, begun, self.blocks, model_d)
             known |= set(begun["sequences"])
         self._pending = {work.sequence: work for work in in_flight if work.sequence not in known}
         self._order = sorted((work.due, work.sequence) for work in self._pending.values())
 
 
-def _computed(works: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Batch:
+def _restore_batch(works: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Batch:
+    """A batch that was computed before the state was saved."""
     block = blocks.take(len(works), like_d)
     block.rows_pd[: len(works)].copy_(saved["rows_pd"])
-    losses, outputs = (copied(saved[name], like_d.device) for name in ("losses", "outputs"))
-    answers = [Answer(loss, None, own) for loss, own in zip(losses, outputs, strict=True)]
+    losses, outputs = (copy_containers(saved[name], like_d.device) for name in ("losses", "outputs"))
+    answers = [ComputedUpload(loss, None, own) for loss, own in zip(losses, outputs, strict=True)]
     return _Batch(works, block, lambda: answers)

@@ -13,7 +13,7 @@ from itertools import islice
 from threading import local as thread_local
 from typing import TYPE_CHECKING
 
-from ..stateful import copied
+from ..stateful import copy_containers
 from ..types import Delivery, Reply, Work
 from .executors import one_core_threads
 from .local import Descent, LocalTraining, clip
@@ -74,7 +74,7 @@ class SplitExecutor:
         task = self._tasks[work.client] = self._task(work, model_d[: self.d].clone())
         self._begin(task, partial(self._forward, task))
 
-    def go_on(self, work: Work, reply: Reply) -> None:
+    def start_next_stage(self, work: Work, reply: Reply) -> None:
         task = self._tasks[work.client]
         task.stage.result()  # of a task that was loaded it need not be there yet
         task.work = work
@@ -137,7 +137,7 @@ class SplitExecutor:
 
     def load_state_dict(self, state: dict, model_d: Tensor, in_flight: list[Work]) -> None:
         """``model_d`` says on which device; ``in_flight`` is a part of what was saved."""
-        for saved in copied(state["tasks"], model_d.device):
+        for saved in copy_containers(state["tasks"], model_d.device):
             task = self._task(Work(**saved["work"]), saved["start_d"])
             task.descent.w.copy_(saved["w_d"])
             task.descent.velocity, task.total = saved["velocity_d"], saved["total"]

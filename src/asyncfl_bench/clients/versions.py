@@ -37,8 +37,8 @@ class ModelVersions(Stateful):
         return len(self._held)
 
     @property
-    def most_held(self) -> int:
-        """Versions held at once at most so far: the vectors it keeps."""
+    def peak_versions(self) -> int:
+        """Largest number of versions held at the same time: the vectors of d floats it keeps."""
         return len(self._held) + len(self._spare)
 
     def hold(self, iteration: int, model_d: torch.Tensor) -> None:
@@ -87,7 +87,8 @@ class Blocks:
         block.waiting = p
         return block
 
-    def used(self, block: Block) -> None:
+    def release_row(self, block: Block) -> None:
+        """One upload of the block was used; after the last one the block is recycled."""
         block.waiting -= 1
         if not block.waiting:
             self._spare.append(block)
@@ -105,8 +106,8 @@ class ClientVectors(Stateful):
     def release(self, work: Work) -> None:
         """It was delivered, or never will be."""
 
-    def anchor(self, client: int, start_d: torch.Tensor) -> torch.Tensor | None:
-        """(d,) what the client is pulled to by its proximal term; None: the received model."""
+    def proximal_center(self, client: int, start_d: torch.Tensor) -> torch.Tensor | None:
+        """(d,) center of the client's proximal term; None: the received model."""
         return None
 
     def shift(self, work: Work) -> torch.Tensor | None:
@@ -117,8 +118,8 @@ class ClientVectors(Stateful):
         """(d,) what the client sends, lent until the next call."""
         return vector_d
 
-    def along(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor | None:
-        """(d,) what it sends besides, lent until the next call; None: nothing."""
+    def variate_change(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor | None:
+        """(d,) change of the client's variate, sent with the upload and lent until the next call; None: it has none."""
         return None
 
 
@@ -131,8 +132,8 @@ class ClientSums(ClientVectors):
     def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
         self.sums = Rows(n, like_d, place, storage.folder if storage else None)
 
-    def anchor(self, client: int, start_d: torch.Tensor) -> torch.Tensor:
-        """(d,) what the client is pulled to: the received model minus its sum."""
+    def proximal_center(self, client: int, start_d: torch.Tensor) -> torch.Tensor:
+        """(d,) center of the proximal term: the received model minus the client's sum."""
         return start_d - self.sums[client]
 
     def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
@@ -178,7 +179,7 @@ class ClientVariates(ClientVectors):
     def shift(self, work: Work) -> torch.Tensor:
         return self.versions[work.iteration] - self.variates[work.client]
 
-    def along(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor:
+    def variate_change(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor:
         if not work.samples:  # an empty client has nothing to say
             return vector_d.new_zeros(vector_d.shape)
         mean_d = vector_d / (-work.local_steps * self._lr(work))

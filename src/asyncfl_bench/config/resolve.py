@@ -173,7 +173,7 @@ def _facts(settings: Settings) -> Facts:
         queues=parts["schedule"].target.queues,
         rounds=needs.steps_on == "round",
         steps_on_ticks=on_ticks,
-        accepts=parts["algorithm"].target.accepts,
+        upload_kinds=parts["algorithm"].target.upload_kinds,
         upload=client.upload,
         proximal=_setting(rule, needs.proximal),
         first_k=_setting(rule, needs.first_k),

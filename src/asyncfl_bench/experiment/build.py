@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from ..algorithms.base import ServerRule, equip
-from ..algorithms.caches import CacheConfig
-from ..algorithms.split import SplitConfig, SplitRule
+from ..algorithms.common.split import SplitConfig, SplitRule
 from ..clients.batches import Batches
 from ..clients.choosing import executor_class, make_computer, native_network
 from ..clients.executors import SequentialComputer
@@ -25,7 +24,7 @@ from ..errors import BenchError, ConfigError
 from ..randomness import Streams
 from ..simulation.engine import Simulation
 from ..simulation.fleet import check_same_clients
-from ..storage import Storage, bytes_of
+from ..storage import CacheConfig, Storage, bytes_of
 from ..tasks.native import NativeNetwork
 from ..tasks.parts import Cut
 from ..tasks.task import Task, build_task
@@ -170,7 +169,7 @@ def build_run(settings: Settings) -> Components:
 
 def _rule(settings: Settings, rule: ServerRule, streams: Streams) -> ServerRule:
     """The equipped rule with what follows each of its steps."""
-    return settings.parts["distillation"].build().after(rule, streams)
+    return settings.parts["distillation"].build().wrap_rule(rule, streams)
 
 
 def _is_built_in(target: type) -> bool:

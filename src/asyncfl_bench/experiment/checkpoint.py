@@ -144,7 +144,7 @@ class Checkpoints:
         directory, task = self._directory.path, self._components.task
         counters = Counters(**state["simulation"]["counters"])
         for key, limit in asdict(self._settings.budget).items():
-            used = counters.spent(key)
+            used = counters.used_of(key)
             if self._settings.earlier is not None and limit is not None and limit < used:
                 raise ConfigError(f"budget.{key}", limit, f"must be at least {used:g}, what that run has used")
         if state["data"] != task.digest:

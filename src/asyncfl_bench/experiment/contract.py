@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from ..algorithms.base import BufferConfig, ServerRule, equip
-from ..algorithms.split import SplitRule
-from ..algorithms.trial import TrialPart, TrialServer
+from ..algorithms.common.split import SplitRule
+from ..algorithms.common.trial import TrialPart, TrialServer
 from ..config import compose
 from ..config.places import places
 from ..config.words import word
@@ -68,7 +68,7 @@ class Candidate:
         parts, streams = self.settings.parts, Streams(self.settings.root.seed)
         part: Any = TrialPart(D - 1)
         rule = equip(parts["algorithm"].build(), Storage(), streams, TrialServer(), part)
-        distilled: ServerRule = parts["distillation"].build().after(rule, streams)
+        distilled: ServerRule = parts["distillation"].build().wrap_rule(rule, streams)
         return distilled
 
     def start(self) -> tuple[ServerRule, torch.Tensor]:
@@ -106,7 +106,7 @@ def _send_message(rule: ServerRule, client: int, vector_d: torch.Tensor, iterati
     if isinstance(rule, SplitRule):
         rule.dispatched(client)
         activations, labels = vector_d[:3, None].clone(), torch.tensor([0, 1, 0])
-        _answered(rule.hear, Message(client, 0, 1, iteration, 0, 10, activations, labels))
+        _answered(rule.receive_message, Message(client, 0, 1, iteration, 0, 10, activations, labels))
         for _, reply in rule.replies():
             require(bool(torch.isfinite(reply.gradient).all()), "a reply's gradient is not finite")
         activations.fill_(float("nan"))
@@ -255,7 +255,7 @@ def check_resume(candidate: Candidate) -> None:
         resumed = build_run(settings)
         resumed.load_state_dict(state)
         differing = differing_attributes(*(_unwrapped(parts.rule) for parts in (half, resumed)))
-        if resumed.simulation.over() is None:
+        if resumed.simulation.finish_reason() is None:
             resumed.simulation.run()
         resumed.executor.close()
         counted, counted_again = whole.simulation.counters, resumed.simulation.counters

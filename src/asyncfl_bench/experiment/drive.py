@@ -74,7 +74,7 @@ class Run:
         try:
             if not evaluations.lines:
                 evaluations.log(simulation.counters)
-            self.ended_by = simulation.over()  # a checkpoint made at the end resumes at the end
+            self.ended_by = simulation.finish_reason()  # a checkpoint made at the end resumes at the end
             while self.ended_by is None:
                 if stop or not evaluations.before(simulation.next_time, stop):
                     return "interrupted", self.checkpoints.save_stopped()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..clients.executors import SequentialComputer
-from ..clients.queue import Answer, WorkQueue
+from ..clients.queue import ComputedUpload, WorkQueue
 from ..clients.versions import Blocks
 from ..simulation.engine import Simulation
 from ..stateful import Stateful
@@ -51,19 +51,19 @@ class NullComputer(Stateful):
 
     def begin(
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[Answer]]:
+    ) -> Callable[[], list[ComputedUpload]]:
         out_pd.fill_(1.0)
         workspace = blocks.take(rows, out_pd[0]) if (rows := self._real.workspace(works)) else None
 
-        def finish() -> list[Answer]:
+        def finish() -> list[ComputedUpload]:
             if workspace is not None:
                 workspace.waiting = 1
-                blocks.used(workspace)
-            return [Answer(torch.zeros(()), None, self._outputs_uc)] * len(works)
+                blocks.release_row(workspace)
+            return [ComputedUpload(torch.zeros(()), None, self._outputs_uc)] * len(works)
 
         return finish
 
-    def delivered(self, statistics: torch.Tensor | None) -> None:
+    def take_statistics(self, statistics: torch.Tensor | None) -> None:
         """Nothing follows from it."""
 
     def vectors(self, local_steps: int) -> int:
@@ -81,5 +81,5 @@ def most_in_use(simulation: Simulation, queue: WorkQueue, n: int, concurrency: i
     limit = max(DRY_RUN_UPLOADS, 20 * n)
     while simulation.counters.uploads + simulation.counters.discarded < limit:
         if simulation.step() is not None:
-            return queue.versions.most_held, queue.blocks.most_rows
-    return min(concurrency, queue.versions.most_held * 11 // 10 + 1), queue.blocks.most_rows * 11 // 10 + 1
+            return queue.versions.peak_versions, queue.blocks.most_rows
+    return min(concurrency, queue.versions.peak_versions * 11 // 10 + 1), queue.blocks.most_rows * 11 // 10 + 1

@@ -120,7 +120,7 @@ class Evaluations(Observer, Stateful):
             self._progress.close()
 
     def _used(self) -> float:
-        return self._simulation.counters.spent(self._budget_key)
+        return self._simulation.counters.used_of(self._budget_key)
 
     # -- when --------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from . import machine
 
 if TYPE_CHECKING:
-    from ..algorithms.caches import CacheConfig
+    from ..storage import CacheConfig
 
 FLOAT = 4
 DRY_RUN_FROM = 2**26  # bytes of model versions; below, guessing high costs nothing

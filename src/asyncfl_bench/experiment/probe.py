@@ -70,8 +70,8 @@ class ProbedRule:
         self._uploads += 1
         return self._call_both("receive", upload)
 
-    def hear(self, message: Message) -> bool:
-        return self._call_both("hear", message)
+    def receive_message(self, message: Message) -> bool:
+        return self._call_both("receive_message", message)
 
     def replies(self) -> list[tuple[int, Reply]]:
         return self._call_both("replies")
@@ -88,8 +88,8 @@ class ProbedRule:
     def work_for(self, client: int) -> int | None:
         return self._call_both("work_for", client)
 
-    def continues(self, client: int) -> tuple[int, torch.Tensor] | None:
-        return self._call_both("continues", client)
+    def resumes_from(self, client: int) -> tuple[int, torch.Tensor] | None:
+        return self._call_both("resumes_from", client)
 
     def _restore_copy(self) -> None:
         self._copy = None

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..algorithms.split import SplitConfig
+from ..algorithms.common.split import SplitConfig
 from ..config import Settings
 from ..errors import ConfigError
 
@@ -60,11 +60,11 @@ def seconds_of(settings: Settings) -> float:
         try:
             while over is None and (time.perf_counter() - at < SECONDS or not share):
                 over = simulation.step()
-                used = {key: simulation.counters.spent(key) - amount for key, amount in before.items()}
+                used = {key: simulation.counters.used_of(key) - amount for key, amount in before.items()}
                 share = max(used[key] / limit for key, limit in limits.items())
                 if first and over is None and simulation.counters.uploads >= settings.root.n_clients:
                     first, share = False, 0.0
-                    at, before = time.perf_counter(), {key: simulation.counters.spent(key) for key in before}
+                    at, before = time.perf_counter(), {key: simulation.counters.used_of(key) for key in before}
         finally:
             parts.executor.close()
     took, share = time.perf_counter() - at, share or 1.0  # of none where it ended before its first iteration

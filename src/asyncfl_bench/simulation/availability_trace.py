@@ -69,7 +69,7 @@ class AvailabilityTrace(Always):
         else:
             online_r = columns["start"]
             offline_r = [begin + length for begin, length in zip(online_r, columns["duration"], strict=True)]
-        sessions_n = [self._joined(rows, online_r, offline_r) for rows in rows_n]
+        sessions_n = [self._join_sessions(rows, online_r, offline_r) for rows in rows_n]
         period = self._period(max(offline_r))
         for _, offline_s in sessions_n:
             if period is not None and math.isclose(offline_s[-1], period, rel_tol=TOUCHING):
@@ -87,7 +87,7 @@ class AvailabilityTrace(Always):
         if begin == work.start and begin + duration <= end:
             return duration, True
         if self.config.interrupted == "paused":
-            done = sessions.worked(work.start, duration)
+            done = sessions.end_of_work(work.start, duration)
             end = sessions.last
         else:
             done = begin + duration if begin + duration <= end else None
@@ -96,7 +96,7 @@ class AvailabilityTrace(Always):
         back = sessions.at(end)
         return _wait(work.start, end if back is None else back[0]), False
 
-    def _joined(self, rows: list[int], online_r: list[float], offline_r: list[float]) -> tuple[list, list]:
+    def _join_sessions(self, rows: list[int], online_r: list[float], offline_r: list[float]) -> tuple[list, list]:
         """(online_s, offline_s) of one client, in order, with those that touch made one. BenchError if two overlap."""
         rows = sorted(rows, key=online_r.__getitem__)
         online_s, offline_s = [online_r[rows[0]]], [offline_r[rows[0]]]
@@ -105,9 +105,8 @@ class AvailabilityTrace(Always):
                 offline_s[-1] = max(offline_r[row], offline_s[-1])
                 continue
             if online_r[row] < offline_s[-1]:
-                allowed = (
-                    f"must begin at {offline_s[-1]:g} or later, when the session of {self.file.where(before)} ends"
-                )
+                ends = f"when the session of {self.file.name_of_row(before)} ends"
+                allowed = f"must begin at {offline_s[-1]:g} or later, {ends}"
                 raise self.file.refusal(row, f"a session of the same client {allowed}, found {online_r[row]:g}")
             online_s.append(online_r[row])
             offline_s.append(offline_r[row])

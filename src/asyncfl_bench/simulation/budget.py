@@ -63,6 +63,6 @@ class BudgetConfig(Checked):
         """The first of the limits on what is counted that is reached, or None."""
         for name in COUNTED:
             limit = self.__dict__[name]
-            if limit is not None and used.spent(name) >= limit:
+            if limit is not None and used.used_of(name) >= limit:
                 return name
         return None

@@ -77,7 +77,7 @@ class DelayTrace(Delay):
         rows = sorted(rows, key=start_r.__getitem__)
         for before, row in pairwise(rows):
             if start_r[before] == start_r[row]:
-                allowed = f"start must differ from that of {self.file.where(before)}, of the same client, found"
+                allowed = f"start must differ from that of {self.file.name_of_row(before)}, of the same client, found"
                 raise self.file.refusal(row, f"{allowed} {start_r[row]:g}")
         return rows
 

@@ -38,7 +38,7 @@ class Dispatches(Stateful):
         self._rule.dispatched(client)
         k = self._rule.work_for(client)
         k = self._workload.k if k is None else k
-        own = self._rule.continues(client)
+        own = self._rule.resumes_from(client)
         held = self._samples_n[client]
         steps = self._workload.steps(held, k)
         return Work(

@@ -136,19 +136,19 @@ class Simulation(Stateful):
             self._finish(work := timeline.now[0])
             if timeline.now:
                 # after its last arrival a tick is over in any case
-                ended_by = None if self._is_whole(work) else self.spent()
+                ended_by = None if self._is_whole(work) else self.exhausted_budget()
                 if ended_by is not None:
                     timeline.put_back()
                 return ended_by
         if self.clock == "ticks" and self._ends_tick is None and not begins:
-            self._own_step(TICK)
+            self._step_without_arrival(TICK)
         self._fill_slots()
         # with nobody left to report, a rule that leaves the model alone now does so for ever
-        return self.spent() or ("no_clients" if alone and self.counters.iteration == iteration else None)
+        return self.exhausted_budget() or ("no_clients" if alone and self.counters.iteration == iteration else None)
 
-    def over(self) -> str | None:
-        """Why there is nothing left to do, of a run put back where it was; or None."""
-        return None if self._timeline.now else self.spent()
+    def finish_reason(self) -> str | None:
+        """Reason why a restored run has nothing left to do; None if it resumes."""
+        return None if self._timeline.now else self.exhausted_budget()
 
     @property
     def in_flight(self) -> dict[int, Work]:
@@ -174,8 +174,8 @@ class Simulation(Stateful):
             return math.floor(self.counters.virtual_time) + 1  # a budget may have ended between two ticks
         return max(self._timeline.next_due, self.counters.virtual_time)  # the server may be busy
 
-    def spent(self) -> str | None:
-        """The budget key that is used up, "stalled", or None. Virtual time is up when the next event lies beyond it."""
+    def exhausted_budget(self) -> str | None:
+        """Key of the budget that is used up, "stalled", or None. Virtual time is used up if the next event is later."""
         many = max(10_000, 100 * self.clients.n, 100 * self.rule.needs.uploads_per_iteration(self.clients.n))
         stands_still = self.budget.only_time and self._uploads_at_this_time >= many
         # so many uploads in a row left the model or the time alone that the end may never come
@@ -231,30 +231,31 @@ class Simulation(Stateful):
             self.executor.discard(work)
         # nothing has changed yet: the executor may raise
         if delivery is not None and not work.ends_task:
-            self._hear(work, delivery)
+            self._receive_message(work, delivery)
             return
         self._timeline.end_first()
         ends_round = self._slots.per_round and work.takes_slot and not self._timeline.busy
         if delivery is None:
-            self._lose(work)
+            self._drop_lost_work(work)
             if ends_round:
-                self._own_step(ROUND)
+                self._step_without_arrival(ROUND)
         else:
             ends_tick = work.sequence == self._ends_tick
             self._receive(work, delivery, (*[TICK] * ends_tick, *[ROUND] * ends_round))
 
-    def _lose(self, work: Work) -> None:
+    def _drop_lost_work(self, work: Work) -> None:
+        """Count work whose upload never arrives, and free its slot."""
         for observer in self.observers:
             observer.discarded(work)
         self.counters.discarded += 1
         self._uploads_without_change += 1
-        self._slots.lost(work)
+        self._slots.note_lost_work(work)
 
     def _receive(self, work: Work, delivery: Delivery, ends: tuple[str, ...]) -> None:
         """Gives an upload to the rule, then asks for the rule's own step at the ``ends`` that come with it."""
         counters, time = self.counters, self.counters.virtual_time
         upload = received.upload(work, delivery, self._samples_n[work.client], counters)
-        changed = self._checked(self.rule.receive(upload))
+        changed = self._check_answer(self.rule.receive(upload))
         for observer in self.observers:
             observer.received(upload, changed)
         counters.uploads += 1
@@ -263,23 +264,25 @@ class Simulation(Stateful):
         self._uploads_without_change += 1
         if changed:
             self._count_iteration()
-        self._slots.delivered(work, changed)
-        stepped = self._ask(ends)
+        self._slots.note_delivery(work, changed)
+        stepped = self._ask_rule_to_step(ends)
         for observer in self.observers:
             observer.arrived(upload, changed or stepped, time)
         if changed:
-            self._tell_iterated()
+            self._notify_iteration()
         if stepped:
             self._count_iteration()
-            self._tell_iterated()
+            self._notify_iteration()
 
     # -- the end of a stage ----------------------------------------------------------------------------------------
 
-    def _hear(self, work: Work, delivery: Delivery) -> None:
-        """Gives a message to the rule; then everybody whom the rule answers goes on."""
+    def _receive_message(self, work: Work, delivery: Delivery) -> None:
+        """Give a message to the rule; each client that the rule answers starts its next stage."""
         counters, time = self.counters, self.counters.virtual_time
         message = received.message(work, delivery, self._samples_n[work.client], counters)
-        stepped = self._checked(self.rule.hear(message))  # may raise Stopped: it gets the same message again
+        stepped = self._check_answer(
+            self.rule.receive_message(message)
+        )  # may raise Stopped: it gets the same message again
         self._timeline.end_first()
         self._timeline.waiting[work.client] = work
         counters.messages += 1
@@ -292,37 +295,38 @@ class Simulation(Stateful):
             counters.downlink_bytes += reply.bytes
             for observer in self.observers:
                 observer.answered(client, reply, counters.virtual_time)
-            self._go_on(work, reply)
+            self._start_next_stage(work, reply)
 
-    def _go_on(self, work: Work, reply: Reply) -> None:
-        """The next stage of a task."""
+    def _start_next_stage(self, work: Work, reply: Reply) -> None:
+        """Start the next stage of a task with the server's reply."""
         work = self._given.next_stage(work, self.counters.virtual_time)
         self._timeline.add(work)
-        cast(StagedExecutor, self.executor).go_on(work, reply)
+        cast(StagedExecutor, self.executor).start_next_stage(work, reply)
 
     # -- server iterations -----------------------------------------------------------------------------------------
 
-    def _own_step(self, end: str) -> None:
-        """The rule's own step at the end of a tick or a round with which no arrival goes."""
-        if self._ask((end,)):
+    def _step_without_arrival(self, end: str) -> None:
+        """Ask the rule for its step at the end of a tick or a round without an arrival."""
+        if self._ask_rule_to_step((end,)):
             self._count_iteration()
-            self._tell_iterated()
+            self._notify_iteration()
 
-    def _ask(self, ends: tuple[str, ...]) -> bool:
-        """Asks the rule for its own step at the end of a tick, of a round, or of both, where it takes it in one."""
+    def _ask_rule_to_step(self, ends: tuple[str, ...]) -> bool:
+        """Ask the rule for its step at the end of a tick, of a round, or of both. Return True if the model changed."""
         changed = False
         if TICK in ends:
-            changed = self._checked(self.rule.tick())
+            changed = self._check_answer(self.rule.tick())
             for observer in self.observers:
                 observer.ticked(changed)
         if ROUND in ends:
-            answer = self._checked(self.rule.round())
+            answer = self._check_answer(self.rule.round())
             for observer in self.observers:
                 observer.round_ended(answer)
             changed = changed or answer
         return changed
 
-    def _checked(self, answer: bool) -> bool:
+    def _check_answer(self, answer: bool) -> bool:
+        """Return the rule's answer, and add the server's computing time. BenchError unless it is True or False."""
         if answer is not True and answer is not False:
             raise BenchError(f"{type(self.rule).__name__} answered {answer!r}: a rule says exactly True or False")
         if took := self._server_rate * self.rule.server_samples:  # until then the server uses no other upload
@@ -333,9 +337,10 @@ class Simulation(Stateful):
     def _count_iteration(self) -> None:
         self.counters.iteration += 1
         self._uploads_without_change = 0
-        self._slots.model_changed()
+        self._slots.note_model_change()
 
-    def _tell_iterated(self) -> None:
+    def _notify_iteration(self) -> None:
+        """Tell observers that a server iteration is complete, then cancel work that has become too old."""
         for observer in self.observers:
             observer.iterated(self.counters)
         if self.rule.needs.restart_at is not None:
@@ -348,7 +353,7 @@ class Simulation(Stateful):
                 self._ends_tick = None  # the tick's own step comes without an arrival
             self.executor.discard(work)
             self.counters.cancelled += 1
-            self._slots.cancelled(work)
+            self._slots.note_cancelled_work(work)
             for observer in self.observers:
                 observer.cancelled(work)
 
@@ -357,11 +362,11 @@ class Simulation(Stateful):
     def _fill_slots(self) -> None:
         """Fills every free slot for which the schedule has a client that still takes part, if this is the moment. After
         that those begin anew whose work was cancelled."""
-        restarted = self._slots.restarted(self._has_left)
-        if self._slots.to_be_filled(self._timeline.busy or bool(restarted)):
+        restarted = self._slots.clients_to_restart(self._has_left)
+        if self._slots.should_fill(self._timeline.busy or bool(restarted)):
             while (client := self._slots.next_client(self._timeline.busy or bool(restarted))) is not None:
                 if self._has_left(client):
-                    self._slots.schedule.left(client)
+                    self._slots.schedule.drop_client(client)
                 else:
                     self._slots.free -= 1
                     self._begin(client)
@@ -380,7 +385,7 @@ class Simulation(Stateful):
         self._dispatch(work)
 
     def _dispatch(self, work: Work) -> None:
-        own = self.rule.continues(work.client)
+        own = self.rule.resumes_from(work.client)
         start_d = self.model_d if own is None else own[1]
         self.counters.downlink_bytes += self._traffic.model if own is None else 0
         if not work.lost:

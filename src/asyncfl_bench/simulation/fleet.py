@@ -63,11 +63,12 @@ class FleetFile:
             rows[client].append(row)
         return [rows[client] for client in self.clients[:n]]
 
-    def where(self, row: int) -> str:
+    def name_of_row(self, row: int) -> str:
+        """Place of a row in the file, for messages: `line 3`."""
         return f"{self._word} {self._place_r[row]}"
 
     def refusal(self, row: int, reason: str) -> InputError:
-        return InputError(f"{self.path}, {self.where(row)}: {reason}")
+        return InputError(f"{self.path}, {self.name_of_row(row)}: {reason}")
 
     def _numbers(self, name: str, values: list) -> list[float]:
         least = math.ulp(0.0) if name in POSITIVE else 0.0

@@ -61,8 +61,8 @@ class SameClient(Stateful):
         """The client has delivered and is idle."""
         self._waiting.append(client)
 
-    def left(self, client: int) -> None:
-        """Who was to take a free slot takes no part any more."""
+    def drop_client(self, client: int) -> None:
+        """Remove a client that was given a free slot but has left."""
 
     def next(self) -> int | None:
         """Who takes a free slot; None when nobody can."""
@@ -99,12 +99,13 @@ class RandomIdle(SameClient):
         (self._turned if self.config.rest == "turn" else self._idle).append(client)
 
     def next(self) -> int | None:
-        client = self._drawn()
+        client = self._draw_client()
         if self._turned:
             self._idle.append(self._turned.pop(0))
-        return self._drawn() if client is None else client
+        return self._draw_client() if client is None else client
 
-    def _drawn(self) -> int | None:
+    def _draw_client(self) -> int | None:
+        """An idle client, drawn uniformly and no longer idle; None if all are busy."""
         if not self._idle:
             return None
         place = int(self._stream(1, self._draws).integers(len(self._idle)))
@@ -165,10 +166,10 @@ class UniformQueue(SameClient):
         super().start(n, concurrency, stream)  # those who are waiting are the first
         self._n, self._draws = n, 0
         self._left: set[int] = set()
-        self._bound()
+        self._set_bounds()
 
-    def _bound(self) -> None:
-        """Who has left has no weight: to draw again until somebody else is drawn may take for ever."""
+    def _set_bounds(self) -> None:
+        """Set the bounds of the draw. Clients that left have no weight, since drawing again might never end."""
         weights = np.array(self.config.weights or [1.0] * self._n)
         weights[list(self._left)] = 0.0
         total = np.cumsum(weights)
@@ -177,9 +178,9 @@ class UniformQueue(SameClient):
     def report(self, client: int) -> None:
         """It may have been drawn again already."""
 
-    def left(self, client: int) -> None:
+    def drop_client(self, client: int) -> None:
         self._left.add(client)
-        self._bound()
+        self._set_bounds()
 
     def next(self) -> int | None:
         if self._waiting:
@@ -195,4 +196,4 @@ class UniformQueue(SameClient):
 
     def load_state_dict(self, state: dict) -> None:
         super().load_state_dict(state)
-        self._bound()
+        self._set_bounds()

@@ -33,8 +33,8 @@ class Sessions:
             end = math.inf if place == 0 else turn_start + self._period + self._offline_s[0]
         return max(time, turn_start + self._online_s[place]), end
 
-    def worked(self, time: float, duration: float) -> float | None:
-        """When a client that works whenever it is online has worked for ``duration`` since ``time``; None for never."""
+    def end_of_work(self, time: float, duration: float) -> float | None:
+        """Time at which a client that started at ``time`` has been online for ``duration``; None for never."""
         current, session = self._find(time), self.at(time)
         if current is None or session is None:
             return None

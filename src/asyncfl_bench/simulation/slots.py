@@ -27,8 +27,8 @@ class Slots(Stateful):
         self._restarting: list[int] = []  # clients whose work was cancelled; they keep their slots
         self._changed = False  # the global model, since slots were last filled
 
-    def delivered(self, work: Work, changed: bool) -> None:
-        """The work's upload has arrived, and changed the model or not."""
+    def note_delivery(self, work: Work, changed: bool) -> None:
+        """An upload arrived and frees its slot. changed: it changed the model."""
         if work.takes_slot:
             self.free += 1
             if self._rests and not changed:
@@ -36,25 +36,26 @@ class Slots(Stateful):
             else:
                 self.schedule.report(work.client)
 
-    def lost(self, work: Work) -> None:
-        """The work's upload will never arrive."""
+    def note_lost_work(self, work: Work) -> None:
+        """An upload will never arrive: free its slot."""
         self.free += work.takes_slot
         if work.lost:  # its client comes back, or is found to have left when it is to get its next work
             self.schedule.report(work.client)
 
-    def cancelled(self, work: Work) -> None:
-        """The work was stopped; its client is to begin anew in the same slot."""
+    def note_cancelled_work(self, work: Work) -> None:
+        """Work was cancelled; its client will restart in the same slot."""
         self._restarting.append(work.client)
 
-    def restarted(self, has_left: Callable[[int], bool]) -> list[int]:
-        """Clients who begin anew now, in the order in which their work was dispatched. Who has left for good frees its
+    def clients_to_restart(self, has_left: Callable[[int], bool]) -> list[int]:
+        """Clients that restart now, in the order in which their work was dispatched. A client that left frees its
         slot."""
         clients = [client for client in self._restarting if not has_left(client)]
         self.free += len(self._restarting) - len(clients)
         self._restarting.clear()
         return clients
 
-    def model_changed(self) -> None:
+    def note_model_change(self) -> None:
+        """The model changed: wake resting clients."""
         self._changed = True
         self._wake()
 
@@ -63,8 +64,8 @@ class Slots(Stateful):
             self.schedule.report(client)
         self._resting.clear()
 
-    def to_be_filled(self, somebody_works: bool) -> bool:
-        """Whether this is the moment."""
+    def should_fill(self, somebody_works: bool) -> bool:
+        """Return True if free slots should be filled now."""
         changed, self._changed = self._changed, False
         # with nobody in flight there is no update and no end of a round to wait for
         return not somebody_works or self._when == "immediate" or (self._when == "after_update" and changed)

@@ -1,8 +1,8 @@
 """A model whose samples read a few rows of a large embedding, as a small model of these rows alone.
 
 Gradients of all other rows are zero, so local work moves them in a way that needs no gradient
-(``LocalTraining.untouched``), and computes with what its own samples read: the time of a step no longer grows with the
-number of words.
+(``write_upload_of_zero_gradients``), and computes with what its own samples read: the time of a step no longer grows
+with the number of words.
 
 Legend: d parameters of the model, s of the small one, E numbers a row, R rows read, m samples of a
 piece of work, e their words and bigrams, B samples of a mini-batch.
@@ -58,8 +58,8 @@ class RowsRead:
         self._first_m = self._count_m.cumsum(0) - self._count_m
         self._numbers = len(self._rows_r) * model.width
 
-    def taken(self, w_d: Tensor) -> Tensor:
-        """(s,) a copy of the small model's numbers."""
+    def select_rows(self, w_d: Tensor) -> Tensor:
+        """(s,) copy of the numbers of the small model, out of the (d,) model."""
         rows, rest = self._halves(w_d)
         return torch.cat([rows[self._rows_r].view(-1), rest])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..stateful import Stateful
+from ...stateful import Stateful
 
 if TYPE_CHECKING:
     import torch
@@ -66,8 +66,8 @@ class ActivationStatistics(Stateful):
         return spread + 2 * classes * (width + 1)
 
     @property
-    def ready(self) -> bool:
-        """Whether every class has been seen."""
+    def has_all_classes(self) -> bool:
+        """Return True if rows of every class were merged."""
         return all(self.weight_c)
 
     def merge(self, rows_ba: torch.Tensor, weights_b: torch.Tensor, labels_b: torch.Tensor) -> None:
@@ -123,7 +123,7 @@ class ActivationStatistics(Stateful):
         return spread.diagonal() if self.form == "full" else spread
 
 
-def filled(
+def fill_classes(
     statistics: ActivationStatistics,
     rows_ba: torch.Tensor,
     labels_b: torch.Tensor,
@@ -141,7 +141,7 @@ def filled(
     import torch
 
     assert fill in FILLS
-    if not statistics.ready:
+    if not statistics.has_all_classes:
         return rows_ba, labels_b, 0
     counts_c = labels_b.bincount(minlength=len(statistics.weight_c)).tolist()
     wanted = max(counts_c) if fill == "largest" else batch

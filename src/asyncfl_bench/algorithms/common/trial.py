@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..randomness import Streams
-from ..storage import Storage
-from ..types import ClientTable, Message, Reply, Upload
-from .base import ServerRule, equip
+from ...randomness import Streams
+from ...storage import Storage
+from ...types import ClientTable, Message, Reply, Upload
+from ..base import ServerRule, equip
 from .split import SplitRule
 
 
@@ -69,12 +69,14 @@ def after_each(rule: ServerRule, *uploads: tuple[int, list[float]]) -> list[list
     part: Any = TrialPart(d)
     first_d, models, iteration = model_d[:d].clone(), [], 0
     n = 1 + max(client for client, _ in uploads)
-    equip(rule, Storage(), Streams(0), part=part).start(model_d, ClientTable(np.ones(n, dtype=int)), rule.accepts[0])
+    equip(rule, Storage(), Streams(0), part=part).start(
+        model_d, ClientTable(np.ones(n, dtype=int)), rule.upload_kinds[0]
+    )
     if isinstance(rule, SplitRule):
         for client, _ in uploads:
             rule.dispatched(client)
         for client, _ in uploads:
-            rule.hear(Message(client, 0, 1, 0, 0, 1, torch.ones(1, 1), torch.zeros(1, dtype=torch.long)))
+            rule.receive_message(Message(client, 0, 1, 0, 0, 1, torch.ones(1, 1), torch.zeros(1, dtype=torch.long)))
             rule.replies()
     for number, (client, vector) in enumerate(uploads, start=1):
         vector_d = torch.tensor(vector, dtype=model_d.dtype)

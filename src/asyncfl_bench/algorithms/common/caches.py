@@ -6,32 +6,19 @@ Legend: n clients, d model parameters, L parameter tensors of the model.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from ..ranges import Checked, one_of
-from ..stateful import Stateful
-from ..storage import PLACES, Rows, Storage
-from .base import RuleConfig, RunningSum
-from .needs import Needs
+from ...stateful import Stateful
+from ...storage import CacheConfig, Rows, Storage
+from ..base import RuleConfig
+from ..needs import Needs
+from .sums import RunningSum
 
 if TYPE_CHECKING:
     import torch
 
-PRECISIONS = ("fp32", "bf16", "int8")
 STEPS = 127  # of int8 on each side of zero
 SMALLEST_STEP = 2.0**-126  # float32 below it has too few digits to divide by
-
-
-@dataclass
-class CacheConfig(Checked):
-    """How a rule keeps every client's last vector.
-
-    precision  fp32 | bf16: rounded to the nearest | int8: a scale per parameter tensor, rounded without bias
-    place      device | host: pinned memory of the machine | disk: a file mapped into memory, deleted after the run
-    """
-
-    precision: Annotated[str, one_of(*PRECISIONS)] = "fp32"
-    place: Annotated[str, one_of(*PLACES)] = "device"
 
 
 @dataclass
@@ -68,7 +55,7 @@ class VectorCache(Stateful):
     def __init__(self, n: int, like_d: torch.Tensor, place: str, storage: Storage):
         self.rows = Rows(n, like_d, place, storage.folder)
 
-    def stored(self, client: int) -> torch.Tensor:
+    def stored_vector(self, client: int) -> torch.Tensor:
         """(d,) the client's vector as the cache holds it, on the device; lent until the next call of either method."""
         return self.rows[client]
 
@@ -82,9 +69,9 @@ class VectorCache(Stateful):
         What leaves and enters the sum is what the cache holds, not what came in: so it stays the cache's sum to the
         last bit of double precision, whatever the rounding.
         """
-        total.subtract(self.stored(client))
+        total.subtract(self.stored_vector(client))
         self.put(client, vector_d)
-        total.add(self.stored(client))
+        total.add(self.stored_vector(client))
 
     def parts(self) -> dict[str, Stateful]:
         return {"rows": self.rows}
@@ -103,7 +90,7 @@ class HalfCache(VectorCache):
         self.rows = Rows(n, like_d, place, storage.folder, torch.bfloat16)
         self._wide_d = like_d.new_empty(like_d.shape)
 
-    def stored(self, client: int) -> torch.Tensor:
+    def stored_vector(self, client: int) -> torch.Tensor:
         return self._wide_d.copy_(self.rows[client])
 
 
@@ -132,7 +119,7 @@ class EightBitCache(VectorCache):
         self._stream, self._generator = storage.rounding, torch.Generator(like_d.device)
         self._puts_n = [0] * n
 
-    def stored(self, client: int) -> torch.Tensor:
+    def stored_vector(self, client: int) -> torch.Tensor:
         self._wide_d.copy_(self.rows[client])
         for part, step in zip(self._wide_d.split(self._lengths), self._steps_nl[client], strict=True):
             part.mul_(step)

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-from ..errors import Stopped
-from ..ranges import above, at_least, within
-from ..stateful import Stateful
-from .base import RuleConfig, ServerRule
+from ...errors import Stopped
+from ...ranges import above, at_least, within
+from ...stateful import Stateful
+from ..base import RuleConfig, ServerRule
 
 if TYPE_CHECKING:
     import torch
 
-    from ..types import ClientTable, Facts, Message, Reply, ServerPart, Upload
+    from ...types import ClientTable, Facts, Message, Reply, ServerPart, Upload
 
 
 @dataclass
@@ -58,7 +58,7 @@ class SplitRule(ServerRule):
     client_d  (d,) the clients' part of the model;  server_d  (d,) the server's part; both views of the model
     """
 
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     part: ServerPart
     stop: Sequence[int] = ()
 
@@ -70,7 +70,7 @@ class SplitRule(ServerRule):
         super().start(model_d, clients, upload_kind)
         self.client_d, self.server_d = model_d[: self.part.d_client], model_d[self.part.d_client :]
 
-    def hear(self, message: Message) -> bool:
+    def receive_message(self, message: Message) -> bool:
         """Uses one message; exactly True when the server's part of the model changed (a server step, no server
         iteration), else exactly False. Sets ``server_samples``.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..randomness import Stream
+from ...randomness import Stream
 
 STARTS, ROUNDS = 10, 100  # of k-means
 
@@ -45,7 +45,7 @@ def k_means(x_nf: np.ndarray, k: int, generator: np.random.Generator) -> np.ndar
         centre_kf = _far_apart(x_nf, k, generator)
         cluster_n = np.full(len(x_nf), -1)
         for _ in range(ROUNDS):
-            distance_nk = _squared(x_nf, centre_kf)
+            distance_nk = _squared_distances(x_nf, centre_kf)
             before_n, cluster_n = cluster_n, distance_nk.argmin(axis=1)
             if np.array_equal(before_n, cluster_n):
                 break
@@ -61,13 +61,13 @@ def _far_apart(x_nf: np.ndarray, k: int, generator: np.random.Generator) -> np.n
     """(k, f) rows, each after the first drawn by its squared distance from the nearest one drawn (k-means++)."""
     chosen = [int(generator.integers(len(x_nf)))]
     while len(chosen) < k:
-        nearest_n = np.maximum(_squared(x_nf, x_nf[chosen]).min(axis=1), 0)
+        nearest_n = np.maximum(_squared_distances(x_nf, x_nf[chosen]).min(axis=1), 0)
         nearest_n[chosen] = 0
         total = nearest_n.sum()
         chosen.append(int(generator.choice(len(x_nf), p=nearest_n / total if total > 0 else None)))
     return x_nf[chosen].copy()
 
 
-def _squared(x_nf: np.ndarray, centre_kf: np.ndarray) -> np.ndarray:
+def _squared_distances(x_nf: np.ndarray, centre_kf: np.ndarray) -> np.ndarray:
     """(n, k) squared distances, up to rounding."""
     return (x_nf**2).sum(axis=1)[:, None] - 2 * x_nf @ centre_kf.T + (centre_kf**2).sum(axis=1)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from ..ranges import one_of
-from ..stateful import Stateful
-from .base import RuleConfig, ServerRule
-from .needs import Needs
+from ...ranges import one_of
+from ...stateful import Stateful
+from ..base import RuleConfig, ServerRule
+from ..needs import Needs
 
 if TYPE_CHECKING:
     import torch
 
-    from ..types import Upload
+    from ...types import Upload
 
 Weights = Annotated[str, one_of("samples", "uniform")]
 
@@ -64,7 +64,7 @@ class RoundMean(Stateful):
 class RoundRule(ServerRule):
     """A rule that steps once per round, with the mean of what the round delivered; without deliveries it does not."""
 
-    accepts = ("difference",)
+    upload_kinds = ("difference",)
     needs = Needs(steps_on="round")
 
     @property
