@@ -49,7 +49,7 @@ def test_the_fair_profile_keeps_the_papers_world_and_searches_the_step_of_both_p
 
 
 def test_the_released_profile_is_what_the_authors_code_runs():
-    """Of Q1 to Q8, A3, A4 and the baselines what settings can say; the rest is named in released.yaml."""
+    """Of Q1 to Q8, A3, A4 and the baselines what settings can say; the rest is named in conf/paper/gas/cifar10.yaml."""
 
     def of(name, *words):
         settings = compose(["paper=gas/fashion_mnist", "profile=released", f"algorithm={name}", *words])

@@ -28,7 +28,7 @@ def unpacked(tmp_path_factory):
 
 def test_the_wheel_holds_every_yaml_once(unpacked):
     def names(folder):
-        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.yaml"))
+        return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.y*ml"))
 
     for folder in ("conf", "sweeps"):
         assert names(unpacked / "asyncfl_bench" / folder) == names(ROOT / folder) != []

@@ -13,6 +13,7 @@ from tiers import slow
 
 from asyncfl_bench.config import choices, compose, places
 from asyncfl_bench.config.settings import PARTS
+from asyncfl_bench.config.variants import variant
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import finished
 from asyncfl_bench.multirun.grid import combine, jobs_of
@@ -102,19 +103,21 @@ def test_table_a2_is_20_newsgroups_in_both_readings_and_digits_only_where_the_sc
     assert small.choices["dataset"] == "digits" and small.parts["algorithm"].config.c == 0.2
 
 
-def chosen_in(path):
-    """Group -> choice, of the parts that a yaml file chooses by `override` or by `instead`."""
-    file = (yaml.safe_load(path.read_text()) if path.is_file() else None) or {}
-    lists = [entry for entry in file.get("defaults", []) if isinstance(entry, dict)]
+def chosen_in(settings):
+    """Group -> choice, of the parts that settings of a yaml file choose by `override` or by `instead`."""
+    lists = [entry for entry in settings.get("defaults", []) if isinstance(entry, dict)]
     overridden = {key.removeprefix("override /"): choice for entry in lists for key, choice in entry.items()}
-    chosen = {group: choice for group, choice in overridden.items() if group in PARTS} | file.get("instead", {})
-    for name in (entry for entry in file.get("defaults", []) if isinstance(entry, str)):
-        chosen = chosen_in(SWEEPS / f"{name.removeprefix('/sweep/')}.yaml") | chosen
+    chosen = {group: choice for group, choice in overridden.items() if group in PARTS} | settings.get("instead", {})
+    for name in (entry for entry in settings.get("defaults", []) if isinstance(entry, str)):
+        chosen = chosen_in(read("sweep", name)) | chosen
     return chosen
 
 
-SWEEPS, SCALES = places.config_directory().parent / "sweeps", places.config_directory() / "scale"
-CHOOSING = [name for name in choices.options("sweep") if chosen_in(SWEEPS / f"{name}.yaml")]
+def read(group, choice):
+    return yaml.safe_load(choices.choice_file(group, choice).read_text()) or {}
+
+
+CHOOSING = [name for name in choices.options("sweep") if chosen_in(read("sweep", name))]
 PAPERS_HAVE_OTHERS = [
     ("asyncfeded/figure3_redrawn", "medium", []),
     ("fedecho/table4_minilm", "medium", ["algorithm=fedecho"]),
@@ -126,8 +129,8 @@ OTHERS.remove(("fedecho/table4_minilm", "full", []))  # refused
 @pytest.mark.parametrize(("sweep", "scale", "words"), [*PAPERS_HAVE_OTHERS, *slow(*OTHERS)])
 def test_a_sweep_runs_the_choices_of_its_own_files_and_never_those_of_its_paper(sweep, scale, words):
     composed = choices.hydra_config([f"sweep={sweep}", f"scale={scale}", *words]).hydra.runtime.choices
-    for_scale, stand_in = chosen_in(SWEEPS / sweep / f"{scale}.yaml"), chosen_in(SCALES / f"{scale}.yaml")
-    for group, choice in chosen_in(SWEEPS / f"{sweep}.yaml").items():
+    for_scale, stand_in = chosen_in(variant("sweep_scale", f"{sweep}/{scale}") or {}), chosen_in(read("scale", scale))
+    for group, choice in chosen_in(read("sweep", sweep)).items():
         expected = {for_scale.get(group, choice)}
         if scale in ("small", "smoke") and group in stand_in and group not in for_scale:
             expected.add(stand_in[group])

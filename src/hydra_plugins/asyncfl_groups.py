@@ -1,8 +1,7 @@
-"""Yaml files in other folders than Hydra would look in: other places, and groups whose folder has another name.
+"""Yaml that Hydra would not find: groups of other places, the folder ``sweeps/``, and sections of papers and sweeps.
 
-``sweep=ace/figure2`` is ``sweeps/ace/figure2.yaml``. What a paper has for a profile, an algorithm or a scale is below
-``conf/paper/PAPER/``, what a scale, also under one profile only, changes of one sweep is below ``sweeps/PAPER/SWEEP/``.
-Each is a group of its own, since config.yaml names a group once only.
+``sweep=ace/figure2`` is ``sweeps/ace/figure2.yaml``. Settings that a file of `paper` or `sweep` has for one profile,
+algorithm or scale are in its sections (asyncfl_bench.config.variants). Each kind of section is a group for Hydra.
 
 Plugins are in this package because Hydra accepts them from nowhere else.
 """
@@ -10,26 +9,25 @@ Plugins are in this package because Hydra accepts them from nowhere else.
 from typing import Any
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathElement
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-NESTED = ("sweep", "paper")  # groups whose choices may lie in subfolders: ace/figure2
-IN_PAPER = ("paper_profile", "paper_algorithm", "paper_scale")
-IN_SWEEPS = ("sweep", "sweep_scale", "sweep_profile")
+NESTED = ("sweep", "paper")  # groups whose choices may be in subfolders: ace/figure2
 
 
 class GroupFolders(FileConfigSource):
-    """Those groups of one place (asyncfl_bench.config.places), ``asyncfl://CONF``."""
+    """Papers and sweeps of one place without their sections, and the sections of all places, ``asyncfl://CONF``.
+
+    A place is a folder of groups (asyncfl_bench.config.places)."""
 
     def __init__(self, provider: str, path: str):
         from asyncfl_bench.config.places import places
 
         ConfigSource.__init__(self, provider=provider, path=path)
         self._place = next(place for place in places() if str(place.conf) == self.path)
-        self._folders = dict.fromkeys(IN_PAPER, "paper") | dict.fromkeys(IN_SWEEPS, str(self._place.sweeps))
 
     @staticmethod
     def scheme() -> str:
@@ -39,8 +37,18 @@ class GroupFolders(FileConfigSource):
         return True
 
     def load_config(self, config_path: str) -> ConfigResult:
-        result = super().load_config(self._placed(config_path))
-        if config_path.partition("/")[0] in IN_SWEEPS:
+        from asyncfl_bench.config.variants import SECTIONS
+
+        settings = _section(config_path)
+        if settings is None:
+            result = super().load_config(self._placed(config_path))
+            written: Any = result.config
+            for section in SECTIONS if OmegaConf.is_dict(written) else ():
+                written.pop(section, None)
+        else:
+            header: dict[str, str | None] = {"package": "_global_"}
+            result = ConfigResult(self.provider, f"{self.scheme()}://{self.path}", OmegaConf.create(settings), header)
+        if config_path.startswith("sweep"):
             _keep_choices_apart(result.config)
         return result
 
@@ -48,7 +56,7 @@ class GroupFolders(FileConfigSource):
         return config_path in ("", *NESTED) or super().is_group(self._placed(config_path))
 
     def is_config(self, config_path: str) -> bool:
-        return super().is_config(self._placed(config_path))
+        return _section(config_path) is not None or super().is_config(self._placed(config_path))
 
     def list(self, config_path, results_filter):
         if config_path == "":
@@ -59,7 +67,14 @@ class GroupFolders(FileConfigSource):
 
     def _placed(self, config_path: str) -> str:
         group, slash, rest = config_path.partition("/")
-        return f"{self._folders[group]}{slash}{rest}" if group in self._folders else "no such folder"
+        return f"{self._place.folder(group)}{slash}{rest}" if group in NESTED else "no such folder"
+
+
+def _section(config_path: str) -> dict[str, Any] | None:
+    from asyncfl_bench.config.variants import VARIANTS, variant
+
+    group, _, choice = config_path.partition("/")
+    return variant(group, choice) if group in VARIANTS else None
 
 
 def _keep_choices_apart(config: Any) -> None:
@@ -80,13 +95,15 @@ def _keep_choices_apart(config: Any) -> None:
 
 
 class AsyncflSearchPath(SearchPathPlugin):
-    """Makes Hydra look there."""
+    """Adds these sources to those that Hydra searches, each before the folder whose papers and sweeps it reads."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         from asyncfl_bench.config.places import BY_HAND, given, places
 
-        for number, place in enumerate(places()):
+        path, (own, *others) = search_path.get_path(), places()
+        at = [number for number, one in enumerate(path) if one.path.removeprefix("file://") == str(own.conf)]
+        path.insert(at[0] if at else len(path), SearchPathElement(own.source, f"asyncfl://{own.conf}"))
+        for place in others:
             provider = BY_HAND if place.conf in given() else place.source
-            search_path.append(provider, f"asyncfl://{place.conf}")  # first, for another place's folder `sweep`
-            if number:  # the first is Hydra's own primary folder
-                search_path.append(provider, f"file://{place.conf}")
+            search_path.append(provider, f"asyncfl://{place.conf}")
+            search_path.append(provider, f"file://{place.conf}")

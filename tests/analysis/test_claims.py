@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -358,6 +359,11 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
             assert (claims.paper_folders()[paper] / "published" / file).exists()
 
 
+def text_with_includes(sweep):
+    text = (SWEEPS / f"{sweep}.yaml").read_text()
+    return text + "".join(map(text_with_includes, re.findall(r"^  - (\w+/\w+)", text, re.M)))
+
+
 @pytest.mark.parametrize("paper", ["ace", "asyncfeded", "gas"])
 def test_claims_name_algorithms_and_settings_that_their_sweeps_vary(paper):
     """A misspelt name would find no runs and read as "not run" for ever."""
@@ -372,7 +378,7 @@ def test_claims_name_algorithms_and_settings_that_their_sweeps_vary(paper):
         keys = {key for settings in of for key in settings if key not in ("label", "any")} | set(claim.where)
         keys |= {claim.decide.get("along", "at"), *claim.decide.get("than", {})} - {"at"}
         for sweep in claim.readings:
-            text = (SWEEPS / f"{sweep}.yaml").read_text()
+            text = text_with_includes(sweep)
             known = {"profile", "scale", "paper"} | ({"algorithm.rule"} if sweep.startswith("ace") else set())
             assert {
                 key for key in keys - known if f"{key.rpartition('.')[2]}:" not in text and key not in text

@@ -12,6 +12,7 @@ from asyncfl_bench.config.choices import choice_file, hydra_config, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.papers import pages
 
+GLOBAL = "# @package _global_\n"
 RULE = """
 from asyncfl_bench.algorithms.asgd import Asgd
 class Mine(Asgd):
@@ -26,6 +27,15 @@ hydra:
   sweeper:
     params:
       algorithm: {algorithm},asgd
+"""
+PAPER = """# @package _global_
+# A paper
+n_clients: 7 # n
+profiles:
+  published:
+    algorithms:
+      my_rule:
+        algorithm: {c: 0.7}
 """
 PAGES = """
 from asyncfl_bench.reports.blocks import Curves
@@ -57,9 +67,7 @@ def parts(tmp_path):
     """A folder of parts in the current directory, where their class is too."""
     write(tmp_path, {"mine.py": RULE, "parts/algorithm/my_rule.yaml": YAML.format(target="mine.Mine")})
     write(tmp_path, {"parts/sweep/own/two.yaml": SWEEP.format(algorithm="my_rule")})
-    paper = {"paper/own.yaml": "# @package _global_\n# A paper\nn_clients: 7 # n\n", "paper/own/pages.py": PAGES}
-    rule = {"paper/own/published/my_rule.yaml": "# @package _global_\n# As printed\nalgorithm:\n  c: 0.7 # c\n"}
-    write(tmp_path / "parts", paper | rule)
+    write(tmp_path / "parts", {"paper/own.yaml": PAPER, "paper/own/pages.py": PAGES})
     return tmp_path / "parts"
 
 
@@ -155,8 +163,8 @@ def test_a_file_that_holds_no_limits_is_named(parts, afl_run):
 
 @pytest.mark.slow
 def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_and_is_shown(parts, afl_run, tmp_path):
-    scale = "# @package _global_\n# Its own network\ninstead:\n  model: softmax\nn_clients: 6 # n\n"
-    write(parts, {"sweep/own/two/smoke.yaml": scale})
+    smoke = "scales: {smoke: {instead: {model: softmax}, n_clients: 6}}\n"
+    write(parts, {"sweep/own/two.yaml": SWEEP.format(algorithm="my_rule") + smoke})
     words = ["--config-dir", "parts", "sweep=own/two", "scale=smoke", "algorithm=asgd", "progress=false"]
     for launcher in (
         [],
@@ -185,27 +193,25 @@ def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_a
     ],
 )
 def test_what_a_scale_chooses_instead_is_checked(listed, said, parts):
-    write(parts, {"paper/own/smoke.yaml": f"# @package _global_\n# Its own\ninstead: {listed}\n"})
+    write(parts, {"paper/own.yaml": f"{GLOBAL}scales:\n  smoke:\n    instead: {listed}\n"})
     places.use([parts])
     with pytest.raises(ConfigError, match=said):
         compose(["paper=own", "scale=smoke", "algorithm=asgd"])
 
 
-CHOOSES = "# @package _global_\n# A network\n{}"
-OF_PAPER, OF_SCALE = (CHOOSES.format(f"instead:\n  model: {name}\n") for name in ("cnn", "lenet5"))
-OF_SWEEP = CHOOSES.format("defaults:\n  - override /paper: own\n  - override /model: softmax\n")
+OF_PAPER, OF_SCALE = (f"scales: {{smoke: {{instead: {{model: {name}}}}}}}\n" for name in ("cnn", "lenet5"))
+OF_SWEEP = f"{GLOBAL}defaults:\n  - override /paper: own\n  - override /model: softmax\n"
 
 
 @pytest.mark.parametrize(
     ("paper", "for_scale", "expected"),
     [
-        (OF_PAPER, None, "softmax"),
-        *slow((OF_PAPER, OF_SCALE, "lenet5"), (None, OF_SCALE, "lenet5"), (None, None, "mlp")),
+        (OF_PAPER, "", "softmax"),
+        *slow((OF_PAPER, OF_SCALE, "lenet5"), ("", OF_SCALE, "lenet5"), ("", "", "mlp")),
     ],
 )
 def test_a_sweeps_choice_wins_over_its_papers_and_that_for_the_scale_over_both(paper, for_scale, expected, parts):
-    files = {"sweep/own/two.yaml": OF_SWEEP, "paper/own/smoke.yaml": paper, "sweep/own/two/smoke.yaml": for_scale}
-    write(parts, {name: text for name, text in files.items() if text})
+    write(parts, {"paper/own.yaml": GLOBAL + paper, "sweep/own/two.yaml": OF_SWEEP + for_scale})
     places.use([parts])
     assert hydra_config(["sweep=own/two", "scale=smoke"]).hydra.runtime.choices.model == expected
 
@@ -218,7 +224,7 @@ def test_a_sweeps_choice_wins_over_its_papers_and_that_for_the_scale_over_both(p
     ],
 )
 def test_a_yaml_may_refuse_a_choice_that_does_not_go_with_it(listed, said, parts):
-    write(parts, {"paper/own/smoke.yaml": CHOOSES.format(f"refused: {listed}\n")})
+    write(parts, {"paper/own.yaml": f"{GLOBAL}scales:\n  smoke:\n    refused: {listed}\n"})
     places.use([parts])
     with pytest.raises(ConfigError, match=said):
         compose(["paper=own", "scale=smoke"])

@@ -56,9 +56,9 @@ RENAMED = {
 
 # groups that are folded into others: where to look
 FOLDED = {
-    "tuning": "is no group any more: profile=fair has what is searched, in conf/paper/PAPER/fair.yaml",
-    "hyperparameters": "is no group any more: profile=published|fair has them, in conf/paper/PAPER/",
-    "sizes": "is no group any more: a scale has a paper's sizes, in conf/paper/PAPER/",
+    "tuning": "is no group any more: profile=fair has what is searched, in conf/paper/PAPER.yaml",
+    "hyperparameters": "is no group any more: profile=published|fair has them, in conf/paper/PAPER.yaml",
+    "sizes": "is no group any more: a scale has a paper's sizes, in conf/paper/PAPER.yaml",
     "partition": "is no group: heterogeneity splits the samples over the clients",
 }
 

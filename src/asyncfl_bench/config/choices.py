@@ -52,12 +52,6 @@ def root_settings() -> list[str]:
     return [line for line in body.splitlines() if line.strip()]
 
 
-def papers_with(profile: str) -> list[str]:
-    """The papers that a profile other than `published` is there for; `none` is a run without a paper."""
-    folders = [place.folder("paper") for place in places()]
-    return sorted(str(file.parent.relative_to(at)) for at in folders for file in at.rglob(f"{profile}.yaml"))
-
-
 def choices_with(group: str, setting: str) -> list[str]:
     """The choices of a part's group whose yaml has this setting."""
     searched = places() if group in (*PARTS, TRACKING) else []

@@ -16,9 +16,10 @@ from typing import Any, cast
 from ..errors import ConfigError, did_you_mean
 from ..files import read_yaml
 from .check import check_settings, renamed, tracker_sections
-from .choices import SECTIONS, choice_file, choices_with, groups, hydra_config, papers_with
+from .choices import SECTIONS, choice_file, choices_with, groups, hydra_config
 from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, targets
 from .settings import NOT_IDENTITY, PARTS, TRACKING, Earlier, Settings
+from .variants import papers_with
 from .words import Word, word
 
 OWN = "own"  # the choice of a group whose part is an object of the Python program

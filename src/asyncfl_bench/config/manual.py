@@ -16,6 +16,7 @@ from .check import kind, part_class
 from .choices import choice_file, groups, options, root_settings
 from .places import places, targets
 from .settings import PARTS
+from .variants import VARIANTS, variant
 
 _WIDTH = 100
 
@@ -77,7 +78,9 @@ def _choice(group: str, choice: str) -> str:
     path = choice_file(group, choice)
     lines = [f"{group}={choice}: {_description(path)}", f"in {path}", ""]
     if group not in PARTS:
-        return "\n".join([*lines, "It sets:", "", textwrap.indent("\n".join(_body(path)), "  ")])
+        held = _sections(group, choice)
+        says = f"It sets, with sections for {held}:" if held else "It sets:"
+        return "\n".join([*lines, says, "", textwrap.indent("\n".join(_body(path)), "  ")])
     schema = part_class(f"{group}._target_", targets(path)[0]).Config
     tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     comments = _comments(path)
@@ -89,6 +92,15 @@ def _choice(group: str, choice: str) -> str:
         comment = comments.get(f"{group}.{key}" if nested else key, "")
         lines += textwrap.wrap(comment, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
+
+
+def _sections(owner: str, name: str) -> str:
+    """``profile=fair|published, scale=medium``: the sections of a paper or sweep, and of those that it includes."""
+    listed = []
+    for group in [part for part in ("profile", "scale") if f"{owner}_{part}" in VARIANTS]:
+        found = [one for one in options(group) if variant(f"{owner}_{group}", f"{name}/{one}") is not None]
+        listed += [f"{group}={'|'.join(found)}"] if found else []
+    return ", ".join(listed)
 
 
 def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object, str]]:

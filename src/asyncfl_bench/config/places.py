@@ -1,8 +1,8 @@
 """Where parts come from: this package, installed packages that offer theirs, and folders named by hand.
 
 A place is a folder of yaml groups, like ``conf/`` here: ``algorithm/NAME.yaml``, ``delay/NAME.yaml``,
-``sweep/NAME.yaml``, ``paper/NAME.yaml`` with all else of that paper in ``paper/NAME/``. Nothing of a place is imported
-to look into it.
+``sweep/NAME.yaml``, ``paper/NAME.yaml``, with that paper's pages, claims and published numbers in ``paper/NAME/``.
+Nothing of a place is imported to look into it.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.choices import groups, hydra_config, options, papers_with
+from ..config.choices import groups, hydra_config, options
 from ..config.composition import Compositions, check_composed, check_one_word, refuse_idle
 from ..config.settings import ORIGINS, Settings
+from ..config.variants import papers_with
 from ..config.words import word
 from ..errors import BenchError, ConfigError
 from . import search

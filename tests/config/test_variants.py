@@ -1,0 +1,102 @@
+"""Sections of papers and sweeps: settings for one profile, algorithm or scale."""
+
+import pytest
+
+from asyncfl_bench.config import places
+from asyncfl_bench.config.choices import hydra_config, options
+from asyncfl_bench.config.manual import about
+from asyncfl_bench.config.variants import VARIANTS, papers_with, variant
+from asyncfl_bench.errors import ConfigError
+
+ROOT = places.config_directory().parent
+GLOBAL = "# @package _global_\n# A paper\n"
+BASE = """seed: 3
+profiles:
+  fair:
+    n_clients: 20
+    algorithms:
+      asgd: {algorithm: {c: 3e-5}}
+scales:
+  smoke:
+    instead: {model: softmax}
+    concurrency: 3
+"""
+
+
+@pytest.fixture
+def papers(tmp_path, monkeypatch):
+    """Writes papers of a folder named by hand: ``papers(one=TEXT)``."""
+    monkeypatch.setattr(places, "_by_hand", [])
+
+    def write(**texts):
+        for name, text in texts.items():
+            (tmp_path / "paper").mkdir(exist_ok=True)
+            (tmp_path / "paper" / f"{name}.yaml").write_text(GLOBAL + text)
+        places.use([tmp_path])
+
+    return write
+
+
+def test_papers_and_sweeps_are_a_few_files():
+    files = [path for folder in (ROOT / "conf/paper", ROOT / "sweeps") for path in folder.rglob("*.y*ml")]
+    assert len(options("paper")) + len(options("sweep")) == len(files) <= 90
+
+
+def test_sections_of_profile_algorithm_and_scale_are_composed_and_leave_no_trace(papers):
+    papers(one=BASE)
+    composed = hydra_config(["paper=one", "profile=fair", "algorithm=asgd", "scale=smoke"])
+    assert (composed.seed, composed.n_clients, composed.concurrency, composed.algorithm.c) == (3, 10, 3, 3e-5)
+    assert composed.hydra.runtime.choices.model == "softmax" and not {"profiles", "scales"} & {*composed}
+    assert variant("paper_profile", "one/fair") == {"n_clients": 20}  # scale=smoke has 10
+    assert variant("paper_profile", "one/released") is None and "one" not in papers_with("released")
+
+
+def test_an_included_paper_has_the_sections_that_a_paper_lacks(papers):
+    own = (
+        "defaults:\n  - one\nscales:\n  smoke: {concurrency: 4}\nprofiles:\n  fair:\n    algorithms: {ace: {seed: 5}}\n"
+    )
+    papers(one=BASE, two=own)
+    assert variant("paper_scale", "two/smoke") == {"concurrency": 4}  # as a whole: not its `instead`
+    assert variant("paper_profile", "two/fair") == {"n_clients": 20}
+    assert variant("paper_algorithm", "two/fair/ace") == {"seed": 5}
+    assert variant("paper_algorithm", "two/fair/asgd") == {"algorithm": {"c": 3e-5}}
+    assert "It sets, with sections for profile=fair, scale=smoke:" in about(["paper=two"])
+
+
+def test_a_changed_file_counts_at_once(papers):
+    papers(one=BASE)
+    assert variant("paper_scale", "one/smoke")["concurrency"] == 3
+    papers(one=BASE.replace("concurrency: 3", "concurrency: 30"))
+    assert variant("paper_scale", "one/smoke")["concurrency"] == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "scales: {smok: {}}",
+            r"^scales.smok=: must be named after one of full, .* \(did you mean 'smoke'\?\); in .*one.yaml",
+        ),
+        ("scales: smoke", "^scales=smoke: must hold settings for each of some of full, medium, small, smoke"),
+        ("scales: {smoke: null}", "^scales.smoke=null: must hold settings"),
+        ("algorithms: {ace: {}}", "^algorithms=: is a section that papers do not have there"),
+        ("profiles: {fair: {scales: {}}}", "^profiles.fair.scales=: is a section that papers do not have there"),
+    ],
+)
+def test_a_section_that_no_run_reads_is_refused(text, said, papers):
+    papers(one=text)
+    with pytest.raises(ConfigError, match=said):
+        hydra_config(["paper=one"])
+
+
+def test_each_kind_of_section_has_a_user():
+    known = {group: options(VARIANTS[group][0]) for group in VARIANTS}
+    words = {"profiles": options("profile"), "algorithms": options("algorithm"), "scales": options("scale")}
+
+    def has(group, owner, sections, chosen=""):
+        if not sections:
+            return bool(variant(group, f"{owner}{chosen}"))
+        return any(has(group, owner, sections[1:], f"{chosen}/{word}") for word in words[sections[0]])
+
+    for group, owners in known.items():
+        assert any(has(group, owner, VARIANTS[group][1:]) for owner in owners), group
