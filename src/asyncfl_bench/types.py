@@ -177,8 +177,8 @@ class Executor(Protocol):
 
 
 class StagedExecutor(Executor, Protocol):
-    """Computes tasks of several stages. ``dispatch`` and ``start_next_stage`` begin one. ``deliver`` gives the content of
-    its message, or at the end of the last stage the upload."""
+    """Computes tasks of several stages. ``dispatch`` and ``start_next_stage`` begin one. ``deliver`` gives the
+    content of its message, or at the end of the last stage the upload."""
 
     def start_next_stage(self, work: Work, reply: Reply) -> None:
         """Begin the next stage of a task, with the reply to its last message."""

@@ -8,12 +8,15 @@ import re
 import shlex
 from types import SimpleNamespace
 
+import hydra
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from tiers import slow
 
 from asyncfl_bench import experiment
 from asyncfl_bench.cli import command
-from asyncfl_bench.config import PARTS
+from asyncfl_bench.config import PARTS, choices
+from asyncfl_bench.config import words as overrides
 from asyncfl_bench.errors import shown
 from asyncfl_bench.multirun import pending
 
@@ -447,3 +450,26 @@ def test_what_is_without_effect_is_said_by_the_part_it_belongs_to():
     idle = compose(["algorithm=ace", "model=resnet18"]).idle
     assert {"client.lr", "client.momentum", "model.statistics_rate"} <= set(idle)
     assert {key.partition(".")[0] for key in idle} <= {*PARTS, "evaluation", "server_seconds_per_sample"}
+
+
+@pytest.mark.parametrize(
+    ("words", "runs", "compositions"),
+    [
+        ("algorithm=ace delay=exp_beta5", 10, 1 + 1),
+        *slow(("algorithm=ace,asgd", 40, 1 + 4), ("", 100, 1 + 10)),
+    ],
+)
+def test_a_plan_composes_once_for_each_choice_of_groups_and_parses_each_word_once(
+    words, runs, compositions, monkeypatch, capsys, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    composed, parsed = [], []
+    compose, parse = hydra.compose, OverridesParser.parse_override
+    monkeypatch.setattr(hydra, "compose", lambda *args, **named: composed.append(named) or compose(*args, **named))
+    monkeypatch.setattr(OverridesParser, "parse_override", lambda self, text: parsed.append(text) or parse(self, text))
+    choices._composed.cache_clear()
+    overrides.word.cache_clear()
+    assert command._main(shlex.split(f"sweep=ace/figure2 scale=medium seed=range(0,5) {words} --plan")) == 0
+    assert capsys.readouterr().out.startswith(f"{runs} runs, ")
+    assert len(composed) == compositions  # of the sweep itself, and of each algorithm and delay
+    assert len(parsed) == len({*parsed})

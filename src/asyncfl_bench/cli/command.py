@@ -268,7 +268,7 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
     jobs = _planned(overrides)[0]
     words = [word(text) for text in overrides]
     places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
-    hydra = hydra_config([one.text for one in words if one.of_hydra]).hydra
+    hydra = hydra_config(_choosing_words(overrides)).hydra
 
     def tried(settings: Settings) -> float:
         say(f"trying {' on '.join(settings.choices[group] for group in ('algorithm', 'dataset'))} for some seconds")
@@ -285,12 +285,8 @@ def run_all(overrides: list[str]) -> int:
     if any(one.key == "hydra/sweeper" and one.values != ("pending_runs",) for one in map(word, overrides)):
         return _other_sweeper(overrides)
     pending.state.planned, folder = _planned(overrides)
-    # a job is composed from its own words; Hydra's main only needs what its sweeper and launcher are chosen by, and
-    # where they leave their files
-    known = {*groups(), "output_dir"}
-    words = [one.first for one in map(word, overrides) if one.values and (one.key in known or one.of_hydra)]
     try:
-        code = _hydra(["-m", *words, *folder])
+        code = _hydra(["-m", *_choosing_words(overrides), *folder])
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if any(job.drawn for job in pending.state.planned):
@@ -298,6 +294,15 @@ def run_all(overrides: list[str]) -> int:
     if code == EXIT_INTERRUPTED:
         say("afl-run: stopped; the same command goes on where it was")
     return code
+
+
+def _choosing_words(overrides: list[str]) -> list[str]:
+    """The words by which Hydra chooses its sweeper and launcher, and where these leave their files.
+
+    The other words concern jobs, which are composed by themselves.
+    """
+    known = {*groups(), "output_dir"}
+    return [one.first for one in map(word, overrides) if one.values and (one.key in known or one.of_hydra)]
 
 
 def _other_sweeper(overrides: list[str]) -> int:
