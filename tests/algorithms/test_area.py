@@ -47,7 +47,7 @@ def test_the_model_and_the_buffer_are_the_mean_of_all_last_local_models_at_all_t
             changed = super().receive(upload)
             last[upload.client] = (upload.base_d + upload.vector_d).numpy()
             mean = np.mean([last.get(i, self.first_d.numpy()) for i in range(self.n)], axis=0)
-            whole = self.model_d + self.pending.sum_d / self.n
+            whole = self.model_d + self.total.sum_d / self.n
             apart.append(np.abs(whole.numpy() - mean).max())
             return changed
 

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..stateful import Stateful
-from .base import BufferConfig, ServerRule
-from .common.caches import CachingConfig, make_cache
-from .common.sums import RunningSum
+from .common.caches import CachedBufferConfig, CachedBufferRule
 from .needs import Needs
 
 
 @dataclass
-class AreaConfig(BufferConfig, CachingConfig):
+class AreaConfig(CachedBufferConfig):
     """
     buffer_size  M, uploads per server iteration
     cache        precision and place of the cached models
     """
 
 
-class Area(ServerRule):
+class Area(CachedBufferRule):
     """AREA (Iakovidou et al. 2024, arXiv:2405.10123).
 
     Rule     state y_i = w_0 for every client, its last local model; u = 0, m = 0
              arrival of w_i = received + D_i:  u <- u + (w_i - y_i);  y_i <- w_i;  m <- m + 1
              m = M:  w <- w + eta u / n, over n and not over M;  u <- 0, m <- 0
     Upload   difference, shape (d,), with the model the work started from
-    State    first_d (w_0), cache (y_i - w_0), pending (u), count (m)
+    State    first_d (w_0), cache (y_i - w_0), total (u), count (m)
     Memory   the cache, n d numbers of its precision, 7 d floats, and a model version per client in flight
     Limits   eta = 1: w + u / n = mean_i y_i at all times, so with M = 1 w is the mean of all last local models
              M = n, each client once and dispatched together: FedAvg with equal weights.  one client: local SGD
@@ -52,23 +49,14 @@ class Area(ServerRule):
         super().start(model_d, clients, upload_kind)
         self.first_d = model_d.clone()
         self._local_d = model_d.new_empty(model_d.shape)
-        self.cache = make_cache(self.n, model_d, self.config.cache, self.storage)  # zero: y_i = w_0
-        self.pending = RunningSum(model_d)
-        self.count = 0
 
     def vectors(self, n: int) -> int:
         return 7
 
-    def parts(self) -> dict[str, Stateful]:
-        return {"cache": self.cache, "pending": self.pending}
-
-    def receive(self, upload) -> bool:
+    def add(self, upload) -> None:
         self._local_d.copy_(upload.base_d).add_(upload.vector_d).sub_(self.first_d)
-        self.cache.replace(upload.client, self._local_d, self.pending)
-        self.count += 1
-        if self.count < self.config.buffer_size:
-            return False
-        self.pending.add_to(self.model_d, self.step_size / self.n)
-        self.pending.zero()
-        self.count = 0
-        return True
+        self.cache.replace(upload.client, self._local_d, self.total)
+
+    def step(self) -> None:
+        self.total.add_to(self.model_d, self.step_size / self.n)
+        self.total.zero()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
-from ..ranges import Checked, above, at_least, one_of
+from ..ranges import Checked, above, at_least, one_of, within
 from ..stateful import Stateful
 from ..storage import Storage
 from ..types import USUAL_ITERATIONS
@@ -141,6 +141,21 @@ class BufferConfig(StepConfig):
 
     def adapt(self, needs: Needs) -> Needs:
         return replace(super().adapt(needs), uploads=self.buffer_size)
+
+
+@dataclass
+class MomentConfig(BufferConfig):
+    """Fields of a rule with an adaptive server step on each full buffer.
+
+    beta1  b1, of the first moment
+    beta2  b2, of the second moment
+    eps    keeps the divisor above 0
+    """
+
+    eta: float | None = 0.001
+    beta1: Annotated[float, within("[0, 1)")] = 0.9
+    beta2: Annotated[float, within("[0, 1)")] = 0.99
+    eps: Annotated[float, above(0)] = 1e-8
 
 
 class ServerRule(Stateful):

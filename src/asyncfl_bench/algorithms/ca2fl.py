@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..stateful import Stateful
-from .base import BufferConfig, ServerRule
-from .common.caches import CachingConfig, make_cache
-from .common.sums import RunningSum
+from .common.caches import CachedBufferConfig, CachedBufferRule
 from .needs import Needs
 
 
 @dataclass
-class Ca2flConfig(BufferConfig, CachingConfig):
+class Ca2flConfig(CachedBufferConfig):
     """
     buffer_size  M, uploads per server iteration
     cache        precision and place of the cached differences
     """
 
 
-class Ca2fl(ServerRule):
+class Ca2fl(CachedBufferRule):
     """CA2FL (Wang et al., ICLR 2024; ACE paper, arXiv:2511.19066, Algorithm a.3).
 
     Rule     state h_i = 0 for every i, h = mean_i h_i = 0
@@ -48,36 +45,27 @@ class Ca2fl(ServerRule):
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.cache = make_cache(self.n, model_d, self.config.cache, self.storage)
-        self.total = RunningSum(model_d)  # of all h_i, this buffer's arrivals included
         self.mean_d = model_d.new_zeros(model_d.shape)  # h, as it was before this buffer
         self.sum_d = model_d.new_zeros(model_d.shape)
-        self.count = 0
         self.in_buffer: list[int] = []
         self.repeats = 0
 
     def vectors(self, n: int) -> int:
         return 7
 
-    def parts(self) -> dict[str, Stateful]:
-        return {"cache": self.cache, "total": self.total}
-
-    def receive(self, upload) -> bool:
+    def add(self, upload) -> None:
         client = upload.client
         self.repeats += client in self.in_buffer
         self.in_buffer.append(client)
         self.sum_d.add_(upload.vector_d).sub_(self.cache.stored_vector(client))
         self.cache.replace(client, upload.vector_d, self.total)
-        self.count += 1
-        if self.count < self.config.buffer_size:
-            return False
+
+    def step(self) -> None:
         self.model_d.add_(self.mean_d, alpha=self.step_size)
         self.model_d.add_(self.sum_d, alpha=self.step_size / self.config.buffer_size)
         self.mean_d.copy_(self.total.sum_d).div_(self.n)
         self.sum_d.zero_()
-        self.count = 0
         self.in_buffer = []
-        return True
 
     def stats(self) -> dict[str, float]:
         return {"rule/repeated_clients": float(self.repeats)}

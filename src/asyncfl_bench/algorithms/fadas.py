@@ -5,25 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..ranges import above, at_least, one_of, within
-from .base import BufferConfig, ServerRule
+from ..ranges import at_least, one_of
+from .base import MomentConfig, ServerRule
 
 
 @dataclass
-class FadasConfig(BufferConfig):
+class FadasConfig(MomentConfig):
     """
-    beta1            b1, of the first moment
-    beta2            b2, of the second moment
-    eps              keeps the divisor above 0
     bias_correction  moments are divided by 1 - b1^k and 1 - b2^k at step k, as in Adam
     delay_adaptive   how a buffer with an upload staler than tau_c shortens the step, see Fadas
     tau_c            the threshold in server iterations
     """
 
-    eta: float | None = 0.001
-    beta1: Annotated[float, within("[0, 1)")] = 0.9
-    beta2: Annotated[float, within("[0, 1)")] = 0.99
-    eps: Annotated[float, above(0)] = 1e-8
     bias_correction: bool = True
     delay_adaptive: Annotated[str, one_of("none", "code", "paper")] = "none"
     tau_c: Annotated[int, at_least(1)] = 1

@@ -5,25 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..ranges import above, one_of, within
-from .base import BufferConfig, ServerRule
+from ..ranges import one_of, within
+from .base import MomentConfig, ServerRule
 from .needs import Needs
 
 
 @dataclass
-class FedAcConfig(BufferConfig):
+class FedAcConfig(MomentConfig):
     """
-    beta1         b1, of the first moment
-    beta2         b2, of the second moment
-    eps           keeps the divisor above 0
     floor         least similarity, so that every upload has a weight
     variate_step  how far the server's variate follows the buffer's, see FedAc
     """
 
-    eta: float | None = 0.001
-    beta1: Annotated[float, within("[0, 1)")] = 0.6
-    beta2: Annotated[float, within("[0, 1)")] = 0.9
-    eps: Annotated[float, above(0)] = 1e-8
+    beta1: float = 0.6
+    beta2: float = 0.9
     floor: Annotated[float, within("(0, 1]")] = 0.1
     variate_step: Annotated[str, one_of("whole", "share")] = "whole"
 

@@ -7,16 +7,13 @@ from typing import Annotated
 
 from ..errors import check
 from ..ranges import at_least, one_of
-from ..stateful import Stateful
-from .base import BufferConfig, ServerRule
-from .common.caches import CachingConfig, make_cache
+from .common.caches import CachedBufferConfig, CachedBufferRule
 from .common.rounds import Weights
-from .common.sums import RunningSum
 from .needs import Needs
 
 
 @dataclass
-class FedStaleAsyncConfig(BufferConfig, CachingConfig):
+class FedStaleAsyncConfig(CachedBufferConfig):
     """
     buffer_size  M, uploads per server iteration
     alpha        weight of what arrives
@@ -44,7 +41,7 @@ class FedStaleAsyncConfig(BufferConfig, CachingConfig):
         check(ok, "p", self.p, f"a list of one number or of n_clients={facts.n_clients}, or null")
 
 
-class FedStaleAsync(ServerRule):
+class FedStaleAsync(CachedBufferRule):
     """FedStaleAsync (2026, released by authors without names), the family of FedStale (Rodio and Neglia 2024,
     arXiv:2405.04171) as an asynchronous rule.
 
@@ -79,10 +76,7 @@ class FedStaleAsync(ServerRule):
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.cache = make_cache(self.n, model_d, self.config.cache, self.storage)
-        self.total = RunningSum(model_d)
         self.before_d, self.sum_d = model_d.new_zeros((2, *model_d.shape))
-        self.count = 0
         self.heard = [False] * self.n
         samples_n = [float(samples) for samples in clients.samples_n]
         self.s_n = samples_n if self.config.weights == "samples" else [1.0] * self.n
@@ -90,10 +84,7 @@ class FedStaleAsync(ServerRule):
     def vectors(self, n: int) -> int:
         return 7
 
-    def parts(self) -> dict[str, Stateful]:
-        return {"cache": self.cache, "total": self.total}
-
-    def receive(self, upload) -> bool:
+    def add(self, upload) -> None:
         config, client, s = self.config, upload.client, self.s_n[upload.client]
         often = 1.0 if config.p is None else config.p[client % len(config.p)]  # one number is everybody's
         fresh_d = upload.vector_d if s == 1 else upload.vector_d * s
@@ -101,18 +92,12 @@ class FedStaleAsync(ServerRule):
         self.sum_d.sub_(self.cache.stored_vector(client), alpha=config.beta / often)
         self.cache.replace(client, fresh_d, self.total)
         self.heard[client] = True
-        self.count += 1
-        if self.count < config.buffer_size:
-            return False
-        self._step()
-        self.before_d.copy_(self.total.sum_d)
-        self.sum_d.zero_()
-        self.count = 0
-        return True
 
-    def _step(self) -> None:
+    def step(self) -> None:
         config = self.config
         s_k = [s for s, heard in zip(self.s_n, self.heard, strict=True) if heard or config.over == "all"]
         per_s = self.step_size / sum(s_k)
         self.model_d.add_(self.before_d, alpha=per_s * config.beta)
         self.model_d.add_(self.sum_d, alpha=per_s * len(s_k) / config.buffer_size if config.p is None else per_s)
+        self.before_d.copy_(self.total.sum_d)
+        self.sum_d.zero_()

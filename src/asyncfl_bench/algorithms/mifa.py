@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..stateful import Stateful
-from .base import BufferConfig, ServerRule
-from .common.caches import CachingConfig, make_cache
+from .common.caches import CachedBufferConfig, CachedBufferRule
 from .common.rounds import Weights
-from .common.sums import RunningSum
 from .needs import Needs
 
 
 @dataclass
-class MifaConfig(BufferConfig, CachingConfig):
+class MifaConfig(CachedBufferConfig):
     """
     buffer_size  M, uploads per server iteration
     weights      p_i: `uniform`, 1 / n, or `samples`, n_i / sum n over all clients
@@ -23,7 +20,7 @@ class MifaConfig(BufferConfig, CachingConfig):
     weights: Weights = "uniform"
 
 
-class Mifa(ServerRule):
+class Mifa(CachedBufferRule):
     """MIFA (Gu et al. 2021, arXiv:2106.04159), as an asynchronous rule.
 
     Rule     state h_i = 0 for every i
@@ -48,28 +45,18 @@ class Mifa(ServerRule):
     label = "MIFA"
     config: MifaConfig
     needs = Needs(linear=True)
-    state_names = ("count",)
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.cache = make_cache(self.n, model_d, self.config.cache, self.storage)
-        self.total = RunningSum(model_d)
         share_n = clients.samples_n / max(int(clients.samples_n.sum()), 1)
         self.times_n = share_n * self.n if self.config.weights == "samples" else share_n * 0 + 1  # n p_i
-        self.count = 0
 
     def vectors(self, n: int) -> int:
         return 5
 
-    def parts(self) -> dict[str, Stateful]:
-        return {"cache": self.cache, "total": self.total}
-
-    def receive(self, upload) -> bool:
+    def add(self, upload) -> None:
         times = float(self.times_n[upload.client])
         self.cache.replace(upload.client, upload.vector_d * times if times != 1 else upload.vector_d, self.total)
-        self.count += 1
-        if self.count < self.config.buffer_size:
-            return False
+
+    def step(self) -> None:
         self.total.add_to(self.model_d, self.step_size / self.n)
-        self.count = 0
-        return True
