@@ -43,12 +43,6 @@ def test_freshest_weighs_the_whole_buffer_by_its_least_stale_upload():
     assert model.item() == pytest.approx(3 / 2 + (0.5 * 3 / 2 + 3 / 3))
 
 
-def test_checkpoints_have_what_they_had_unless_the_weight_is_freshest():
-    before = {"sum_d", "count", "velocity_d", "dropped"}
-    assert started()[0].state_dict().keys() == before
-    assert started(staleness_weight="freshest")[0].state_dict().keys() == before | {"freshest"}
-
-
 @pytest.mark.slow
 def test_server_momentum_is_that_of_torchs_sgd():
     _, model, arrive = started(momentum=0.9, eta=0.3)
