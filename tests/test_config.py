@@ -1,6 +1,7 @@
 """Every yaml composes, every key says what it means, and no check needs torch."""
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 
@@ -64,9 +65,9 @@ def test_every_sweep_can_be_planned(name):
 @pytest.mark.parametrize(("group", "name"), EVERY_CHOICE)
 def test_every_yaml_has_a_description_and_a_comment_for_every_key(group, name):
     text = choice_file(group, name).read_text().removeprefix("# @package _global_\n")
-    lines = text.splitlines()
-    assert lines[0].startswith("# "), "the first line says what this is"
-    for line in lines[1:]:
+    first, *lines = text.splitlines()
+    assert first.startswith("# "), "the first line says what this is"
+    for line in itertools.takewhile(lambda line: line not in ("profiles:", "scales:"), lines):
         key = line.split(":")[0].strip()
         if (
             key in ("_target_", "defaults", "hydra", "sweeper", "params", "")

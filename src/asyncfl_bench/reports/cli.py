@@ -185,11 +185,13 @@ def _free_page(given: argparse.Namespace) -> int:
 
 
 def _load(places: Sequence[str | Path]) -> pd.DataFrame:
-    """The runs at or below ``places``, with a line for each that cannot be read."""
+    """The runs at or below ``places``, with a line for each of several that cannot be read."""
     from ..tracking.runs import load_runs
     from .provenance import AGAIN
 
     runs = load_runs(*places)
+    if len(runs) == 1:
+        return runs
     for run, note in runs.loc[runs["status"] == "unreadable", "note"].items():
         say(f"afl-report: left out, {str(run).removesuffix('::')}: {note}; {AGAIN}")
     return runs
