@@ -147,7 +147,7 @@ def test_a_check_says_what_a_rule_of_ones_own_does_wrong(words, parts, afl_run):
         ([], "--check: checks one rule; name it"),
         (["algorithm=my_rule,asgd"], "algorithm=my_rule,asgd: is a list of values"),
         (["algorithm=my_rule", "algorithm.eta=-1"], "algorithm.eta=-1.0: must be a number > 0"),
-        (["algorithm=my_rule", "--plan"], "--plan=: no such option"),
+        (["algorithm=my_rule", "--plan"], "--check: does not go with --plan"),
     ],
 )
 def test_a_check_of_what_is_no_rule_is_refused(words, said, parts, afl_run):

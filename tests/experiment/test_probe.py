@@ -82,6 +82,21 @@ class Hurried(Asgd):
         return super().receive(upload)
 
 
+class Counting(Asgd):
+    """Logs how many uploads it had, which it forgets."""
+
+    def start(self, model_d, clients, upload_kind):
+        super().start(model_d, clients, upload_kind)
+        self.uploads = 0
+
+    def receive(self, upload):
+        self.uploads += 1
+        return super().receive(upload)
+
+    def stats(self):
+        return {"rule/uploads": float(self.uploads)}
+
+
 class Noisy(Asgd):
     """Adds noise from torch's own generator, whose state no attribute holds."""
 
@@ -125,6 +140,7 @@ def ran(rule, *words):
         ("LastOfEach", "last_nd"),
         ("Buffered", "sum_d"),
         ("Hurried", "seen_n"),
+        ("Counting", "uploads"),
     ],
 )
 def test_a_rule_that_forgets_what_it_needs_is_refused_and_the_attributes_are_named(rule, named):

@@ -218,6 +218,8 @@ def _single(overrides: list[str]) -> int:
 
 def _check(arguments: list[str]) -> int:
     """The contract of server rules, a line for each check. Returns 1 where the rule breaks it."""
+    if other := [text for text in arguments if text in ("--plan", "--measure")]:
+        raise InputError(f"--check: does not go with {other[0]}; leave out one of the two")
     multirun, overrides = _split(arguments)
     keys = {word(text).key for text in overrides}
     if multirun or "algorithm" not in keys or keys & {"resume", "sweep"}:

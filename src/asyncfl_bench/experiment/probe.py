@@ -18,6 +18,7 @@ import torch
 from ..errors import BenchError, lacks_memory
 from ..files import say
 from ..storage import bytes_of
+from ..types import Recorder
 from . import machine
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class ProbedRule:
 
     After 1, 2, 4, 8, ... uploads a new copy is put where the rule's state says, as a resumed run would be. It is
     followed for ``FOLLOWED`` changes of the model, or until the next copy. Raises BenchError where the copy fails,
-    answers the engine otherwise or computes another model, bit for bit. The rule itself is not changed by it.
+    answers the engine otherwise, computes another model, bit for bit, or logs other numbers. The rule itself is not
+    changed by it.
 
     name       of the algorithm, for messages
     build      makes a second rule, equipped and not started
@@ -142,7 +144,7 @@ class ProbedRule:
             self._give_up()
             return answer
         changed = answer is True
-        if not is_same(answer, answer_of_copy) or (changed and not self._has_same_model()):
+        if not is_same(answer, answer_of_copy) or (changed and not (self._has_same_model() and self._logs_the_same())):
             raise BenchError(f"algorithm={self._name}: {explain(self._not_restored)}")
         self._changes += changed
         if self._changes == FOLLOWED:
@@ -153,6 +155,14 @@ class ProbedRule:
         assert self._copy is not None
         same = is_same(self._model_d, self._copied_d)
         return same and (not self.rule.needs.second_vector or is_same(self.rule.variate_d, self._copy.variate_d))
+
+    def _logs_the_same(self) -> bool:
+        """What a run logs of the rule after a change of the model: ``stats``, and a Recorder's ``decisions``."""
+        rule, copied = self.rule, self._copy
+        assert copied is not None
+        if isinstance(rule, Recorder) and isinstance(copied, Recorder):
+            return is_same((rule.stats(), rule.decisions()), (copied.stats(), copied.decisions()))
+        return is_same(rule.stats(), copied.stats())
 
     def _failed(self, error: Exception) -> BenchError:
         said = str(error).partition("\n")[0][:150]
