@@ -1,5 +1,5 @@
 # docker build -t asyncfl_bench .          (with a GPU: --build-arg TORCH_BACKEND=cu130)
-# docker run --rm -v "$PWD/runs:/work/runs" asyncfl_bench afl-run algorithm=ace delay=exp_beta30
+# docker run --rm -v "$PWD/runs:/app/runs" asyncfl_bench afl-run algorithm=ace delay=exp_beta30
 FROM python:3.13-slim
 
 # the C++ compiler is for executor=native
@@ -14,5 +14,5 @@ COPY conf conf
 COPY sweeps sweeps
 RUN uv pip install --system --no-cache --torch-backend="$TORCH_BACKEND" .
 
-WORKDIR /work
+WORKDIR /app
 CMD ["afl-run", "--help"]
