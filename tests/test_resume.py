@@ -1,5 +1,6 @@
 """No work is lost: whatever stops a run, it goes on exactly where it was."""
 
+import copy
 import json
 import random
 import re
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from crashing import CRASHES, SUSPENSION, WORDS, assert_same, left_behind, run_until_killed, timed
 from tiers import slow
 
@@ -465,3 +467,21 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_line(interrupted):
         run([*words, "output_dir=cut"])
     assert "\n" not in str(caught.value)
     assert run([*words, "output_dir=cut", "rerun=true"]).ok
+
+
+@pytest.mark.parametrize(
+    ("lacking", "reason"),
+    [
+        (["unlabelled"], "it has no unlabelled"),
+        (["schedule", "rest"], "which had other settings"),
+        (["budget", "bytes"], "which had other settings"),
+    ],
+)
+def test_a_directory_without_the_settings_of_this_version_is_refused_in_one_line(lacking, reason, tmp_path):
+    tree = copy.deepcopy(compose(["scale=smoke"]).tree)
+    section = tree if lacking[1:] == [] else tree[lacking[0]]
+    del section[lacking[-1]]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tree))
+    with pytest.raises(ConfigError, match=f"was made by another version.*{reason}; start the run again") as caught:
+        compose([f"resume={tmp_path}"])
+    assert "\n" not in str(caught.value)

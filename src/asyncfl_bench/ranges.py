@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -31,6 +31,21 @@ class Range:
     holds: Callable[[float], bool] = bool
     null: str = ""
     choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A value at which a setting is left out of a run's identity."""
+
+    value: object
+
+
+def absent(value: object) -> Absent:
+    """Leaves the setting out of the identity at this value, so that a new setting renames no finished run.
+
+    ``momentum: Annotated[float, within("[0, 1)"), absent(0.0)] = 0.0``
+    """
+    return Absent(value)
 
 
 def at_least(least: float, null: str = "") -> Range:
@@ -100,13 +115,30 @@ def values_outside(schema: type) -> dict[str, object]:
     return found
 
 
+def absent_settings(config: Any, prefix: str) -> list[str]:
+    """Dotted keys of the settings, also of nested sections, that have their value of ``absent``."""
+    schema: Any = type(config)
+    marks = _annotated(schema, Absent)
+    found = [f"{prefix}{name}" for name, mark in marks.items() if getattr(config, name) == mark.value]
+    for name, value in vars(config).items():
+        if is_dataclass(value):
+            found += absent_settings(value, f"{prefix}{name}.")
+    return found
+
+
 @cache
 def _ranges(schema: Any) -> dict[str, tuple[Range, Any]]:
-    """(range, type) by field. A subclass that only changes a default keeps the range."""
-    ranges: dict[str, Range] = {}
+    """(range, type) by field."""
+    return {name: (limits, get_type_hints(schema)[name]) for name, limits in _annotated(schema, Range).items()}
+
+
+@cache
+def _annotated(schema: Any, kind: type) -> dict[str, Any]:
+    """The annotation of that kind by field. A subclass that only changes a default keeps it."""
+    found: dict[str, Any] = {}
     for cls in reversed(schema.__mro__):
         hints = get_type_hints(cls, include_extras=True)
         for name in inspect.get_annotations(cls):
-            if get_origin(hints[name]) is Annotated:
-                ranges[name] = hints[name].__metadata__[0]
-    return {name: (limits, get_type_hints(schema)[name]) for name, limits in ranges.items()}
+            said = hints[name].__metadata__ if get_origin(hints[name]) is Annotated else ()
+            found.update((name, one) for one in said if isinstance(one, kind))
+    return found

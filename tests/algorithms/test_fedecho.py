@@ -229,8 +229,6 @@ def test_mini_batches_are_shuffled_passes_over_the_samples(settings, batches):
         ),
         ("algorithm=fedecho distillation.batch_size=0", "distillation.batch_size"),
         ("algorithm=fedecho distillation.steps=-1", "distillation.steps"),
-        ("algorithm=fedecho distillation.steps=3 algorithm.distillation_steps=0", "algorithm.distillation_steps"),
-        ("algorithm=fedecho distillation=none algorithm.distillation_steps=3", "algorithm.distillation_steps"),
         ("algorithm=fedecho distillation.alpha_min=0.9", "distillation.alpha_min"),
         ("algorithm=fedecho distillation.optimizer=adagrad", "distillation.optimizer"),
         ("algorithm=fedbuff unlabelled=noise", "unlabelled"),
@@ -241,19 +239,6 @@ def test_what_cannot_work_is_refused_by_its_key(words, key):
     with pytest.raises(ConfigError) as caught:
         compose(words.split())
     assert caught.value.key == key
-
-
-def test_the_algorithm_names_the_steps_too_and_that_is_the_same_run():
-    named = compose(["algorithm=fedecho", "algorithm.distillation_steps=3"])
-    assert named.parts["distillation"].config.steps == 3
-    assert named.identity == compose(["algorithm=fedecho", "distillation.steps=3"]).identity
-
-
-def test_no_distillation_takes_no_steps_which_may_be_said():
-    words = ["algorithm=fedecho", "distillation=none"]
-    assert compose([*words, "algorithm.distillation_steps=0"]).choices["unlabelled"] == "none"
-    with pytest.raises(ConfigError, match="distillation_steps=3: must be null or 0 with distillation=none"):
-        compose([*words, "algorithm.distillation_steps=3"])
 
 
 def test_the_local_step_of_gradients_counts_where_models_report():

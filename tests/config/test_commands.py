@@ -231,17 +231,6 @@ REFUSED = {
         ),
         ("-m 'seed=range(0,9999)' 'n_clients=range(1,9999)'", "this multirun has 99970002 runs: at most 10000"),
     ],
-    "earlier names": [
-        ("horizon=long", "is called length now: length=long"),
-        ("algorithm.horizon=5", "is called algorithm.total_steps now: algorithm.total_steps=5"),
-        ("profile=paper", "is called published now: profile=published"),
-        ("scale=paper", "is called full now: scale=full"),
-        ("schedule.hand_out=at_flush", "is called schedule.dispatch now: schedule.dispatch=after_update"),
-        ("schedule.dispatch=at_round", "is called per_round now: schedule.dispatch=per_round"),
-        ("tuning=fair", "is no group any more: profile=fair"),
-        ("hyperparameters=paper", r"is no group any more: profile=published\|fair"),
-        ("partition=iid", "heterogeneity splits the samples"),
-    ],
     "resuming": [
         ("--resume", "must name a run directory: afl-run --resume DIR"),
         ("--resume nowhere", "resume=nowhere: must be a run directory"),

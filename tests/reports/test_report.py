@@ -298,7 +298,6 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch)
         (["some", "ace"], "some: own runs cannot be asked for together with pages"),
         (["ace/figure2"], "runs: no runs of ace/figure2; to make them: afl-run sweep=ace/figure2 profile=published"),
         (["ace", "--profile", "good"], "--profile good: must be one of "),
-        (["ace", "--profile", "paper"], "profile=paper: is called published now: profile=published"),
         (["some", "--where", "delay.beta"], "--where delay.beta: KEY=VALUE"),
         (["ace", "--panels", "delay"], "ace: a page has its own panels, lines and axes"),
         (["ace", "--where", "delay.beta=5"], "ace: a page has its own panels, lines and axes"),

@@ -368,24 +368,16 @@ def test_what_is_chosen_are_sections_of_tracking(words, trackers):
         assert settings.trackers["wandb"].config.project == "mine"
 
 
-@pytest.mark.slow
-def test_a_directory_of_when_a_run_had_one_tracker_is_resumed(tmp_path):
-    directory = run(["scale=smoke", "model=softmax", "progress=false", "budget.server_iterations=2"]).directory
-    config = yaml.safe_load((directory / "config.yaml").read_text())
-    config["tracking"] = {"_target_": "asyncfl_bench.tracking.trackers.LocalTracker"}
-    (directory / "config.yaml").write_text(yaml.safe_dump(config))
-    assert [part.target for part in compose([f"resume={directory}"]).trackers.values()] == [Tracker]
-
-
 def test_a_directory_given_to_resume_imports_no_tracker_that_is_not_trusted(tmp_path, afl_run):
     directory = run(["scale=smoke", "model=softmax", "progress=false", "budget.server_iterations=2"]).directory
     config = yaml.safe_load((directory / "config.yaml").read_text())
     (tmp_path / "stranger.py").write_text("open('imported', 'w')")
-    for tracking in ({"_target_": "stranger.Tracker"}, {"mine": {"_target_": "stranger.Tracker"}}):
-        (directory / "config.yaml").write_text(yaml.safe_dump(config | {"tracking": tracking}))
-        answer = afl_run("--resume", str(directory))
-        assert answer.returncode == 2 and "stranger.Tracker" in answer.stderr
-        assert not (tmp_path / "imported").exists()
+    (directory / "config.yaml").write_text(
+        yaml.safe_dump(config | {"tracking": {"mine": {"_target_": "stranger.Tracker"}}})
+    )
+    answer = afl_run("--resume", str(directory))
+    assert answer.returncode == 2 and "stranger.Tracker" in answer.stderr
+    assert not (tmp_path / "imported").exists()
 
 
 @pytest.mark.parametrize(
@@ -393,7 +385,6 @@ def test_a_directory_given_to_resume_imports_no_tracker_that_is_not_trusted(tmp_
     [
         ("tracking=[wandb,cvs]", "tracking=cvs: must be one of csv, local, tensorboard, wandb (did you mean 'csv'?)"),
         ("tracking=wandb,csv", "tracking=wandb,csv: several in one run are written [wandb,csv]"),
-        ("tracking.mode=offline", "tracking.mode=offline: is called tracking.wandb.mode now: tracking.wandb.mode=off"),
         ("tracking.wandb.mode=offline", "no such setting of tracking, except with tracking=wandb"),
     ],
 )

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..randomness import Streams
     from ..types import Facts, ServerTask, Upload
 
-STEPS = "algorithm.distillation_steps"  # another name of distillation.steps
 FORWARD = 1 / 3  # of the work of a sample through the network and back
 
 
@@ -31,10 +30,6 @@ class NoDistillationConfig(Checked):
     @property
     def takes_place(self) -> bool:
         return False
-
-    def name_steps(self, steps: int) -> None:
-        """Nothing to take it. ConfigError for any number but 0."""
-        check(steps == 0, STEPS, steps, "null or 0 with distillation=none")
 
 
 class NoDistillation:
@@ -76,12 +71,6 @@ class DistillationConfig(Checked):
         super().__post_init__()
         ok = self.alpha_min <= self.alpha_max
         check(ok, "alpha_min", self.alpha_min, f"at most distillation.alpha_max={self.alpha_max:g}")
-
-    def name_steps(self, steps: int) -> None:
-        """Takes the number that the algorithm's settings name. ConfigError where another one is set."""
-        allowed = f"null with distillation.steps={self.steps}, which it names too"
-        check(self.steps in (None, steps), STEPS, steps, allowed)
-        self.steps = steps
 
     @property
     def takes_place(self) -> bool:

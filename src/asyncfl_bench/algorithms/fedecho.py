@@ -2,25 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
-
-from ..ranges import at_least
-from .fedbuff import FedBuff, FedBuffConfig
-
-
-@dataclass
-class FedEchoConfig(FedBuffConfig):
-    """
-    distillation_steps  another name of ``distillation.steps``
-    """
-
-    distillation_steps: Annotated[int | None, at_least(0, null="for distillation.steps")] = None
-
-    def take_distillation_steps(self) -> int | None:
-        """Mini-batches of distillation that are named here, which then are in ``distillation.steps``; else None."""
-        steps, self.distillation_steps = self.distillation_steps, None
-        return steps
+from .fedbuff import FedBuff
 
 
 class FedEcho(FedBuff):
@@ -47,7 +29,5 @@ class FedEcho(FedBuff):
     [[0.0, 0.0], [3.0, 1.0]]
     """
 
-    Config = FedEchoConfig
     label = "FedEcho"
-    config: FedEchoConfig
     upload_kinds = ("difference",)

@@ -5,8 +5,7 @@ from .choices import options
 from .composition import compose, identity_in
 from .places import config_directory
 from .settings import (
-    LATER,
-    LATER_GROUPS,
+    ABSENT,
     NOT_IDENTITY,
     ORIGINS,
     PARTS,
@@ -17,8 +16,7 @@ from .settings import (
 )
 
 __all__ = [
-    "LATER",
-    "LATER_GROUPS",
+    "ABSENT",
     "NOT_IDENTITY",
     "ORIGINS",
     "PARTS",

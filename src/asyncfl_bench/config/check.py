@@ -22,14 +22,12 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, check, did_you_mean
-from ..files import read_yaml
-from ..ranges import allowed
+from ..ranges import absent_settings, allowed
 from ..tasks.models import ModelConfig
-from .choices import choice_file
 from .places import importable
 from .settings import (
+    ABSENT,
     DATA_VARIABLE,
-    LATER_GROUPS,
     NOT_IDENTITY,
     ORIGINS,
     PARTS,
@@ -42,37 +40,6 @@ from .settings import (
 )
 
 LARGEST = 3.4028234e38  # number of single precision, in which models are
-# old name of a setting or a choice: the one it has now
-RENAMED = {
-    "horizon": "length",
-    "algorithm.horizon": "algorithm.total_steps",
-    "schedule.hand_out": "schedule.dispatch",
-    "schedule.dispatch=at_flush": "after_update",
-    "schedule.dispatch=at_round": "per_round",
-    "profile=paper": "published",
-    "scale=paper": "full",
-    **{f"tracking.{key}": f"tracking.wandb.{key}" for key in ("project", "entity", "mode", "group", "tags", "dir")},
-}
-
-# groups that are folded into others: where to look
-FOLDED = {
-    "tuning": "is no group any more: profile=fair has what is searched, in conf/paper/PAPER.yaml",
-    "hyperparameters": "is no group any more: profile=published|fair has them, in conf/paper/PAPER.yaml",
-    "sizes": "is no group any more: a scale has a paper's sizes, in conf/paper/PAPER.yaml",
-    "partition": "is no group: heterogeneity splits the samples over the clients",
-}
-
-
-def renamed(key: str, value: object) -> ConfigError | None:
-    """The answer to a name that a setting or a choice had earlier; None for any other."""
-    if key in RENAMED:
-        now = RENAMED[key]
-        return ConfigError(key, value, f"is called {now} now: {now}={RENAMED.get(f'{now}={value}', value)}")
-    if key in FOLDED:
-        return ConfigError(key, value, FOLDED[key])
-    if choice := RENAMED.get(f"{key}={value}"):
-        return ConfigError(key, value, f"is called {choice} now: {key}={choice}")
-    return None
 
 
 def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
@@ -84,16 +51,14 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
     from .resolve import resolve
 
     tree.pop("hydra", None)
-    tree.pop("choices", None)
-    for group in ORIGINS:
-        tree.pop(group, None)
+    for key in ("choices", ABSENT, *ORIGINS):
+        tree.pop(key, None)
     sections = {"budget": BudgetConfig, "evaluation": EvaluationConfig, "checkpoint": CheckpointConfig}
     root_names = [f.name for f in dataclasses.fields(RootConfig)]
     for key, value in tree.items():
         if key not in root_names and key not in (*PARTS, TRACKING) and key not in sections:
             near = did_you_mean(key, (*root_names, *PARTS, TRACKING, *sections))
             raise ConfigError(key, value, f"is not a setting{near}")
-    choices = LATER_GROUPS | choices
     settings = Settings(
         root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts=_parts(tree, choices),
@@ -138,18 +103,13 @@ def _section(tree: dict, name: str, dotted: str = "") -> dict:
 
 def _parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
     try:
-        return {name: _part(tree.get(name) or _later(name), name) for name in PARTS}
+        return {name: _part(tree.get(name), name) for name in PARTS}
     except ConfigError as error:
         if error.key in ("algorithm.eta", "algorithm.total_steps"):  # who chose a group did not write these keys
             why = f"with algorithm={choices.get('algorithm')}, whose server step is no c * sqrt(n / T)"
             check(choices.get("length") != "long", "length", "long", f"standard {why}")
             check(choices.get("profile") != "fair", "profile", "fair", f"published {why}")
         raise
-
-
-def _later(group: str) -> dict | None:
-    """The section that a config from before there was this group stands for."""
-    return read_yaml(choice_file(group, LATER_GROUPS[group])) if group in LATER_GROUPS else None
 
 
 def _part(node: Any, group: str) -> Part:
@@ -199,12 +159,9 @@ def _inside(module: str, error: Exception) -> str:
 
 
 def tracker_sections(node: Any) -> dict[str, Any]:
-    """Dotted key -> section of every tracker of a config. One tracker's settings alone is how configs were written when
-    a run had one. Raises ConfigError."""
+    """Dotted key -> section of every tracker of a config. Raises ConfigError."""
     check(isinstance(node, dict | None), TRACKING, node, "chosen when a run begins, for example tracking=[wandb,csv]")
-    sections = node or {}
-    named = {"tracker": sections} if "_target_" in sections else sections
-    return {f"{TRACKING}.{name}": section for name, section in named.items()}
+    return {f"{TRACKING}.{name}": section for name, section in (node or {}).items()}
 
 
 def _trackers(node: Any) -> dict[str, Part]:
@@ -239,8 +196,6 @@ def _checked(schema: type, values: dict, prefix: str):
     values = {key: value for key, value in values.items() if key not in nested}
     for key, value in values.items():
         if key not in known:
-            if (answer := renamed(f"{dotted}{key}", value)) is not None:
-                raise answer
             raise ConfigError(f"{dotted}{key}", value, f"is not a setting{did_you_mean(key, known)}{_listed(known)}")
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
@@ -303,4 +258,14 @@ def _resolved_tree(settings: Settings, sections: dict) -> dict:
     for name in sections:
         tree[name] = dataclasses.asdict(getattr(settings, name))
     tree["choices"] = dict(settings.choices)
+    if absent := _absent(settings, sections):
+        tree[ABSENT] = absent
     return tree
+
+
+def _absent(settings: Settings, sections: dict) -> list[str]:
+    """Settings, and groups whose chosen class is ``absent``, that are left out of the identity."""
+    configs = {"": settings.root} | {f"{name}.": getattr(settings, name) for name in sections}
+    configs |= {f"{name}.": part.config for name, part in settings.parts.items()}
+    groups = [name for name, part in settings.parts.items() if getattr(part.target, "absent", False)]
+    return groups + [key for prefix, config in configs.items() for key in absent_settings(config, prefix)]

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 from ..errors import ConfigError, did_you_mean
 from ..files import read_yaml
-from .check import check_settings, renamed, tracker_sections
+from .check import check_settings, tracker_sections
 from .choices import SECTIONS, choice_file, choices_with, groups, hydra_config
 from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, targets
-from .settings import NOT_IDENTITY, PARTS, TRACKING, Earlier, Settings
+from .settings import NOT_IDENTITY, PARTS, TRACKING, Earlier, Settings, identity_of_tree
 from .variants import papers_with
 from .words import Word, word
 
@@ -85,10 +85,8 @@ class Compositions:
         return ours and simple and one.key != "output_dir" and one.key.partition(".")[0] != "hydra"
 
     def _check_choice(self, one: Word) -> None:
-        """Names that a setting had earlier, and the choices of a group, before Hydra sees them."""
+        """The choices of a group, before Hydra sees them."""
         for value in one.values:
-            if (answer := renamed(one.key, value)) is not None:
-                raise answer
             if one.key in self._groups and not (value == "null" and one.key == "sweep"):
                 listed = one.value if one.key == TRACKING and isinstance(one.value, list) else [value]
                 for choice in listed:
@@ -179,6 +177,9 @@ def _set(tree: dict[str, Any], one: Word, known_groups: dict[str, str]) -> None:
     parent[last] = copy.deepcopy(one.value)
 
 
+_START = "start the run again with the words of its command"
+
+
 def _resumed(directory: str, words: list[Word]) -> Settings:
     """The settings a run directory was made with; only its budget and what leaves its identity alone may change.
 
@@ -187,6 +188,8 @@ def _resumed(directory: str, words: list[Word]) -> Settings:
     path = Path(directory).expanduser()
     tree, choices = _saved_config(path)
     was = check_settings(copy.deepcopy(tree), choices)
+    if identity_of_tree(tree, was.digests) != was.identity:
+        raise ConfigError("resume", path, f"was made by another version, which had other settings; {_START}")
     changeable = [key for key in (*NOT_IDENTITY, "budget") if key not in (*PARTS, "resume")]
     for one in words:
         if not {one.key, one.key.partition(".")[0]} & {*changeable}:
@@ -216,7 +219,9 @@ def _saved_config(path: Path) -> tuple[dict, dict]:
         raise ConfigError("resume", path, said) from None
     if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
         raise ConfigError("resume", path, "must be a run directory: its config.yaml is another kind of file")
-    for key, section in ({group: tree.get(group) for group in PARTS} | tracker_sections(tree.get(TRACKING))).items():
+    if lacking := [name for name in PARTS if name not in tree]:
+        raise ConfigError("resume", path, f"was made by another version: it has no {lacking[0]}; {_START}")
+    for key, section in ({group: tree[group] for group in PARTS} | tracker_sections(tree.get(TRACKING))).items():
         target = section.get("_target_") if isinstance(section, dict) else None
         if str(target).partition(".")[0] not in allowed_packages():
             raise ConfigError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms.base import TickConfig
-from ..algorithms.fedecho import FedEchoConfig
 from ..errors import ConfigError, check
 from ..ranges import Checked
 from ..types import Facts
@@ -32,7 +31,6 @@ def resolve(settings: Settings) -> None:
     """Checks ``settings`` across groups and puts values in the place of every `auto` and null."""
     _check_length(settings)
     _clock_and_concurrency(settings)
-    _distillation(settings)
     _unlabelled(settings)
     _cut(settings)
     _queue(settings)
@@ -76,13 +74,6 @@ def _clock_and_concurrency(settings: Settings) -> None:
             rule.resolve_clock(root.clock)
     except ConfigError as error:
         raise error.under("algorithm") from None
-
-
-def _distillation(settings: Settings) -> None:
-    """Where an algorithm's own settings name the number of mini-batches, it then stands with the distillation."""
-    rule = settings.parts["algorithm"].config
-    if isinstance(rule, FedEchoConfig) and (steps := rule.take_distillation_steps()) is not None:
-        settings.parts["distillation"].config.name_steps(steps)
 
 
 def _needs_outputs(settings: Settings) -> bool:

@@ -39,28 +39,10 @@ PARTS = (
 )
 # the group of which a run may have several choices, tracking=[wandb,csv], or none
 TRACKING = "tracking"
+# the key of config.yaml that lists what is left out of the identity; a config without such settings lacks the key
+ABSENT = "absent"
 # groups that only set other settings; a run remembers what was chosen
 ORIGINS = ("paper", "sweep", "profile", "scale", "length")
-# Settings that came later than RESULTS_VERSION 3, as key: value. At these values a run is the one it was without them,
-# so a new setting renames no finished run.
-LATER: dict[str, object] = {
-    "algorithm.continue_on": "current",
-    "algorithm.restart_at": None,
-    "budget.bytes": None,
-    "budget.messages": None,
-    "budget.server_steps": None,
-    "client.clip": None,
-    "client.lr_decay_by": "work",
-    "delay.cuts": None,
-    "heterogeneity.cap": False,
-    "heterogeneity.per_class": False,
-    "model.cut": None,
-    "schedule.rest": "none",
-    "server_seconds_per_sample": 0.0,
-    "tick_rounding": "down",
-}
-# groups that came later: choice at which the whole group is left out of the identity
-LATER_GROUPS = {"unlabelled": "none", "distillation": "none"}
 # settings that say where and how to compute, and what to measure, not what: they leave a run's identity alone
 NOT_IDENTITY = (
     "diagnostics",
@@ -83,8 +65,6 @@ NOT_IDENTITY = (
 
 # what a search may go by, of the final model
 OBJECTIVES = ("validation/accuracy", "validation/loss", "test/accuracy", "test/loss")
-
-_NEVER = object()  # equals no value
 
 
 @dataclass
@@ -243,23 +223,20 @@ class Settings:
 def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({})) -> str:
     """8 hex digits of a hash over what decides the numbers of a run with this resolved config.
 
+    tree     its `absent` names settings and groups that are left out: `absent_settings` finds them
     digests  by part, of the file that its `path` names: what is in the file decides the numbers, not where it is
     """
-    kept = {
-        key: value
-        for key, value in tree.items()
-        if key not in (*NOT_IDENTITY, "choices") and LATER.get(key, _NEVER) != value
-    }
-    for name, choice in LATER_GROUPS.items():
-        if tree["choices"].get(name) == choice:
-            kept.pop(name, None)
-    for name, section in kept.items():
-        if isinstance(section, dict):
-            kept[name] = {
-                key: value
-                for key, value in section.items()
-                if (dotted := f"{name}.{key}") not in NOT_IDENTITY and LATER.get(dotted, _NEVER) != value
-            } | ({"path": digests[name]} if name in digests else {})
-    if cache := kept["algorithm"].get("cache"):  # its place changes no number
-        kept["algorithm"]["cache"] = {key: value for key, value in cache.items() if key != "place"}
+    place = "algorithm.cache.place"  # changes no number
+    kept = _without(tree, {*NOT_IDENTITY, "choices", ABSENT, place, *tree.get(ABSENT, ())})
+    for name in digests.keys() & kept.keys():
+        kept[name]["path"] = digests[name]
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _without(tree: dict, keys: set[str], prefix: str = "") -> dict:
+    """A copy of nested sections that lacks some dotted keys."""
+    return {
+        name: _without(value, keys, f"{dotted}.") if isinstance(value, dict) else value
+        for name, value in tree.items()
+        if (dotted := f"{prefix}{name}") not in keys
+    }

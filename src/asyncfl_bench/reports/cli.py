@@ -301,11 +301,8 @@ def _specs(names: Sequence[str]) -> list[PageSpec]:
 
 def _check_choices(wanted: dict[str, str]) -> None:
     from ..config import options
-    from ..config.check import renamed
 
     for key, value in wanted.items():
-        if old := renamed(key, value):
-            raise old
         if value not in (known := options(key)):
             raise _UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
 

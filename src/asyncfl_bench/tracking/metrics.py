@@ -12,7 +12,7 @@ from ..errors import BenchError
 from ..files import plain
 
 COUNTERS = ("iteration", "uploads", "client_steps", "virtual_time", "wall_time")
-SENT = ("uplink_bytes", "downlink_bytes")  # counters too, which earlier versions did not write
+SENT = ("uplink_bytes", "downlink_bytes")  # counters too, which some archived runs lack
 
 
 class MetricsFile:

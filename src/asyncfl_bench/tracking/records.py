@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import LATER_GROUPS, NOT_IDENTITY, PARTS, identity_of_tree
+from ..config import NOT_IDENTITY, PARTS, identity_of_tree
 from ..errors import BenchError
 from ..files import read_json, read_parquet, read_yaml
 from .metrics import iter_metrics
@@ -205,9 +205,8 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
     """
     digests = {}
     try:
-        sections: dict[str, Any] = {group: {} for group in LATER_GROUPS} | tree
         for name in PARTS:
-            if name not in NOT_IDENTITY and (path := sections[name].get("path")):
+            if name not in NOT_IDENTITY and (path := (tree.get(name) or {}).get("path")):
                 with open(Path(path).expanduser(), "rb") as file:
                     digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
         return identity_of_tree({**tree, "seed": None} if without_seed else tree, digests)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..config import LATER, LATER_GROUPS
+from ..config import ABSENT
 from ..errors import BenchError
 from .archive import read_archive
 from .metrics import COUNTERS, SENT
@@ -137,10 +137,8 @@ def _row(record: Record) -> dict[str, Any]:
     config, summary = dict(record.config), record.summary
     choices = config.pop("choices", None)
     chosen = {str(key): value for key, value in choices.items()} if isinstance(choices, dict) else {}
-    if config:  # a run from before there was a group has chosen what is no change, of which nothing need be told
-        chosen = LATER_GROUPS | chosen
-        for group in [group for group, choice in LATER_GROUPS.items() if chosen[group] == choice]:
-            config.pop(group, None)
+    listed = config.pop(ABSENT, None)
+    absent = set(map(str, listed)) if isinstance(listed, list) else set()
     algorithm = config.get("algorithm")
     target = str(algorithm.get("_target_")) if isinstance(algorithm, dict) else "?"
     fixed = {
@@ -154,9 +152,8 @@ def _row(record: Record) -> dict[str, Any]:
         "results_version": record.results_version,
         "data_digest": summary.get("data_digest"),
     }
-    settings = flatten(config)
-    if settings:  # a run made before a setting came has it at the value that is no change
-        settings |= {key: value for key, value in LATER.items() if key not in settings}
+    # a run without a setting and a run with the value at which it is absent look alike
+    settings = {key: value for key, value in flatten(config).items() if not {key, key.partition(".")[0]} & absent}
     return settings | chosen | fixed | (flatten(summary, "summary") if summary else {})
 
 

@@ -92,8 +92,5 @@ class Trackers:
                 say(f"tracking={name}: {first_line(error)}; it gets nothing more of this run, whose own files have all")
 
 
-LocalTracker = Tracker  # as configs name it that were written when a run had one tracker
-
-
 def first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
