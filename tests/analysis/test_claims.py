@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from asyncfl_bench.analysis import claims
-from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, claims_of, from_json, judge, to_json
+from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, from_json, judge_claim, read_claims, to_json
 from asyncfl_bench.analysis.contrasts import MEASURES, values_of
-from asyncfl_bench.analysis.place import Placed
+from asyncfl_bench.analysis.place import MatchedRuns
 from asyncfl_bench.errors import BenchError
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
@@ -31,7 +31,7 @@ def runs(**by_algorithm) -> pd.DataFrame:
 def ask(frame: pd.DataFrame, cells=(), where=None, series=None, **decide) -> Verdict:
     decide = {"measure": "accuracy", **decide}
     claim = Claim("ace", "x", "item", "place", "sentence", ("ace/figure2",), decide, where or {}, series=series or {})
-    return judge(claim, lambda name, axis, at, across: frame, list(cells))
+    return judge_claim(claim, lambda name, axis, at, across: frame, list(cells))
 
 
 # ACE and vanilla ASGD of five seeds at α = 0.1, β = 5 on digits
@@ -45,7 +45,7 @@ def test_one_order_is_a_paired_interval():
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high), rel=1e-3)
     assert found.p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, rel=1e-3)
     assert (found.verdict, found.seeds, found.contrasts, found.agree) == ("undecided", 5, 1, 0)
-    assert found.measured == "ACE - vanilla ASGD: +1.56 points [-0.89, +4.01], p 0.15"
+    assert found.result_text == "ACE - vanilla ASGD: +1.56 points [-0.89, +4.01], p 0.15"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_an_order_holds_fails_or_stays_open(first, second, verdict):
 def test_two_seeds_are_named_as_the_reason():
     found = ask(runs(ace=[95.0, 96.0], asgd=[90.0, 91.0]), kind="order", groups=[["ace"], ["asgd"]])
     assert found.reason == "2 seeds" and math.isnan(found.low) and found.difference == 5
-    assert found.measured == "ACE - vanilla ASGD: +5.00 points; 2 seeds"
+    assert found.result_text == "ACE - vanilla ASGD: +5.00 points; 2 seeds"
 
 
 def test_every_cell_and_pair_must_hold_and_the_least_certain_is_shown():
@@ -152,7 +152,7 @@ def test_a_loss_is_start_minus_end_in_every_cell():
 def judge_loss(frame: pd.DataFrame, where=None, series=("fedbuff",), **more) -> Verdict:
     decide = {"measure": "accuracy", **LOSES, "series": list(series), **more}
     claim = Claim("ace", "x", "item", "place", "sentence", ("ace/figure2",), decide, where or {})
-    return judge(claim, lambda name, axis, at, across: frame, [ALPHA, "delay"])
+    return judge_claim(claim, lambda name, axis, at, across: frame, [ALPHA, "delay"])
 
 
 def test_an_interaction_is_the_difference_of_losses_seed_by_seed():
@@ -177,7 +177,7 @@ def test_equal_within_a_margin_needs_the_whole_interval_inside():
                            runs(ace=({"algorithm.cache.precision": "int8"}, values))])  # fmt: skip
         claim = {"kind": "close", "along": "algorithm.cache.precision", "values": ["fp32", "int8"], "margin": margin}
         claim |= {"measure": "accuracy", "series": ["ace"]}
-        return judge(
+        return judge_claim(
             Claim("ace", "x", "i", "p", "s", ("ace/figure_a3",), claim), lambda *_: frame, ["algorithm.cache.precision"]
         )
 
@@ -200,7 +200,7 @@ def test_plateaus_compare_two_budgets_of_the_same_runs():
         "series": ["ace"],
         "margin": 1,
     }
-    found = judge(Claim("ace", "x", "i", "p", "s", ("ace/figure_a1",), decide), at, [])
+    found = judge_claim(Claim("ace", "x", "i", "p", "s", ("ace/figure_a1",), decide), at, [])
     assert found.verdict == "fails" and found.difference == pytest.approx(-3.033)
 
 
@@ -232,24 +232,24 @@ def test_a_number_is_reached_from_the_good_side():
 def test_versions_in_flight_are_the_most_of_a_run():
     points = pd.DataFrame({"run": [0, 0, 1], "in_flight/versions_max": [11.0, 14.0, 9.0], "virtual_time": 0.0})
     known = pd.DataFrame({"algorithm": ["fedecho"] * 3, "seed": [0, 1, 2]})
-    placed = Placed(known, *[pd.DataFrame()] * 2, 3)
+    placed = MatchedRuns(known, *[pd.DataFrame()] * 2, 3)
     found = values_of(placed, points)("versions", "iteration", None, ())["value"]
     assert found[:2].tolist() == [14.0, 9.0] and math.isnan(found[2])
 
 
 def test_published_numbers_are_compared_cell_by_cell_with_the_test_sets_error():
-    [claim] = [claim for claim in claims_of("asyncfeded") if claim.id == "figure3-published"]
+    [claim] = [claim for claim in read_claims("asyncfeded") if claim.id == "figure3-published"]
     full = {"paper": "asyncfeded/synthetic", "profile": "published", "scale": "full"}
     full["algorithm.staleness_weight"] = None
     frame = pd.concat([
         runs(asyncfeded=({**full, "availability.probability": 0.1}, [99.30, 99.40, 99.41])),
         runs(fedavg=({**full, "availability.probability": 0.9}, [75.0, 76.7, 97.2])),
     ])  # fmt: skip
-    found = judge(claim, lambda *_: frame, ["paper", "availability.probability"])
+    found = judge_claim(claim, lambda *_: frame, ["paper", "availability.probability"])
     assert found.contrasts == 20 and found.verdict == "undecided" and found.agree == 1
     assert "FedAsync+Hinge, P = 0.1 - 98.671" in found.reason and found.contrast == "FedAvg, P = 0.9 - 93.056"
     small = frame.assign(scale="small")
-    assert judge(claim, lambda *_: small, ["paper", "availability.probability"]).verdict == "not run"
+    assert judge_claim(claim, lambda *_: small, ["paper", "availability.probability"]).verdict == "not run"
 
 
 def test_the_rest_are_all_other_values_of_the_same_settings():
@@ -284,7 +284,7 @@ def test_measures_come_from_runs_and_their_evaluations():
     rows = [(run, i, i, acc) for run, accs in (("a", [0.1, 0.5, 0.9]), ("b", [0.1, 0.6, 0.4]), ("c", [0.2, 0.3, 0.8]))
             for i, acc in zip((0, 10, 20), accs, strict=True)]  # fmt: skip
     points = pd.DataFrame(rows, columns=["run", "iteration", "virtual_time", "test/accuracy"])
-    placed = Placed(table, pd.DataFrame(), pd.DataFrame(), 3)
+    placed = MatchedRuns(table, pd.DataFrame(), pd.DataFrame(), 3)
     measure = values_of(placed, points)
 
     def values(name: str, at: float | None = None) -> list[float]:
@@ -296,8 +296,9 @@ def test_measures_come_from_runs_and_their_evaluations():
     assert values("time_to_90") == [20, 10, 20]
     assert values("time_to_target") == [20, 10, 20]  # 90 % of 60 = 54: a has 50 at 10
     assert values_of(placed, points, limit=10)("best", "", None, ())["value"].tolist() == pytest.approx([50, 60, 30])
-    timed = values_of(Placed(table.assign(dataset=["cifar10", "cifar10", "digits"]), *[pd.DataFrame()] * 2, 3), points,
-                      levels={"cifar10": 55.0})("time_to_level", "iteration", None, ())["value"].tolist()  # fmt: skip
+    runs = MatchedRuns(table.assign(dataset=["cifar10", "cifar10", "digits"]), *[pd.DataFrame()] * 2, 3)
+    timed_values = values_of(runs, points, levels={"cifar10": 55.0})
+    timed = timed_values("time_to_level", "iteration", None, ())["value"].tolist()
     assert timed[:2] == [20, 10] and math.isnan(timed[2])  # nothing is timed on digits
     assert values("uploads_per_iteration") == [1.0, 1.0, 10.0]  # ACE's first round of 100 left out
     assert values("server_vectors") == pytest.approx([102, 0, 1])
@@ -312,22 +313,22 @@ def test_a_page_judges_the_claims_of_its_sweep_and_other_readings_name_no_claim_
     points = pd.DataFrame(
         {"run": index, "iteration": 500, "uploads": 500, "virtual_time": 1.0, "test/accuracy": values}
     )
-    placed = Placed(table, pd.DataFrame(), pd.DataFrame(), 6)
-    found = {one.claim: one for one in claims.evaluate("ace/figure2", placed, points)}
-    assert list(found) == [claim.key for claim in claims_of("ace") if "ace/figure2" in claim.readings]
+    placed = MatchedRuns(table, pd.DataFrame(), pd.DataFrame(), 6)
+    found = {one.claim: one for one in claims.evaluate_claims("ace/figure2", placed, points)}
+    assert list(found) == [claim.key for claim in read_claims("ace") if "ace/figure2" in claim.readings]
     first = found["ace/figure2-ace-first"]
     assert (first.verdict, first.agree, first.contrasts) == (
         "undecided",
         1,
         4,
     ) and "no runs: ACE - FedBuff" in first.reason
-    lost = Placed(table, pd.DataFrame(), pd.DataFrame({"reason": ["diverged"]}), 6)
-    [again] = [one for one in claims.evaluate("ace/figure2", lost, points) if one.claim == first.claim]
+    lost = MatchedRuns(table, pd.DataFrame(), pd.DataFrame({"reason": ["diverged"]}), 6)
+    [again] = [one for one in claims.evaluate_claims("ace/figure2", lost, points) if one.claim == first.claim]
     assert "no runs, or all diverged: ACE - FedBuff" in again.reason
     assert found["ace/figure2-skew"].verdict == "not run"
-    other = [one.claim for one in claims.evaluate("ace/figure2_time_clock", placed, points)]
+    other = [one.claim for one in claims.evaluate_claims("ace/figure2_time_clock", placed, points)]
     assert "ace/figure2-ace-first" in other and "ace/figure2-skew" not in other
-    assert claims.evaluate("quickstart/six_algorithms", placed, points) == []
+    assert claims.evaluate_claims("quickstart/six_algorithms", placed, points) == []
 
 
 def test_parts_of_the_error_are_taken_run_by_run():
@@ -337,16 +338,16 @@ def test_parts_of_the_error_are_taken_run_by_run():
     )
     points = pd.DataFrame({"run": [index[0], index[0], index[1]], "iteration": [5, 10, 5], "mse/noise": [1.0, 3.0, 5.0],
                            "mse/sigma2": 50.0, "mse/sigma2_cached": 20.0, "mse/bias": 0.0})  # fmt: skip
-    measure = values_of(Placed(table, pd.DataFrame(), pd.DataFrame(), 2), points)
+    measure = values_of(MatchedRuns(table, pd.DataFrame(), pd.DataFrame(), 2), points)
     assert measure("mse/a2", "", None, ())["value"].tolist() == [2, 5]
     assert measure("mse/a2_ratio", "", None, ())["value"].tolist() == [1, 2.5]  # sigma^2 / n = 2
-    nothing = values_of(Placed(table, pd.DataFrame(), pd.DataFrame(), 2), points[["run", "iteration"]])
+    nothing = values_of(MatchedRuns(table, pd.DataFrame(), pd.DataFrame(), 2), points[["run", "iteration"]])
     assert nothing("mse/a2", "", None, ())["value"].isna().all()
 
 
 @pytest.mark.parametrize("paper", ["ace", "asyncfeded", "gas"])
 def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
-    found = claims_of(paper)
+    found = read_claims(paper)
     assert len(found) > 15 and all(claim.place and claim.sentence and claim.item for claim in found)
     readings = {sweep for claim in found for sweep in claim.readings}
     sweeps = {f"{paper}/{path.stem}" for path in (SWEEPS / paper).glob("*.yaml")}
@@ -368,7 +369,7 @@ def text_with_includes(sweep):
 def test_claims_name_algorithms_and_settings_that_their_sweeps_vary(paper):
     """A misspelt name would find no runs and read as "not run" for ever."""
     algorithms = {path.stem for path in (SWEEPS.parent / "conf" / "algorithm").glob("*.yaml")}
-    for claim in claims_of(paper):
+    for claim in read_claims(paper):
         names = [*claim.decide.get("series", []), *claim.decide.get("others", [])]
         names += [name for group in claim.decide.get("groups", []) if group != "rest" for name in group]
         names += [name for name in claim.decide.get("expected", {}) if "file" not in claim.decide["expected"]]
@@ -386,7 +387,7 @@ def test_claims_name_algorithms_and_settings_that_their_sweeps_vary(paper):
 
 
 def test_orders_name_their_source_and_table_a2s_is_not_figure_3as():
-    by_id = {claim.id: claim for claim in claims_of("ace")}
+    by_id = {claim.id: claim for claim in read_claims("ace")}
     assert by_id["figure3a-first"].decide["groups"] == [["aced"], ["ace", "ca2fl", "asgd"]]
     assert "caption of figure 3a" in by_id["figure3a-first"].source
     order = by_id["table-a2-order"]
@@ -399,9 +400,9 @@ def test_an_ill_formed_file_is_refused_with_the_claim(tmp_path, monkeypatch):
         (tmp_path / "ace").mkdir(exist_ok=True)
         head = "name: ACE\nclaims:\n- {id: x, item: i, place: p, sentence: s, "
         (tmp_path / "ace" / "claims.yaml").write_text(head + text + "}\n")
-        claims._content.cache_clear()
+        claims._read_content.cache_clear()
         with pytest.raises(BenchError, match=match):
-            claims_of.__wrapped__("ace")
+            read_claims.__wrapped__("ace")
 
     monkeypatch.setattr(claims, "paper_folders", lambda: {"ace": tmp_path / "ace"})
     try:
@@ -412,7 +413,7 @@ def test_an_ill_formed_file_is_refused_with_the_claim(tmp_path, monkeypatch):
         refuses("sorce: text, blocked: why", "sorce")
         refuses("source: text", "blocked or not_run")
     finally:
-        claims._content.cache_clear()
+        claims._read_content.cache_clear()
 
 
 def test_claims_json_comes_back_and_has_no_nan():

@@ -11,18 +11,18 @@ import pytest
 from reports.runs_by_hand import write_run
 
 from asyncfl_bench.analysis.measures import (
-    at_equal_budget,
-    best,
+    best_values,
     choose_tuned,
     common_limit,
-    final,
-    held_at,
-    late,
+    final_values,
+    last_value_before,
+    late_means,
     mean_curve,
-    time_to,
+    time_to_reach,
     unsteadiness,
+    values_at_equal_budget,
 )
-from asyncfl_bench.analysis.place import Placed, place_freely
+from asyncfl_bench.analysis.place import MatchedRuns, group_runs
 from asyncfl_bench.tracking.runs import load_points, load_runs
 
 TIME = [0.0, 2.0, 4.0, 6.0, 8.0]
@@ -39,20 +39,20 @@ def points_of(**accuracies) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def placed_of(rows: list[tuple], **columns) -> Placed:
+def placed_of(rows: list[tuple], **columns) -> MatchedRuns:
     """rows: (run, series, cell, seed)."""
     runs = (
         pd.DataFrame(rows, columns=["run", "series", "cell", "seed"])
         .set_index("run")
         .assign(tuned=None, tuned_by=None, **columns)
     )
-    return Placed(runs, pd.DataFrame(), pd.DataFrame(), len(rows))
+    return MatchedRuns(runs, pd.DataFrame(), pd.DataFrame(), len(rows))
 
 
 def test_at_equal_budget_every_run_counts_up_to_the_earliest_end_of_its_cell():
     points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4], c=[0.3, 0.6, 0.8])
     placed = placed_of([("a", "ACE", "x", 0), ("b", "FedBuff", "x", 0), ("c", "ACE", "y", 0)])
-    table = at_equal_budget(placed, points, "uploads")
+    table = values_at_equal_budget(placed, points, "uploads")
     assert table["budget"].to_dict() == {"a": 100, "b": 100, "c": 200}
     assert table["value"].to_dict() == pytest.approx({"a": 50, "b": 40, "c": 80})
     assert table["end"].tolist() == [200, 100, 200] and not table["interpolated"].any()
@@ -65,16 +65,16 @@ def test_cells_that_are_compared_share_one_budget():
     rows = [("a", "ACE", "x, 5", 0), ("b", "ACE", "x, 30", 0), ("c", "ACE", "y, 5", 0)]
     placed = placed_of(rows, alpha=["x", "x", "y"], delay=[5, 30, 5])
     placed = replace(placed, cells=pd.DataFrame({"alpha": ["x", "x", "y"], "delay": [5, 30, 5]}))
-    budgets = [at_equal_budget(placed, points, "iteration", across=keys)["budget"].tolist()
+    budgets = [values_at_equal_budget(placed, points, "iteration", across=keys)["budget"].tolist()
                for keys in ((), ("delay",), ("alpha", "delay"), ("seed",))]  # fmt: skip
     assert budgets == [[20, 10, 30], [10, 10, 30], [10, 10, 10], [20, 10, 30]]
-    assert at_equal_budget(placed, points, "iteration", across=["delay"])["value"].tolist() == [50, 40, 70]
+    assert values_at_equal_budget(placed, points, "iteration", across=["delay"])["value"].tolist() == [50, 40, 70]
 
 
 def test_between_evaluations_a_run_is_a_straight_line_and_says_so():
     points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4])
     points.loc[points["run"] == "b", "virtual_time"] = [0.0, 3.0]
-    table = at_equal_budget(placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 1)]), points, "virtual_time")
+    table = values_at_equal_budget(placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 1)]), points, "virtual_time")
     assert table["value"].tolist() == pytest.approx([70, 40])  # 3 lies halfway between 2 and 4
     assert table["interpolated"].tolist() == [True, False]
 
@@ -83,7 +83,7 @@ def test_of_several_iterations_in_one_tick_the_last_is_the_state_of_that_time():
     points = points_of(a=[0.1, 0.5, 0.6, 0.9])
     points["virtual_time"] = [0.0, 4.0, 4.0, 8.0]
     points = points.iloc[[3, 0, 1, 2]]  # the order of the rows does not matter, that of iterations in a tick does
-    table = at_equal_budget(placed_of([("a", "ACE", "x", 0)]), points, "virtual_time")
+    table = values_at_equal_budget(placed_of([("a", "ACE", "x", 0)]), points, "virtual_time")
     assert table["value"].tolist() == [90]
     assert mean_curve(points, "virtual_time")["mean"].tolist() == [10, 60, 90]
 
@@ -91,9 +91,9 @@ def test_of_several_iterations_in_one_tick_the_last_is_the_state_of_that_time():
 def test_a_run_without_the_metric_has_no_row_and_losses_are_no_percentages():
     points = points_of(a=[0.1, 0.5], b=[0.2, 0.4]).assign(**{"test/loss": [2.0, 1.0, None, None]})
     placed = placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 1)])
-    table = at_equal_budget(placed, points, "iteration", "test/loss")
+    table = values_at_equal_budget(placed, points, "iteration", "test/loss")
     assert table["value"].to_dict() == {"a": 1.0}
-    assert at_equal_budget(placed, points, "iteration", "no/such").empty
+    assert values_at_equal_budget(placed, points, "iteration", "no/such").empty
 
 
 def test_the_mean_curve_of_three_seeds_with_one_standard_deviation():
@@ -135,35 +135,36 @@ def test_many_different_places_become_an_even_grid_that_ends_at_the_end():
 
 
 def test_late_is_the_mean_of_the_last_evaluations_or_of_those_there_are():
-    found = late(points_of(long=ACCURACY, short=[0.2, 0.4]), count=3)
+    found = late_means(points_of(long=ACCURACY, short=[0.2, 0.4]), count=3)
     assert found.to_dict() == pytest.approx({"long": (72 + 80 + 95) / 3, "short": 30})
 
 
 def test_the_best_is_the_highest_evaluation_up_to_and_at_the_limit():
     points = points_of(a=ACCURACY, b=ACCURACY[::-1])
-    assert best(points, limit=6).to_dict() == {"a": 80, "b": 95} and best(points, limit=5.9)["a"] == 72
+    assert best_values(points, limit=6).to_dict() == {"a": 80, "b": 95} and best_values(points, limit=5.9)["a"] == 72
     late = points[points["virtual_time"] > 0]
-    assert best(late, limit=1).empty
-    assert final(points).to_dict() == {"a": 95, "b": 10}
+    assert best_values(late, limit=1).empty
+    assert final_values(points).to_dict() == {"a": 95, "b": 10}
 
 
 def test_ninety_percent_is_of_the_best_within_the_limit_and_reached_at_the_first_such_evaluation():
     points = points_of(a=ACCURACY)
-    assert time_to(points, 0.9 * best(points, limit=6), limit=6)["a"] == 4  # 0.9 * 80 = 72, exactly there
-    assert time_to(points, 0.9 * best(points))["a"] == 8  # 0.9 * 95 = 85.5: what comes later moves the target
-    assert time_to(points, 70)["a"] == 2 and time_to(points, 75, axis="uploads")["a"] == 300
+    assert time_to_reach(points, 0.9 * best_values(points, limit=6), limit=6)["a"] == 4  # 0.9 * 80 = 72, exactly there
+    # 0.9 * 95 = 85.5: later evaluations move the target
+    assert time_to_reach(points, 0.9 * best_values(points))["a"] == 8
+    assert time_to_reach(points, 70)["a"] == 2 and time_to_reach(points, 75, axis="uploads")["a"] == 300
 
 
 def test_a_target_that_is_not_reached_in_time_has_no_time():
     points = points_of(a=ACCURACY, b=[0.1, 0.2])
-    assert time_to(points, 75).isna().to_dict() == {"a": False, "b": True}
-    assert time_to(points, 75, limit=5).isna().all()
+    assert time_to_reach(points, 75).isna().to_dict() == {"a": False, "b": True}
+    assert time_to_reach(points, 75, limit=5).isna().all()
 
 
 def test_a_counter_is_held_until_the_next_point_and_unknown_before_the_first():
     points = points_of(a=ACCURACY)
-    assert [held_at(points, "uploads", at)["a"] for at in (0.0, 3.9, 4.0, 99.0)] == [0, 100, 200, 400]
-    assert held_at(points[1:], "uploads", 1.9).empty
+    assert [last_value_before(points, "uploads", at)["a"] for at in (0.0, 3.9, 4.0, 99.0)] == [0, 100, 200, 400]
+    assert last_value_before(points[1:], "uploads", 1.9).empty
 
 
 def test_unsteadiness_is_the_mean_change_between_evaluations_after_ninety_percent():
@@ -218,9 +219,9 @@ def test_from_run_directories_to_a_number_at_equal_budget(tmp_path):
     for seed, accuracy in ((0, 0.5), (1, 0.75)):
         write_run(tmp_path, "ace", seed, points=[(0, 0, 0.0, 0.1), (10, 100, 10.0, accuracy)])
         write_run(tmp_path, "asgd", seed, points=[(0, 0, 0.0, 0.1), (10, 10, 40.0, 0.3), (20, 20, 80.0, 0.4)])
-    placed = place_freely(load_runs(tmp_path))
+    placed = group_runs(load_runs(tmp_path))
     points = load_points(placed.runs)
-    means = at_equal_budget(placed, points, "virtual_time").groupby("series")["value"].mean()
+    means = values_at_equal_budget(placed, points, "virtual_time").groupby("series")["value"].mean()
     assert means.to_dict() == pytest.approx({"ACE": 62.5, "vanilla ASGD": 15})
-    means = at_equal_budget(placed, points, "uploads").groupby("series")["value"].mean()
+    means = values_at_equal_budget(placed, points, "uploads").groupby("series")["value"].mean()
     assert means.to_dict() == pytest.approx({"ACE": 10 + 0.2 * 52.5, "vanilla ASGD": 40})

@@ -11,7 +11,7 @@ from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.analysis import place as place_module
 from asyncfl_bench.analysis.grids import Grid, grid_of
-from asyncfl_bench.analysis.place import _leave_out_other_data, of_interest, place, place_freely
+from asyncfl_bench.analysis.place import _leave_out_other_data, group_runs, match_runs, runs_for_page
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tracking.runs import load_runs
@@ -33,7 +33,7 @@ def test_runs_are_found_by_identity_and_sorted_into_series_and_cells(tmp_path):
     for number, job in enumerate(reversed(asked)):
         write_run(tmp_path / str(number), **job)
     grid = grid_by_hand(asked, ["algorithm", "heterogeneity.alpha", "delay"])
-    placed = place(grid, load_runs(tmp_path), cells=CELLS)
+    placed = match_runs(grid, load_runs(tmp_path), cells=CELLS)
     assert placed.expected == 9 and placed.missing.empty and placed.left_out.empty
     assert placed.series_names == ["ACE", "FedBuff"]
     assert placed.cell_names == ["α = 0.1, β = 5", "α = 0.1, β = 30", "α = 0.3, β = 5"]
@@ -51,7 +51,7 @@ def test_missing_jobs_further_seeds_and_strangers(tmp_path):
     write_run(tmp_path, "ace", seed=7)
     stranger = write_run(tmp_path, "ace", seed=0, alpha=0.1000000001)
     other = write_run(tmp_path, "ca2fl", seed=0)
-    placed = place(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    placed = match_runs(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
     assert placed.missing[["algorithm", "seed"]].values.tolist() == [["fedbuff", 0], ["fedbuff", 1]]
     assert placed.runs["seed"].tolist() == [0, 1, 7] and placed.runs["listed"].tolist() == [True, True, False]
     assert placed.left_out["reason"].to_dict() == dict.fromkeys((str(stranger), str(other)), "not in this sweep")
@@ -65,7 +65,7 @@ def test_only_runs_that_ended_well_under_this_results_version_count(tmp_path):
     write_run(tmp_path, seed=3, status=None)
     write_run(tmp_path, seed=4, summary={"results_version": 1})
     write_run(tmp_path, seed=5, summary={"identity": "00000000"})
-    placed = place(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    placed = match_runs(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
     assert placed.runs["seed"].tolist() == [0]
     reasons = placed.left_out.set_index("seed")["reason"].to_dict()
     assert reasons == {
@@ -82,7 +82,7 @@ def test_only_runs_that_ended_well_under_this_results_version_count(tmp_path):
 def test_a_folder_without_one_usable_run_is_no_error(tmp_path):
     broken = write_run(tmp_path, seed=0)
     (broken / "config.yaml").write_text("[")
-    placed = place(grid_by_hand(jobs(), ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    placed = match_runs(grid_by_hand(jobs(), ["algorithm"]), load_runs(tmp_path), cells=CELLS)
     assert placed.runs.empty and placed.series_names == placed.cell_names == [] and len(placed.missing) == 4
     assert placed.left_out["reason"].to_dict() == {str(broken): "unreadable"}
 
@@ -92,7 +92,7 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
         write_run(tmp_path / folder, seed=0)
     write_run(tmp_path / "a", seed=1, status="diverged")
     good = write_run(tmp_path / "b", seed=1)
-    placed = place(grid_by_hand(jobs(("ace",)), ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    placed = match_runs(grid_by_hand(jobs(("ace",)), ["algorithm"]), load_runs(tmp_path), cells=CELLS)
     assert placed.runs["seed"].tolist() == [0, 1] and str(good) in placed.runs.index
     assert placed.left_out["reason"].tolist() == ["found twice"] * 2
     notes = placed.left_out["note"].tolist()
@@ -107,7 +107,7 @@ def test_other_sweeps_lend_the_ends_that_a_sweep_does_not_repeat(tmp_path):
         for sweep, status in zip(("ace/figure2", "ace/figure3a"), statuses, strict=True):
             if status:
                 write_run(tmp_path / sweep, seed=seed, status=status, choices__sweep=sweep, **chosen)
-    found = of_interest(load_runs(tmp_path), grid)
+    found = runs_for_page(load_runs(tmp_path), grid)
     got = sorted(zip(found["seed"], found["sweep"], found["status"], strict=True))
     assert got == [
         (0, "ace/figure2", "ok"),
@@ -116,7 +116,7 @@ def test_other_sweeps_lend_the_ends_that_a_sweep_does_not_repeat(tmp_path):
         (2, "ace/figure2", "diverged"),
         (3, "ace/figure3a", "diverged"),
     ]
-    placed = place(grid, found, cells=[])
+    placed = match_runs(grid, found, cells=[])
     assert placed.missing["seed"].tolist() == [4]
 
 
@@ -126,7 +126,7 @@ def test_variants_of_an_algorithm_are_series_of_their_own(tmp_path):
         write_run(tmp_path, **job)
     keys = ["algorithm", "algorithm.tau_algo"]
     grid = grid_by_hand([job for job in asked if "algorithm__tau_algo" in job], keys)
-    placed = place(grid, load_runs(tmp_path), cells=CELLS)
+    placed = match_runs(grid, load_runs(tmp_path), cells=CELLS)
     assert placed.series_names == ["ACED, τ_algo = 10", "ACED, τ_algo = 20"]
     assert placed.left_out["reason"].tolist() == ["not in this sweep"] * 2
 
@@ -136,7 +136,7 @@ def test_runs_that_differ_in_what_no_cell_shows_are_refused(tmp_path):
     for job in asked:
         write_run(tmp_path, **job)
     with pytest.raises(BenchError, match=r"runs of ACE in α = 0.1, β = 5 differ in n_clients \(10 and 20\)"):
-        place(grid_by_hand(asked, []), load_runs(tmp_path), cells=CELLS)
+        match_runs(grid_by_hand(asked, []), load_runs(tmp_path), cells=CELLS)
 
 
 def test_other_samples_under_the_same_settings_are_left_out_by_name(tmp_path):
@@ -144,7 +144,7 @@ def test_other_samples_under_the_same_settings_are_left_out_by_name(tmp_path):
     for job in asked[:-1]:
         write_run(tmp_path, **job)
     odd = write_run(tmp_path, **asked[-1], summary={"data_digest": "d2"})
-    placed = place(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    placed = match_runs(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
     assert placed.left_out["reason"].to_dict() == {str(odd): "other data"}
     assert placed.left_out["note"].iloc[0] == "samples d2; 3 runs of this data have d1"
 
@@ -162,7 +162,7 @@ def test_samples_drawn_from_the_seed_may_differ_between_seeds_only(tmp_path):
     for job in asked[:-1]:
         write_run(tmp_path, **job, summary={"data_digest": f"of seed {job['seed']}"})
     odd = write_run(tmp_path, **asked[-1], summary={"data_digest": "another"})
-    placed = place(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
+    placed = match_runs(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
     assert len(placed.runs) == 5 and placed.left_out["reason"].to_dict() == {str(odd): "other data"}
 
 
@@ -172,7 +172,7 @@ def test_without_a_sweep_settings_that_differ_become_variants_or_cells(tmp_path)
         write_run(tmp_path, "ace", seed, algorithm__c=0.5, algorithm__eta=1.0)
         write_run(tmp_path, "fedbuff", seed, beta=30, client__lr=0.5)
         write_run(tmp_path, "fedbuff", seed, beta=5, client__lr=0.5)
-    placed = place_freely(load_runs(tmp_path))
+    placed = group_runs(load_runs(tmp_path))
     assert placed.series_names == ["ACE, c = 0.2", "ACE, c = 0.5", "FedBuff"]
     assert placed.cells == ["delay"] and placed.cell_names == ["β = 5", "β = 30"]
     assert placed.apart == ["client.lr"]  # differs between algorithms, and no name shows it
@@ -182,7 +182,7 @@ def test_without_a_sweep_settings_that_differ_become_variants_or_cells(tmp_path)
 def test_values_equal_to_six_digits_are_two_settings(tmp_path):
     write_run(tmp_path, "ace", client__lr=0.1)
     write_run(tmp_path, "ace", client__lr=0.1000000001)
-    placed = place_freely(load_runs(tmp_path))
+    placed = group_runs(load_runs(tmp_path))
     assert placed.series_names == ["ACE, lr = 0.1", "ACE, lr = 0.1000000001"]
 
 
@@ -190,11 +190,11 @@ def test_values_equal_to_six_digits_are_ordered_by_size_and_chosen_apart(tmp_pat
     for alpha in (1e-7, 0.1000002, 0.1000001, 0.10000011, 9e-8):
         write_run(tmp_path, "ace", alpha=alpha)
     runs = load_runs(tmp_path)
-    placed = place_freely(runs, panels=["heterogeneity.alpha"])
+    placed = group_runs(runs, panels=["heterogeneity.alpha"])
     assert placed.cell_names == [f"α = {text}" for text in ("9e-08", "1e-07", "0.1000001", "0.10000011", "0.1000002")]
     assert placed.runs["cell"].tolist() == placed.cell_names
     for value, count in (("0.1000002", 1), ("1e-7", 1), ("0.1", 3)):  # 0.1: what pages call all three
-        assert len(place_freely(runs, where={"heterogeneity.alpha": value}).runs) == count
+        assert len(group_runs(runs, where={"heterogeneity.alpha": value}).runs) == count
 
 
 def test_anything_can_be_compared_shown_in_panels_and_chosen(tmp_path):
@@ -202,26 +202,26 @@ def test_anything_can_be_compared_shown_in_panels_and_chosen(tmp_path):
         write_run(tmp_path, "ace", alpha=alpha)
         write_run(tmp_path, "fedbuff", alpha=alpha)
     runs = load_runs(tmp_path)
-    placed = place_freely(runs, compare="heterogeneity.alpha", panels=["algorithm"], where={"delay.beta": "5"})
+    placed = group_runs(runs, compare="heterogeneity.alpha", panels=["algorithm"], where={"delay.beta": "5"})
     assert placed.series_names == ["α = 0.1", "α = 0.3", "α = 1.0"]
     assert placed.cell_names == ["ACE", "FedBuff"] and len(placed.runs) == 6
-    few = place_freely(runs, where={"heterogeneity.alpha": "0.30", "algorithm": "ace"})
+    few = group_runs(runs, where={"heterogeneity.alpha": "0.30", "algorithm": "ace"})
     assert len(few.runs) == 1 and few.cells == [] and few.cell_names == [""] and few.left_out.empty
     with pytest.raises(ConfigError, match=r"heterogeneity\.alfa.*heterogeneity\.alpha"):
-        place_freely(runs, panels=["heterogeneity.alfa"])
+        group_runs(runs, panels=["heterogeneity.alfa"])
 
 
 def test_a_key_given_twice_counts_once(tmp_path):
     for beta in (5, 30):
         write_run(tmp_path, beta=beta)
-    placed = place_freely(load_runs(tmp_path), ["algorithm", "algorithm"], ["delay", "delay"])
+    placed = group_runs(load_runs(tmp_path), ["algorithm", "algorithm"], ["delay", "delay"])
     assert (placed.cells, set(placed.runs["series"])) == (["delay"], {"ACE"})
 
 
 def test_runs_of_another_results_version_are_not_used_in_any_folder(tmp_path):
     write_run(tmp_path, seed=0)
     write_run(tmp_path, seed=1, summary={"results_version": 1})
-    placed = place_freely(load_runs(tmp_path))
+    placed = group_runs(load_runs(tmp_path))
     assert placed.runs["seed"].tolist() == [0] and placed.left_out["reason"].tolist() == ["another results version"]
 
 
@@ -237,10 +237,10 @@ def test_further_values_of_the_tuned_setting_count_where_all_else_is_the_sweeps(
         composed.extend(words)
         return [{"experiment": grid_by_hand([asked[0] | {"algorithm__c": 1.0}], []).jobs["experiment"][0]}]
 
-    monkeypatch.setattr(place_module, "identities", beyond)
+    monkeypatch.setattr(place_module, "job_identities", beyond)
     words = tuple((f"algorithm={job['algorithm']}", f"algorithm.c={job['algorithm__c']}") for job in asked)
     grid = Grid(grid.sweep, "fair", grid.scale, grid.length, grid.jobs, words=words)
-    placed = place(grid, load_runs(tmp_path), cells=CELLS, tuned=["algorithm.c"])
+    placed = match_runs(grid, load_runs(tmp_path), cells=CELLS, tuned=["algorithm.c"])
     assert composed == [("algorithm=ace", "algorithm.c=1.0")]
     assert placed.series_names == ["ACE"] and placed.runs["tuned"].tolist() == [0.2, 0.2, 0.5, 0.5, 1.0]
     assert placed.left_out["reason"].to_dict() == {str(stranger): "not in this sweep"}
@@ -267,10 +267,10 @@ def test_each_algorithm_has_the_tuned_setting_of_which_the_sweep_gives_it_severa
     for job in (*ace, *gas):
         write_run(tmp_path, **job)
     grid = grid_by_hand([*ace, *gas], ["algorithm", "algorithm.c", "client.lr"])
-    placed = place(grid, load_runs(tmp_path), cells=CELLS, tuned=["algorithm.c", "client.lr"])
+    placed = match_runs(grid, load_runs(tmp_path), cells=CELLS, tuned=["algorithm.c", "client.lr"])
     found = placed.runs[["series", "tuned_by", "tuned"]].to_numpy().tolist()
     assert found == [
         *(["ACE", "algorithm.c", c] for c in (0.2, 0.5)),
         *(["GAS", "client.lr", lr] for lr in (0.1, 0.3)),
     ]
-    assert len(place(grid, load_runs(tmp_path), cells=CELLS, tuned=["client.lr"]).series_names) == 3  # a line each
+    assert len(match_runs(grid, load_runs(tmp_path), cells=CELLS, tuned=["client.lr"]).series_names) == 3  # a line each

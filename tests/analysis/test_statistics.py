@@ -10,11 +10,11 @@ from scipy import stats
 
 from asyncfl_bench.analysis import statistics
 from asyncfl_bench.analysis.statistics import (
-    holm,
+    adjust_holm,
     interquartile_mean,
     neighbouring_pairs,
     order_agreement,
-    paired,
+    paired_interval,
     prediction_interval,
     probability_of_improvement,
     sampling_error,
@@ -31,7 +31,7 @@ def test_the_examples_in_docstrings_hold():
 def test_a_paired_interval_is_students():
     # ACE minus vanilla ASGD, alpha 0.1, beta 5 (five seeds of 360 test samples)
     differences = [0.28, 4.72, 2.22, 0.0, 0.56]
-    found = paired(differences)
+    found = paired_interval(differences)
     reference = stats.ttest_1samp(differences, 0)
     interval = reference.confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
@@ -53,14 +53,14 @@ def test_a_paired_interval_is_students():
     ],
 )
 def test_two_seeds_are_unknown_and_three_need_more_than_two_standard_errors(differences, verdict):
-    assert paired(differences).verdict == verdict
+    assert paired_interval(differences).verdict == verdict
 
 
 def test_differences_that_agree_by_the_grid_of_a_small_test_set_are_not_certain():
     """Three times one sample of 360 more: s = 0, yet each value is rounded by up to half a step."""
     step = 100 / 360
-    assert paired([step] * 3).p == 0
-    found = paired([step] * 3, resolution=step)
+    assert paired_interval([step] * 3).p == 0
+    found = paired_interval([step] * 3, resolution=step)
     # error sqrt(step^2 / 6 / 3) = step / 4.243, t = 4.243, df 2
     assert found.p == pytest.approx(2 * stats.t.sf(math.sqrt(18), 2)) and found.verdict == "undecided"
 
@@ -69,23 +69,23 @@ def test_false_alarms_are_five_percent_where_two_standard_errors_gave_18_and_12(
     generator = np.random.default_rng(7)
     for seeds, old_rate in ((3, 0.18), (5, 0.12)):
         samples = generator.normal(size=(6000, seeds))
-        rate = np.mean([paired(sample).verdict != "undecided" for sample in samples])
+        rate = np.mean([paired_interval(sample).verdict != "undecided" for sample in samples])
         two_se = 2 * samples.std(axis=1, ddof=1) / math.sqrt(seeds)
         assert rate == pytest.approx(0.05, abs=0.009)  # three standard errors of 6000 draws
         assert np.mean(np.abs(samples.mean(axis=1)) >= two_se) == pytest.approx(old_rate, abs=0.015)
-    assert all(paired(sample).verdict == "unknown" for sample in generator.normal(size=(20, 2)))
+    assert all(paired_interval(sample).verdict == "unknown" for sample in generator.normal(size=(20, 2)))
 
 
 def test_holm_steps_down_and_passes_over_tests_that_were_none():
     # sorted 0.01, 0.02, 0.03, 0.5 -> x4, x3, x2, x1 -> 0.04, 0.06, 0.06, 0.5
-    assert holm([0.02, 0.5, NAN, 0.01, 0.03]) == pytest.approx([0.06, 0.5, NAN, 0.04, 0.06], nan_ok=True)
-    assert holm([0.6, 0.9]) == pytest.approx([1.0, 1.0]) and holm([]).size == 0
+    assert adjust_holm([0.02, 0.5, NAN, 0.01, 0.03]) == pytest.approx([0.06, 0.5, NAN, 0.04, 0.06], nan_ok=True)
+    assert adjust_holm([0.6, 0.9]) == pytest.approx([1.0, 1.0]) and adjust_holm([]).size == 0
 
 
 def test_holm_keeps_a_page_of_sixteen_equal_pairs_below_five_percent():
     generator = np.random.default_rng(3)
-    p = [[paired(generator.normal(size=5)).p for _ in range(16)] for _ in range(400)]
-    assert np.mean([min(holm(page)) < 0.05 for page in p]) < 0.085
+    p = [[paired_interval(generator.normal(size=5)).p for _ in range(16)] for _ in range(400)]
+    assert np.mean([min(adjust_holm(page)) < 0.05 for page in p]) < 0.085
     assert np.mean([min(page) < 0.05 for page in p]) > 0.4
 
 
@@ -107,7 +107,7 @@ def test_neighbours_are_compared_seed_by_seed_with_holm_over_the_page():
     ]
     first = pairs.iloc[0]
     assert first["difference"] == pytest.approx(3.1 / 3) and first["p"] == pytest.approx(0.00104, abs=1e-5)
-    assert pairs["p_holm"].tolist() == pytest.approx(holm(pairs["p"]).tolist())
+    assert pairs["p_holm"].tolist() == pytest.approx(adjust_holm(pairs["p"]).tolist())
     assert pairs["verdict"].tolist() == ["larger", "undecided", "undecided", "larger"]
     assert pairs["seeds"].tolist() == [3, 3, 3, 3]
 

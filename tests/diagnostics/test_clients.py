@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from asyncfl_bench import load_clients, load_runs, run
-from asyncfl_bench.analysis.participation import stragglers
+from asyncfl_bench.analysis.participation import straggler_shares
 from asyncfl_bench.config import compose
 from asyncfl_bench.diagnostics.clients import expected_accuracy, served
 from asyncfl_bench.errors import ConfigError
@@ -63,10 +63,10 @@ def test_what_stragglers_hold_and_how_accurate_the_model_is_on_it():
     clients = pd.DataFrame(labels_nc, columns=["label_0", "label_1", "label_2"])
     clients["accuracy"] = labels_nc @ accuracy_c / labels_nc.sum(axis=1)
     clients["mean_delay"] = [90.0, 80.0, *range(16), np.nan, np.nan]  # two were never heard
-    found = stragglers(clients)
+    found = straggler_shares(clients)
     assert found["share"] == pytest.approx(80) and found["class_accuracy"] == pytest.approx(20)
     assert found["accuracy"] == pytest.approx(100 * clients["accuracy"][:2].mean())
-    assert math.isnan(stragglers(clients[:2])["class_accuracy"])  # two clients do not tell three classes
+    assert math.isnan(straggler_shares(clients[:2])["class_accuracy"])  # two clients do not tell three classes
 
 
 def test_the_table_follows_from_the_final_model_the_split_and_the_trace(measured):

@@ -92,7 +92,7 @@ def test_data_sets_share_a_row_and_not_run_is_no_verdict_of_a_page(results):
 
 def test_every_claim_of_every_paper_is_counted_once(results):
     text = board(read_pages(results))
-    every = [claim for paper in claims.papers() for claim in claims.claims_of(paper)]
+    every = [claim for paper in claims.papers_with_claims() for claim in claims.read_claims(paper)]
     blocked = sum(bool(claim.blocked) for claim in every)
     counts = f"1 holds, 1 fails, {len(every) - 2 - blocked} not run, {blocked} blocked"
     assert f"{len(every)} claims: {counts}." in text

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from asyncfl_bench import run
-from asyncfl_bench.analysis.place import place_freely
+from asyncfl_bench.analysis.place import group_runs
 from asyncfl_bench.analysis.step_errors import drift_by_staleness, drift_ratios, error_table
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.mse import ErrorParts
@@ -32,7 +32,7 @@ def page(tmp_path_factory):
             for seed in ("0", "1"):
                 words = [f"algorithm={algorithm}", f"{ALPHA}={alpha}", f"seed={seed}"]
                 assert run([*WORDS, *MSE, *words, f"hydra.run.dir={folder}/{algorithm}-{alpha}-{seed}"]).ok
-    placed = place_freely(load_runs(folder), panels=[ALPHA])
+    placed = group_runs(load_runs(folder), panels=[ALPHA])
     return Page(PageSpec("", "", "", (ALPHA,), ()), placed, load_points(placed.runs))
 
 
@@ -79,7 +79,7 @@ def test_bins_of_several_runs_are_those_of_their_uploads_together(page):
 
 def test_an_archive_holds_all_that_the_tables_need(page, tmp_path):
     pack(page.runs.index, tmp_path / "runs.parquet")
-    placed = place_freely(load_runs(tmp_path / "runs.parquet"), panels=[ALPHA])
+    placed = group_runs(load_runs(tmp_path / "runs.parquet"), panels=[ALPHA])
     tables = [error_table(of.runs, load_points(of.runs)) for of in (page.placed, placed)]
     tables = [table.sort_values(["series", "cell"], ignore_index=True) for table in tables]
     pd.testing.assert_frame_equal(*tables)

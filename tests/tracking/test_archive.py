@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
-from asyncfl_bench.analysis.place import place
+from asyncfl_bench.analysis.place import match_runs
 from asyncfl_bench.errors import BenchError, InputError
 from asyncfl_bench.multirun.past import finished_in
 from asyncfl_bench.tracking import archive as archive_module
@@ -152,7 +152,7 @@ def test_a_page_counts_a_run_once_that_is_in_a_directory_and_in_an_archive(tmp_p
     pack([tmp_path / "runs"], tmp_path / "runs" / "runs.parquet")
     shutil.rmtree(next(path for path in (tmp_path / "runs").iterdir() if "seed0" in path.name))
     grid = grid_by_hand([{"seed": seed} for seed in range(4)], [])
-    placed = place(grid, load_runs(tmp_path), cells=[])
+    placed = match_runs(grid, load_runs(tmp_path), cells=[])
     assert placed.runs["seed"].tolist() == [0, 1, 2] and placed.missing["seed"].tolist() == [3]
     assert ["::" in run for run in placed.runs.index] == [True, False, False]
     assert placed.left_out.empty  # an archive of runs that are there as well is nothing to name
@@ -162,7 +162,7 @@ def test_an_archived_run_with_another_result_than_its_directory_is_named(tmp_pat
     write_run(tmp_path / "old", seed=0)
     pack([tmp_path / "old"], tmp_path / "runs.parquet")
     now = write_run(tmp_path / "new", seed=0, points=[(0, 0, 0.0, 0.1), (10, 100, 10.0, 0.75)])
-    placed = place(grid_by_hand([{"seed": 0}], []), load_runs(tmp_path / "runs.parquet", now), cells=[])
+    placed = match_runs(grid_by_hand([{"seed": 0}], []), load_runs(tmp_path / "runs.parquet", now), cells=[])
     assert list(placed.runs.index) == [str(now)] and placed.left_out["reason"].tolist() == ["found twice"]
 
 
@@ -239,7 +239,7 @@ def test_half_an_archive_is_named_and_holds_up_nothing(tmp_path):
     assert len(archived(tmp_path / "runs")) == 1
     with pytest.raises(BenchError, match=r"b\.parquet"):
         pack([tmp_path / "runs"], tmp_path / "c.parquet")
-    placed = place(grid_by_hand([{"seed": 0}], []), runs, cells=[])
+    placed = match_runs(grid_by_hand([{"seed": 0}], []), runs, cells=[])
     assert len(placed.runs) == 1 and placed.left_out["reason"].tolist() == ["unreadable"]
 
 

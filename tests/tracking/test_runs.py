@@ -13,7 +13,7 @@ import yaml
 from reports.runs_by_hand import config_of, write_run
 
 import asyncfl_bench
-from asyncfl_bench.analysis.differences import telling_apart
+from asyncfl_bench.analysis.differences import distinguishing_keys
 from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.own import own_page
@@ -48,7 +48,7 @@ def test_a_run_from_before_there_was_a_group_differs_in_nothing_from_one_that_ch
     config["choices"] |= {"unlabelled": "none", "distillation": "none"}
     (new / "config.yaml").write_text(yaml.safe_dump(config))
     runs = load_runs(tmp_path)
-    assert telling_apart(runs, []) == []
+    assert distinguishing_keys(runs, []) == []
     assert runs["distillation"].tolist() == runs["unlabelled"].tolist() == ["none", "none"]
 
 

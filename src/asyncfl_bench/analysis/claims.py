@@ -27,10 +27,10 @@ import yaml
 
 from ..config.places import paper_folders
 from ..errors import BenchError
-from .contrasts import MEASURES, Measure, Question, values_of
+from .contrasts import MEASURES, ClaimQuery, Measure, values_of
 from .names import cell_label
-from .place import Placed
-from .statistics import MIN_SEEDS, holm
+from .place import MatchedRuns
+from .statistics import MIN_SEEDS, adjust_holm
 
 FORMAT = 1
 NAME = "claims.json"
@@ -96,8 +96,8 @@ class Verdict:
         """``+1.56 points [-0.87, +3.98]``; the reason where there are none."""
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
             return self.reason
-        text = f"{_signed(self.difference)} {self.unit}".rstrip()
-        return text if math.isnan(self.low) else f"{text} [{_signed(self.low)}, {_signed(self.high)}]"
+        text = f"{_format_signed(self.difference)} {self.unit}".rstrip()
+        return text if math.isnan(self.low) else f"{text} [{_format_signed(self.low)}, {_format_signed(self.high)}]"
 
     @property
     def tally(self) -> str:
@@ -105,8 +105,9 @@ class Verdict:
         return f"{self.agree} of {self.contrasts} as claimed, {self.against} contrary" if self.contrasts > 1 else ""
 
     @property
-    def measured(self) -> str:
-        """``3 of 12 as claimed, 1 contrary; ACE - vanilla ASGD, α = 0.1: +1.56 points [-0.87, +3.98], p 0.15``."""
+    def result_text(self) -> str:
+        """Return the tally, the deciding contrast and its numbers: ``ACE - vanilla ASGD, α = 0.1: +1.56 points
+        [-0.87, +3.98], p 0.15``."""
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
             return "; ".join(filter(None, (self.tally, self.contrast, self.reason)))
         p = "" if math.isnan(self.p) else f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
@@ -131,43 +132,48 @@ class PageVerdicts:
 
 
 @cache
-def claims_of(paper: str) -> tuple[Claim, ...]:
-    """The claims of ``papers/PAPER/claims.yaml`` in the file's order. Raises BenchError naming what is wrong in it."""
-    path, content = paper_folders()[paper] / "claims.yaml", _content(paper)
-    claims = [claim for entry in content["claims"] for claim in _claims(paper, content, dict(entry), path)]
+def read_claims(paper: str) -> tuple[Claim, ...]:
+    """Return the claims of ``papers/PAPER/claims.yaml`` in the file's order.
+
+    Raises BenchError naming the entry that is wrong.
+    """
+    path, content = paper_folders()[paper] / "claims.yaml", _read_content(paper)
+    claims = [claim for entry in content["claims"] for claim in _expand_entry(paper, content, dict(entry), path)]
     twice = {claim.id for claim in claims if sum(one.id == claim.id for one in claims) > 1}
     if twice:
         raise BenchError(f"{path}: {', '.join(sorted(twice))} is there twice")
     return tuple(claims)
 
 
-def papers() -> list[str]:
-    """The papers with claims, by name of their folder."""
+def papers_with_claims() -> list[str]:
+    """Return the folder names of all papers that have claims."""
     return [paper for paper, folder in paper_folders().items() if (folder / "claims.yaml").exists()]
 
 
-def title_of(paper: str) -> str:
-    return str(_content(paper)["name"])
+def paper_title(paper: str) -> str:
+    """Return the paper's name as pages show it."""
+    return str(_read_content(paper)["name"])
 
 
-def reading_of(sweep: str) -> str:
-    """What a sweep reads otherwise than the item's own one, in a few words; empty where nothing."""
-    return str((_content(sweep.partition("/")[0]).get("readings") or {}).get(sweep, ""))
+def reading_note(sweep: str) -> str:
+    """Return in a few words how a sweep reads the paper differently; empty for the item's own sweep."""
+    return str((_read_content(sweep.partition("/")[0]).get("readings") or {}).get(sweep, ""))
 
 
 @cache
-def _content(paper: str) -> dict[str, Any]:
+def _read_content(paper: str) -> dict[str, Any]:
+    """Return the parsed ``claims.yaml`` of a paper."""
     return dict(yaml.safe_load((paper_folders()[paper] / "claims.yaml").read_text(encoding="utf-8")))
 
 
-def _claims(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
-    """One claim, or one for every value of ``for_each: {key: {value: word}}``, with the word at the id's end."""
+def _expand_entry(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
+    """Yield one claim, or one for each value of ``for_each: {key: {value: word}}`` with the word at the id's end."""
     each = entry.pop("for_each", None)
     series = content.get("series") or {}
     try:
         own = {"paper": paper, "series": series, "group": entry["id"], "statement": entry["sentence"]}
         claim = Claim(**{**entry, **own, "readings": tuple(entry.get("readings", ()))})
-        _check(claim)
+        _check_claim(claim)
     except (TypeError, KeyError, ValueError) as error:
         raise BenchError(f"{path}: {entry.get('id', entry)}: {error}") from None
     if each is None:
@@ -179,7 +185,8 @@ def _claims(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Clai
         yield replace(part, where={**claim.where, key: value}, word=word)
 
 
-def _check(claim: Claim) -> None:
+def _check_claim(claim: Claim) -> None:
+    """Raise ValueError if the keys of ``decide`` do not fit its kind."""
     if not claim.readings:
         if bool(claim.blocked) == bool(claim.not_run):
             raise ValueError("without readings it needs either blocked or not_run, with the reason")
@@ -195,47 +202,53 @@ def _check(claim: Claim) -> None:
         raise ValueError(f"decide: {', '.join(sorted(wrong))} is missing or not of kind {kind}")
 
 
-def evaluate(
+def evaluate_claims(
     sweep: str,
-    placed: Placed,
+    placed: MatchedRuns,
     points: pd.DataFrame,
     limit: float = math.inf,
     readings: Sequence[str] = (),
     levels: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Verdict]:
-    """The verdicts of every claim that ``sweep`` is a reading of, in the order of the paper's file.
+    """Return the verdicts of every claim that ``sweep`` is a reading of, in the order of the paper's file.
 
     A claim without runs is named by its item's own sweep only.
     limit     of virtual time, within which the best and times count
-    readings  keys of the cells whose values are readings of their own: a claim has a verdict for each
+    readings  keys of the cells whose values read the paper differently: a claim has a verdict for each
     levels    accuracy [%] that is timed, by data set
     """
     measure, paper = values_of(placed, points, limit, levels), sweep.partition("/")[0]
-    claims = [claim for claim in (claims_of(paper) if paper in papers() else ()) if sweep in claim.readings]
+    claims = [
+        claim for claim in (read_claims(paper) if paper in papers_with_claims() else ()) if sweep in claim.readings
+    ]
     keys, verdicts = list(readings), []
     combinations = placed.runs[keys].drop_duplicates().itertuples(index=False, name=None) if keys else [()]
     absent = "no runs" + ", or all diverged" * ("diverged" in set(placed.left_out.get("reason", ())))
     read = {cell_label(keys, values): dict(zip(keys, values, strict=True)) for values in combinations}
     for claim, (reading, where) in itertools.product(claims, read.items()):
-        verdict = judge(replace(claim, where={**claim.where, **where}), measure, placed.cells, absent)
+        verdict = judge_claim(replace(claim, where={**claim.where, **where}), measure, placed.cells, absent)
         verdicts.append((claim, replace(verdict, reading=reading)))
     return [one for claim, one in verdicts if one.verdict != "not run" or sweep == claim.readings[0]]
 
 
-def judge(claim: Claim, measure: Measure, cells: Sequence[str], absent: str = "no runs") -> Verdict:
-    """What runs say about ``claim``. measure: of a page's runs; cells: the keys that make the page's cells; absent:
-    what is said of comparisons without numbers."""
+def judge_claim(claim: Claim, measure: Measure, cells: Sequence[str], absent: str = "no runs") -> Verdict:
+    """Return the verdict of a page's runs on ``claim``.
+
+    measure  of the page's runs, see ``values_of``
+    cells    the keys that make the page's cells
+    absent   reason of a comparison without numbers
+    """
     if not claim.readings:
         return Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
     published = paper_folders()[claim.paper] / "published"
-    question = Question(claim.decide, claim.where, claim.series, measure, cells, published)
+    question = ClaimQuery(claim.decide, claim.where, claim.series, measure, cells, published)
     contrasts = question.contrasts()
     present = [contrast for contrast in contrasts if len(contrast.by_seed)]
     if not present:
         return Verdict(claim.key, "not run", absent)
     found = [contrast.interval for contrast in present]
-    adjusted = holm([interval.p for interval in found])
-    sides = [contrast.side(*both) for contrast, *both in zip(present, found, adjusted, strict=True)]
+    adjusted = adjust_holm([interval.p for interval in found])
+    sides = [contrast.contrast_side(*both) for contrast, *both in zip(present, found, adjusted, strict=True)]
     missing = dict.fromkeys(contrast.name for contrast in contrasts if not len(contrast.by_seed))
     if "against" in sides:
         verdict = "fails"
@@ -253,10 +266,10 @@ def judge(claim: Claim, measure: Measure, cells: Sequence[str], absent: str = "n
         verdict,
         "; ".join(reasons),
         contrast=", ".join(filter(None, (present[chosen].name, present[chosen].cell))),
-        difference=_rounded(interval.mean),
-        low=_rounded(interval.low),
-        high=_rounded(interval.high),
-        p=_rounded(interval.p),
+        difference=_round_digits(interval.mean),
+        low=_round_digits(interval.low),
+        high=_round_digits(interval.high),
+        p=_round_digits(interval.p),
         seeds=interval.n,
         unit=question.unit,
         contrasts=len(contrasts),
@@ -265,12 +278,15 @@ def judge(claim: Claim, measure: Measure, cells: Sequence[str], absent: str = "n
     )
 
 
-def table_of(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """A row a claim for its page: claim, place, source (of the order that is compared with), measured, verdict; a row
-    a reading with a column for it on a page of several."""
-    claims = {claim.key: claim for paper in papers() for claim in claims_of(paper)}
+def verdict_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """Return the table of a page, a row a claim: claim, place, source, measured, verdict.
+
+    The source is that of the order that is compared with. A page of several readings has a row and a column for
+    each.
+    """
+    claims = {claim.key: claim for paper in papers_with_claims() for claim in read_claims(paper)}
     rows = [
-        (claim.sentence, claim.place, claim.source, one.reading, one.measured, one.verdict)
+        (claim.sentence, claim.place, claim.source, one.reading, one.result_text, one.verdict)
         for one in verdicts
         for claim in [claims[one.claim]]
     ]
@@ -278,9 +294,9 @@ def table_of(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     return table if (table["reading"] != "").any() else table.drop(columns="reading")
 
 
-def by_reading(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """A row a claim, a column a reading: the verdict with its numbers; empty on a page of one reading."""
-    claims = {claim.key: claim for paper in papers() for claim in claims_of(paper)}
+def verdicts_by_reading(verdicts: Sequence[Verdict]) -> pd.DataFrame:
+    """Return a row a claim and a column a reading: the verdict with its numbers; empty on a page of one reading."""
+    claims = {claim.key: claim for paper in papers_with_claims() for claim in read_claims(paper)}
     rows: dict[str, dict[str, str]] = {}
     for one in verdicts if any(one.reading for one in verdicts) else ():
         row = rows.setdefault(one.claim, {"claim": claims[one.claim].sentence})
@@ -320,10 +336,10 @@ def _from_dict(content: Any) -> PageVerdicts:
     return PageVerdicts(**content, verdicts=tuple(Verdict(**one) for one in verdicts))
 
 
-def _rounded(value: float) -> float:
-    """Four significant digits: the same bytes on every machine, as far as rounding can see to it."""
+def _round_digits(value: float) -> float:
+    """Round to four significant digits, so that machines that round differently write the same bytes."""
     return float(f"{value:.4g}")
 
 
-def _signed(value: float) -> str:
+def _format_signed(value: float) -> str:
     return f"{value:+.2f}" if abs(value) < 100 else f"{value:+.0f}"

@@ -18,8 +18,8 @@ import pandas as pd
 
 from ..errors import BenchError
 from . import measures, names, step_errors
-from .place import Placed
-from .statistics import Interval, paired, sampling_error
+from .place import MatchedRuns
+from .statistics import Interval, paired_interval, sampling_error
 
 # measure: unit, whether small values are good ones; others: ``mse/COLUMN`` of ``error_table``, small is good
 MEASURES = {
@@ -52,7 +52,7 @@ class Contrast:
     margin: float | None = None
     counted: bool = False  # the same for every seed, such as bytes: one run decides
     extra_error: float = 0.0
-    resolution: float = 0.0  # step of one value, see ``paired``
+    resolution: float = 0.0  # step of one value, see ``paired_interval``
 
     @property
     def interval(self) -> Interval:
@@ -62,10 +62,10 @@ class Contrast:
         if self.counted or (known_s == -math.inf).any():
             mean = float(known_s.mean()) if self.counted else math.nan
             return Interval(mean, math.nan, math.nan, math.nan, len(known_s), "unknown")
-        found = paired(known_s, self.resolution, self.extra_error)
+        found = paired_interval(known_s, self.resolution, self.extra_error)
         if self.margin is None:
             return found
-        beyond = paired(known_s - math.copysign(self.margin, found.mean), self.resolution, self.extra_error)
+        beyond = paired_interval(known_s - math.copysign(self.margin, found.mean), self.resolution, self.extra_error)
         return Interval(found.mean, found.low, found.high, beyond.p, found.n, found.verdict)
 
     def distance(self, interval: Interval) -> float:
@@ -75,8 +75,9 @@ class Contrast:
             return -math.inf
         return min(ends) if self.margin is None else self.margin - max(map(abs, ends))
 
-    def side(self, interval: Interval, p_adjusted: float) -> str:
-        """``agree`` where the interval excludes the contrary, ``against`` where p excludes the claim, else ``open``."""
+    def contrast_side(self, interval: Interval, p_adjusted: float) -> str:
+        """Return ``agree`` if the interval excludes the contrary, ``against`` if p excludes the claim, else
+        ``open``."""
         contrary = interval.mean < 0 if self.margin is None else abs(interval.mean) > self.margin
         if self.counted:
             return "against" if contrary else "agree"
@@ -90,7 +91,10 @@ class Contrast:
 
 
 def values_of(
-    placed: Placed, points: pd.DataFrame, limit: float = math.inf, levels: Mapping[str, float] = MappingProxyType({})
+    placed: MatchedRuns,
+    points: pd.DataFrame,
+    limit: float = math.inf,
+    levels: Mapping[str, float] = MappingProxyType({}),
 ) -> Measure:
     """The measures of a page's runs.
 
@@ -110,21 +114,21 @@ def values_of(
     @cache
     def measure(name: str, axis: str, at: float | None, across: tuple[str, ...]) -> pd.DataFrame:
         if name == "accuracy" and at is None:
-            values = measures.at_equal_budget(placed, points, axis, across=across)["value"]
+            values = measures.values_at_equal_budget(placed, points, axis, across=across)["value"]
         elif name == "accuracy":
-            values = measures.held_at(points, measures.ACCURACY, float(at or 0), axis)
+            values = measures.last_value_before(points, measures.ACCURACY, float(at or 0), axis)
         elif name == "late":
-            values = measures.late(early)
+            values = measures.late_means(early)
         elif name == "best":
-            values = measures.best(early)
+            values = measures.best_values(early)
         elif name == "time_to_90":
-            values = measures.time_to(early, 0.9 * measures.best(early), axis)
+            values = measures.time_to_reach(early, 0.9 * measures.best_values(early), axis)
         elif name == "time_to_target":
-            best = measures.best(early).reindex(runs.index)
+            best = measures.best_values(early).reindex(runs.index)
             means = best.groupby([runs["cell"], runs["series"]]).transform("mean")
-            values = measures.time_to(early, 0.9 * means.groupby(runs["cell"]).transform("min"), axis)
+            values = measures.time_to_reach(early, 0.9 * means.groupby(runs["cell"]).transform("min"), axis)
         elif name == "time_to_level":
-            values = measures.time_to(early, runs["dataset"].map(levels).astype(float), axis)
+            values = measures.time_to_reach(early, runs["dataset"].map(levels).astype(float), axis)
         elif name == "unsteadiness":
             values = measures.unsteadiness(early)
         elif name == "dissimilarity":
@@ -146,7 +150,7 @@ def values_of(
     return measure
 
 
-def _error_parts(placed: Placed, points: pd.DataFrame) -> pd.DataFrame:
+def _error_parts(placed: MatchedRuns, points: pd.DataFrame) -> pd.DataFrame:
     """The table of the error's parts run by run, under names ``mse/…``; without rows where nothing was measured."""
     keys = ["series", *placed.cells, "seed"]
     try:
@@ -161,8 +165,8 @@ Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; o
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a claim's ``decide`` asks of the runs of one page; docs/claims.md has its keys."""
+class ClaimQuery:
+    """The runs and the comparison that a claim's ``decide`` asks of one page; docs/claims.md explains its keys."""
 
     decide: Mapping[str, Any]
     where: Mapping[str, Any]
@@ -172,9 +176,16 @@ class Question:
     published: Path  # folder of the paper's numbers
 
     def contrasts(self) -> list[Contrast]:
-        kinds = {"order": self._order, "wider": self._wider, "loses": self._loses, "close": self._close}
-        found = (kinds | {"equals": self._equals, "reaches": self._reaches})[self.decide["kind"]]()
-        return [contrast for name, table, error in found for contrast in self._split(name, table, error)]
+        kinds = {
+            "order": self._compare_order,
+            "wider": self._compare_spread,
+            "loses": self._compare_loss,
+            "close": self._compare_close,
+        }
+        found = (kinds | {"equals": self._compare_to_expected, "reaches": self._compare_to_value})[
+            self.decide["kind"]
+        ]()
+        return [contrast for name, table, error in found for contrast in self._split_by_cell(name, table, error)]
 
     @property
     def unit(self) -> str:
@@ -184,35 +195,40 @@ class Question:
             return "%"
         if not measure.startswith("time"):
             return MEASURES.get(measure, ("", True))[0]
-        frame = self._frame(None)
+        frame = self._measured_runs(None)
         ticks = set(frame.get("clock", ())) == {"ticks"}
         label = names.axis_label(axis, ["ticks"] if ticks else frame.get("delay.unit", ()))
         return label.partition("[")[2].rstrip("]") if axis == "virtual_time" else label
 
-    def _order(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
-        """Each of a group above each of the next group; with ``at_least``: by more than that."""
+    def _compare_order(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
+        """Yield each series of a group minus each of the next group; with ``at_least``, minus that number too."""
         least = float(self.decide.get("at_least", 0))
         beyond = f", beyond {least:g}" if least else ""
-        for one, other in self._pairs():
+        for one, other in self._series_pairs():
             name = f"{self._label(one)} - {self._label(other)}{beyond}"
             yield name, self._table(one) - self._table(other) - least, 0.0
 
-    def _wider(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
-        """Each of a group scatters more over seeds than each of the next: distances from the mean over seeds."""
-        for one, other in self._pairs():
+    def _compare_spread(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
+        """Yield the spread over seeds of each series minus that of each of the next group, as distances from
+        the mean."""
+        for one, other in self._series_pairs():
             spread = [table.sub(table.mean(axis=1), axis=0).abs() for table in map(self._table, (one, other))]
             yield f"spread of {self._label(one)} - {self._label(other)}", spread[0] - spread[1], 0.0
 
-    def _loses(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
-        """What going ``along`` a setting from ``start`` to ``end`` costs each series; with ``than``: beyond the cost
-        there; with ``others``: what it costs them beyond its cost; with ``at_least``: beyond that."""
+    def _compare_loss(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
+        """Yield what moving the setting ``along`` from ``start`` to ``end`` costs each series.
+
+        With ``than``, the cost at those settings is subtracted. With ``others``, the cost of the series is
+        subtracted from theirs. With ``at_least``, that number is subtracted.
+        """
         along, start, least = self.decide["along"], self.decide["start"], float(self.decide.get("at_least", 0))
-        for name, end in itertools.product(self.decide["series"], _list(self.decide["end"])):
+        for name, end in itertools.product(self.decide["series"], _as_list(self.decide["end"])):
 
             def loss(of: Series, there: Mapping[str, Any] | None = None, end: object = end) -> pd.DataFrame:
                 return self._table(of, {**(there or {}), along: start}) - self._table(of, {**(there or {}), along: end})
 
-            change = f"{names.key_label(along, [start])} {names.short(along, start)} to {names.short(along, end)}"
+            ends = " to ".join(names.short_value(along, value) for value in (start, end))
+            change = f"{names.key_label(along, [start])} {ends}"
             for other in self.decide.get("others", ()):
                 label = f"loss of {self._label(other)} - {self._label(name)}, {change}"
                 yield label, loss(other) - loss(name), 0.0
@@ -225,15 +241,16 @@ class Question:
                 beyond = f", beyond {least:g}" if least else ""
                 yield f"loss of {self._label(name)}, {change}{beyond}", loss(name) - least, 0.0
 
-    def _close(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
-        """Each series equal within the margin at any two ``values`` of ``along``."""
+    def _compare_close(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
+        """Yield the difference of each series between any two ``values`` of ``along``, to be within the margin."""
         along, pairs = self.decide["along"], list(itertools.combinations(self.decide["values"], 2))
         for name, (one, other) in itertools.product(self.decide["series"], pairs):
             label = f"{self._label(name)}, {names.key_label(along, [one])} {one} - {other}"
             yield label, self._table(name, {along: one}) - self._table(name, {along: other}), 0.0
 
-    def _equals(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
-        """Each series within the margin of a number, of a setting of its runs, or of its cell's published number."""
+    def _compare_to_expected(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
+        """Yield each series minus a number, a setting of its runs or its cell's published number, to be within
+        the margin."""
         expected = self.decide["expected"]
         if "file" not in expected:
             for name, number in expected.items():
@@ -242,7 +259,7 @@ class Question:
         rows = pd.read_csv(self.published / expected["file"])
         keys = [key for key in rows.columns if key in ("algorithm", "paper") or "." in key]
         here = {key: value for key, value in self.where.items() if key in rows}
-        for _, row in rows[_match(rows, here)].iterrows():
+        for _, row in rows[_matching_rows(rows, here)].iterrows():
             number, settings = float(row[expected["column"]]), {key: row[key] for key in keys if pd.notna(row[key])}
             variant = {key: value for key, value in settings.items() if key not in ("algorithm", *self.where)}
             label = f"{names.series_label(row['algorithm'], variant)} - {number:g}"
@@ -253,30 +270,35 @@ class Question:
                 sampling_error(number, samples) if samples else 0.0,
             )
 
-    def _reaches(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
-        """Each series better than a number."""
+    def _compare_to_value(self) -> Iterator[tuple[str, pd.DataFrame, float]]:
+        """Yield each series minus a number that it must exceed."""
         turned = -1 if MEASURES[self.decide["measure"]][1] else 1
         for name, number in self.decide["expected"].items():
             yield f"{self._label(name)} against {number:g}", self._table(name) - turned * number, 0.0
 
-    def _pairs(self) -> Iterator[tuple[Series, Series]]:
-        """``rest``: all other values of the settings that name the series before."""
+    def _series_pairs(self) -> Iterator[tuple[Series, Series]]:
+        """Yield each series with each series of the next group; ``rest`` is all other values of the settings
+        that name the first."""
         for better, worse in itertools.pairwise(self.decide["groups"]):
             for one in better:
-                others = self._rest(one) if worse == "rest" else worse
+                others = self._other_settings(one) if worse == "rest" else worse
                 yield from ((one, other) for other in others)
 
-    def _rest(self, name: Series) -> list[Mapping[str, Any]]:
-        frame, own = self._frame(None), self._settings(name)
-        known = frame[_match(frame, {**self.where, "algorithm": own["algorithm"]}) & ~_match(frame, own)]
+    def _other_settings(self, name: Series) -> list[Mapping[str, Any]]:
+        """Return the settings of all other series of the algorithm that differ from ``name`` in its settings."""
+        frame, own = self._measured_runs(None), self._settings(name)
+        known = frame[
+            _matching_rows(frame, {**self.where, "algorithm": own["algorithm"]}) & ~_matching_rows(frame, own)
+        ]
         rest = known.reindex(columns=list(own)).drop_duplicates().sort_values(list(own))
         return [dict(zip(own, values, strict=True)) for values in rest.itertuples(index=False)]
 
-    def _split(self, name: str, table: pd.DataFrame, error: float) -> Iterator[Contrast]:
-        """One a cell, or with ``over: mean`` one of the mean over cells (of seeds that have all)."""
+    def _split_by_cell(self, name: str, table: pd.DataFrame, error: float) -> Iterator[Contrast]:
+        """Yield a contrast for each cell; with ``over: mean``, one for the mean over cells of seeds that have
+        all cells."""
         margin, counted = self.decide.get("margin"), bool(self.decide.get("counted"))
         accuracy = self.decide["measure"] in ("accuracy", "best") and not self.decide.get("relative")
-        step = measures.test_step(self._frame(None)) if accuracy else 0.0
+        step = measures.test_step(self._measured_runs(None)) if accuracy else 0.0
         if table.empty:
             yield Contrast(name, "", margin=margin)
         elif self.decide.get("over") == "mean":
@@ -288,7 +310,8 @@ class Question:
                 label = "" if keys == [_NO_CELLS] else names.cell_label(keys, values)
                 yield Contrast(name, label, by_seed.dropna(), margin, counted, error, step)
 
-    def _frame(self, at: float | None) -> pd.DataFrame:
+    def _measured_runs(self, at: float | None) -> pd.DataFrame:
+        """Return the page's runs with their value of the measure, at the budget ``at`` or at equal budgets."""
         across = [self.decide["along"], *self.decide.get("than", ())] if "along" in self.decide else []
         return self.measure(self.decide["measure"], self.decide.get("axis", "iteration"), at, tuple(across))
 
@@ -311,8 +334,8 @@ class Question:
         settings = {**self.where, **self._settings(name), **(fixed or {})}
         measure, at = self.decide["measure"], settings.pop("at", None)
         cells = [key for key in self.cells if isinstance(settings.get(key, []), list)]
-        frame, asked = self._frame(at), [*cells, "seed", "value", *([minus] if isinstance(minus, str) else [])]
-        frame = frame.reindex(columns=asked)[_match(frame, settings)].assign(**{_NO_CELLS: ""})
+        frame, asked = self._measured_runs(at), [*cells, "seed", "value", *([minus] if isinstance(minus, str) else [])]
+        frame = frame.reindex(columns=asked)[_matching_rows(frame, settings)].assign(**{_NO_CELLS: ""})
         cells = cells or [_NO_CELLS]
         if frame.duplicated([*cells, "seed"]).any():
             raise BenchError(f"{self._label(name)} has several runs with one seed in one cell; no mean may mix them")
@@ -326,18 +349,21 @@ class Question:
         return -table if minus is None and MEASURES.get(measure, ("", True))[1] else table
 
 
-def _match(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
-    """The rows with these settings; a list allows each of its values, null is not set, ``any`` has alternatives.
-    Numbers are compared as numbers."""
+def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
+    """Return which rows have these settings.
+
+    A list allows each of its values, null means not set, and ``any`` has alternatives. Numbers are compared as
+    numbers.
+    """
     found = pd.Series(True, index=frame.index)
     for key, wanted in settings.items():
         if key == "any":
-            found &= pd.concat([_match(frame, one) for one in wanted], axis=1).any(axis=1)
+            found &= pd.concat([_matching_rows(frame, one) for one in wanted], axis=1).any(axis=1)
             continue
         own = frame.get(key, pd.Series(None, index=frame.index, dtype=object))
         numbers = pd.to_numeric(own, errors="coerce")
         each = pd.Series(False, index=frame.index)
-        for value in _list(wanted):
+        for value in _as_list(wanted):
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             same = numbers == float(value) if is_number else own.astype(str) == str(value)
             each |= own.isna() if value is None else same
@@ -345,5 +371,5 @@ def _match(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
     return found
 
 
-def _list(value: Any) -> list:
+def _as_list(value: Any) -> list:
     return list(value) if isinstance(value, list | tuple) else [value]

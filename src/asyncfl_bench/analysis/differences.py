@@ -9,20 +9,20 @@ import pandas as pd
 
 from ..config import NOT_IDENTITY, ORIGINS, PARTS
 from ..tracking.runs import FIXED, shown
-from .names import natural
+from .names import natural_key
 
 ETA = "algorithm.eta"  # c * sqrt(n / T), so told by algorithm.c where that is given
 
 
-def rank(value: object) -> tuple:
-    """A sort key of settings: numbers by their size, beyond the digits shown."""
-    return natural("-" if shown(value) == "-" else _python(value))
+def sort_key(value: object) -> tuple:
+    """Return a sort key of settings: numbers by size, beyond the digits shown."""
+    return natural_key("-" if shown(value) == "-" else _to_python(value))
 
 
-def texts(values: pd.Series) -> list[str]:
-    """What values are called: six digits, or all where six do not tell them apart."""
+def value_texts(values: pd.Series) -> list[str]:
+    """Return the text of each value: six digits, or all digits if six make two values alike."""
     found = [shown(value) for value in values]
-    return found if len(set(found)) == exact(values).nunique() else [in_full(value) for value in values]
+    return found if len(set(found)) == exact_texts(values).nunique() else [full_text(value) for value in values]
 
 
 def is_setting(key: str) -> bool:
@@ -34,10 +34,10 @@ def is_setting(key: str) -> bool:
     return first not in others or ("." in key and first in PARTS and first not in NOT_IDENTITY)
 
 
-def telling_apart(runs: pd.DataFrame, given: Sequence[str], besides: str | None = None) -> list[str]:
-    """Keys that, beside those ``given``, are needed to tell apart runs that differ in more than their seed.
+def distinguishing_keys(runs: pd.DataFrame, given: Sequence[str], besides: str | None = None) -> list[str]:
+    """Return the keys, beside those ``given``, that tell apart runs that differ in more than their seed.
 
-    Names of groups come first: where another delay was chosen, its settings need not be named one by one.
+    Names of groups come first: if another delay was chosen, its settings need not be named one by one.
     besides  a group that is not looked at
     """
     if runs.empty:
@@ -48,36 +48,38 @@ def telling_apart(runs: pd.DataFrame, given: Sequence[str], besides: str | None 
     ordered = [key for key in ordered if key.partition(".")[0] != besides]
     codes = pd.Series(0, index=runs.index)
     for key in given:
-        codes = _refined(codes, runs[key])
+        codes = _refine_groups(codes, runs[key])
     found = []
     for key in ordered:
-        if key in chosen and not any(_splits(codes, runs[own]) for own in settings if own.startswith(f"{key}.")):
+        if key in chosen and not any(_is_split_by(codes, runs[own]) for own in settings if own.startswith(f"{key}.")):
             continue  # another name for the same settings
-        if _splits(codes, runs[key]):
-            codes = _refined(codes, runs[key])
+        if _is_split_by(codes, runs[key]):
+            codes = _refine_groups(codes, runs[key])
             found.append(key)
     return found
 
 
-def in_full(value: object) -> str:
-    """``shown``, with all digits."""
-    value = _python(value)
+def full_text(value: object) -> str:
+    """Return the text of ``shown`` with all digits."""
+    value = _to_python(value)
     return repr(value) if isinstance(value, float) and value == value else shown(value)
 
 
-def exact(values: pd.Series) -> pd.Series:
-    """Values as text that tells any two apart, beyond the digits shown; the same for every way to have none."""
-    return pd.Series(["-" if shown(value) == "-" else repr(_python(value)) for value in values], index=values.index)
+def exact_texts(values: pd.Series) -> pd.Series:
+    """Return values as text with all digits; every way to have no value gives the same text."""
+    return pd.Series(["-" if shown(value) == "-" else repr(_to_python(value)) for value in values], index=values.index)
 
 
-def _refined(codes: pd.Series, values: pd.Series) -> pd.Series:
-    pairs = pd.Series(list(zip(codes, exact(values), strict=True)), index=codes.index)
+def _refine_groups(codes: pd.Series, values: pd.Series) -> pd.Series:
+    """Return group numbers in which runs of one group that differ in ``values`` are apart."""
+    pairs = pd.Series(list(zip(codes, exact_texts(values), strict=True)), index=codes.index)
     return pd.Series(pd.factorize(pairs)[0], index=codes.index)
 
 
-def _splits(codes: pd.Series, values: pd.Series) -> bool:
-    return _refined(codes, values).nunique() > codes.nunique()
+def _is_split_by(codes: pd.Series, values: pd.Series) -> bool:
+    """Return True if some group has several of the values."""
+    return _refine_groups(codes, values).nunique() > codes.nunique()
 
 
-def _python(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value

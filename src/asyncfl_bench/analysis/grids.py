@@ -43,9 +43,9 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     command = (f"sweep={sweep}", f"profile={profile}", f"scale={scale}", *long, *more)
     grids = drawn_grids(sweep_grids(list(command)), command)
     words = tuple(tuple(job) for job in jobs_of(grids))
-    varied = [key for key in dict.fromkeys(itertools.chain(*grids)) if _varies(grids, key)]
+    varied = [key for key in dict.fromkeys(itertools.chain(*grids)) if _is_varied(grids, key)]
     rows = []
-    for job, row in zip(words, identities(words), strict=True):
+    for job, row in zip(words, job_identities(words), strict=True):
         values = dict(text.split("=", 1) for text in job)
         rows.append(row | {"overrides": " ".join(job)} | {key: values.get(key) for key in varied if key != "seed"})
     jobs = pd.DataFrame(rows)
@@ -54,8 +54,9 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     return Grid(sweep, profile, scale, length or "standard", jobs[once].reset_index(drop=True), command, kept)
 
 
-def identities(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """identity, experiment, seed and error of every job. Jobs that differ in their seed only are composed once."""
+def job_identities(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """Return identity, experiment, seed and error of every job; jobs that differ only in their seed are composed
+    once."""
     compositions = Compositions()
     by_words: dict[tuple[str, ...], Settings | str] = {}
     rows: list[dict[str, Any]] = []
@@ -76,7 +77,8 @@ def identities(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _varies(grids: list[dict[str, list[str]]], key: str) -> bool:
+def _is_varied(grids: list[dict[str, list[str]]], key: str) -> bool:
+    """Return True if the jobs have several values of the key."""
     return len({tuple(grid[key]) if key in grid else None for grid in grids}) > 1 or any(
         len(grid.get(key, [])) > 1 for grid in grids
     )

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from .names import AXES, is_percent, natural
-from .place import Placed
+from .names import AXES, is_percent, natural_key
+from .place import MatchedRuns
 
 _LIMITS = dict(
     zip(AXES, ("server_iterations", "uploads", "virtual_time", "bytes"), strict=True)
@@ -46,16 +46,18 @@ def test_step(runs: pd.DataFrame) -> float:
     return 100 / samples if samples > 0 else 0.0
 
 
-def at_equal_budget(
-    placed: Placed, points: pd.DataFrame, axis: str, metric: str = ACCURACY, across: Sequence[str] = ()
+def values_at_equal_budget(
+    placed: MatchedRuns, points: pd.DataFrame, axis: str, metric: str = ACCURACY, across: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """What every run had at the largest budget that all runs of its cell spent: a row a run, indexed by ``run``.
+    """Return what every run had at the largest budget that all runs of its cell spent: a row a run, indexed by
+    ``run``.
 
     axis     iteration, uploads, virtual_time or bytes
-    across   keys of the cells: cells that differ in nothing else are compared too, so they share one budget
-    Columns series, cell, the keys of the cell, seed, budget, value (straight lines between evaluations; NaN before the
-    first), interpolated (no evaluation just there), evaluations (how many lie within the budget, that at 0 left out:
-    with fewer than two the value is mostly interpolation) and end (where the run itself ended).
+    across   keys of the cells: cells that differ in nothing else share one budget, so that they are compared too
+    Columns series, cell, the keys of the cell, seed, budget, value, interpolated, evaluations and end. The value is
+    on a straight line between evaluations, NaN before the first. interpolated: no evaluation is exactly at the
+    budget. evaluations counts those within the budget after 0: with fewer than two the value is mostly
+    interpolation. end is where the run itself ended.
     """
     curves = curve(points, axis, metric)
     ends = curves.groupby("run", sort=False)["x"].max()
@@ -117,49 +119,55 @@ def mean_curve(
     return pd.DataFrame({"x": grid_g, "mean": mean_g, "low": low_g, "high": high_g, "seeds": len(curves)})
 
 
-def final(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
-    """The last value of every run that has one."""
-    return _last(curve(points, "iteration", metric))
+def final_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
+    """Return the last value of every run that has one."""
+    return _last_values(curve(points, "iteration", metric))
 
 
-def late(points: pd.DataFrame, metric: str = ACCURACY, count: int = 10) -> pd.Series:
-    """The mean of the last ``count`` evaluations of every run, or of those there are: steadier than the last one."""
+def late_means(points: pd.DataFrame, metric: str = ACCURACY, count: int = 10) -> pd.Series:
+    """Return every run's mean of the last ``count`` evaluations, or of all if it has fewer: steadier than the last
+    one."""
     last = curve(points, "iteration", metric).groupby("run", sort=False).tail(count)
     return last.groupby("run", sort=False)["y"].mean()
 
 
-def best(points: pd.DataFrame, metric: str = ACCURACY, axis: str = TIME, limit: float = math.inf) -> pd.Series:
-    """The highest value of every run at or before ``limit``; a run without an evaluation so early is left out."""
+def best_values(points: pd.DataFrame, metric: str = ACCURACY, axis: str = TIME, limit: float = math.inf) -> pd.Series:
+    """Return the highest value of every run at or before ``limit``; a run without an evaluation by then is left
+    out."""
     curves = curve(points, axis, metric)
     return curves[curves["x"] <= limit].groupby("run", sort=False)["y"].max()
 
 
-def time_to(
+def time_to_reach(
     points: pd.DataFrame,
     target: float | pd.Series,
     axis: str = TIME,
     metric: str = ACCURACY,
     limit: float = math.inf,
 ) -> pd.Series:
-    """Where an evaluation of each run first shows at least ``target`` (of each run, or of all); NaN where none does at
-    or before ``limit``. ``0.9 * best(points)`` as target gives the time to 90 % of each run's own best."""
+    """Return where an evaluation of each run first shows at least ``target``; NaN if none does at or before
+    ``limit``.
+
+    target  of each run, or of all: ``0.9 * best_values(points)`` gives the time to 90 % of each run's own best
+    """
     curves = curve(points, axis, metric)
     goal = curves["run"].map(target) if isinstance(target, pd.Series) else target
     hits = curves[(curves["y"] >= goal * (1 - _ROUNDING)) & (curves["x"] <= limit)]
     return hits.groupby("run", sort=False)["x"].min().reindex(curves["run"].unique())
 
 
-def held_at(points: pd.DataFrame, metric: str, at: float, axis: str = TIME) -> pd.Series:
-    """The last value of every run at or before ``at``: of counters, which do not change between evaluations."""
+def last_value_before(points: pd.DataFrame, metric: str, at: float, axis: str = TIME) -> pd.Series:
+    """Return the last value of every run at or before ``at``: for counters, which do not change between
+    evaluations."""
     curves = curve(points, axis, metric)
-    return _last(curves[curves["x"] <= at])
+    return _last_values(curves[curves["x"] <= at])
 
 
 def unsteadiness(points: pd.DataFrame, limit: float = math.inf, share: float = 0.9) -> pd.Series:
     """Mean absolute change of the accuracy from one evaluation to the next, from when a run first has ``share`` of its
     best until ``limit``; NaN where fewer than two evaluations are in there."""
     curves = curve(points, TIME)
-    since = time_to(points, share * best(points, limit=limit), limit=limit)
+    since = time_to_reach(points, share * best_values(points, limit=limit), limit=limit)
     late = curves[(curves["x"] >= curves["run"].map(since)) & (curves["x"] <= limit)]
     means = late.groupby("run", sort=False)["y"].apply(
         lambda y: float(np.abs(np.diff(y)).mean()) if len(y) > 1 else np.nan
@@ -167,7 +175,7 @@ def unsteadiness(points: pd.DataFrame, limit: float = math.inf, share: float = 0
     return means.reindex(curves["run"].unique())
 
 
-def common_limit(placed: Placed, points: pd.DataFrame, per: str, most: float, axis: str = TIME) -> pd.Series:
+def common_limit(placed: MatchedRuns, points: pd.DataFrame, per: str, most: float, axis: str = TIME) -> pd.Series:
     """Up to where runs are compared: ``most``, or the earliest end among the runs of one value of ``per``.
 
     per   a key of the cells, as ``paper``
@@ -181,7 +189,7 @@ def common_limit(placed: Placed, points: pd.DataFrame, per: str, most: float, ax
     return ends.groupby(placed.runs[per], sort=False).min().clip(upper=most).fillna(most)
 
 
-def choose_tuned(placed: Placed, points: pd.DataFrame) -> tuple[Placed, pd.DataFrame]:
+def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns, pd.DataFrame]:
     """Keeps of every series and cell the runs of one value of the tuned setting: the best on validation samples.
 
     Only those values compete that have the most runs that ended well: one that diverges for some seeds must not win by
@@ -191,13 +199,13 @@ def choose_tuned(placed: Placed, points: pd.DataFrame) -> tuple[Placed, pd.DataF
     count), validation (its mean at the end, in percent), tried (how many values were run), at_edge (it is the first or
     last of them).
     """
-    last = final(points, "validation/accuracy")
+    last = final_values(points, "validation/accuracy")
     kept: list = []
     rows = []
     for (series, cell), group in placed.runs.groupby(["series", "cell"], sort=False):
         row = {"series": series, "cell": cell, "tuned_by": group["tuned_by"].iloc[0]}
         row |= {key: group[key].iloc[0] for key in placed.cells}
-        values = sorted(group["tuned"].dropna().unique(), key=natural)
+        values = sorted(group["tuned"].dropna().unique(), key=natural_key)
         if len(values) < 2:
             kept += list(group.index)
             continue
@@ -214,13 +222,15 @@ def choose_tuned(placed: Placed, points: pd.DataFrame) -> tuple[Placed, pd.DataF
     return replace(placed, runs=placed.runs.loc[kept]), pd.DataFrame(rows, columns=names)
 
 
-def _last(curves: pd.DataFrame) -> pd.Series:
+def _last_values(curves: pd.DataFrame) -> pd.Series:
     return curves.drop_duplicates("run", keep="last").set_index("run")["y"]
 
 
-def limited(runs: pd.DataFrame) -> str:
-    """The axis that most runs' budgets limit, server iterations before the others: on that one all can be compared at
-    their end, where on another some have hardly begun."""
+def limiting_axis(runs: pd.DataFrame) -> str:
+    """Return the axis that most runs' budgets limit, server iterations before the others.
+
+    On that axis all runs can be compared at their end; on another axis some have hardly begun.
+    """
     unset = pd.Series(float("nan"), index=runs.index)
     there = pd.DataFrame({axis: runs.get(f"budget.{limit}", unset).notna() for axis, limit in _LIMITS.items()})
     first = there.idxmax(axis=1)[there.any(axis=1)]

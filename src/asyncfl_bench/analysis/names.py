@@ -75,25 +75,29 @@ def rule_labels() -> dict[str, str]:
 
 
 @cache
-def _places() -> dict[str, int]:
-    """Label of a rule -> its place on pages."""
+def _page_order() -> dict[str, int]:
+    """Return the position of each rule's label on pages."""
     labels = rule_labels()
     return {labels[algorithm]: place for place, algorithm in enumerate(SHOWN_ORDER)}
 
 
-def name(algorithm: str, weight: str | None = None, own: str | None = None) -> str:
-    """``ACE``; ``FedAsync+Hinge`` for fedasync with the weight hinge. own: the label of a rule from elsewhere."""
+def algorithm_label(algorithm: str, weight: str | None = None, own: str | None = None) -> str:
+    """Return the label of an algorithm: ``ACE``; ``FedAsync+Hinge`` for fedasync with the weight hinge.
+
+    own  the label of a rule from outside the package
+    """
     return (own or rule_labels().get(algorithm, algorithm)) + (f"+{weight.capitalize()}" if weight else "")
 
 
-def charged(run: Mapping[str, Any]) -> str:
-    """``GAS, 0.001 s a sample`` for a run whose server's computing takes time; else the algorithm's name."""
-    text, rate = name(run["algorithm"]), run.get("server_seconds_per_sample", 0.0)
+def label_with_server_time(run: Mapping[str, Any]) -> str:
+    """Return ``GAS, 0.001 s a sample`` for a run whose server's computing takes time; else the algorithm's label."""
+    text, rate = algorithm_label(run["algorithm"]), run.get("server_seconds_per_sample", 0.0)
     return f"{text}, {rate:g} s a sample" if rate > 0 else text
 
 
-def setting(key: str, value: object) -> str:
-    """``α = 0.1``, ``β = 5`` for ``delay=exp_beta5``, ``τ_algo = 10``, ``FEMNIST`` for ``paper=asyncfeded/femnist``."""
+def setting_label(key: str, value: object) -> str:
+    """Return the label of a setting: ``α = 0.1``, ``β = 5`` for ``delay=exp_beta5``, ``FEMNIST protocol`` for a
+    ``paper``."""
     text = str(value)
     if (key, text) in _WORDS:
         return _WORDS[key, text]
@@ -102,34 +106,37 @@ def setting(key: str, value: object) -> str:
     if key == "paper":
         return f"{_PROTOCOLS.get(text.rpartition('/')[2], text)} protocol"
     if key == "algorithm":
-        return name(text)
+        return algorithm_label(text)
     return f"{_KEYS.get(key, key.rpartition('.')[2])} = {text}"
 
 
 def series_label(algorithm: str, variant: Mapping[str, object], own: str | None = None) -> str:
-    """What a line or row is called: ``ACED, τ_algo = 10``, ``FedAsync+Hinge``. variant: key -> value; own: see name."""
+    """Return what a line or row is called: ``ACED, τ_algo = 10``, ``FedAsync+Hinge``.
+
+    variant: key -> value; own: see ``algorithm_label``
+    """
     weight = variant.get(WEIGHT)
-    others = [setting(key, value) for key, value in variant.items() if key != WEIGHT]
-    return ", ".join([name(algorithm, str(weight) if weight not in (None, "-") else None, own), *others])
+    others = [setting_label(key, value) for key, value in variant.items() if key != WEIGHT]
+    return ", ".join([algorithm_label(algorithm, str(weight) if weight not in (None, "-") else None, own), *others])
 
 
 def cell_label(keys: Sequence[str], cell: Sequence[object]) -> str:
     """``α = 0.1, β = 5``; without those that are not set (``-``, NaN)."""
     known = [(key, value) for key, value in zip(keys, cell, strict=True) if str(value) not in ("-", "nan")]
-    return ", ".join(setting(key, value) for key, value in known)
+    return ", ".join(setting_label(key, value) for key, value in known)
 
 
 def key_label(key: str, values: Iterable[object] = ()) -> str:
     """What an axis over ``values`` of ``key`` is called."""
     if key == "delay" and (texts := [str(value) for value in values]) and all(t.startswith(_BETA) for t in texts):
         return "β"
-    return "protocol" if key == "paper" else setting(key, "")[:-3]
+    return "protocol" if key == "paper" else setting_label(key, "")[:-3]
 
 
-def short(key: str, value: object) -> str:
-    """The value alone, as a tick of such an axis."""
+def short_value(key: str, value: object) -> str:
+    """Return the value alone, as a tick of an axis shows it."""
     text = str(value)
-    return text.removeprefix(_BETA) if key == "delay" else setting(key, text) if key == "paper" else text
+    return text.removeprefix(_BETA) if key == "delay" else setting_label(key, text) if key == "paper" else text
 
 
 def axis_label(axis: str, units: Iterable[object] = ()) -> str:
@@ -155,8 +162,8 @@ def lower_is_better(metric: str) -> bool:
     return metric.rpartition("/")[2].startswith(("loss", "error", "perplexity", "time"))
 
 
-def natural(value: object) -> tuple:
-    """A sort key: numbers, also those at the end of a name (``exp_beta5``), by their size; text by its letters."""
+def natural_key(value: object) -> tuple:
+    """Return a sort key: numbers by size, also those at the end of a name (``exp_beta5``); text by its letters."""
     text = str(value)
     head = "" if _is_number(text) else text.rstrip("0123456789.-+e")
     tail = text[len(head) :]
@@ -167,8 +174,8 @@ def series_order(label: str) -> tuple:
     """A sort key: rules in the order of ``algorithms.SHOWN_ORDER``, then other series by their letters, whatever their
     case; variants by their numbers."""
     base, _, variant = label.partition(", ")
-    place = _places().get(base.partition("+")[0], len(SHOWN_ORDER))
-    return (place, natural(base.casefold()), *(natural(part) for part in variant.split(", ")))
+    place = _page_order().get(base.partition("+")[0], len(SHOWN_ORDER))
+    return (place, natural_key(base.casefold()), *(natural_key(part) for part in variant.split(", ")))
 
 
 def _is_number(text: str) -> bool:

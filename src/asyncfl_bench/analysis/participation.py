@@ -28,10 +28,13 @@ def kept_by_label(run: pd.DataFrame) -> pd.Series:
     return share.rename(lambda name: int(str(name).rpartition("_")[2]))
 
 
-def stragglers(run: pd.DataFrame) -> dict[str, float]:
-    """Of the slowest tenth of a run's clients, in percent: the accuracy they may expect; and of the class of which they
-    hold the largest share, that share and its accuracy. Accuracies of classes follow from the clients', which are their
-    means by labels; NaN where the clients are too few for that."""
+def straggler_shares(run: pd.DataFrame) -> dict[str, float]:
+    """Return in percent, of the slowest tenth of a run's clients: accuracy, share and class_accuracy.
+
+    accuracy is what these clients may expect. share and class_accuracy are of the class of which they hold the
+    largest share. The accuracies of classes follow from the clients', which are their means weighted by labels; NaN
+    if the clients are too few for that.
+    """
     held = run.filter(regex="^label_").dropna(axis=1)
     slow = run[run["mean_delay"].notna()].sort_values("mean_delay", kind="stable").tail(-(-len(run) // 10)).index
     share_c = (held.loc[slow].sum() / held.sum()).to_numpy()
@@ -44,8 +47,9 @@ def stragglers(run: pd.DataFrame) -> dict[str, float]:
     return {name: 100 * float(value) for name, value in found.items()}
 
 
-def by_tenths(run: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Uploads over the mean of all, and accuracy [%], of ten groups of the run's clients, the least heard first."""
+def client_tenths(run: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return uploads over the mean of all, and accuracy [%], of ten groups of the run's clients, the least heard
+    first."""
     known = run[run["accuracy"].notna()].sort_values("uploads", kind="stable")
     parts = np.array_split(np.arange(len(known)), min(_GROUPS, len(known)))
     relative = (known["uploads"] / known["uploads"].mean()).to_numpy()

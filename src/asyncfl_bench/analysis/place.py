@@ -18,9 +18,9 @@ from ..config import RESULTS_VERSION
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..tracking.records import MEASURED
 from ..tracking.runs import shown
-from .differences import ETA, exact, in_full, rank, telling_apart, texts
-from .grids import Grid, identities
-from .names import cell_label, natural, series_label, series_order
+from .differences import ETA, distinguishing_keys, exact_texts, full_text, sort_key, value_texts
+from .grids import Grid, job_identities
+from .names import cell_label, natural_key, series_label, series_order
 
 # settings that make series of their own; others make cells
 OWN = ("algorithm.", "client.", "distillation.", "unlabelled.", "server_seconds_per_sample.", "model.cut.")
@@ -31,8 +31,8 @@ LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
 
 @dataclass
-class Placed:
-    """Runs where they belong.
+class MatchedRuns:
+    """Runs with their series and cell, and what is missing or left out.
 
     runs      those that count: the columns of ``load_runs``, and series and cell (what they are called), the keys of
               the cell, tuned_by (the setting tuned for its algorithm), tuned (its value) and listed (False: a seed or
@@ -61,69 +61,76 @@ class Placed:
         return cells_in_order(self.runs, self.cells)
 
 
-def place(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: Sequence[str] = ()) -> Placed:
-    """The runs of a sweep among ``runs``, found by identity; a seed that the sweep does not list counts too.
+def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: Sequence[str] = ()) -> MatchedRuns:
+    """Return the runs of a sweep among ``runs``, found by identity; a seed that the sweep does not list counts too.
 
     cells  keys that make the cells
-    tuned  settings of which other values than the sweep's count as well, where everything else is a job's; each
-           algorithm has the first of which the sweep gives it several
+    tuned  settings of which other values than the sweep's count as well, if everything else is a job's. Each
+           algorithm has the first of which the sweep gives it several values.
     Raises BenchError when runs of one series and cell differ in more than seed and tuned value.
     """
     experiments = set(grid.jobs["experiment"].dropna())
     for key in tuned:
         experiments |= _experiments_beyond(grid, runs, experiments, key)
     known = runs["experiment"].isin(experiments)
-    reasons = _reasons(runs)
+    reasons = _exclusion_reasons(runs)
     reasons[~known & ~reasons.isin(("unreadable", "inconsistent"))] = "not in this sweep"
-    labels = _labelled(runs, list(cells), _variants(grid, cells, tuned))
+    labels = _label_runs(runs, list(cells), _variant_keys(grid, cells, tuned))
     labels["tuned_by"] = _tuned_by(grid, runs["algorithm"], tuned) if len(tuned) > 1 else "".join(tuned) or None
     labels["tuned"] = None
     for key in tuned:
         labels.loc[labels["tuned_by"] == key, "tuned"] = runs.get(key)
     labels["listed"] = runs["identity"].isin(grid.jobs["identity"])
-    placed = _placed(runs, labels, reasons, list(cells), tuple(tuned))
+    placed = _build_matched_runs(runs, labels, reasons, list(cells), tuple(tuned))
     there = known & ~reasons.isin(("another results version", "inconsistent"))
     missing = grid.jobs[~grid.jobs["identity"].isin(runs["identity"][there])].reset_index(drop=True)
     placed.missing, placed.expected = missing, len(grid.jobs)
     return placed
 
 
-def place_freely(
+def group_runs(
     runs: pd.DataFrame,
     compare: str | Sequence[str] = "algorithm",
     panels: Sequence[str] = (),
     where: Mapping[str, object] | None = None,
-) -> Placed:
-    """Any runs, sorted by their settings.
+) -> MatchedRuns:
+    """Return any runs, sorted into series and cells by their settings.
 
     compare  keys that make the series; panels: keys that make the cells; where: key -> value that runs must have
-    Settings that differ inside a series and cell become a part of the series' name (those of algorithm and client) or
-    another key of the cell; they are never averaged over. Raises ConfigError when no run has such a key.
+    Settings that differ inside a series and cell are never averaged over. Those of algorithm and client become a part
+    of the series' name, others another key of the cell. Raises ConfigError when no run has such a key.
     """
     compared = [compare] if isinstance(compare, str) else list(dict.fromkeys(compare))
     panels = list(dict.fromkeys(panels))
     for key in (*compared, *panels, *(where or {})):
         _check_known(key, runs)
     for key, value in (where or {}).items():
-        runs = runs[_having(runs[key], value)]
-    reasons = _reasons(runs)
+        runs = runs[_rows_with_value(runs[key], value)]
+    reasons = _exclusion_reasons(runs)
     used = runs[reasons == ""]
-    added = telling_apart(used, [*compared, *panels])
-    cells = [*panels, *(key for key in added if not _of_series(key))]
-    own = [key for key in added if _of_series(key)]
+    added = distinguishing_keys(used, [*compared, *panels])
+    cells = [*panels, *(key for key in added if not _is_series_key(key))]
+    own = [key for key in added if _is_series_key(key)]
     variants: list[str] | dict[str, list[str]] = [*compared, *own]
     if compared == ["algorithm"]:  # a name tells what varies for this algorithm, not for another
-        variants = {str(name): telling_apart(group, cells) for name, group in used.groupby("algorithm", sort=False)}
-    labels = _labelled(runs, cells, variants)
+        variants = {
+            str(name): distinguishing_keys(group, cells) for name, group in used.groupby("algorithm", sort=False)
+        }
+    labels = _label_runs(runs, cells, variants)
     labels["tuned_by"], labels["tuned"], labels["listed"] = None, None, True
-    placed = _placed(runs, labels, reasons, cells, ())
-    placed.apart = telling_apart(used, [*cells, *compared[compared == ["algorithm"] :], *own], besides="algorithm")
+    placed = _build_matched_runs(runs, labels, reasons, cells, ())
+    placed.apart = distinguishing_keys(
+        used, [*cells, *compared[compared == ["algorithm"] :], *own], besides="algorithm"
+    )
     return placed
 
 
-def of_interest(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
-    """Runs made for the sweep with this profile, scale and length, and of other sweeps those that only they brought to
-    an end: well, or else diverged, since a sweep repeats neither."""
+def runs_for_page(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
+    """Return the runs made for this sweep with its profile, scale and length, and runs of other sweeps that fill
+    gaps.
+
+    A run of another sweep fills a gap if only it ended well, or else only it diverged: a sweep repeats neither.
+    """
     own = pd.Series(True, index=runs.index)
     for key in ("sweep", "profile", "scale", "length"):
         own &= runs[key] == getattr(grid, key) if key in runs else True
@@ -138,21 +145,21 @@ def of_interest(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
 def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
     """The names of the cells, by the values of their keys: numbers by their size."""
     columns = [runs[key] for key in cells]
-    values = {cell: tuple(map(rank, own)) for cell, *own in zip(runs["cell"], *columns, strict=True)}
+    values = {cell: tuple(map(sort_key, own)) for cell, *own in zip(runs["cell"], *columns, strict=True)}
     return sorted(values, key=lambda cell: values[cell])
 
 
-def _reasons(runs: pd.DataFrame) -> pd.Series:
-    """Why a run does not count; empty for one that does."""
+def _exclusion_reasons(runs: pd.DataFrame) -> pd.Series:
+    """Return why each run does not count; empty for a run that does."""
     reasons = runs["status"].where(runs["status"] != "ok", "").astype(object)
     reasons[(reasons == "") & (runs["results_version"] != RESULTS_VERSION)] = "another results version"
     return reasons
 
 
-def _placed(
+def _build_matched_runs(
     runs: pd.DataFrame, labels: pd.DataFrame, reasons: pd.Series, cells: list[str], tuned: tuple[str, ...]
-) -> Placed:
-    """Leaves out what is there twice and other samples, refuses what no mean may mix, and sorts the rest."""
+) -> MatchedRuns:
+    """Leave out duplicates and runs on other samples, refuse what no mean may mix, and sort the rest."""
     notes = runs["note"].astype(object).copy()
     _leave_out_twins(runs, reasons, notes)
     _leave_out_other_data(runs, reasons, notes)
@@ -161,14 +168,14 @@ def _placed(
     _check_alike(used, tuned)
     names, panels = sorted(set(used["series"]), key=series_order), cells_in_order(used, cells)
     ranks = [
-        (names.index(series), panels.index(cell), natural(value), natural(seed))
+        (names.index(series), panels.index(cell), natural_key(value), natural_key(seed))
         for series, cell, value, seed in zip(used["series"], used["cell"], used["tuned"], used["seed"], strict=True)
     ]
-    used = used.iloc[sorted(range(len(used)), key=lambda place: ranks[place])]
+    used = used.iloc[sorted(range(len(used)), key=lambda row: ranks[row])]
     named = ~reasons.isin(("", _COPY))
     left = everything.reindex(columns=list(LEFT_OUT)).assign(reason=reasons, note=notes)[named]
     left = left.loc[sorted(left.index, key=lambda run: (reasons[run], str(run)))]
-    return Placed(used, pd.DataFrame(), left, 0, cells, tuned)
+    return MatchedRuns(used, pd.DataFrame(), left, 0, cells, tuned)
 
 
 def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
@@ -200,7 +207,7 @@ def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Seri
         keys.append("n_clients")  # some data are drawn client by client
     if used.empty:
         return
-    for _, same in used.groupby([exact(used[key]) for key in keys] or (lambda _: 0), sort=False):
+    for _, same in used.groupby([exact_texts(used[key]) for key in keys] or (lambda _: 0), sort=False):
         shared = same.groupby("data_digest")["seed"].nunique().max() > 1
         for _, group in [(None, same)] if shared else same.groupby("seed", sort=False):
             counts = group["data_digest"].value_counts()
@@ -213,26 +220,26 @@ def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Seri
 
 
 def _check_alike(used: pd.DataFrame, tuned: Sequence[str]) -> None:
-    for (series, cell, _), group in used.groupby(["series", "cell", exact(used["tuned"])], sort=False):
+    for (series, cell, _), group in used.groupby(["series", "cell", exact_texts(used["tuned"])], sort=False):
         if group["experiment"].nunique(dropna=False) < 2:
             continue
-        keys = [key for key in telling_apart(group, []) if key not in tuned]
-        values = {key: " and ".join(sorted(set(texts(group[key])))) for key in keys}
+        keys = [key for key in distinguishing_keys(group, []) if key not in tuned]
+        values = {key: " and ".join(sorted(set(value_texts(group[key])))) for key in keys}
         differ = ", ".join(f"{key} ({text})" for key, text in values.items()) or "settings that this version lacks"
         raise BenchError(f"runs of {series} in {cell or 'one panel'} differ in {differ}; no mean may mix them")
 
 
-def _labelled(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapping[str, list[str]]) -> pd.DataFrame:
-    """series and cell of every run, and the keys of the cell.
+def _label_runs(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapping[str, list[str]]) -> pd.DataFrame:
+    """Return series and cell of every run, and the keys of the cell.
 
     variants  keys of the series' names, or those of each algorithm
     """
     runs = runs.reindex(columns=runs.columns.union(cells, sort=False))  # none may have a key, where none can be read
-    words = {key: texts(runs[key]) for key in cells}
+    words = {key: value_texts(runs[key]) for key in cells}
     labels = pd.DataFrame({key: runs[key] for key in cells}, index=runs.index)
     labels["cell"] = [cell_label(cells, [words[key][i] for key in cells]) for i in range(len(runs))]
     own = set(variants) if isinstance(variants, list) else set(itertools.chain(*variants.values()))
-    words = {key: texts(runs[key]) for key in own if key in runs}
+    words = {key: value_texts(runs[key]) for key in own if key in runs}
     series = []
     called = runs[LABEL] if LABEL in runs else pd.Series(None, index=runs.index)
     for i, algorithm in enumerate(runs["algorithm"]):
@@ -255,10 +262,11 @@ def _tuned_by(grid: Grid, algorithms: pd.Series, tuned: Sequence[str]) -> pd.Ser
     return algorithms.map(several)
 
 
-def _variants(grid: Grid, cells: Sequence[str], tuned: Sequence[str]) -> dict[str, list[str]]:
-    """algorithm ("" where the sweep has one only) -> keys of it or its clients that the sweep gives several values."""
+def _variant_keys(grid: Grid, cells: Sequence[str], tuned: Sequence[str]) -> dict[str, list[str]]:
+    """Return algorithm -> its keys, or its clients', that the sweep gives several values; "" if the sweep has one
+    algorithm."""
     others = {"algorithm", *cells, *tuned, *([ETA] if STEP in grid.jobs or STEP in tuned else [])}
-    keys = [key for key in grid.jobs.columns if _of_series(str(key)) and key not in others]
+    keys = [key for key in grid.jobs.columns if _is_series_key(str(key)) and key not in others]
     found = {}
     for algorithm in grid.jobs["algorithm"].unique() if "algorithm" in grid.jobs else [""]:
         jobs = grid.jobs[grid.jobs["algorithm"] == algorithm] if algorithm else grid.jobs
@@ -271,14 +279,14 @@ def _experiments_beyond(grid: Grid, runs: pd.DataFrame, known: set[str], tuned: 
     if tuned not in runs:
         return set()
     unknown = runs[~runs["experiment"].isin(known) & (runs["status"] == "ok")]
-    values = sorted({shownin_full for shownin_full in exact(unknown[tuned]) if shownin_full != "-"})
+    values = sorted({text for text in exact_texts(unknown[tuned]) if text != "-"})
     rests = dict.fromkeys(
         tuple(text for text in job if not text.startswith((f"{tuned}=", "seed=")))
         for job in grid.words
         if any(text.startswith(f"{tuned}=") for text in job)
     )
     jobs = [(*rest, f"{tuned}={value}") for rest in rests for value in values]
-    return {str(row["experiment"]) for row in identities(jobs) if row["experiment"] is not None}
+    return {str(row["experiment"]) for row in job_identities(jobs) if row["experiment"] is not None}
 
 
 def _check_known(key: str, runs: pd.DataFrame) -> None:
@@ -287,15 +295,18 @@ def _check_known(key: str, runs: pd.DataFrame) -> None:
         raise ConfigError("key", key, f"must be a setting of these runs{did_you_mean(key, known)}")
 
 
-def _having(column: pd.Series, value: object) -> list[bool]:
-    """Which runs have the value, which may be text of a command line: ``0.10`` is 0.1, and so is what pages call 0.1
-    where no run has just that."""
-    exactly = [_same(own, value) for own in column]
+def _rows_with_value(column: pd.Series, value: object) -> list[bool]:
+    """Return which runs have the value, which may be text of a command line: ``0.10`` is 0.1.
+
+    A value that no run has exactly matches what pages show: 0.1 finds the runs that pages call 0.1.
+    """
+    exactly = [_is_same_value(own, value) for own in column]
     return exactly if any(exactly) else [shown(own) == str(value) for own in column]
 
 
-def _same(own: object, value: object) -> bool:
-    if in_full(own) == str(value):
+def _is_same_value(own: object, value: object) -> bool:
+    """Return True if the run's value is the given one, or both are the same number."""
+    if full_text(own) == str(value):
         return True
     try:
         return not isinstance(own, bool) and float(str(own)) == float(str(value))
@@ -303,5 +314,6 @@ def _same(own: object, value: object) -> bool:
         return False
 
 
-def _of_series(key: str) -> bool:
+def _is_series_key(key: str) -> bool:
+    """Return True if the setting names a series; other settings make cells."""
     return key.startswith(OWN) or f"{key}." in OWN

@@ -15,9 +15,11 @@ from .names import WEIGHT, series_label
 
 
 @cache
-def published(paper: str, name: str) -> pd.DataFrame:
-    """The rows of ``papers/<paper>/published/<name>.csv``; each has a source. Adds ``series``, what pages call it,
-    where the file does not say."""
+def read_published(paper: str, name: str) -> pd.DataFrame:
+    """Return the rows of ``papers/<paper>/published/<name>.csv``; each has a source.
+
+    Adds ``series``, what pages call it, if the file has no such column.
+    """
     table = pd.read_csv(paper_folders()[paper] / "published" / f"{name}.csv")
     if "algorithm" in table and "series" not in table:
         weights = table[WEIGHT] if WEIGHT in table else [None] * len(table)
@@ -27,7 +29,7 @@ def published(paper: str, name: str) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedNumbers:
     """Which published numbers belong to a page.
 
     numbers  a file with a row per series and cell
@@ -45,10 +47,13 @@ class Published:
     instead: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     note: str = ""
 
-    def of_cell(self, paper: str, cell: pd.Series) -> pd.DataFrame:
-        """Index series; columns the measures and ``<measure>_spread``; times without the start-up. cell: by key."""
+    def values_of_cell(self, paper: str, cell: pd.Series) -> pd.DataFrame:
+        """Return the published values of a cell: index series, columns the measures and ``<measure>_spread``.
+
+        Times are without the start-up. cell: value by key
+        """
         of = {key: self.instead.get(str(key), {}).get(str(value), value) for key, value in cell.items()}
-        rows = matching(published(paper, self.numbers), pd.Series(of)).set_index("series")
+        rows = matching_rows(read_published(paper, self.numbers), pd.Series(of)).set_index("series")
         late = self._startup(paper, cell)
         found = {}
         for measure, (column, spread) in self.columns.items():
@@ -60,25 +65,26 @@ class Published:
         """Series -> columns x (from when the clients began to work) and y [%]."""
         if not self.curves:
             return {}
-        rows = matching(published(paper, self.curves), cell)
+        rows = matching_rows(read_published(paper, self.curves), cell)
         rows = rows.assign(x=rows["seconds"] - self._startup(paper, cell), y=rows["accuracy_percent"])
         return {str(series): of[["x", "y"]] for series, of in rows[rows["x"] >= 0].groupby("series")}
 
     def _startup(self, paper: str, cell: pd.Series) -> float:
         if not self.startup:
             return 0.0
-        return float(matching(published(paper, self.startup), cell)["startup_seconds"].iloc[0])
+        return float(matching_rows(read_published(paper, self.startup), cell)["startup_seconds"].iloc[0])
 
 
-def matching(table: pd.DataFrame, cell: pd.Series) -> pd.DataFrame:
-    """The rows of a cell: equal in every key that both have and the row fills in."""
+def matching_rows(table: pd.DataFrame, cell: pd.Series) -> pd.DataFrame:
+    """Return the rows of a cell: equal in every key that both have and the row fills in."""
     for key in cell.index.intersection(table.columns):
-        same = [pd.isna(value) or _plain(value) == _plain(cell[key]) for value in table[key]]
+        same = [pd.isna(value) or _plain_value(value) == _plain_value(cell[key]) for value in table[key]]
         table = table[np.array(same, dtype=bool)]
     return table
 
 
-def _plain(value: object) -> object:
+def _plain_value(value: object) -> object:
+    """Return the value as a number if it is one, else as text."""
     try:
         return float(str(value))
     except ValueError:

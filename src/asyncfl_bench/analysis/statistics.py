@@ -39,18 +39,18 @@ class Interval:
     verdict: str
 
 
-def paired(differences: Values, resolution: float = 0.0, extra_error: float = 0.0) -> Interval:
-    """Student's t over differences seed by seed; NaN has no partner and is left out.
+def paired_interval(differences: Values, resolution: float = 0.0, extra_error: float = 0.0) -> Interval:
+    """Return Student's interval and p of the mean of differences seed by seed; a NaN has no partner and is left out.
 
     resolution   step of one value, 100 / test samples for an accuracy [points]. Differences on such a grid can agree by
                  rounding alone; two rounding errors have variance resolution^2 / 6, so none smaller is used.
     extra_error  standard error of what all of them are compared with, such as ``sampling_error`` of a printed accuracy
 
-    >>> found = paired([1.0, 2.0, 3.0])
+    >>> found = paired_interval([1.0, 2.0, 3.0])
     >>> round(found.low, 2), round(found.high, 2), round(found.p, 3), found.verdict
     (-0.48, 4.48, 0.074, 'undecided')
     """
-    values_s = _known(differences)
+    values_s = _drop_missing(differences)
     n = len(values_s)
     mean = float(values_s.mean()) if n else math.nan
     if n < MIN_SEEDS:
@@ -59,22 +59,22 @@ def paired(differences: Values, resolution: float = 0.0, extra_error: float = 0.
     half = _quantile(n) * error
     t = abs(mean) / error if error else (0.0 if mean == 0 else math.inf)
     p = 2 * float(special.stdtr(n - 1, -t))
-    return Interval(mean, mean - half, mean + half, p, n, direction(mean, p))
+    return Interval(mean, mean - half, mean + half, p, n, difference_verdict(mean, p))
 
 
-def direction(mean: float, p: float) -> str:
-    """``larger`` or ``smaller`` where p is below 5 %, ``undecided`` where not, ``unknown`` without a p."""
+def difference_verdict(mean: float, p: float) -> str:
+    """Return ``larger`` or ``smaller`` if p is below 5 %, else ``undecided``; ``unknown`` without a p."""
     if math.isnan(p):
         return "unknown"
     return ("larger" if mean > 0 else "smaller") if p < 1 - CONFIDENCE else "undecided"
 
 
-def holm(p_values: Values) -> np.ndarray:
-    """Holm's adjusted p values in the order given: the k-th smallest times the number of tests not yet passed.
+def adjust_holm(p_values: Values) -> np.ndarray:
+    """Return Holm's adjusted p values in the order given: the k-th smallest times the number of tests not yet passed.
 
     NaN stands for no test and stays NaN.
 
-    >>> holm([0.01, 0.04, 0.03]).tolist()
+    >>> adjust_holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
     """
     p = np.asarray(p_values, dtype=float)
@@ -88,24 +88,26 @@ def holm(p_values: Values) -> np.ndarray:
 def neighbouring_pairs(values: pd.DataFrame, cells: Sequence[str] = (), lower: bool = False) -> pd.DataFrame:
     """Each series of a cell's ranking against the next one, Holm over all rows (all pairs of a page).
 
-    values    columns series, seed, value and ``cells``; one row a run. With a column resolution, see ``paired``
+    values    columns series, seed, value and ``cells``; one row a run. resolution: see ``paired_interval``
     lower     small values are good ones (times)
     Columns   cells, better, next, difference (better - next), low, high (95 %, of this pair alone), p, p_holm, seeds,
               verdict (from p_holm, so it can be undecided although the pair's own interval excludes zero)
     """
     rows = []
-    for cell, of_cell in _by_cell(values, cells):
+    for cell, of_cell in _groups_by_cell(values, cells):
         by_seed = of_cell.pivot(index="seed", columns="series", values="value")
         order = by_seed.mean().sort_values(ascending=lower, kind="stable").index
         for better, worse in itertools.pairwise(order):
             resolution = of_cell["resolution"].max() if "resolution" in of_cell else 0.0
-            found = paired(by_seed[better] - by_seed[worse], resolution)
+            found = paired_interval(by_seed[better] - by_seed[worse], resolution)
             numbers = (found.mean, found.low, found.high, found.p, found.n)
             rows.append((*cell, better, worse, *numbers))
     columns = [*cells, "better", "next", "difference", "low", "high", "p", "seeds"]
     table = pd.DataFrame(rows, columns=columns)
-    table.insert(len(columns) - 1, "p_holm", holm(table["p"]))
-    table["verdict"] = [direction(mean, p) for mean, p in zip(table["difference"], table["p_holm"], strict=True)]
+    table.insert(len(columns) - 1, "p_holm", adjust_holm(table["p"]))
+    table["verdict"] = [
+        difference_verdict(mean, p) for mean, p in zip(table["difference"], table["p_holm"], strict=True)
+    ]
     return table
 
 
@@ -116,7 +118,7 @@ def prediction_interval(values: Values, extra_error: float = 0.0) -> tuple[float
 
     extra_error   standard error that the other number has on top, such as ``sampling_error`` of other test samples
     """
-    values_s = _known(values)
+    values_s = _drop_missing(values)
     n = len(values_s)
     if n < MIN_SEEDS:
         return math.nan, math.nan
@@ -126,7 +128,7 @@ def prediction_interval(values: Values, extra_error: float = 0.0) -> tuple[float
 
 def interquartile_mean(values_c: Values) -> float:
     """Mean of the middle half over cells and seeds: a quarter (rounded down) is cut off at either end."""
-    values = _known(values_c)
+    values = _drop_missing(values_c)
     if not len(values):
         return math.nan
     first, last = (cut := len(values) // 4), len(values) - cut
@@ -206,7 +208,8 @@ def order_agreement(measured: Values, published: Values) -> float | None:
     return None if math.isnan(tau) else tau
 
 
-def _known(values: Values) -> np.ndarray:
+def _drop_missing(values: Values) -> np.ndarray:
+    """Return the values as a flat array without NaN."""
     array = np.asarray(values, dtype=float).ravel()
     return array[~np.isnan(array)]
 
@@ -221,5 +224,6 @@ def _percentiles(results: np.ndarray, seeds: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _by_cell(values: pd.DataFrame, cells: Sequence[str]) -> Iterable[tuple[tuple, pd.DataFrame]]:
+def _groups_by_cell(values: pd.DataFrame, cells: Sequence[str]) -> Iterable[tuple[tuple, pd.DataFrame]]:
+    """Return (cell, its rows) for each cell."""
     return values.groupby(list(cells), sort=True) if cells else [((), values)]

@@ -35,14 +35,15 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
     if "mse/noise" not in points or points["mse/noise"].isna().all():
         raise BenchError("no finished run measured a step with diagnostics=mse, so there is no error to take apart")
     measured = points[points["mse/noise"].notna()].groupby("run")
-    rows = pd.DataFrame({run: _of_run(pd.Series(runs.loc[str(run)]), lines) for run, lines in measured}).T
+    rows = pd.DataFrame({run: _run_errors(pd.Series(runs.loc[str(run)]), lines) for run, lines in measured}).T
     groups = rows.join(runs[["series", *by]]).groupby(["series", *by], sort=False, dropna=False)
     spread = groups[["a2", "b2", "c2", "error"]].std(ddof=1).add_suffix("_std")
     table = groups.mean().join(spread).assign(seeds=groups.size()).reset_index()
     return table.assign(a2_ratio=table["a2"] / table["a2_predicted"])
 
 
-def _of_run(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
+def _run_errors(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
+    """Return a row of ``error_table`` for one run from its measured points."""
     lines = lines.reindex(
         columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})]
     )

@@ -14,9 +14,9 @@ import pandas as pd
 
 from ..analysis import measures as measured
 from ..analysis import names
-from ..analysis.differences import rank, texts
+from ..analysis.differences import sort_key, value_texts
 from ..analysis.place import cells_in_order
-from ..analysis.published import matching, published
+from ..analysis.published import matching_rows, read_published
 from ..tracking.runs import shown
 from .comparisons import BEST, FINAL, TO_90, UPLOADS, other_keys
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
@@ -67,7 +67,7 @@ class Curves:
                 end = f"{self.split.rpartition('.')[2]}{value}".replace(".", "_").replace("/", "_")
                 end += f"_{self.axis}" if self.axis != "virtual_time" else ""
             name = f"{metric.rpartition('/')[2] if self.metric else self.name}_{end}"
-            where = f", {names.setting(self.split, value)}" if self.split else ""
+            where = f", {names.setting_label(self.split, value)}" if self.split else ""
             over = "mean and deviation over seeds" if any(line.low is not None for line in lines) else "one seed"
             alt = f"{y_label} against {x_label}{where}, {over}"
             pictures.append(Picture(name, figure, alt))
@@ -184,7 +184,7 @@ class Staleness:
             return []
         keys = ["delay", *(key for key in page.keys if key.startswith("delay.") or key in ("clock", "tick_rounding"))]
         runs = page.runs[["series", *keys]].assign(value=pd.to_numeric(page.runs[MEAN_STALENESS]))
-        words = pd.DataFrame({key: texts(runs[key]) for key in keys}, index=runs.index)
+        words = pd.DataFrame({key: value_texts(runs[key]) for key in keys}, index=runs.index)
         runs["law"] = [names.cell_label(keys, list(row)) for row in words.itertuples(index=False)]
         laws = cells_in_order(runs.rename(columns={"law": "cell"}), keys)
         table = pd.DataFrame({"algorithm": page.series})
@@ -247,8 +247,8 @@ class Maps:
         own = [key in page.keys for key in keys]
         values["map"] = values["series"] if all(own) else "" if any(own) else values["cell"]
         for key in keys:
-            values[key] = texts(values[key])
-        ticks = [sorted(set(values[key]) - {"-"}, key=rank) for key in keys]
+            values[key] = value_texts(values[key])
+        ticks = [sorted(set(values[key]) - {"-"}, key=sort_key) for key in keys]
         maps = []
         for title in sorted(set(values["map"]), key=names.series_order):
             means = values[values["map"] == title].groupby(keys)["value"].agg(["mean", "std"])
@@ -256,7 +256,7 @@ class Maps:
             maps.append(HeatMap(title, *(grid.to_numpy(float) for grid in both)))
         if not any(np.isfinite(one.mean_rc).any() for one in maps):
             return []
-        rows, columns = ([names.short(key, text) for text in of] for key, of in zip(keys, ticks, strict=True))
+        rows, columns = ([names.short_value(key, text) for text in of] for key, of in zip(keys, ticks, strict=True))
         labels = [names.key_label(key, of) for key, of in zip(keys, ticks, strict=True)]
         top = 100.0 if self.measure.of_metric and names.is_percent(page.metric) else None
         figure = heat_maps(maps, rows, columns, labels[0], labels[1], self.measure.label(page), top)
@@ -283,15 +283,14 @@ class Search:
             grid = groups[[*found]].mean().assign(seeds=groups.size())
             grid.insert(0, "rank", grid["best"].rank(method="min", ascending=False))
             grid = grid.sort_values(["rank", "time_to_90"], kind="stable").reset_index()
-            theirs = matching(published(page.spec.paper, self.file), pd.Series(page.cells.loc[cell]))[keys].astype(
-                float
-            )
+            rows = matching_rows(read_published(page.spec.paper, self.file), pd.Series(page.cells.loc[cell]))
+            theirs = rows[keys].astype(float)
             grid["published"] = [(theirs == row).all(axis=1).any() for row in grid[keys].astype(float).to_numpy()]
             ends = (grid.index < _TOP) | (grid.index >= len(grid) - 3)
             kept = grid[ends | grid["published"]] if len(grid) > _LONG else grid
             table = pd.DataFrame({"rank": kept["rank"].map(lambda rank: number(rank, "", 0))})
             for key in keys:
-                table[names.key_label(key)] = pd.Series(texts(grid[key]), index=grid.index)[kept.index]
+                table[names.key_label(key)] = pd.Series(value_texts(grid[key]), index=grid.index)[kept.index]
             by_place = {place: of for place, of in groups}
             for measure in shown_measures:
                 places = kept[keys].itertuples(index=False, name=None)
@@ -314,7 +313,7 @@ class Search:
             for value, of in grid.groupby(key)
         ]
         data = pd.DataFrame(rows, columns=["key", "value", "best", "median", "worst", "settings", "published"])
-        table = data.assign(key=data["key"].map(names.key_label), value=texts(data["value"]))
+        table = data.assign(key=data["key"].map(names.key_label), value=value_texts(data["value"]))
         for column in ("best", "median", "worst"):
             table[column] = data[column].map(number)
         table["published"] = np.where(data["published"], "the paper's", "")
@@ -342,9 +341,10 @@ class Counts:
         for header, column in self.columns.items():
             data[header] = page.values(Measure(column)).set_index("run")["value"]
         if self.file:
-            theirs = published(page.spec.paper, self.file)
+            theirs = read_published(page.spec.paper, self.file)
             found = [
-                matching(theirs, run.reindex(["algorithm", "algorithm.rule"]).dropna()) for _, run in runs.iterrows()
+                matching_rows(theirs, run.reindex(["algorithm", "algorithm.rule"]).dropna())
+                for _, run in runs.iterrows()
             ]
             for header, column in self.printed.items():
                 data[header] = [str(rows[column].iloc[0]) if len(rows) else "-" for rows in found]

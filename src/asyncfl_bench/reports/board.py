@@ -49,8 +49,8 @@ def _without_runs(results: Path) -> str:
 def board(pages: dict[str, PageVerdicts]) -> str:
     """The text: one row an entry of the claims files, its parts (data sets) together."""
     rows, counts = [], Counter[str]()
-    for paper in claims.papers():
-        for _, group in itertools.groupby(claims.claims_of(paper), key=lambda claim: claim.group):
+    for paper in claims.papers_with_claims():
+        for _, group in itertools.groupby(claims.read_claims(paper), key=lambda claim: claim.group):
             parts = list(group)
             found = [verdict_of(claim, pages) for claim in parts]
             counts.update(verdict.verdict for _, verdict in found)
@@ -65,13 +65,13 @@ def board(pages: dict[str, PageVerdicts]) -> str:
 def summary(pages: dict[str, PageVerdicts]) -> str:
     """A row a paper: its claims by verdict, and the scales at which runs have judged them."""
     lines = [["paper", "claims", *VERDICTS, "judged at"], ["---", *["---:"] * (1 + len(VERDICTS)), "---"]]
-    for paper in claims.papers():
-        found = [verdict_of(claim, pages) for claim in claims.claims_of(paper)]
+    for paper in claims.papers_with_claims():
+        found = [verdict_of(claim, pages) for claim in claims.read_claims(paper)]
         counts = Counter(verdict.verdict for _, verdict in found)
         scales = Counter(pages[link].scale for link, _ in found if link)
         by_scale = ", ".join(f"{scale} {count}" for scale, count in scales.most_common())
         numbers = [len(found), *(counts[word] for word in VERDICTS)]
-        lines.append([claims.title_of(paper), *map(str, numbers), by_scale])
+        lines.append([claims.paper_title(paper), *map(str, numbers), by_scale])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
@@ -81,7 +81,7 @@ def _row(parts: Sequence[Claim], found: Sequence[tuple[str, Verdict]], pages: di
     scales = dict.fromkeys(_scale(pages[link], verdict) for link, verdict in found if link)
     others = [text for claim, (_, main) in zip(parts, found, strict=True) for text in _others(claim, main, pages)]
     return [
-        f"{claims.title_of(first.paper)}, {first.item}",
+        f"{claims.paper_title(first.paper)}, {first.item}",
         f"{first.statement} ({first.place})",
         "; ".join(_by_part(parts, [_measured(verdict) for _, verdict in found])),
         "; ".join(_by_part(parts, [f"**{verdict.verdict}**" for _, verdict in found])),
@@ -109,6 +109,6 @@ def _scale(page: PageVerdicts, verdict: Verdict) -> str:
 def _others(claim: Claim, main: Verdict, pages: dict[str, PageVerdicts]) -> Iterator[str]:
     for link, page, verdict in pages_of(claim, pages):
         if verdict is not main:
-            words = [claims.reading_of(page.sweep), *([page.profile] if page.profile != "published" else [])]
+            words = [claims.reading_note(page.sweep), *([page.profile] if page.profile != "published" else [])]
             words += [page.length] * (page.length != "standard") + [claim.word, verdict.reading]
             yield f"[{', '.join(filter(None, words)) or page.scale}]({link}): {verdict.verdict}"

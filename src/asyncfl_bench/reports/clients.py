@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ..analysis import names, statistics
-from ..analysis.participation import by_tenths, kept_by_label, kept_shares, stragglers
+from ..analysis.participation import client_tenths, kept_by_label, kept_shares, straggler_shares
 from ..tracking.runs import load_clients
 from .comparisons import intervals
 from .figures import Line, Panel, label_maps, line_panels
@@ -63,7 +63,7 @@ class Stragglers:
         clients = load_clients(page.runs)
         if clients.empty or clients["accuracy"].isna().all():
             return []
-        found = pd.DataFrame({run: stragglers(of) for run, of in clients.groupby("run")}).T
+        found = pd.DataFrame({run: straggler_shares(of) for run, of in clients.groupby("run")}).T
         return ["## What only stragglers know", _SLOWEST_TEXT, _means(page, "stragglers", found, _SLOWEST)]
 
 
@@ -130,7 +130,7 @@ def _served(page: Page) -> Table:
     rows: list[dict[str, Any]] = []
     texts: list[dict[str, str]] = []
     for cell, series, of in _places(page, percent):
-        gap = statistics.paired(of["fast_quarter_accuracy"] - of["slow_quarter_accuracy"])
+        gap = statistics.paired_interval(of["fast_quarter_accuracy"] - of["slow_quarter_accuracy"])
         means = {str(key): of[key].mean() for key in of if key not in ("cell", "series", "seed")}
         tested = {"gap": gap.mean, "low": gap.low, "high": gap.high, "p": gap.p, "seeds": gap.n}
         rows.append({"cell": cell, "series": series} | means | tested | {"verdict": gap.verdict})
@@ -151,7 +151,7 @@ def _against_heard(page: Page, clients: pd.DataFrame) -> Picture:
         lines = []
         for series in page.drawn:
             of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
-            tenths = [by_tenths(run) for _, run in of.groupby("seed")]
+            tenths = [client_tenths(run) for _, run in of.groupby("seed")]
             if not tenths:
                 continue
             x, y = np.mean([tenth[0] for tenth in tenths], axis=0), np.array([tenth[1] for tenth in tenths])

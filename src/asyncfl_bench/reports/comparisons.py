@@ -13,8 +13,8 @@ from typing import Any
 import pandas as pd
 
 from ..analysis import names, statistics
-from ..analysis.differences import rank
-from ..analysis.published import published
+from ..analysis.differences import sort_key
+from ..analysis.published import read_published
 from .page import Page
 from .spec import AXES, Measure
 from .write import Part, Table, number, with_spread
@@ -115,7 +115,7 @@ class Cost:
     measure: Measure = FINAL
 
     def __call__(self, page: Page) -> list[Part]:
-        ends = sorted(page.cells[self.key].unique(), key=rank)
+        ends = sorted(page.cells[self.key].unique(), key=sort_key)
         by_seed, rows = _by_seed(page, self.measure), []
         for title, cells in other_keys(page, self.key) if len(ends) > 1 else ():
             two = [str(cell) for end in (ends[0], ends[-1]) for cell in cells.index[cells[self.key] == end]]
@@ -134,7 +134,7 @@ class Cost:
         if data["published"].notna().any():
             columns["published loss"] = data["published"].map(lambda value: number(value, "+"))
         called = dict(zip(page.cells[self.key], page.cell_texts[self.key], strict=True))
-        span = " to ".join(names.setting(self.key, called[end]) for end in (ends[0], ends[-1]))
+        span = " to ".join(names.setting_label(self.key, called[end]) for end in (ends[0], ends[-1]))
         table = Table("cost", pd.DataFrame(columns), data, 2 if "cell" in columns else 1)
         return [f"## Lost from {span}: {self.measure.label(page)}", table]
 
@@ -159,8 +159,10 @@ class Reference:
         if not rows:
             return []
         data = pd.DataFrame(rows)
-        data["p_holm"] = statistics.holm(data["p"])
-        data["verdict"] = [statistics.direction(d, p) for d, p in zip(data["difference"], data["p_holm"], strict=True)]
+        data["p_holm"] = statistics.adjust_holm(data["p"])
+        data["verdict"] = [
+            statistics.difference_verdict(d, p) for d, p in zip(data["difference"], data["p_holm"], strict=True)
+        ]
         columns = {"by": data["by"], "cell": data["cell"]}
         columns |= _tested(page, data, self.shown, "series", "other", f"{self.reference} minus it")
         table = Table("against_one", pd.DataFrame(columns), page.with_keys(data), 3)
@@ -179,7 +181,7 @@ class Beside:
 
     def __call__(self, page: Page) -> list[Part]:
         assert page.spec.published is not None
-        sources = "; ".join(sorted(set(published(page.spec.paper, page.spec.published.numbers)["source"])))
+        sources = "; ".join(sorted(set(read_published(page.spec.paper, page.spec.published.numbers)["source"])))
         parts: list[Part] = []
         for real in (True, False):
             rows, texts = [], []
@@ -252,7 +254,7 @@ def intervals(low: pd.Series, high: pd.Series, digits: Sequence[int] = ()) -> li
 
 
 def _paired(differences: pd.Series, resolution: float) -> dict[str, Any]:
-    found = statistics.paired(differences, resolution)
+    found = statistics.paired_interval(differences, resolution)
     return {"difference": found.mean, "seeds": found.n} | {
         k: getattr(found, k) for k in ("low", "high", "p", "verdict")
     }
@@ -270,7 +272,9 @@ def _agreement(page: Page, measure: Measure, cell: str) -> float:
     means = pd.Series({s: by_seed[cell, s].mean(skipna=False) for s in page.series if (cell, s) in by_seed}).dropna()
     order = page.published_of(cell).get(measure.name)
     if order is None:
-        order = pd.Series({names.name(name): place for place, name in enumerate(page.spec.order)}, dtype=float)
+        order = pd.Series(
+            {names.algorithm_label(name): place for place, name in enumerate(page.spec.order)}, dtype=float
+        )
     both = means.index.intersection(order.index)
     tau = statistics.order_agreement(means[both].to_numpy(), order[both].to_numpy())
     return math.nan if tau is None else tau

@@ -25,7 +25,7 @@ from string import Template
 import pandas as pd
 
 from ..analysis.differences import is_setting
-from ..analysis.measures import final
+from ..analysis.measures import final_values
 from ..analysis.names import metric_label
 from ..errors import BenchError
 from ..tracking.runs import shown as as_text
@@ -80,7 +80,7 @@ def _added(page: Page) -> list[Part]:
     runs = page.runs
     label = f"final {metric_label(page.metric)}"
     every = runs[["cell", "series", "seed"]] if page.keys else runs[["series", "seed"]]
-    every = every.join(final(page.points, page.metric).rename(label)).reset_index()
+    every = every.join(final_values(page.points, page.metric).rename(label)).reset_index()
     every = every[[*every.columns[1:], "run"]]
     same = _settings(page).loc[:, lambda texts: texts.nunique() == 1].iloc[0].rename("value")
     shared = same[same != "-"].rename_axis("setting").reset_index()

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ..analysis import names
-from ..analysis.measures import limited
-from ..analysis.place import place_freely
+from ..analysis.measures import limiting_axis
+from ..analysis.place import group_runs
 from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
@@ -32,7 +32,7 @@ def own_page(
     max_series: int = 12,
     command: str = "",
 ) -> Page:
-    """panels, compare, where: as of ``place_freely``. axes: what runs have spent, by default what most
+    """panels, compare, where: as of ``group_runs``. axes: what runs have spent, by default what most
     runs' budgets limit; metric: a column of ``load_points``; command: that makes the page.
 
     Raises InputError when no run can be read, BenchError when none ended well, ConfigError when none has the metric
@@ -40,7 +40,7 @@ def own_page(
     """
     if (runs["status"] == "unreadable").all():
         raise InputError(f"{str(runs.index[0]).removesuffix('::')}: {runs['note'].iloc[0]}")
-    placed = place_freely(runs, list(compare), panels, where)
+    placed = group_runs(runs, list(compare), panels, where)
     if placed.runs.empty:
         reasons = ", ".join(f"{count} {reason}" for reason, count in placed.left_out["reason"].value_counts().items())
         raise BenchError(f"{title}: no run to show ({reasons or 'none with these settings'})")
@@ -53,7 +53,7 @@ def own_page(
         ]
         raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
-    axes = axes or [limited(placed.runs)]
+    axes = axes or [limiting_axis(placed.runs)]
     ranked = equal(*axes)
     reference = sorted(set(placed.runs["series"]), key=names.series_order)[0]
     blocks: tuple[Block, ...] = (

@@ -13,10 +13,10 @@ import pandas as pd
 from ..analysis import claims, measures, names, statistics
 from ..analysis.claims import PageVerdicts
 from ..analysis.contrasts import values_of
-from ..analysis.differences import texts
+from ..analysis.differences import value_texts
 from ..analysis.grids import grid_of
 from ..analysis.measures import test_step
-from ..analysis.place import Placed, of_interest, place
+from ..analysis.place import MatchedRuns, match_runs, runs_for_page
 from ..analysis.verdicts import PART
 from ..errors import BenchError
 from ..files import write_text
@@ -44,7 +44,7 @@ class Page:
     """
 
     spec: PageSpec
-    placed: Placed
+    placed: MatchedRuns
     points: pd.DataFrame
     profile: str = ""
     scale: str = ""
@@ -92,7 +92,7 @@ class Page:
     @functools.cached_property
     def cell_texts(self) -> pd.DataFrame:
         """``cells`` with what their keys' values are called."""
-        return pd.DataFrame({key: texts(self.cells[key]) for key in self.keys}, index=self.cells.index)
+        return pd.DataFrame({key: value_texts(self.cells[key]) for key in self.keys}, index=self.cells.index)
 
     @functools.cached_property
     def series(self) -> list[str]:
@@ -180,9 +180,9 @@ class Page:
         return table.merge(self.cells.reset_index(), on="cell", how="left").drop(columns="cell") if self.keys else table
 
     def published_of(self, cell: str) -> pd.DataFrame:
-        """See ``Published.of_cell``; empty where nothing is published."""
+        """See ``PublishedNumbers.values_of_cell``; empty where nothing is published."""
         published, keys = self.spec.published, pd.Series(self.cells.loc[cell])
-        return pd.DataFrame() if published is None else published.of_cell(self.spec.paper, keys)
+        return pd.DataFrame() if published is None else published.values_of_cell(self.spec.paper, keys)
 
     def is_real(self, cell: str) -> bool:
         """Whether the cell's runs are the paper's own experiment: data, model, scale and settings."""
@@ -233,7 +233,7 @@ def build(
     """
     tuned = spec.tuned if profile == "fair" or spec.searched else ()
     grid = grid_of(spec.sweep, profile, scale, length)
-    placed = place(grid, of_interest(runs, grid), cells=spec.cells, tuned=tuned)
+    placed = match_runs(grid, runs_for_page(runs, grid), cells=spec.cells, tuned=tuned)
     if placed.runs.empty:
         reasons = set(placed.left_out["reason"]) - {"not in this sweep"}
         text = f"no run to show{': all ' if reasons else ''}{' or '.join(sorted(reasons))}"
@@ -252,7 +252,7 @@ def build(
     if tuned:
         page.placed, page.choices = measures.choose_tuned(placed, page.points)
         page.points = page.points[page.points["run"].isin(page.runs.index)]
-    page.claims = claims.evaluate(spec.sweep, page.placed, page.points, spec.limit, spec.readings, spec.levels)
+    page.claims = claims.evaluate_claims(spec.sweep, page.placed, page.points, spec.limit, spec.readings, spec.levels)
     commands = [" ".join(["afl-run", "-m", *grid.command]), page.command]
     return finish(page, provenance.header(page), commands)
 
@@ -263,7 +263,7 @@ def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
     if "drawn" in vars(page) and (others := [series for series in page.series if series not in page.drawn]):
         page.notes.append(f"Figures show the {len(page.drawn)} best series; left out of them: {'; '.join(others)}.")
     page.parts = [f"# {page.title}", *header, *page.notes, *parts]
-    table, by_reading = claims.table_of(page.claims), claims.by_reading(page.claims)
+    table, by_reading = claims.verdict_table(page.claims), claims.verdicts_by_reading(page.claims)
     if len(table):
         bold = table.assign(verdict=[f"**{verdict}**" for verdict in table["verdict"]])
         page.parts += ["## What the paper claims"]
@@ -278,17 +278,17 @@ def _values(page: Page, measure: Measure) -> pd.DataFrame:
     """See ``Page.values``."""
     runs, points, kind, metric = page.runs, page.points, measure.kind, page.metric
     if kind == "equal":
-        return measures.at_equal_budget(page.placed, points, measure.axis, metric).reset_index()
+        return measures.values_at_equal_budget(page.placed, points, measure.axis, metric).reset_index()
     table = runs[["series", "cell", *page.keys, "seed"]].copy()
     early = points[points["virtual_time"] <= points["run"].map(page.limits)]
     if kind == "final":
-        table["value"] = measures.final(points, metric)
+        table["value"] = measures.final_values(points, metric)
     elif kind == "late":
-        table["value"] = measures.late(points, metric)
+        table["value"] = measures.late_means(points, metric)
     elif kind == "best":
-        table["value"] = measures.best(early, metric)
+        table["value"] = measures.best_values(early, metric)
     elif kind == "uploads":
-        table["value"] = measures.final(early, "uploads")
+        table["value"] = measures.final_values(early, "uploads")
     elif kind in claims.MEASURES:
         of = values_of(page.placed, points, page.spec.limit, page.spec.levels)
         table["value"] = of(kind, measure.axis or "virtual_time", None, ())["value"]

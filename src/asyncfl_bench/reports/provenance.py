@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from .. import __version__
-from ..analysis.differences import rank, texts
+from ..analysis.differences import sort_key, value_texts
 from ..tasks.datasets import KNOWN
 from ..tracking.runs import shown
 from .write import Part, Table, number
@@ -51,7 +51,7 @@ def chosen(page: Page) -> list[Part]:
     if data.empty:
         return []
     none = data["tuned"].isna()
-    values = pd.Series(texts(data["tuned"]), index=data.index)
+    values = pd.Series(value_texts(data["tuned"]), index=data.index)
     values = values.mask(data["at_edge"].astype(bool), values + " (edge)")
     columns: dict[str, Any] = {"cell": data["cell"], "algorithm": data["series"]}
     of_all = ", ".join(page.spec.tuned)
@@ -84,7 +84,7 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
 
     def each(key: str) -> str:
         values = {shown(value) for value in page.runs.get(key, ())} - {"-"}
-        return ", ".join(sorted(values, key=rank)) or "unknown"
+        return ", ".join(sorted(values, key=sort_key)) or "unknown"
 
     computed = page.runs if page.measured.empty else page.measured
     hours = pd.to_numeric(computed.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ..analysis import names
-from ..analysis.published import Published
+from ..analysis.published import PublishedNumbers
 from .write import Part
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class PageSpec:
     fair: str = ""
     order: tuple[str, ...] = ()
     order_source: str = ""
-    published: Published | None = None
+    published: PublishedNumbers | None = None
     limit: float = math.inf
     levels: Mapping[str, float] = field(default_factory=dict)
     shares_runs_with: tuple[str, ...] = ()

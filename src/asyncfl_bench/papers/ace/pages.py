@@ -1,6 +1,6 @@
 """The pages of the ACE paper (arXiv:2511.19066)."""
 
-from ...analysis.published import Published
+from ...analysis.published import PublishedNumbers
 from ...reports.blocks import Accuracies, Against, Counts, Curves, Maps, Staleness
 from ...reports.clients import Served
 from ...reports.comparisons import FINAL, Beside, Cost, Leaders, Neighbours, Overall, equal
@@ -38,7 +38,7 @@ def _text(name: str, reading: str) -> PageSpec:
         problems=("newsgroups20 with distilbert", "newsgroups20 with bert_base"),
         order=("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace"),
         order_source="table a.2",
-        published=Published(
+        published=PublishedNumbers(
             "ace_table_a2",
             {"final": ("accuracy_percent", "two_standard_errors_percent")},
             instead={"model": {"fasttext": "distilbert", "softmax": "distilbert", "bert": "distilbert"}},

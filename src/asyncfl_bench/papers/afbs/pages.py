@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from ...analysis import names
-from ...analysis.published import Published
+from ...analysis.published import PublishedNumbers
 from ...reports.blocks import Curves, Values
 from ...reports.clients import Kept, Served
 from ...reports.comparisons import BEST, FINAL, TO_LEVEL, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference
@@ -24,7 +24,7 @@ _TARGETS = (
     "Targets: 90 % on MNIST, 50 % on CIFAR-10, 15 % on CIFAR-100, 57 % on SST-2 as in table 4; 80 % on digits, ours."
 )
 _NO_SPREAD = "One number a cell is published, without a spread; seeds are not stated."
-_BESIDE = Published(
+_BESIDE = PublishedNumbers(
     "afbs_tables2_4",
     {"best": ("best_accuracy_percent", "spread"), "time_to_level": ("seconds_to_target", "spread")},
     note=f"{_NO_SPREAD} Ours are evaluated every 1800 s, theirs at every version.",
@@ -53,7 +53,7 @@ def _with_clusters(run: pd.Series) -> str:
 
 def _part(run: pd.Series) -> str:
     """AFBS without some of its parts, the others with some of them."""
-    words = [names.name(run["algorithm"])]
+    words = [names.algorithm_label(run["algorithm"])]
     if run["algorithm"] in ("afbs", "fedbuff"):
         weight = "weight" if run["algorithm"] == "afbs" else "staleness_weight"
         words.append(f"weight {run[f'algorithm.{weight}']}")
@@ -121,7 +121,7 @@ PAGES = (
             Kept(),
         ),
         relabel=_with_clusters,
-        published=Published("afbs_table3", {"final": ("final_accuracy_percent", "spread")}, note=_NO_SPREAD),
+        published=PublishedNumbers("afbs_table3", {"final": ("final_accuracy_percent", "spread")}, note=_NO_SPREAD),
         order_source="table 3",
         shares_runs_with=("afbs/table2",),
     ),

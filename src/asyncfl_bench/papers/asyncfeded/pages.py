@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from ...analysis.published import Published
+from ...analysis.published import PublishedNumbers
 from ...reports.blocks import Against, Curves, Maps, Search, Values
 from ...reports.comparisons import BEST, TO_90, TO_TARGET, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference
 from ...reports.spec import Block, Measure, PageSpec
@@ -15,7 +15,7 @@ _FAIR = (
     "validation samples."
 )
 _GRID = "The paper names the values it searched and the one it chose; it prints no accuracy, P = 0.1 is our choice."
-_RAW_RUNS = Published(
+_RAW_RUNS = PublishedNumbers(
     "asyncfeded_figure3",
     {
         "best": ("best_accuracy_percent", "best_accuracy_percent_std"),

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from ...analysis import names
-from ...analysis.published import Published
+from ...analysis.published import PublishedNumbers
 from ...reports.blocks import Curves, Staleness, Values
 from ...reports.clients import Served, Stragglers
 from ...reports.comparisons import BEST, FINAL, LATE, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference, equal
@@ -43,7 +43,7 @@ def _table(name: str, data: str, problem: str) -> PageSpec:
         order=("fedbuff", "ca2fl", "fadas", "fedac", "fedecho"),
         order_source="tables 2 and 3, means over cells",
         relabel=_rate,
-        published=Published(f"fedecho_{name}", _FINAL, note=_NORM),
+        published=PublishedNumbers(f"fedecho_{name}", _FINAL, note=_NORM),
         shares_runs_with=("fedecho/controls", "fedecho/composition", "fedecho/server_time"),
     )
 
@@ -58,7 +58,7 @@ def _ablation(name: str, title: str, shows: str, relabel) -> PageSpec:
         readings=("distillation.rate",),
         relabel=relabel,
         order_source=f"table {name.removeprefix('table')}",
-        published=Published(name.replace("table", "fedecho_table"), _FINAL, note=_NORM),
+        published=PublishedNumbers(name.replace("table", "fedecho_table"), _FINAL, note=_NORM),
         shares_runs_with=("fedecho/table2", "fedecho/controls"),
     )
 
@@ -78,12 +78,12 @@ def _clip(run: pd.Series) -> str:
 def _rate(run: pd.Series) -> str:
     """The distillation's rate where it is not the printed one."""
     other = run["algorithm"] == "fedecho" and run.get("distillation.rate", 3e-6) != 3e-6
-    return names.name(run["algorithm"]) + (f", η_d = {run['distillation.rate']:g}" if other else "")
+    return names.algorithm_label(run["algorithm"]) + (f", η_d = {run['distillation.rate']:g}" if other else "")
 
 
 def _control(run: pd.Series) -> str:
     """FedEcho with something else in a part's place, FedBuff with FedEcho's local step."""
-    words = [names.name(run["algorithm"])]
+    words = [names.algorithm_label(run["algorithm"])]
     if run["algorithm"] == "fedbuff":
         words.append(f"η_l = {run['client.lr']:g}")
     distils = run["algorithm"] == "fedecho"
@@ -99,7 +99,7 @@ def _control(run: pd.Series) -> str:
 
 
 def _composed(run: pd.Series) -> str:
-    name = names.name(run["algorithm"])
+    name = names.algorithm_label(run["algorithm"])
     return f"{name} + distillation" if run.get("distillation") == "fedecho" else name
 
 
@@ -118,7 +118,7 @@ def _pairs(name: str, here: str) -> PageSpec:
         ("delay",),
         problems=("mrpc with bert_base",),
         order_source="table 4",
-        published=Published(
+        published=PublishedNumbers(
             "fedecho_table4", _FINAL, note="Published numbers are of BERT-base, another model, on other pairs."
         ),
     )
@@ -209,7 +209,7 @@ PAGES = (
             Values((LATE, FINAL, BEST, _TIME)),
             Reference("FedEcho", equal("virtual_time")),
         ),
-        relabel=names.charged,
+        relabel=names.label_with_server_time,
         shares_runs_with=("fedecho/table2",),
     ),
 )

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from ...analysis import names
-from ...analysis.published import Published
+from ...analysis.published import PublishedNumbers
 from ...reports.blocks import Curves, Staleness, Values
 from ...reports.clients import Served
 from ...reports.comparisons import BEST, FINAL, LATE, UPLOADS, Beside, Leaders, Neighbours, Reference, equal
@@ -31,12 +31,12 @@ def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tup
     return PageSpec(f"gas/{name}", f"GAS, {title}", shows, cells, blocks, **settings | more)
 
 
-def _beside(table: int, note: str = _RULES) -> Published:
-    return Published(f"gas_table{table}", _PRINTED, note=note)
+def _beside(table: int, note: str = _RULES) -> PublishedNumbers:
+    return PublishedNumbers(f"gas_table{table}", _PRINTED, note=note)
 
 
 def _rule(run: pd.Series) -> str:
-    return _RELEASED.get(run["algorithm"], names.name(run["algorithm"]))
+    return _RELEASED.get(run["algorithm"], names.algorithm_label(run["algorithm"]))
 
 
 def _cut(run: pd.Series) -> str:
@@ -206,6 +206,6 @@ PAGES = (
             Reference("GAS", equal("virtual_time", "bytes")),
             Values((LATE, FINAL, BEST, Measure("summary.used.server_iterations"), _UPLINK)),
         ),
-        relabel=names.charged,
+        relabel=names.label_with_server_time,
     ),
 )
