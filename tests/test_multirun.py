@@ -16,7 +16,7 @@ from asyncfl_bench.multirun.lines import Lines, clock_text
 from asyncfl_bench.multirun.outlook import outlook
 from asyncfl_bench.multirun.pending import places_of
 from asyncfl_bench.multirun.workers import workers_of
-from asyncfl_bench.tracking.archive import pack
+from asyncfl_bench.tracking.archive import pack_archive
 
 GRID = ["algorithm=ace,asgd", "seed=0,1", "scale=smoke", "model=softmax"]
 
@@ -104,7 +104,7 @@ def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     longer, slower = (plan([*words, *timed, delay]) for delay in ("delay=exp_beta5", "delay=exp_beta30"))
     assert "time: about 0:01:40, as " in outlook(longer, {}, ["runs"])  # the finished one had 7
     assert "time: unknown" in outlook(slower, {}, ["runs"])  # as many seconds bring others uploads
-    pack(["runs"], "results/packed.parquet")
+    pack_archive(["runs"], "results/packed.parquet")
     packed = outlook([fewer], {})
     assert "time: about 0:00:05" in packed and "another machine" in packed
 
@@ -124,7 +124,7 @@ def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
 def test_runs_that_only_an_archive_has_are_said_to_be_there_with_what_shows_them(words, archive, shown, afl_run):
     (job,) = plan(words, [f"hydra.sweep.dir=runs/{sweep_name(words) or ''}"])
     leave(job)
-    pack(["runs"], archive)
+    pack_archive(["runs"], archive)
     shutil.rmtree("runs")
     again = afl_run("-m", *words)
     assert again.returncode == 0 and "in runs" not in again.stderr
@@ -157,7 +157,7 @@ def test_a_run_that_diverged_is_not_run_again_wherever_it_lies(packed):
     (elsewhere,) = plan(words, ["hydra.sweep.dir=runs/paper/other"])
     leave(elsewhere, exit_status="diverged", error="not finite", results_version=RESULTS_VERSION)
     if packed:
-        pack(["runs"], "results/packed.parquet")
+        pack_archive(["runs"], "results/packed.parquet")
         shutil.rmtree("runs")
     jobs = plan(words)
     result = jobs[0].ended(places_of(jobs))

@@ -5,12 +5,23 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "asyncfl_bench"
 # rooms whose names are checked
-ROOMS = ("algorithms", "analysis", "clients", "simulation", "storage.py", "stateful.py", "types.py")
+ROOMS = (
+    "algorithms",
+    "analysis",
+    "clients",
+    "diagnostics",
+    "tracking",
+    "simulation",
+    "storage.py",
+    "stateful.py",
+    "types.py",
+)
 # participles, prepositions, adverbs and pronouns that say nothing by themselves
 WORDS = """
 name setting rank exact texts final late best short natural limited charged matching published paired placed judge
+malformed archived finished sent named packed covers walk checked checkable
 told held kept served shown given taken asked used said moved begun left lost spent stored filled balanced untouched
-along beside over under within away like alike above below about after before of on
+along beside over under within away like alike above below about after before against apart of on
 each others other where whole same lone twin deaf past outlook hear accepts continues anchor Answer Question
 """
 FORBIDDEN = frozenset(form for word in WORDS.split() for form in (word, word.capitalize()))

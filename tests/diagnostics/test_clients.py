@@ -12,11 +12,11 @@ import torch
 from asyncfl_bench import load_clients, load_runs, run
 from asyncfl_bench.analysis.participation import straggler_shares
 from asyncfl_bench.config import compose
-from asyncfl_bench.diagnostics.clients import expected_accuracy, served
+from asyncfl_bench.diagnostics.clients import client_accuracy_summary, expected_accuracy
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import finished
 from asyncfl_bench.experiment.build import build_run
-from asyncfl_bench.tracking.archive import archived, pack
+from asyncfl_bench.tracking.archive import archives_by_identity, pack_archive
 
 WORDS = ["scale=smoke", "model=softmax", "algorithm=ace", "checkpoint.every=5", "progress=false"]
 CLIENTS = "evaluation.clients=true"
@@ -45,15 +45,17 @@ def test_a_client_may_expect_the_class_accuracies_in_the_shares_of_its_labels():
 def test_the_worst_tenth_and_the_outer_quarters_are_of_whole_clients():
     accuracy_n = np.linspace(0.05, 1.0, 20)
     delay_n, uploads_n = np.arange(20.0), np.arange(20)[::-1]
-    found = served(accuracy_n, delay_n, uploads_n)
+    found = client_accuracy_summary(accuracy_n, delay_n, uploads_n)
     assert found["mean_accuracy"] == pytest.approx(accuracy_n.mean())
     assert found["worst_tenth_accuracy"] == pytest.approx(accuracy_n[:2].mean())
     assert found["fast_quarter_accuracy"] == found["most_heard_quarter_accuracy"] == pytest.approx(0.15)
     assert found["slow_quarter_accuracy"] == found["least_heard_quarter_accuracy"] == pytest.approx(0.9)
-    unknown = served(accuracy_n, np.where(delay_n < 10, delay_n, np.nan), np.full(20, 7))
+    unknown = client_accuracy_summary(accuracy_n, np.where(delay_n < 10, delay_n, np.nan), np.full(20, 7))
     assert unknown["slow_quarter_accuracy"] == pytest.approx(accuracy_n[7:10].mean())
     assert math.isnan(unknown["least_heard_quarter_accuracy"])  # all were heard as often
-    assert all(math.isnan(value) for value in served(np.full(3, np.nan), delay_n[:3], uploads_n[:3]).values())
+    assert all(
+        math.isnan(value) for value in client_accuracy_summary(np.full(3, np.nan), delay_n[:3], uploads_n[:3]).values()
+    )
 
 
 def test_what_stragglers_hold_and_how_accurate_the_model_is_on_it():
@@ -143,13 +145,15 @@ def test_a_finished_run_that_was_not_measured_is_from_its_checkpoint_or_anew(mea
 def test_archives_carry_the_table_along(measured, tmp_path):
     other = run([*WORDS, "seed=1"])  # not measured
     archive = tmp_path / "kept" / "runs.parquet"
-    assert pack([measured.directory, other.directory], archive) == 2
+    assert pack_archive([measured.directory, other.directory], archive) == 2
     here, there = (load_clients(load_runs(*places)) for places in ([measured.directory], [archive]))
     pd.testing.assert_frame_equal(here.drop(columns="run"), there.drop(columns="run"))
     assert len(there) == 10 and list(there)[-1] == "label_9"
     asked = compose([*WORDS, CLIENTS])
-    assert finished(asked, archived(archive.parent)).directory == archive
-    assert finished(compose([*WORDS, CLIENTS, "seed=1", "output_dir=none"]), archived(archive.parent)) is None
+    assert finished(asked, archives_by_identity(archive.parent)).directory == archive
+    assert (
+        finished(compose([*WORDS, CLIENTS, "seed=1", "output_dir=none"]), archives_by_identity(archive.parent)) is None
+    )
 
 
 def test_a_damaged_table_is_named(measured, tmp_path):

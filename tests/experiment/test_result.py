@@ -13,16 +13,16 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.experiment import execute, finished
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.pending import places_of
-from asyncfl_bench.tracking.archive import archived as archives_of
-from asyncfl_bench.tracking.archive import pack, rewrite
+from asyncfl_bench.tracking.archive import archives_by_identity as archives_of
+from asyncfl_bench.tracking.archive import pack_archive, rewrite_archive
 
 WORDS = ["scale=smoke", "model=softmax", "progress=false"]
 
 
 def packed(result, target=Path("runs.parquet"), **changes):
     """An archive of this one run."""
-    pack([result.directory], target)
-    rewrite(target, lambda record: replace(record, summary=record.summary | changes))
+    pack_archive([result.directory], target)
+    rewrite_archive(target, lambda record: replace(record, summary=record.summary | changes))
     return {result.summary["identity"]: target}
 
 
@@ -69,7 +69,7 @@ def test_a_row_that_a_report_leaves_out_does_not_finish_a_run(archived):
     packed(result, archive, final=final)
     assert load_runs(archive)["status"].tolist() == ["inconsistent"]
     assert finished(compose(WORDS), places) is None and archives_of(".") == {}
-    pack([result.directory], "sound.parquet")  # is found behind the other
+    pack_archive([result.directory], "sound.parquet")  # is found behind the other
     assert finished(compose(WORDS), archives_of(".")).directory == Path("sound.parquet")
 
 

@@ -12,7 +12,7 @@ from asyncfl_bench.reports.mse import ErrorParts
 from asyncfl_bench.reports.page import Page
 from asyncfl_bench.reports.spec import PageSpec
 from asyncfl_bench.reports.write import Picture
-from asyncfl_bench.tracking.archive import pack
+from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.runs import load_points, load_runs
 
 ALPHA = "heterogeneity.alpha"
@@ -78,7 +78,7 @@ def test_bins_of_several_runs_are_those_of_their_uploads_together(page):
 
 
 def test_an_archive_holds_all_that_the_tables_need(page, tmp_path):
-    pack(page.runs.index, tmp_path / "runs.parquet")
+    pack_archive(page.runs.index, tmp_path / "runs.parquet")
     placed = group_runs(load_runs(tmp_path / "runs.parquet"), panels=[ALPHA])
     tables = [error_table(of.runs, load_points(of.runs)) for of in (page.placed, placed)]
     tables = [table.sort_values(["series", "cell"], ignore_index=True) for table in tables]

@@ -18,7 +18,7 @@ from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.own import own_page
 from asyncfl_bench.tracking.records import identity_of
-from asyncfl_bench.tracking.runs import flatten, load_points, load_runs, shown
+from asyncfl_bench.tracking.runs import flatten, load_points, load_runs, setting_text
 
 
 def test_a_row_a_run_with_settings_choices_and_the_summary_as_columns(tmp_path):
@@ -36,8 +36,11 @@ def test_whole_numbers_stay_whole_and_a_setting_that_a_run_lacks_is_empty(tmp_pa
     write_run(tmp_path, "fedbuff", algorithm__buffer_size=10)
     runs = load_runs(tmp_path).set_index("algorithm")
     assert runs["n_clients"].dtype == int and runs.loc["fedbuff", "algorithm.buffer_size"] == 10
-    assert pd.isna(runs.loc["ace", "algorithm.buffer_size"]) and shown(runs.loc["ace", "algorithm.buffer_size"]) == "-"
-    assert shown(runs.loc["ace", "client.local_epochs"]) == "2"
+    assert (
+        pd.isna(runs.loc["ace", "algorithm.buffer_size"])
+        and setting_text(runs.loc["ace", "algorithm.buffer_size"]) == "-"
+    )
+    assert setting_text(runs.loc["ace", "client.local_epochs"]) == "2"
 
 
 def test_a_run_from_before_there_was_a_group_differs_in_nothing_from_one_that_chose_none(tmp_path):
@@ -207,7 +210,7 @@ def test_a_file_that_changed_is_read_again(tmp_path):
 
 
 def test_settings_are_written_as_in_yaml():
-    assert [shown(v) for v in (None, math.nan, True, 2, 0.1, 1 / 3, "a", 1e-5)] == (
+    assert [setting_text(v) for v in (None, math.nan, True, 2, 0.1, 1 / 3, "a", 1e-5)] == (
         ["-", "-", "true", "2", "0.1", "0.333333", "a", "1e-05"]
     )
     assert flatten({"a": {"b": {"c": 1}, "d": [1, 2]}, "e": {}}) == {"a.b.c": 1, "a.d": "[1, 2]"}

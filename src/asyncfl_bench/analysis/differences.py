@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ..config import NOT_IDENTITY, ORIGINS, PARTS
-from ..tracking.runs import FIXED, shown
+from ..tracking.runs import FIXED, setting_text
 from .names import natural_key
 
 ETA = "algorithm.eta"  # c * sqrt(n / T), so told by algorithm.c where that is given
@@ -16,12 +16,12 @@ ETA = "algorithm.eta"  # c * sqrt(n / T), so told by algorithm.c where that is g
 
 def sort_key(value: object) -> tuple:
     """Return a sort key of settings: numbers by size, beyond the digits shown."""
-    return natural_key("-" if shown(value) == "-" else _to_python(value))
+    return natural_key("-" if setting_text(value) == "-" else _to_python(value))
 
 
 def value_texts(values: pd.Series) -> list[str]:
     """Return the text of each value: six digits, or all digits if six make two values alike."""
-    found = [shown(value) for value in values]
+    found = [setting_text(value) for value in values]
     return found if len(set(found)) == exact_texts(values).nunique() else [full_text(value) for value in values]
 
 
@@ -60,14 +60,16 @@ def distinguishing_keys(runs: pd.DataFrame, given: Sequence[str], besides: str |
 
 
 def full_text(value: object) -> str:
-    """Return the text of ``shown`` with all digits."""
+    """Return the text of a setting with all digits."""
     value = _to_python(value)
-    return repr(value) if isinstance(value, float) and value == value else shown(value)
+    return repr(value) if isinstance(value, float) and value == value else setting_text(value)
 
 
 def exact_texts(values: pd.Series) -> pd.Series:
     """Return values as text with all digits; every way to have no value gives the same text."""
-    return pd.Series(["-" if shown(value) == "-" else repr(_to_python(value)) for value in values], index=values.index)
+    return pd.Series(
+        ["-" if setting_text(value) == "-" else repr(_to_python(value)) for value in values], index=values.index
+    )
 
 
 def _refine_groups(codes: pd.Series, values: pd.Series) -> pd.Series:

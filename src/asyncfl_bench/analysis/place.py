@@ -17,7 +17,7 @@ import pandas as pd
 from ..config import RESULTS_VERSION
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..tracking.records import MEASURED
-from ..tracking.runs import shown
+from ..tracking.runs import setting_text
 from .differences import ETA, distinguishing_keys, exact_texts, full_text, sort_key, value_texts
 from .grids import Grid, job_identities
 from .names import cell_label, natural_key, series_label, series_order
@@ -190,7 +190,11 @@ def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -
             continue
         first, *others = sorted(twins.index, key=lambda run: (reasons[run] != "", "::" in str(run), str(run)))
         for run in others:
-            same = "::" in str(run) and reasons[run] == reasons[first] and shown(ends[run]) == shown(ends[first])
+            same = (
+                "::" in str(run)
+                and reasons[run] == reasons[first]
+                and setting_text(ends[run]) == setting_text(ends[first])
+            )
             reasons[run] = _COPY if same else "found twice"
             notes[run] = f"the same run as {'/'.join(Path(first).parts[-2:])}"  # a page names no place of one machine
 
@@ -301,7 +305,7 @@ def _rows_with_value(column: pd.Series, value: object) -> list[bool]:
     A value that no run has exactly matches what pages show: 0.1 finds the runs that pages call 0.1.
     """
     exactly = [_is_same_value(own, value) for own in column]
-    return exactly if any(exactly) else [shown(own) == str(value) for own in column]
+    return exactly if any(exactly) else [setting_text(own) == str(value) for own in column]
 
 
 def _is_same_value(own: object, value: object) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..config.places import paper_folders
-from ..tracking.runs import shown
+from ..tracking.runs import setting_text
 from .names import WEIGHT, series_label
 
 
@@ -88,4 +88,4 @@ def _plain_value(value: object) -> object:
     try:
         return float(str(value))
     except ValueError:
-        return shown(value)
+        return setting_text(value)

@@ -79,7 +79,7 @@ def drift_by_staleness(runs: pd.DataFrame) -> pd.DataFrame:
     The index is the whole part of the staleness's binary logarithm.
     """
     texts = runs.get("summary.diagnosed.drift.bins", pd.Series(dtype=object)).dropna()
-    bins = drift.merge([one for text in texts for one in json.loads(text)])
+    bins = drift.merge_bins([one for text in texts for one in json.loads(text)])
     means = pd.DataFrame.from_dict(bins, orient="index", columns=["uploads", "staleness", "drift"])
     return means[means["uploads"] >= _MIN_UPLOADS]
 

@@ -99,9 +99,9 @@ def _main(arguments: list[str]) -> int:
             print(manual.about(words) if words else manual.overview())
             return 0
         if arguments[:1] == ["--sync"]:
-            from ..tracking.trackers_sync import sync
+            from ..tracking.trackers_sync import send_offline_runs
 
-            return sync(arguments[1:] or ["runs"])
+            return send_offline_runs(arguments[1:] or ["runs"])
         if "--check" in arguments:
             return _check([a for a in arguments if a != "--check"])
         if any(a in HYDRA_FLAGS for a in arguments):

@@ -65,9 +65,9 @@ class Arrivals(Observer, Stateful):
 
     def discarded(self, work: Work) -> None:
         if not work.lost:
-            self._release(work.iteration)
+            self._release_version(work.iteration)
 
-    def _release(self, version: int) -> None:
+    def _release_version(self, version: int) -> None:
         self._in_flight[version] -= 1
         if not self._in_flight[version]:
             del self._in_flight[version]
@@ -84,7 +84,7 @@ class Arrivals(Observer, Stateful):
         self.uploads_n[upload.client] += 1
         self._version_n[upload.client] = upload.base_iteration
         self._versions.append(len(self._in_flight))
-        self._release(upload.base_iteration)
+        self._release_version(upload.base_iteration)
         self._staleness.append(upload.staleness)
         self._staleness_sum += upload.staleness
         self._staleness_max = max(self._staleness_max, upload.staleness)

@@ -65,7 +65,8 @@ class Diagnostics(Observer, Stateful):
         super().load_state_dict(state)
 
 
-def covers(measured: dict | None, wanted: dict) -> bool:
-    """Whether a run with the ``diagnostics`` section ``measured`` has all that the section ``wanted`` asks for."""
+def has_diagnostics(measured: dict | None, wanted: dict) -> bool:
+    """Return True if the ``diagnostics`` section ``measured`` of a run has all that the section ``wanted`` asks
+    for."""
     nothing = f"{Diagnostics.__module__}.{Diagnostics.__qualname__}"
     return wanted["_target_"] == nothing or wanted == measured

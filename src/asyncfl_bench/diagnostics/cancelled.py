@@ -25,8 +25,8 @@ TYPES: dict[str, type] = {
 }
 
 
-class Cancelled(Observer, Stateful):
-    """Writes a row per piece of work that was stopped to a table of the run.
+class CancelledWork(Observer, Stateful):
+    """Writes a row to a table of the run for each piece of work that was stopped.
 
     counters  of the run, as they are at any moment
     """

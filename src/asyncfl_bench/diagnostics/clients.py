@@ -35,11 +35,11 @@ def expected_accuracy(hits_c: np.ndarray, tests_c: np.ndarray, labels_nc: np.nda
     return np.divide(right_n, held_n, out=np.full(len(held_n), math.nan), where=held_n > 0)
 
 
-def served(accuracy_n: np.ndarray, delay_n: np.ndarray, uploads_n: np.ndarray) -> dict[str, float]:
-    """What clients may expect: the mean, the mean of the worst tenth of them, and means over the quarters with the
-    shortest and the longest mean delay and with the fewest and the most uploads (ties in order of clients).
+def client_accuracy_summary(accuracy_n: np.ndarray, delay_n: np.ndarray, uploads_n: np.ndarray) -> dict[str, float]:
+    """Return the mean expected accuracy of all clients, of the worst tenth and of quarters of the clients.
 
-    NaN of quarters where all clients are alike in that.
+    The quarters have the shortest and the longest mean delay, and the fewest and the most uploads (ties in order of
+    clients). NaN of quarters if all clients are alike in that.
     """
     known_n = np.sort(accuracy_n[~np.isnan(accuracy_n)])
     if not len(known_n):

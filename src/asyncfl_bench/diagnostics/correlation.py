@@ -30,8 +30,8 @@ class NoiseMemory(Stateful):
         self._anchors: list[tuple[int, torch.Tensor]] = []
         self._sums = {lag: [0.0, 0.0, 0.0] for lag in LAGS}
 
-    def step(self, t: int, noise_d: torch.Tensor, anchor: bool) -> None:
-        """A_t of every step in turn; ``anchor`` keeps a copy for later ones to be compared with."""
+    def add_step(self, t: int, noise_d: torch.Tensor, anchor: bool) -> None:
+        """Add A_t of each step in turn; ``anchor`` keeps a copy that later steps are compared with."""
         for start, kept_d in self._anchors:
             if (sums := self._sums.get(t - start)) is not None:
                 for place, (one_d, other_d) in enumerate(((kept_d, noise_d), (kept_d, kept_d), (noise_d, noise_d))):

@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 
-def summarise(iteration_u: np.ndarray, staleness_u: np.ndarray, drift_u: np.ndarray) -> dict:
-    """Of the u uploads in the second half of the iterations: in the first half the way from the initial model hides
-    what noise and skew add to the drift |w_t - w_v|^2.
+def summarize_drift(iteration_u: np.ndarray, staleness_u: np.ndarray, drift_u: np.ndarray) -> dict:
+    """Return the mean staleness, the slope and the bins of the u uploads in the second half of the iterations.
+
+    In the first half the way from the initial model hides what noise and skew add to the drift |w_t - w_v|^2.
 
     staleness_mean  mean staleness [server iterations]; None without uploads
     slope           least squares: growth of the drift an iteration of staleness; None without two kinds of staleness
@@ -31,8 +32,8 @@ def summarise(iteration_u: np.ndarray, staleness_u: np.ndarray, drift_u: np.ndar
     }
 
 
-def merge(bins: list[list]) -> dict[int, tuple[int, float, float]]:
-    """Bins of several runs as one: b -> (uploads, mean staleness, mean drift), in order."""
+def merge_bins(bins: list[list]) -> dict[int, tuple[int, float, float]]:
+    """Merge the bins of several runs: b -> (uploads, mean staleness, mean drift), in order."""
     found = {}
     for b in sorted({int(of[0]) for of in bins}):
         uploads, staleness, drift = np.array([of[1:] for of in bins if of[0] == b], dtype=float).T

@@ -127,7 +127,7 @@ class Mse(Diagnostics):
         for i, gradient_d in self.objective.gradients(model_d, self._work_d):
             self.versions.hold(0, model_d)
             self.stale_nd[i].copy_(gradient_d)
-        self.stale_sum_d = self.stale_nd.sum(dim=0, dtype=_double())
+        self.stale_sum_d = self.stale_nd.sum(dim=0, dtype=_double_type())
         self._table: Trace | None = None
         self._clear()
 
@@ -151,8 +151,8 @@ class Mse(Diagnostics):
     def received(self, upload: Upload, changed: bool) -> None:
         client, start_d = upload.client, self.versions[upload.base_iteration]
         expected_d = self.objective.gradient(client, start_d, self._work_d)
-        noise = _square((upload.vector_d / self.upload_scale).sub_(expected_d))
-        moved = _square(self.before_d - start_d)
+        noise = _squared_norm((upload.vector_d / self.upload_scale).sub_(expected_d))
+        moved = _squared_norm(self.before_d - start_d)
         self._noise.append(noise)
         self._drift.append(moved)
         self.noise_n[client] = noise
@@ -162,15 +162,17 @@ class Mse(Diagnostics):
         self.stale_nd[client].copy_(expected_d)
         self.versions.release(self.version_n[client])
         self.version_n[client] = upload.base_iteration
-        self._follow(self.shadow.receive(replace(upload, vector_d=expected_d.mul_(self.upload_scale))), changed)
+        self._follow_step(self.shadow.receive(replace(upload, vector_d=expected_d.mul_(self.upload_scale))), changed)
 
     def ticked(self, changed: bool) -> None:
-        self._follow(self.shadow.tick(), changed)
+        self._follow_step(self.shadow.tick(), changed)
 
     def round_ended(self, changed: bool) -> None:
-        self._follow(self.shadow.round(), changed)
+        self._follow_step(self.shadow.round(), changed)
 
-    def _follow(self, shadow_changed: bool, changed: bool) -> None:
+    def _follow_step(self, shadow_changed: bool, changed: bool) -> None:
+        """Measure the step that the model has just taken, if the shadow rule took it too; BenchError if only
+        one of them did."""
         if shadow_changed != changed:
             raise BenchError(f"diagnostics=mse: {type(self.shadow).__name__} steps or not by what is in its uploads")
         if not changed:
@@ -179,21 +181,21 @@ class Mse(Diagnostics):
         expected_d = self.shadow_model_d.double().div_(self.step_scale)
         noise_d = update_d - expected_d
         measured = (self.t + 1) % self.config.every == 0
-        self.memory.step(self.t, noise_d.to(self.model_d.dtype), anchor=measured)
+        self.memory.add_step(self.t, noise_d.to(self.model_d.dtype), anchor=measured)
         if measured:
-            self._rows.append(self._measure(update_d, expected_d, noise_d))
+            self._rows.append(self._measure_step(update_d, expected_d, noise_d))
         self.shadow_model_d.zero_()
         self.before_d.copy_(self.model_d)
         self.t += 1
 
-    def _measure(self, update_d, expected_d, noise_d) -> dict[str, float]:
-        """The step from w_t = ``before_d`` that the model has just taken."""
+    def _measure_step(self, update_d, expected_d, noise_d) -> dict[str, float]:
+        """Return the parts of the error of the step from w_t = ``before_d`` that the model has just taken."""
         gradient_d = update_d.new_zeros(update_d.shape)  # of F at w_t
         frozen_d = update_d.new_zeros(update_d.shape)
         squares, frozen = 0.0, 0
         for i, own_d in self.objective.gradients(self.before_d, self._work_d):
             gradient_d += own_d
-            squares += _square(own_d)
+            squares += _squared_norm(own_d)
             if self.has_left(i, self.t):
                 frozen += 1
                 frozen_d += self.stale_nd[i].double() - own_d.double()
@@ -201,22 +203,23 @@ class Mse(Diagnostics):
         stale_d = self.stale_sum_d / self.n
         bias_d, delay_d = expected_d - stale_d, stale_d - gradient_d
         error_d = update_d - gradient_d
+        residual = _squared_norm(noise_d + bias_d + delay_d - error_d)
         age_n = [self.t - version for version in self.version_n]
-        moved = {version: _square(self.before_d - self.versions[version]) for version in set(self.version_n)}
+        moved = {version: _squared_norm(self.before_d - self.versions[version]) for version in set(self.version_n)}
         row = {
-            "mse/noise": _square(noise_d),
-            "mse/bias": _square(bias_d),
-            "mse/delay": _square(delay_d),
-            "mse/error": _square(error_d),
-            "mse/residual": (_square(noise_d + bias_d + delay_d - error_d) / max(_square(error_d), 1e-300)) ** 0.5,
-            "mse/update": _square(update_d),
-            "mse/gradient": _square(gradient_d),
-            "mse/zeta2": squares / self.n - _square(gradient_d),
+            "mse/noise": _squared_norm(noise_d),
+            "mse/bias": _squared_norm(bias_d),
+            "mse/delay": _squared_norm(delay_d),
+            "mse/error": _squared_norm(error_d),
+            "mse/residual": (residual / max(_squared_norm(error_d), 1e-300)) ** 0.5,
+            "mse/update": _squared_norm(update_d),
+            "mse/gradient": _squared_norm(gradient_d),
+            "mse/zeta2": squares / self.n - _squared_norm(gradient_d),
             "mse/drift": sum(moved[version] for version in self.version_n) / self.n,
             "mse/age_mean": sum(age_n) / self.n,
             "mse/age_max": float(max(age_n)),
         }
-        return row | ({"mse/frozen": _square(frozen_d / self.n)} if frozen else {})
+        return row | ({"mse/frozen": _squared_norm(frozen_d / self.n)} if frozen else {})
 
     # -- metrics and state --------------------------------------------------------------------------------------------
 
@@ -236,7 +239,7 @@ class Mse(Diagnostics):
         if self._table is None:
             return {}
         table = self._table.columns()
-        return {"drift": drift.summarise(table["iteration"], table["staleness"], table["drift"])}
+        return {"drift": drift.summarize_drift(table["iteration"], table["staleness"], table["drift"])}
 
     def parts(self) -> dict[str, Stateful]:
         table = {} if self._table is None else {"table": self._table}
@@ -247,12 +250,12 @@ class Mse(Diagnostics):
         self.before_d.copy_(self.model_d)
 
 
-def _square(vector_d: torch.Tensor) -> float:
-    """Squared Euclidean norm, in double precision."""
-    return float(vector_d.double().square_().sum()) if vector_d.dtype != _double() else float(vector_d @ vector_d)
+def _squared_norm(vector_d: torch.Tensor) -> float:
+    """Return the squared Euclidean norm in double precision."""
+    return float(vector_d.double().square_().sum()) if vector_d.dtype != _double_type() else float(vector_d @ vector_d)
 
 
-def _double():
+def _double_type():
     import torch
 
     return torch.double

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import RESULTS_VERSION, Settings
-from ..diagnostics.base import covers
+from ..diagnostics.base import has_diagnostics
 from ..errors import BenchError, ConfigError
 from ..files import atomic_write, remove_leftovers, say
 from ..storage import bytes_of
@@ -127,7 +127,7 @@ class Checkpoints:
         try:
             if (record := read_directory(place.path)).status == "inconsistent":
                 raise BenchError(f"{place.path}: {record.note}")
-            state, remarks = read(path, identity, place.metrics.sound_lines())
+            state, remarks = read(path, identity, place.metrics.count_whole_lines())
             self._check(state)
             self._load(state, path)
         except BenchError as error:
@@ -155,7 +155,7 @@ class Checkpoints:
             )
         if not self._evaluations.parts().keys() <= state["evaluations"].keys():
             raise BenchError(f"{directory}: trace=true was not set from the start, so it would have gaps")
-        if not covers(state["diagnostics"]["settings"], self._diagnostics):
+        if not has_diagnostics(state["diagnostics"]["settings"], self._diagnostics):
             raise BenchError(f"{directory}: these diagnostics were not made from the start")
 
     def _load(self, state: dict, path: Path) -> None:

@@ -57,7 +57,7 @@ class Run:
             directory.metrics.truncate(self.evaluations.lines)
         else:
             directory.clear()
-            directory.begin_like(resumed, self.evaluations.lines)
+            directory.copy_start_from(resumed, self.evaluations.lines)
             self.checkpoints.save()
         names = (settings.name, settings.identity, settings.experiment_name)
         with self.stopwatch.stopped():

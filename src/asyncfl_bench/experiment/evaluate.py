@@ -14,7 +14,7 @@ import numpy as np
 from ..config import Settings
 from ..diagnostics import clients
 from ..diagnostics.arrivals import Arrivals
-from ..diagnostics.cancelled import Cancelled
+from ..diagnostics.cancelled import CancelledWork
 from ..diagnostics.exchanges import Exchanges
 from ..diagnostics.steps import Steps
 from ..errors import BenchError
@@ -87,14 +87,14 @@ class Evaluations(Observer, Stateful):
         self.arrivals = Arrivals(settings.root.n_clients, self.trace, components.rule)
         self.steps = Steps(components.rule, components.model_d, settings.root.n_clients)
         self.exchanges: Exchanges | None = None
-        self.cancellations: Cancelled | None = None
+        self.cancellations: CancelledWork | None = None
         if settings.root.trace:
             self.steps.open(directory)
             if components.rule.needs.cuts:
                 self.exchanges = Exchanges(directory, self._simulation.counters)
                 self._simulation.observers.append(self.exchanges)
             if components.rule.needs.restart_at is not None:
-                self.cancellations = Cancelled(directory, self._simulation.counters)
+                self.cancellations = CancelledWork(directory, self._simulation.counters)
                 self._simulation.observers.append(self.cancellations)
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
@@ -214,7 +214,9 @@ class Evaluations(Observer, Stateful):
         return labels_nc
 
     def _served(self, accuracy_n: np.ndarray) -> dict[str, float]:
-        return clients.served(accuracy_n, self.arrivals.mean_delay_n, np.asarray(self.arrivals.uploads_n))
+        return clients.client_accuracy_summary(
+            accuracy_n, self.arrivals.mean_delay_n, np.asarray(self.arrivals.uploads_n)
+        )
 
     def write_clients(self, directory: RunDirectory) -> None:
         """clients.parquet, of the final model."""

@@ -62,7 +62,7 @@ def _execute(
     components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
     directory, stop = RunDirectory(settings.directory), components.stop
-    with directory.removed_if_empty(), _locked(directory.path), noted(stop, ends_process):
+    with directory.removing_if_empty(), _locked(directory.path), noted(stop, ends_process):
         directory.remove_leftovers()
         tracker = Trackers({name: part.build() for name, part in settings.trackers.items()})
         run = Run(settings, components, directory, tracker)
@@ -70,7 +70,7 @@ def _execute(
         try:
             run.open(group, alone)
             status, error = run.drive()
-            if status == "ok" and directory.metrics.sound_lines() != run.evaluations.lines:
+            if status == "ok" and directory.metrics.count_whole_lines() != run.evaluations.lines:
                 raise BenchError(f"{directory.metrics.path}: no longer has the points that were written to it")
         except Diverged as problem:
             status, error = "diverged", str(problem)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import RESULTS_VERSION, Settings
-from ..diagnostics.base import covers
+from ..diagnostics.base import has_diagnostics
 from ..diagnostics.exchanges import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
-from ..tracking.archive import measured_run, points_of
+from ..tracking.archive import measured_run, read_run_points
 from ..tracking.records import MEASURED, read_directory
 from ..tracking.rundir import CLIENTS_NAME, TRACE_NAME
 
@@ -89,7 +89,7 @@ class RunResult:
 
         if not self.directory.is_file():
             return pd.DataFrame(read_metrics(self.directory / "metrics.jsonl"))
-        return pd.DataFrame(points_of(self.directory, self.summary["identity"]))
+        return pd.DataFrame(read_run_points(self.directory, self.summary["identity"]))
 
 
 def finished(
@@ -156,6 +156,6 @@ def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -
         and summary.get("results_version") == RESULTS_VERSION
         and set(summary) >= REQUIRED
         and (or_diverged or _has_numbers(summary))
-        and covers(summary.get("diagnostics"), settings.tree["diagnostics"])
+        and has_diagnostics(summary.get("diagnostics"), settings.tree["diagnostics"])
         and ("clients" in summary or not settings.evaluation.clients or summary["exit_status"] == "diverged")
     )

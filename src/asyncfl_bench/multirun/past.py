@@ -80,10 +80,10 @@ def by_kind(past: Iterable[Past]) -> dict[tuple, list[Past]]:
 
 def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)) -> list[Past]:
     """Every run at or below ``places`` that ended with one of ``statuses``; what cannot be read is none."""
-    from ..tracking.archive import summaries  # brings NumPy
-    from ..tracking.records import find
+    from ..tracking.archive import archived_summaries  # brings NumPy
+    from ..tracking.records import find_runs
 
-    directories, archives, _ = find([place for place in map(Path, places) if place.is_dir()])
+    directories, archives, _ = find_runs([place for place in map(Path, places) if place.is_dir()])
     found = []
     for directory in directories:
         try:
@@ -92,7 +92,7 @@ def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)
             continue
     for archive in archives:
         try:
-            found += [Past(archive, parse_json(summary), config) for summary, config in summaries(archive)]
+            found += [Past(archive, parse_json(summary), config) for summary, config in archived_summaries(archive)]
         except (BenchError, ValueError):
             continue
     return [one for one in found if _has_ended(one.summary, statuses)]

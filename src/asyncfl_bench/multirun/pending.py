@@ -120,7 +120,7 @@ def _page(settings: Settings, archive: Path) -> str | None:
 def places_of(jobs: list[Job]) -> dict[str, Path]:
     """Where finished runs may lie besides a job's own directory, by identity: an archive below ``archive_dir``, or
     the directory of another sweep's run below ``output_dir``, which ended well or diverged."""
-    from ..tracking.archive import archive_folder, archived  # brings NumPy
+    from ..tracking.archive import archive_folder, archives_by_identity  # brings NumPy
     from ..tracking.records import MEASURED, read_directory
 
     known = [job.settings for job in jobs if job.settings is not None]
@@ -131,7 +131,7 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     records = {place: read_directory(place) for place in asked}
     found = {one.summary["identity"]: place for place, one in records.items() if one.status in MEASURED}
     for folder in {one.root.archive_dir for one in known}:
-        found |= archived(archive_folder(folder), wanted)
+        found |= archives_by_identity(archive_folder(folder), wanted)
     return found
 
 

@@ -17,7 +17,7 @@ from ..analysis import names
 from ..analysis.differences import sort_key, value_texts
 from ..analysis.place import cells_in_order
 from ..analysis.published import matching_rows, read_published
-from ..tracking.runs import shown
+from ..tracking.runs import setting_text
 from .comparisons import BEST, FINAL, TO_90, UPLOADS, other_keys
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
 from .page import Page
@@ -299,7 +299,7 @@ class Search:
                 ]
             marks = {"best here": kept["rank"] == 1, "the paper's": kept["published"]}
             table[""] = [", ".join(text for text, at in marks.items() if at[i]) for i in kept.index]
-            name = shown(page.cells.loc[cell].iloc[0]).rpartition("/")[2]
+            name = setting_text(page.cells.loc[cell].iloc[0]).rpartition("/")[2]
             parts += [f"## {cell}: {len(kept)} of {len(grid)} settings", Table(f"grid_{name}", table, grid)]
             if len(keys) > 2:
                 parts.append(self._margins(grid, name))

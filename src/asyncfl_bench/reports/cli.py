@@ -43,9 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     given.command = shlex.join(["afl-report", *(one for one in words if one != "--watch")])
     try:
         if given.pack is not None:
-            from ..tracking.archive import pack
+            from ..tracking.archive import pack_archive
 
-            print(f"{pack(given.names, given.pack)} runs in {given.pack}")
+            print(f"{pack_archive(given.names, given.pack)} runs in {given.pack}")
             return 0
         if given.config_dir:
             from ..config import places  # brings yaml: not for --help

@@ -28,7 +28,7 @@ from ..analysis.differences import is_setting
 from ..analysis.measures import final_values
 from ..analysis.names import metric_label
 from ..errors import BenchError
-from ..tracking.runs import shown as as_text
+from ..tracking.runs import setting_text as as_text
 from .chart import AXES, Shown, numbers
 from .page import Page
 from .write import Part, Picture, Table

@@ -21,7 +21,7 @@ from ..analysis.verdicts import PART
 from ..errors import BenchError
 from ..files import write_text
 from ..tracking.archive import NAME as ARCHIVE_NAME
-from ..tracking.archive import pack
+from ..tracking.archive import pack_archive
 from ..tracking.runs import load_points
 from . import provenance, style
 from .spec import Measure, PageSpec
@@ -210,7 +210,7 @@ class Page:
     def pack_runs(self, results: Path) -> None:
         """Add every run of this page that came to an end to the archive of its paper."""
         places = dict.fromkeys(str(run).partition("::")[0] for run in self.measured.index)
-        pack(places, results / self.spec.paper / ARCHIVE_NAME, only=set(self.measured["experiment"]))
+        pack_archive(places, results / self.spec.paper / ARCHIVE_NAME, only=set(self.measured["experiment"]))
 
     def write_claims(self, folder: Path) -> None:
         """``claims.json``, where the paper claims something."""

@@ -13,7 +13,7 @@ import pandas as pd
 from .. import __version__
 from ..analysis.differences import sort_key, value_texts
 from ..tasks.datasets import KNOWN
-from ..tracking.runs import shown
+from ..tracking.runs import setting_text
 from .write import Part, Table, number
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
     """Commands, revisions, versions and devices; no dates, so that the same runs give the same page."""
 
     def each(key: str) -> str:
-        values = {shown(value) for value in page.runs.get(key, ())} - {"-"}
+        values = {setting_text(value) for value in page.runs.get(key, ())} - {"-"}
         return ", ".join(sorted(values, key=sort_key)) or "unknown"
 
     computed = page.runs if page.measured.empty else page.measured

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import BenchError
-from ..tracking.records import walk
+from ..tracking.records import run_folders
 from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
 SECONDS = 3.0
@@ -45,7 +45,7 @@ def stamps(places: Iterable[Path], own: Path | None = None) -> dict[str, tuple[i
     """File -> (time of change in ns, size), of all that pages read. A place that is not there yet has none."""
     found: dict[str, tuple[int, int]] = {}
     for place in places:
-        names = [place] if place.is_file() else (at / f for at, files in walk(place) for f in files)
+        names = [place] if place.is_file() else (at / f for at, files in run_folders(place) for f in files)
         for path in names:
             if own is not None and path.resolve().is_relative_to(own.resolve()):
                 continue

@@ -21,7 +21,7 @@ import numpy as np
 from ..config import RESULTS_VERSION
 from ..errors import BenchError, InputError
 from ..files import atomic_write, say
-from .records import MEASURED, Record, checked, find, read_directory
+from .records import MEASURED, Record, check_record, find_runs, read_directory
 
 _KEY, _DIGESTS, _VERSION = b"asyncfl_bench.archive", b"asyncfl_bench.digests", b"2"
 NAME = "runs.parquet"  # of a paper, in its folder
@@ -33,11 +33,11 @@ _ASIDE = (_CLIENT, *(_POINT + family for family in _FAMILIES))  # columns that n
 _LEVEL = 12  # of zstd: 19 takes seven times as long for 4 % less
 
 
-class NoArchive(InputError):
-    """A parquet file of another kind."""
+class NotAnArchive(InputError):
+    """The parquet file is not an archive of runs."""
 
 
-def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
+def pack_archive(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
     """Write the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
 
     Runs that are in ``target`` stay in it. Of two with one identity the one of the newer results version counts, then
@@ -51,14 +51,14 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
     from filelock import FileLock
 
     target = Path(target)
-    directories, archives, closed = find(roots := [Path(place) for place in places])
+    directories, archives, closed = find_runs(roots := [Path(place) for place in places])
     for folder, why in closed.items():
         say(f"left out, {folder}: {why}")
     others = [archive for archive in archives if archive.resolve() != target.resolve()]
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock")):
-        held = _held(target)
-        added = [record for place in others for record in _packed_in(place)]
+        held = _read_own_records(target)
+        added = [record for place in others for record in _read_other_records(place)]
         kept: dict[str, Record] = {}
         for records, limit in ((added, only), (held, None), (map(read_directory, directories), only)):
             for record in records:
@@ -66,28 +66,31 @@ def pack(places: Iterable[str | Path], target: str | Path, only: Container[str] 
                     say(f"left out, {record.name}: {record.note}")
                 identity, wanted = record.identity, limit is None or record.experiment in limit
                 if record.status in MEASURED and identity is not None and wanted:
-                    kept[identity] = max(record, kept.get(identity, record), key=_rank)  # the later of two alike
+                    kept[identity] = max(
+                        record, kept.get(identity, record), key=_preference_key
+                    )  # the later of two alike
         if not kept:
             raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
-        if [id(record) for record in held] != [id(record) for record in _in_order(kept.values())]:
-            _write(list(kept.values()), target)
+        if [id(record) for record in held] != [id(record) for record in _sort_records(kept.values())]:
+            _write_archive(list(kept.values()), target)
     return len(kept)
 
 
-def rewrite(target: str | Path, change: Callable[[Record], Record]) -> int:
+def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> int:
     """Write each run of an archive as ``change`` returns it; identity and name follow from its config.
 
-    ``change`` gets runs as they are stored, also those that do not agree with themselves. Returns the number of runs.
-    Raises BenchError, and leaves the archive as it is, when the file cannot be read or two runs get one identity.
+    ``change`` gets runs as they are stored, also those that do not agree with themselves. Returns the number of
+    runs. Raises BenchError, and leaves the archive as it is, when the file cannot be read or two runs get one
+    identity.
     """
     from filelock import FileLock
 
     target = Path(target)
     with FileLock(target.with_name(f".{target.name}.lock")):
-        records = [change(record) for record in _records(_table_in(target))]
+        records = [change(record) for record in _unpack_records(_read_table(target))]
         if len({record.identity for record in records}) < len(records):
             raise BenchError(f"{target}: two runs would have one identity; the archive is unchanged")
-        _write(records, target)
+        _write_archive(records, target)
     return len(records)
 
 
@@ -98,17 +101,17 @@ def archive_folder(folder: str | Path) -> Path:
     return folder if folder.is_dir() or not (top / folder).is_dir() else Path(os.path.relpath(top / folder))
 
 
-def archived(folder: str | Path, wanted: Container[str] | None = None) -> dict[str, Path]:
-    """identity -> archive, of every run below ``folder`` that came to its own end under the current results version
-    and that a report shows.
+def archives_by_identity(folder: str | Path, wanted: Container[str] | None = None) -> dict[str, Path]:
+    """Return identity -> archive of every measured run below ``folder`` that a report shows.
 
-    A file that is no archive, or a damaged one, has no runs here; a line says so, once for each state of the file.
+    Runs under another results version are left out. A file that is not an archive, or a damaged one, has no runs
+    here; a line says so, once for each state of the file.
     wanted  identities to look for; None: all
     """
     found: dict[str, Path] = {}
     if Path(folder).is_dir():
-        for archive in find([Path(folder)])[1]:
-            for identity in _finished(archive):
+        for archive in find_runs([Path(folder)])[1]:
+            for identity in _finished_identities(archive):
                 asked = (wanted is None or identity in wanted) and identity not in found
                 if asked and measured_run(archive, identity) is not None:
                     found[identity] = archive
@@ -118,19 +121,19 @@ def archived(folder: str | Path, wanted: Container[str] | None = None) -> dict[s
 def measured_run(path: Path, identity: str) -> Record | None:
     """A run of an archive that came to its own end and contradicts nothing, without the columns of ``_ASIDE``."""
     try:
-        return _measured(path, _stamp(path), identity)
+        return _read_measured_run(path, _file_stamp(path), identity)
     except BenchError:
         return None
 
 
-def summaries(path: Path) -> list[tuple[str, str]]:
-    """(summary, config) of every run of an archive, as JSON. Raises BenchError when the file cannot be read."""
-    columns = _table_in(path, {"summary", "config"}.__contains__)
+def archived_summaries(path: Path) -> list[tuple[str, str]]:
+    """Return (summary, config) of every run of an archive, as JSON. Raises BenchError when the file cannot be read."""
+    columns = _read_table(path, {"summary", "config"}.__contains__)
     return list(zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True))
 
 
-def points_of(path: Path, identity: str) -> dict[str, np.ndarray]:
-    """The points of one run by metric. Raises BenchError when the file cannot be read or lacks the run."""
+def read_run_points(path: Path, identity: str) -> dict[str, np.ndarray]:
+    """Return the points of one run by metric. Raises BenchError when the file cannot be read or lacks the run."""
     for record in read_archive(path):
         if record.identity == identity:
             return record.points
@@ -138,37 +141,43 @@ def points_of(path: Path, identity: str) -> dict[str, np.ndarray]:
 
 
 def read_archive(path: Path) -> list[Record]:
-    """The runs of an archive with their points. Raises NoArchive for a parquet file of another kind, BenchError for one
-    that cannot be read."""
-    return _read(path, _stamp(path))
+    """Return the runs of an archive with their points.
+
+    Raises NotAnArchive for a parquet file of another kind, BenchError for a file that cannot be read.
+    """
+    return _read_checked_records(path, _file_stamp(path))
 
 
 @functools.lru_cache(maxsize=2**14)
-def _measured(path: Path, stamp: tuple[int, int], identity: str) -> Record | None:
-    table, places = _checkable(path, stamp)
+def _read_measured_run(path: Path, stamp: tuple[int, int], identity: str) -> Record | None:
+    """Return the run of this identity if it has a measured status and agrees with itself, else None."""
+    table, places = _read_checked_columns(path, stamp)
     if identity not in places:
         return None
-    record = checked(_records(table.slice(places[identity], 1))[0])
+    record = check_record(_unpack_records(table.slice(places[identity], 1))[0])
     return record if record.status in MEASURED else None
 
 
 @functools.lru_cache(maxsize=8)
-def _checkable(path: Path, stamp: tuple[int, int]) -> tuple[Any, dict[str, int]]:
-    """The columns of an archive that ``checked`` reads, and the row of each identity."""
-    table = _table_in(path, lambda name: not name.startswith(_ASIDE))
+def _read_checked_columns(path: Path, stamp: tuple[int, int]) -> tuple[Any, dict[str, int]]:
+    """Return the columns of an archive that ``check_record`` reads, and the row of each identity."""
+    table = _read_table(path, lambda name: not name.startswith(_ASIDE))
     return table, {identity: row for row, identity in enumerate(table["identity"].to_pylist())}
 
 
 @functools.lru_cache(maxsize=32)
-def _read(path: Path, stamp: tuple[int, int]) -> list[Record]:
-    return [checked(record) for record in _records(_table_in(path))]
+def _read_checked_records(path: Path, stamp: tuple[int, int]) -> list[Record]:
+    """Return all runs of an archive, each checked."""
+    return [check_record(record) for record in _unpack_records(_read_table(path))]
 
 
-def _records(table: Any) -> list[Record]:
-    """The rows of an archive, unchecked."""
+def _unpack_records(table: Any) -> list[Record]:
+    """Return the rows of an archive as records, unchecked."""
     facts = table.select(["name", "status", "config", "summary"]).to_pylist()
     lists = {
-        first: {name.removeprefix(first): _lists(table[name]) for name in table.column_names if name.startswith(first)}
+        first: {
+            name.removeprefix(first): _split_lists(table[name]) for name in table.column_names if name.startswith(first)
+        }
         for first in (_POINT, _CLIENT)
     }
     records = []
@@ -183,8 +192,11 @@ def _records(table: Any) -> list[Record]:
     return records
 
 
-def _held(target: Path) -> list[Record]:
-    """The runs of an archive that is to be written again; none where there is no such file."""
+def _read_own_records(target: Path) -> list[Record]:
+    """Return the runs of an archive that is to be written again; none if there is no such file.
+
+    Raises BenchError when a run would be lost.
+    """
     if not target.exists():
         return []
     records = read_archive(target)
@@ -194,33 +206,35 @@ def _held(target: Path) -> list[Record]:
     return records
 
 
-def _packed_in(path: Path) -> list[Record]:
+def _read_other_records(path: Path) -> list[Record]:
+    """Return the runs of another archive; none, and a line that says so, if the file is not an archive."""
     try:
         return read_archive(path)
-    except NoArchive as error:
+    except NotAnArchive as error:
         say(f"left out, {error}")
         return []
 
 
-def _finished(path: Path) -> tuple[str, ...]:
-    """Identities of the runs that need not be run again; one that diverged would diverge again."""
+def _finished_identities(path: Path) -> tuple[str, ...]:
+    """Return the identities of runs that need not be run again; a run that diverged would diverge again."""
     try:
-        return _finished_at(path, _stamp(path))
+        return _read_finished_identities(path, _file_stamp(path))
     except InputError:
         return ()  # it went while we looked
 
 
 @functools.lru_cache(maxsize=256)
-def _finished_at(path: Path, stamp: tuple[int, int]) -> tuple[str, ...]:
+def _read_finished_identities(path: Path, stamp: tuple[int, int]) -> tuple[str, ...]:
     try:
-        rows = _table_in(path, {"identity", "status", "results_version"}.__contains__).to_pylist()
+        rows = _read_table(path, {"identity", "status", "results_version"}.__contains__).to_pylist()
     except InputError as error:
         say(f"left out, {error}")
         return ()
     return tuple(r["identity"] for r in rows if r["status"] in MEASURED and r["results_version"] == RESULTS_VERSION)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _file_stamp(path: Path) -> tuple[int, int]:
+    """Return the file's time of change [ns] and size [bytes]. Raises InputError when it cannot be read."""
     try:
         status = path.stat()
     except OSError as error:
@@ -228,8 +242,11 @@ def _stamp(path: Path) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-def _table_in(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
-    """All columns of an archive or the wanted ones, each held against its digest. Raises NoArchive or InputError."""
+def _read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
+    """Return all columns of an archive or the wanted ones, each compared with its digest.
+
+    Raises NotAnArchive or InputError.
+    """
     from pyarrow.parquet import ParquetFile
 
     if path.exists() and not path.is_file():
@@ -238,7 +255,7 @@ def _table_in(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
         with ParquetFile(path, page_checksum_verification=True) as file:
             facts, names = file.schema_arrow.metadata or {}, file.schema_arrow.names
             if _KEY not in facts:
-                raise NoArchive(f"{path}: not an archive of runs; move it elsewhere")
+                raise NotAnArchive(f"{path}: not an archive of runs; move it elsewhere")
             if facts[_KEY] != _VERSION:
                 text = facts[_KEY].decode(errors="replace")
                 raise InputError(f"{path}: an archive of format {text}, which this version does not read")
@@ -269,8 +286,8 @@ def _digest(column: Any) -> str:
     return digest.hexdigest()
 
 
-def _lists(column: Any) -> list[np.ndarray | None]:
-    """A column of lists as an array a row; None where the run has no such metric."""
+def _split_lists(column: Any) -> list[np.ndarray | None]:
+    """Return a column of lists as an array a row; None for a run without such a metric."""
     chunk = column.chunk(0) if column.num_chunks else column.combine_chunks()
     values = chunk.values.to_numpy(zero_copy_only=False)
     values = values.astype(np.float64) if values.dtype == np.float32 else values
@@ -278,29 +295,32 @@ def _lists(column: Any) -> list[np.ndarray | None]:
     return [values[a:b] if ok else None for a, b, ok in zip(offsets[:-1], offsets[1:], there, strict=True)]
 
 
-def _rank(record: Record) -> tuple:
+def _preference_key(record: Record) -> tuple:
+    """Return a sort key by which the preferred of two records of one run comes last."""
     version = record.results_version
     return (version if isinstance(version, int) else -1, record.status == "ok", bool(record.clients))
 
 
-def _in_order(records: Iterable[Record]) -> list[Record]:
+def _sort_records(records: Iterable[Record]) -> list[Record]:
+    """Return the records by name and identity, the order of an archive's rows."""
     return sorted(records, key=lambda record: (record.name, str(record.identity)))
 
 
-def _portable(config: dict[str, Any]) -> dict[str, Any]:
-    """Without what only says where things were on the machine that ran it: archives are given to others."""
+def _portable_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config without the places of the machine that ran it, since archives are given to others."""
     return {key: value for key, value in config.items() if key not in _LOCAL}
 
 
-def _table(records: list[Record]) -> Any:
+def _build_table(records: list[Record]) -> Any:
+    """Return the records as a table, a row a run."""
     import pyarrow as pa
 
     texts = {
-        "name": [_named(record) for record in records],
+        "name": [_unique_name(record) for record in records],
         "identity": [record.identity for record in records],
         "experiment": [record.experiment for record in records],
         "status": [record.status for record in records],
-        "config": [json.dumps(_portable(record.config), default=str) for record in records],
+        "config": [json.dumps(_portable_config(record.config), default=str) for record in records],
         "summary": [json.dumps(record.summary) for record in records],
     }
     arrays: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in texts.items()}
@@ -315,17 +335,20 @@ def _table(records: list[Record]) -> Any:
     return pa.table(arrays)
 
 
-def _named(record: Record) -> str:
-    """A name that no other run of an archive has, also where somebody chose it by hand."""
+def _unique_name(record: Record) -> str:
+    """Return a name that no other run of an archive has, also if a person chose the run's name."""
     return record.name if record.name.endswith(str(record.identity)) else f"{record.name}-{record.identity}"
 
 
-def _write(records: list[Record], target: Path) -> None:
-    """Shares have few values, so a dictionary holds them best; the bytes of other numbers are sorted by weight."""
+def _write_archive(records: list[Record], target: Path) -> None:
+    """Write the archive.
+
+    Shares have few values, so a dictionary is smallest for them. The bytes of other numbers are sorted by weight.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = _table(_in_order(records))
+    table = _build_table(_sort_records(records))
     digests = {name: _digest(table[name]) for name in table.column_names}
     table = table.replace_schema_metadata({_KEY: _VERSION, _DIGESTS: json.dumps(digests).encode()})
     numbers = [name for name in table.column_names if pa.types.is_list(table.schema.field(name).type)]

@@ -62,13 +62,13 @@ class MetricsFile:
         if content:
             os.truncate(self.path, end)
 
-    def sound_lines(self) -> int:
-        """How many lines there are before the first that is not whole or no JSON object."""
+    def count_whole_lines(self) -> int:
+        """Return the number of lines before the first that is incomplete or not a JSON object."""
         count = 0
         if self.path.exists():
             with self.path.open("rb") as file:
                 for line in file:
-                    if _point(line) is None or not line.endswith(b"\n"):
+                    if _parse_point(line) is None or not line.endswith(b"\n"):
                         break
                     count += 1
         return count
@@ -107,12 +107,13 @@ def iter_metrics(path: Path) -> Iterator[dict[str, object]]:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            if (row := _point(line)) is None:
+            if (row := _parse_point(line)) is None:
                 raise BenchError(f"{path}, line {number}: not a JSON object")
             yield row
 
 
-def _point(line: bytes) -> dict[str, object] | None:
+def _parse_point(line: bytes) -> dict[str, object] | None:
+    """Return the line as a point, or None if it is not a JSON object."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

@@ -54,8 +54,9 @@ class Record:
         return self.summary.get("results_version")
 
 
-def find(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, str]]:
-    """(run directories, archives, folder that cannot be listed -> why) at or below ``places``, sorted, each once.
+def find_runs(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, str]]:
+    """Find (run directories, archives, folder that cannot be listed -> why) at or below ``places``, sorted, each
+    once.
 
     Raises BenchError when a place does not exist.
     """
@@ -73,7 +74,7 @@ def find(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, str]]:
             continue
         if not place.is_dir():
             raise BenchError(f"{place}: no such directory or archive")
-        for folder, files in walk(place, note):
+        for folder, files in run_folders(place, note):
             if CONFIG_NAME in files:
                 directories.setdefault(folder.resolve(), folder)
                 continue
@@ -83,10 +84,11 @@ def find(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, str]]:
     return sorted(directories.values()), sorted(archives.values()), dict(sorted(closed.items()))
 
 
-def walk(place: Path, note: Callable[[OSError], None] | None = None) -> Iterator[tuple[Path, list[str]]]:
-    """Every folder at or below ``place`` where runs may be, with its files; links are followed, each folder once.
+def run_folders(place: Path, note: Callable[[OSError], None] | None = None) -> Iterator[tuple[Path, list[str]]]:
+    """Yield every folder at or below ``place`` where runs may be, with its files; links are followed, each folder
+    once.
 
-    Folders of Hydra and W&B keep a config.yaml too; they start with a dot, are called ``wandb``, or lie inside a run
+    Folders of Hydra and W&B have a config.yaml too. They start with a dot, are called ``wandb`` or are inside a run
     directory, and are not entered. ``note`` gets the error of a folder that cannot be listed.
     """
     entered: set[str] = set()
@@ -102,7 +104,9 @@ def walk(place: Path, note: Callable[[OSError], None] | None = None) -> Iterator
 
 def read_directory(path: Path) -> Record:
     """What cannot be read is a record of status ``unreadable``, never an exception."""
-    return _read_directory(path, tuple(_stamp(path / name) for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME)))
+    return _read_directory(
+        path, tuple(_stamp_or_none(path / name) for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME))
+    )
 
 
 @functools.lru_cache(maxsize=_HELD)
@@ -116,40 +120,44 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
             config = {}
             raise ValueError("not a mapping")
         if stamps[1] is None:
-            return checked(Record(path.name, "incomplete", f"no {SUMMARY_NAME}: still running, or killed", config))
+            return check_record(Record(path.name, "incomplete", f"no {SUMMARY_NAME}: still running, or killed", config))
         part = SUMMARY_NAME
         summary = read_json(path / part)
         if not isinstance(summary, dict) or not isinstance(summary.get("exit_status"), str):
             summary = {}
             raise ValueError("no exit_status")
     except (OSError, ValueError) as error:
-        return checked(Record(path.name, "unreadable", _first_line(error, path / part), config, summary))
+        return check_record(Record(path.name, "unreadable", _first_line(error, path / part), config, summary))
     name, status = str(summary.get("name") or path.name), summary["exit_status"]
     note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
     points: dict[str, np.ndarray] = {}
     if status in MEASURED:
         try:
-            points = _columns(iter_metrics(path / METRICS_NAME))
+            points = _build_columns(iter_metrics(path / METRICS_NAME))
         except (BenchError, OSError, ValueError, OverflowError) as error:
-            return checked(Record(name, "unreadable", _first_line(error, path / METRICS_NAME), config, summary))
+            return check_record(Record(name, "unreadable", _first_line(error, path / METRICS_NAME), config, summary))
     try:
-        clients = _clients(path / CLIENTS_NAME) if "clients" in summary else {}
+        clients = _read_clients(path / CLIENTS_NAME) if "clients" in summary else {}
     except (OSError, ValueError) as error:
-        return checked(Record(name, "unreadable", _first_line(error, path / CLIENTS_NAME), config, summary))
-    return checked(Record(name, status, note, config, summary, points, clients))
+        return check_record(Record(name, "unreadable", _first_line(error, path / CLIENTS_NAME), config, summary))
+    return check_record(Record(name, status, note, config, summary, points, clients))
 
 
-def checked(record: Record) -> Record:
-    """The record, ``unreadable`` where what pages read is of another kind, ``inconsistent`` where its parts contradict
-    each other."""
+def check_record(record: Record) -> Record:
+    """Return the record with its checked status.
+
+    The status is ``unreadable`` if values that pages read have another type, ``inconsistent`` if parts contradict
+    each other.
+    """
     readable = record.status != "unreadable"
-    if problem := _malformed(record):
+    if problem := _describe_malformed(record):
         return Record(record.name, "unreadable", problem if readable else record.note)
-    problem = _contradiction(record) if readable else ""
+    problem = _describe_contradiction(record) if readable else ""
     return replace(record, status="inconsistent", note=problem, points={}, clients={}) if problem else record
 
 
-def _malformed(record: Record) -> str:
+def _describe_malformed(record: Record) -> str:
+    """Return what is malformed in a record; empty if nothing is."""
     config, summary = record.config, record.summary
     if config and type(config.get("seed")) is not int:
         return f"{CONFIG_NAME}: seed {config.get('seed')!r} is no whole number"
@@ -172,7 +180,8 @@ def _malformed(record: Record) -> str:
     return ""
 
 
-def _contradiction(record: Record) -> str:
+def _describe_contradiction(record: Record) -> str:
+    """Return which parts of a record contradict each other; empty if they agree."""
     computed = {"identity": identity_of(record.config), "experiment": identity_of(record.config, without_seed=True)}
     for key, value in computed.items():  # None where a file that it takes is not there
         if record.summary.get(key, value) not in (value, None) and value is not None:
@@ -214,14 +223,17 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
         return None
 
 
-def _clients(path: Path) -> dict[str, np.ndarray]:
-    """The columns of clients.parquet. Raises OSError or ValueError."""
+def _read_clients(path: Path) -> dict[str, np.ndarray]:
+    """Return the columns of clients.parquet. Raises OSError or ValueError."""
     table = read_parquet(path)
     return {name: column.to_numpy() for name, column in zip(table.column_names, table.columns, strict=True)}
 
 
-def _columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """The numbers of the lines, whole ones as such where no line lacks them. Raises ValueError for anything else."""
+def _build_columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the numbers of the lines by name; columns of whole numbers without gaps are whole.
+
+    Raises ValueError for anything else than numbers.
+    """
     columns: dict[str, array[float]] = {}
     broken: set[str] = set()  # columns of which some value is missing or no whole number
     count = 0
@@ -242,7 +254,8 @@ def _columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
     return {name: values if name in broken else values.astype(np.int64) for name, values in found.items()}
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _stamp_or_none(path: Path) -> tuple[int, int] | None:
+    """Return the file's time of change [ns] and size [bytes], or None if there is no such file."""
     try:
         status = path.stat()
     except OSError:

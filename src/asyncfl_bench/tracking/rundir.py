@@ -78,8 +78,8 @@ class RunDirectory:
             file.write(text.encode())
 
     @contextmanager
-    def removed_if_empty(self) -> Iterator[None]:
-        """A run that was refused when the block ends leaves no directory."""
+    def removing_if_empty(self) -> Iterator[None]:
+        """Remove the directory at the end of the block if it is empty, as after a refused run."""
         try:
             yield
         finally:
@@ -103,8 +103,8 @@ class RunDirectory:
             (self.path / name).unlink(missing_ok=True)
         self.metrics.truncate(0)
 
-    def begin_like(self, earlier: RunDirectory, lines: int) -> None:
-        """Copies what the run in ``earlier`` had written when it had logged ``lines`` points."""
+    def copy_start_from(self, earlier: RunDirectory, lines: int) -> None:
+        """Copy what the run in ``earlier`` had written when it had logged ``lines`` points."""
         for name in (METRICS_NAME, *AT_START):
             if (earlier.path / name).exists():
                 with open(earlier.path / name, "rb") as source, atomic_write(self.path / name) as file:

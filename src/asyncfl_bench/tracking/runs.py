@@ -16,7 +16,7 @@ from ..config import ABSENT
 from ..errors import BenchError
 from .archive import read_archive
 from .metrics import COUNTERS, SENT
-from .records import Record, find, read_directory
+from .records import Record, find_runs, read_directory
 from .rundir import CONFIG_NAME
 
 FIXED = (
@@ -50,25 +50,25 @@ def load_runs(*places: str | Path) -> pd.DataFrame:
     Raises BenchError when a place does not exist or holds no run.
     """
     records: dict[str, Record] = {}
-    directories, archives, closed = find([Path(place) for place in places])
+    directories, archives, closed = find_runs([Path(place) for place in places])
     for directory in directories:
         records[str(directory)] = read_directory(directory)
     for archive in archives:
-        records |= _archived(archive)
+        records |= _archive_records(archive)
     records |= {str(folder): Record(str(folder), "unreadable", why) for folder, why in closed.items()}
     if not records:
         where = ", ".join(str(place) for place in places) or "no place"
         raise BenchError(f"{where}: no runs found (a run directory holds a {CONFIG_NAME}; an archive ends in .parquet)")
-    return frame_of(records)
+    return build_frame(records)
 
 
-def frame_of(records: dict[str, Record]) -> pd.DataFrame:
-    """The frame of ``load_runs`` for records by the text that is their index."""
-    rows = [_row(record) for record in records.values()]
+def build_frame(records: dict[str, Record]) -> pd.DataFrame:
+    """Return the frame of ``load_runs`` for records by the text that is their index."""
+    rows = [_build_row(record) for record in records.values()]
     keys = dict.fromkeys([*FIXED, *(key for row in rows for key in row)])
     settings = [key for key in keys if not key.startswith("summary.")]
     ordered = [*settings, *(key for key in keys if key.startswith("summary."))]
-    columns = {key: _column([row.get(key) for row in rows]) for key in ordered}
+    columns = {key: _to_column([row.get(key) for row in rows]) for key in ordered}
     return pd.DataFrame(columns, index=pd.Index(list(records), name="run", dtype=object))
 
 
@@ -78,36 +78,37 @@ def load_points(runs: pd.DataFrame) -> pd.DataFrame:
     runs have counted them) and metrics (``test/accuracy`` as a share); NaN where
     a point has no such metric. A run that came to no end of its own (failed, incomplete, unreadable) has no points.
     """
-    points = _stacked(runs, [record.points for record in _records(runs)], COUNTERS)
+    points = _stack_tables(runs, [record.points for record in _read_records(runs)], COUNTERS)
     return points.assign(bytes=points[SENT[0]] + points[SENT[1]]) if {*SENT} <= {*points} else points
 
 
 def load_clients(runs: pd.DataFrame) -> pd.DataFrame:
     """One row a client of those of ``runs`` that were made with ``evaluation.clients=true``, in their order: ``run``
     (their index) and the columns of clients.parquet (docs/run_directory.md), accuracy as a share."""
-    return _stacked(runs, [record.clients for record in _records(runs)], CLIENT_COLUMNS)
+    return _stack_tables(runs, [record.clients for record in _read_records(runs)], CLIENT_COLUMNS)
 
 
-def _records(runs: pd.DataFrame) -> list[Record]:
+def _read_records(runs: pd.DataFrame) -> list[Record]:
+    """Return the record of each run in the order of the frame."""
     read: dict[str, Record] = {}
     for archive in {str(run).partition(_SEPARATOR)[0] for run in runs.index if _SEPARATOR in str(run)}:
-        read |= _archived(Path(archive))
+        read |= _archive_records(Path(archive))
     return [read[run] if run in read else read_directory(Path(run)) for run in map(str, runs.index)]
 
 
-def _stacked(runs: pd.DataFrame, tables: list[dict[str, np.ndarray]], first: Sequence[str]) -> pd.DataFrame:
-    """The tables of all runs in one, NaN where a run has no such column. first: columns that come first."""
+def _stack_tables(runs: pd.DataFrame, tables: list[dict[str, np.ndarray]], first: Sequence[str]) -> pd.DataFrame:
+    """Stack the tables of all runs, with NaN if a run has no such column. first: columns that come first."""
     lengths = [len(next(iter(table.values()), ())) for table in tables]
     names = set(itertools.chain(*tables))
     frame: dict[str, Any] = {"run": np.repeat(np.array(runs.index, dtype=object), lengths)}
-    for name in (*first, *sorted(names - set(first), key=_by_number)):
+    for name in (*first, *sorted(names - set(first), key=_number_key)):
         parts = [table.get(name, np.full(length, math.nan)) for table, length in zip(tables, lengths, strict=True)]
         frame[name] = np.concatenate([part for part in parts if len(part)] or [np.zeros(0)])
     return pd.DataFrame(frame)
 
 
-def _by_number(name: str) -> tuple[str, int]:
-    """``label_2`` before ``label_10``."""
+def _number_key(name: str) -> tuple[str, int]:
+    """Return a sort key that puts ``label_2`` before ``label_10``."""
     head = name.rstrip("0123456789")
     return head, int(name[len(head) :] or 0)
 
@@ -122,8 +123,8 @@ def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def shown(value: object) -> str:
-    """A setting in YAML's words, ``-`` for none; numbers to six digits."""
+def setting_text(value: object) -> str:
+    """Return a setting as YAML writes it, ``-`` for none; numbers to six digits."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     if isinstance(value, (float, np.floating)):
@@ -133,7 +134,8 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _build_row(record: Record) -> dict[str, Any]:
+    """Return the row of ``load_runs`` for a record."""
     config, summary = dict(record.config), record.summary
     choices = config.pop("choices", None)
     chosen = {str(key): value for key, value in choices.items()} if isinstance(choices, dict) else {}
@@ -157,8 +159,9 @@ def _row(record: Record) -> dict[str, Any]:
     return settings | chosen | fixed | (flatten(summary, "summary") if summary else {})
 
 
-def _column(values: list[Any]) -> pd.Series:
-    """Numbers and truths as such where all of a column are of one kind, else the values as they are."""
+def _to_column(values: list[Any]) -> pd.Series:
+    """Return numbers and truths as an array of that type if all values are of one kind, else the values as they
+    are."""
     kinds = {type(value) for value in values}
     if kinds == {bool} or kinds == {int} or kinds == {float}:
         return pd.Series(values).to_numpy()  # type: ignore[return-value]
@@ -169,8 +172,8 @@ def _column(values: list[Any]) -> pd.Series:
     return column  # type: ignore[return-value]
 
 
-def _archived(path: Path) -> dict[str, Record]:
-    """Index -> record; of a file that cannot be read one record that says so."""
+def _archive_records(path: Path) -> dict[str, Record]:
+    """Return index -> record; for a file that cannot be read, one record that says so."""
     try:
         return {f"{path}{_SEPARATOR}{record.name}": record for record in read_archive(path)}
     except BenchError as error:

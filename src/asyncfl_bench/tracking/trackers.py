@@ -75,15 +75,16 @@ class Trackers:
         return any(tracker.wants_model for tracker in self._trackers.values())
 
     def start(self, run: RunFacts) -> None:
-        self._each(lambda tracker: tracker.start(run))
+        self._call_each(lambda tracker: tracker.start(run))
 
     def log(self, row: dict[str, object]) -> None:
-        self._each(lambda tracker: tracker.log(row))
+        self._call_each(lambda tracker: tracker.log(row))
 
     def finish(self, summary: dict[str, object], exit_code: int) -> None:
-        self._each(lambda tracker: tracker.finish(summary, exit_code))
+        self._call_each(lambda tracker: tracker.finish(summary, exit_code))
 
-    def _each(self, call: Callable[[Tracker], None]) -> None:
+    def _call_each(self, call: Callable[[Tracker], None]) -> None:
+        """Call each tracker; one that raises is left out from then on, and a line says so."""
         for name, tracker in list(self._trackers.items()):
             try:
                 call(tracker)

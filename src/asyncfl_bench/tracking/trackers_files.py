@@ -65,17 +65,21 @@ class TensorboardTracker(Tracker):
         self._writer.flush()
 
     def finish(self, summary: dict[str, object], exit_code: int) -> None:
-        settings = {key: value for key, value in _flat(self._config) if isinstance(value, (bool, int, float, str))}
-        final = {f"final/{key}": value for key, value in _flat(summary.get("final") or {}) if _finite(value)}
+        settings = {key: value for key, value in _flatten(self._config) if isinstance(value, (bool, int, float, str))}
+        final = {
+            f"final/{key}": value for key, value in _flatten(summary.get("final") or {}) if _is_finite_number(value)
+        }
         self._writer.add_hparams(settings, final, run_name=".")  # not as a run of its own
         self._writer.close()
 
 
-def _flat(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+def _flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Return (dotted key, value) of every leaf of nested mappings."""
     if not isinstance(tree, dict):
         return [(prefix, tree)]
-    return [pair for key, value in tree.items() for pair in _flat(value, f"{prefix}.{key}" if prefix else str(key))]
+    return [pair for key, value in tree.items() for pair in _flatten(value, f"{prefix}.{key}" if prefix else str(key))]
 
 
-def _finite(value: Any) -> bool:
+def _is_finite_number(value: Any) -> bool:
+    """Return True for a number that is neither NaN nor infinite."""
     return isinstance(value, (int, float)) and math.isfinite(value)

@@ -13,11 +13,11 @@ _FILES = "wandb/offline-run-*/run-*.wandb"
 LOCK_NAME = ".lock"  # in a run directory while a process is at the run
 
 
-def sync(folders: list[str]) -> int:
-    """Sends the offline runs below ``folders`` by ``wandb sync`` and prints what was sent. Returns the exit code.
+def send_offline_runs(folders: list[str]) -> int:
+    """Send the offline runs below ``folders`` by ``wandb sync`` and print what was sent. Returns the exit code.
 
-    W&B marks what it has sent, so nothing is sent twice; it sends pieces with one id in the order of their start. A run
-    that is under way is left for later: its piece would be marked with half of it sent.
+    W&B marks what it has sent, so nothing is sent twice; it sends pieces with one id in the order of their start. A
+    run that has not ended is left for later: its piece would be marked with half of it sent.
     """
     places = [Path(folder).expanduser() for folder in folders]
     for place in places:
@@ -25,32 +25,35 @@ def sync(folders: list[str]) -> int:
             raise ConfigError("--sync", place, "no such folder; afl-run --sync DIR names the one with the runs")
     found = sorted({file.resolve() for place in places for file in place.rglob(_FILES)})
     under_way = [file for file in found if is_held(file.parents[2] / LOCK_NAME)]
-    pending = [file for file in found if file not in under_way and not _sent(file)]
-    print(f"{_runs(pending)} to send, {_runs([file for file in found if _sent(file)])} sent before", end="")
-    print(f", {_runs(under_way)} still under way" if under_way else "", flush=True)
+    pending = [file for file in found if file not in under_way and not _is_sent(file)]
+    print(
+        f"{_count_text(pending)} to send, {_count_text([file for file in found if _is_sent(file)])} sent before", end=""
+    )
+    print(f", {_count_text(under_way)} still under way" if under_way else "", flush=True)
     if not pending:
         return 0
     command = [sys.executable, "-m", "wandb", "sync", *map(str, pending)]
     answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace")
-    left = [file for file in pending if not _sent(file)]
-    for name in sorted({_id(file) for file in pending} - {_id(file) for file in left}):
-        pieces = [file for file in pending if _id(file) == name]
+    left = [file for file in pending if not _is_sent(file)]
+    for name in sorted({_run_id(file) for file in pending} - {_run_id(file) for file in left}):
+        pieces = [file for file in pending if _run_id(file) == name]
         parts = f" ({len(pieces)} pieces)" if len(pieces) > 1 else ""
         print(f"sent {name}{parts} from {pieces[0].parents[2]}")
     if left:
         said = [line for line in (answer.stdout + answer.stderr).splitlines() if "rror" in line] or ["no reason given"]
-        raise BenchError(f"{_runs(left)} not sent ({said[-1].strip()}); the same command tries again")
+        raise BenchError(f"{_count_text(left)} not sent ({said[-1].strip()}); the same command tries again")
     return 0
 
 
-def _sent(file: Path) -> bool:
+def _is_sent(file: Path) -> bool:
     return file.with_name(f"{file.name}.synced").exists()
 
 
-def _id(file: Path) -> str:
+def _run_id(file: Path) -> str:
     return file.stem.removeprefix("run-")
 
 
-def _runs(files: list[Path]) -> str:
-    number = len({_id(file) for file in files})
+def _count_text(files: list[Path]) -> str:
+    """Return the number of runs with its noun: ``2 runs``."""
+    number = len({_run_id(file) for file in files})
     return f"{number} run{'s' * (number != 1)}"

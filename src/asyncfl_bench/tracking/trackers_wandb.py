@@ -71,7 +71,7 @@ class WandbTracker(Tracker):
         arguments: dict[str, Any] = {
             "project": self.config.project,
             "entity": self.config.entity,
-            "dir": self._folder(run.directory),
+            "dir": self._choose_folder(run.directory),
             "name": run.name,
             "group": (self.config.group or run.group or run.experiment)[:_LONGEST_GROUP],
             "job_type": run.config.get("choices", {}).get("algorithm"),
@@ -82,30 +82,31 @@ class WandbTracker(Tracker):
         if "WANDB_SWEEP_ID" not in os.environ:  # an agent of W&B's has given the run an id, by which it finds it
             arguments |= {"id": run.identity, "resume": "allow"}
         seconds = _SERVICE_SECONDS + 2 * self.config.init_timeout_seconds
-        if self._waited(seconds, lambda: self._open(wandb, arguments)) and self._run is not None:
-            self._waited(self.config.timeout_seconds, self._define_metrics)
+        if self._call_with_timeout(seconds, lambda: self._open_run(wandb, arguments)) and self._run is not None:
+            self._call_with_timeout(self.config.timeout_seconds, self._define_metrics)
 
     def log(self, row: dict[str, object]) -> None:
         if self._run is None:
             return
         try:
             # never step=: W&B drops rows whose step goes back, as a resumed run's do
-            self._waited(self.config.timeout_seconds, lambda: self._run.log(dict(row)))
+            self._call_with_timeout(self.config.timeout_seconds, lambda: self._run.log(dict(row)))
         except Exception as error:
             self._warn(f"a point was not logged ({first_line(error)}); the run goes on, metrics.jsonl has all points")
 
     def finish(self, summary: dict[str, object], exit_code: int) -> None:
         if self._run is not None:
-            self._waited(
-                self.config.timeout_seconds + _MOMENT_SECONDS, lambda: self._close(self._run, summary, exit_code)
+            self._call_with_timeout(
+                self.config.timeout_seconds + _MOMENT_SECONDS, lambda: self._close_run(self._run, summary, exit_code)
             )
         self._run = None
 
     # -- what may take long ------------------------------------------------------------------------------------------
 
-    def _open(self, wandb: Any, arguments: dict[str, Any]) -> None:
+    def _open_run(self, wandb: Any, arguments: dict[str, Any]) -> None:
+        """Start W&B's run online, or offline if that fails."""
         try:
-            run = self._init(wandb, arguments, self.config.mode)
+            run = self._init_run(wandb, arguments, self.config.mode)
             self._run = None if self._given_up else run
             return
         except Exception as error:  # no key, no network, a refused name: all the same to the run
@@ -115,7 +116,7 @@ class WandbTracker(Tracker):
         try:
             with suppress(SystemExit):  # as W&B ends a program whose service did not end well
                 wandb.teardown()  # the failed start still holds the run's id in W&B's service process
-            self._run = self._init(wandb, arguments, "offline")
+            self._run = self._init_run(wandb, arguments, "offline")
         except Exception as second:
             say(f"W&B gets nothing of this run ({first_line(second)}); the run directory has everything")
             return
@@ -123,8 +124,9 @@ class WandbTracker(Tracker):
         reason = "not logged in to W&B" if no_key else f"W&B did not start ({first_line(first)})"
         say(f"{reason}: this run is kept offline; to send it: afl-run --sync {self._facts.directory}")
 
-    def _init(self, wandb: Any, arguments: dict[str, Any], mode: str | None) -> Any:
+    def _init_run(self, wandb: Any, arguments: dict[str, Any], mode: str | None) -> Any:
         # A silent session has no prompt for a key: a missing one is an error, also on a terminal.
+        """Return W&B's run, started with fresh settings."""
         wandb.setup(wandb.Settings(silent=True))
         # Fresh settings each time: a reused object carries id, group and name into the next run.
         settings = wandb.Settings(
@@ -147,7 +149,8 @@ class WandbTracker(Tracker):
         except Exception as error:
             self._warn(f"the x axis was not set ({first_line(error)})")
 
-    def _close(self, run: Any, summary: dict[str, object], exit_code: int) -> None:
+    def _close_run(self, run: Any, summary: dict[str, object], exit_code: int) -> None:
+        """Log the summary and finish W&B's run."""
         try:
             final = summary.get("final") or {}
             objective = self._facts.config.get("objective")
@@ -174,8 +177,9 @@ class WandbTracker(Tracker):
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    def _waited(self, seconds: float, call: Callable[[], object]) -> bool:
-        """True when ``call`` returned within ``seconds``; raises what it raised. Else W&B is given up for this run."""
+    def _call_with_timeout(self, seconds: float, call: Callable[[], object]) -> bool:
+        """Return True if ``call`` returned within ``seconds``; raise what it raised. Otherwise W&B is given up
+        for this run."""
         outcome: list[Exception | None] = []
 
         def work() -> None:
@@ -197,8 +201,11 @@ class WandbTracker(Tracker):
             raise error
         return True
 
-    def _folder(self, directory: Path) -> str:
-        """Where W&B is to write; by itself it would turn to the system's temporary folder without a word."""
+    def _choose_folder(self, directory: Path) -> str:
+        """Return the folder W&B writes to.
+
+        Without it W&B would use the system's temporary folder and print nothing.
+        """
         if self.config.dir is None:
             return str(directory)
         place = Path(self.config.dir).expanduser()
