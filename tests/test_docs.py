@@ -15,7 +15,7 @@ import yaml
 
 import asyncfl_bench
 from asyncfl_bench.analysis.verdicts import read_pages
-from asyncfl_bench.reports.board import summary
+from asyncfl_bench.reports.board import summary_table
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def test_the_readme_is_short_and_begins_with_the_two_commands():
 
 
 def test_the_readme_says_of_the_claims_what_the_board_says():
-    assert summary(read_pages(ROOT / "results")) in section("What was reproduced")
+    assert summary_table(read_pages(ROOT / "results")) in section("What was reproduced")
 
 
 def test_the_readmes_speeds_are_measured_ones():

@@ -8,7 +8,7 @@ from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.config import compose
 from asyncfl_bench.multirun.grid import jobs_of
 from asyncfl_bench.multirun.jobs import plan, sweep_grids
-from asyncfl_bench.papers import pages
+from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports.cli import main as report
 from asyncfl_bench.simulation.schedules import RandomIdle, ScheduleConfig
 
@@ -75,7 +75,7 @@ def test_the_fair_profile_keeps_the_papers_world_and_searches_the_local_step():
 @pytest.mark.parametrize("item", SWEEPS)
 def test_the_sweeps_have_the_runs_of_their_item(item):
     assert len(jobs_of(sweep_grids([f"sweep=fedecho/{item}"]))) == SWEEPS[item]
-    assert f"fedecho/{item}" in pages()
+    assert f"fedecho/{item}" in paper_pages()
 
 
 def test_frozen_features_are_refused_where_the_scale_is_the_papers_model(afl_run):

@@ -5,7 +5,7 @@ import pytest
 from asyncfl_bench.config import compose
 from asyncfl_bench.multirun.grid import jobs_of
 from asyncfl_bench.multirun.jobs import plan, sweep_grids
-from asyncfl_bench.papers import pages
+from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports.cli import main as report
 
 SWEEPS = {
@@ -76,7 +76,7 @@ def test_the_released_profile_is_what_the_authors_code_runs():
 @pytest.mark.parametrize("item", SWEEPS)
 def test_the_sweeps_have_the_runs_of_their_item(item):
     assert len(jobs_of(sweep_grids([f"sweep=gas/{item}"]))) == SWEEPS[item]
-    assert f"gas/{item}" in pages()
+    assert f"gas/{item}" in paper_pages()
 
 
 @pytest.mark.slow

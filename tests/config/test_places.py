@@ -10,7 +10,7 @@ from tiers import slow
 from asyncfl_bench.config import compose, places
 from asyncfl_bench.config.choices import choice_file, hydra_config, options
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.papers import pages
+from asyncfl_bench.papers import paper_pages
 
 GLOBAL = "# @package _global_\n"
 RULE = """
@@ -240,7 +240,7 @@ def test_its_sweep_and_its_paper_are_found_too(parts, afl_run):
     places.use([parts])
     settings = compose(["paper=own", "algorithm=my_rule"])
     assert settings.root.n_clients == 7 and settings.parts["algorithm"].config.c == 0.7
-    assert "own/table1" in pages() and "ace/figure2" in pages()
+    assert "own/table1" in paper_pages() and "ace/figure2" in paper_pages()
 
 
 def test_help_shows_what_the_folder_has(parts, afl_run):

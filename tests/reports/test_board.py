@@ -8,7 +8,7 @@ from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.claims import NAME, PageVerdicts, Verdict, to_json
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.board import board, write_board
+from asyncfl_bench.reports.board import board_text, write_board
 from asyncfl_bench.reports.provenance import RUNS_BY
 
 FASTER = "ACE and CA2FL come to an accuracy in fewer server iterations"
@@ -50,7 +50,7 @@ def results(tmp_path) -> Path:
 
 
 def test_a_row_is_about_the_page_nearest_to_what_is_published_and_links_the_others(results):
-    cells = row(board(read_pages(results)), FASTER)
+    cells = row(board_text(read_pages(results)), FASTER)
     assert cells[0] == "ACE, figure 2" and "section 5" in cells[1]
     assert cells[2] == "+1.56 points [-0.87, +3.98]; 20 of 24 as claimed, 1 contrary"
     assert cells[3:6] == ["**fails**", "full, 5 seeds", "[page](ace/figure2/published-full/README.md)"]
@@ -71,7 +71,7 @@ def test_each_reading_of_a_page_is_named_beside_the_others(results):
     folder = "ace/figure2_delay_laws/published-full"
     write(results, folder, both)
     assert read_pages(results)[f"{folder}/README.md"] == both
-    assert row(board(read_pages(results)), FASTER)[6].split(" · ")[3:5] == [
+    assert row(board_text(read_pages(results)), FASTER)[6].split(" · ")[3:5] == [
         f"[clients alike]({folder}/README.md): fails",
         f"[clients' own speeds]({folder}/README.md): undecided",
     ]
@@ -84,14 +84,14 @@ def test_links_lead_to_pages(results):
 
 
 def test_data_sets_share_a_row_and_not_run_is_no_verdict_of_a_page(results):
-    cells = row(board(read_pages(results)), "AsyncFedED has the highest best accuracy within 300 s")
+    cells = row(board_text(read_pages(results)), "AsyncFedED has the highest best accuracy within 300 s")
     assert cells[3] == "Synthetic: **holds**; FEMNIST, Shakespeare: **not run**"
     assert cells[2] == "Synthetic: +1.56 points [-0.87, +3.98]"
     assert cells[5] == "[page](asyncfeded/synthetic/published-full/README.md)"
 
 
 def test_every_claim_of_every_paper_is_counted_once(results):
-    text = board(read_pages(results))
+    text = board_text(read_pages(results))
     every = [claim for paper in claims.papers_with_claims() for claim in claims.read_claims(paper)]
     blocked = sum(bool(claim.blocked) for claim in every)
     counts = f"1 holds, 1 fails, {len(every) - 2 - blocked} not run, {blocked} blocked"

@@ -12,7 +12,7 @@ from asyncfl_bench.analysis import names
 from asyncfl_bench.reports import style
 from asyncfl_bench.reports.figures import HeatMap, Line, Panel, heat_maps, line_panels
 from asyncfl_bench.reports.style import Style
-from asyncfl_bench.reports.write import Picture, Table, latex, markdown, write_parts
+from asyncfl_bench.reports.write import Picture, Table, latex_table, markdown_table, write_parts
 
 LOOK = Style("#0072B2", "o")
 
@@ -145,8 +145,8 @@ def test_a_table_whose_headers_repeat_keeps_every_column_and_symbols_survive_in_
     shown = pd.DataFrame([["my_rule|x", "±1"]], columns=["α [%]", "α [%]"])
     write_parts([Table("twice", shown, shown)], tmp_path, ["tex"])
     assert (tmp_path / "twice.csv").read_text() == "α [%],α [%]\nmy_rule|x,±1\n"
-    assert markdown(shown).splitlines()[2] == "| my_rule\\|x |    ±1 |"
-    assert r"my\_rule|x & $\pm$1 \\" in latex(shown) and latex(shown).startswith(r"\begin{tabular}{lr}")
+    assert markdown_table(shown).splitlines()[2] == "| my_rule\\|x |    ±1 |"
+    assert r"my\_rule|x & $\pm$1 \\" in latex_table(shown) and latex_table(shown).startswith(r"\begin{tabular}{lr}")
 
 
 def test_only_what_a_page_wrote_is_replaced(tmp_path):

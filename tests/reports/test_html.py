@@ -18,8 +18,8 @@ from reports.chromium import Chromium, missing
 from asyncfl_bench.analysis.measures import mean_curve
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports import chart, html
-from asyncfl_bench.reports.chart import Shown, numbers
-from asyncfl_bench.reports.html import shown_of, write_document
+from asyncfl_bench.reports.chart import ChartData, chart_numbers
+from asyncfl_bench.reports.html import chart_data, write_document
 from asyncfl_bench.reports.style import styles
 from asyncfl_bench.reports.write import Table
 
@@ -47,9 +47,9 @@ def points() -> pd.DataFrame:
     return pd.concat([pd.DataFrame(rows), pd.DataFrame(published)], ignore_index=True)
 
 
-def shown(**more) -> Shown:
+def shown(**more) -> ChartData:
     settings = {(panel, series): {"delay.beta": panel[4:]} for panel in PANELS for series in SERIES}
-    return Shown(points(), styles(SERIES), settings, units=["ticks"], **more)
+    return ChartData(points(), styles(SERIES), settings, units=["ticks"], **more)
 
 
 def parts() -> list:
@@ -129,7 +129,9 @@ def test_words_of_the_runs_are_text_and_never_markup(without_library, tmp_path):
     evil = '</script><img src=x onerror="alert(1)">'
     frame = points().replace({"series": {"ACE": evil}})
     table = pd.DataFrame({evil: [evil, "[x](javascript:alert(1))"]})
-    write_document(evil, [evil, Table("t", table, table)], Shown(frame, styles([evil, *SERIES])), tmp_path / "a.html")
+    write_document(
+        evil, [evil, Table("t", table, table)], ChartData(frame, styles([evil, *SERIES])), tmp_path / "a.html"
+    )
     text = (tmp_path / "a.html").read_text()
     assert "<img src=x" not in text and 'href="javascript' not in text
     assert evil in [one["name"] for one in json.loads(unpacked(text, "data"))["series"]]
@@ -154,29 +156,29 @@ def test_large_pages_leave_out_the_last_metrics_and_then_points(monkeypatch):
     wide = shown()
     for number in range(20):
         wide.points[f"diagnostic/{number:02}"] = 1.0
-    assert len(numbers(wide)["metrics"]) == 23 and not numbers(wide)["left_out"]
+    assert len(chart_numbers(wide)["metrics"]) == 23 and not chart_numbers(wide)["left_out"]
     monkeypatch.setattr(chart, "MOST", 12 * len(wide.points))
-    fewer = numbers(wide)
+    fewer = chart_numbers(wide)
     assert [key for key, _ in fewer["metrics"]][:3] == ["test/accuracy", "test/loss", "train/loss"]
     assert len(fewer["metrics"]) == 9 and len(fewer["left_out"]) == 14
     monkeypatch.setattr(chart, "MOST", 100)
     many = pd.concat([points().assign(iteration=points()["iteration"] + 200 * i) for i in range(5)])
-    long = Shown(many, styles(SERIES))
-    runs = [run for line in numbers(long)["lines"] if not line["published"] for run in line["runs"]]
+    long = ChartData(many, styles(SERIES))
+    runs = [run for line in chart_numbers(long)["lines"] if not line["published"] for run in line["runs"]]
     assert all(len(run["iteration"]) == 20 and (run["iteration"][0], run["iteration"][-1]) == (0, 900) for run in runs)
 
 
 def test_no_number_is_null(without_library, tmp_path):
     frame = points()
     frame.loc[3, "test/loss"] = np.inf
-    write_document("x", [], Shown(frame, styles(SERIES)), tmp_path / "a.html")
+    write_document("x", [], ChartData(frame, styles(SERIES)), tmp_path / "a.html")
     text = unpacked((tmp_path / "a.html").read_text(), "data")
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
 def test_page_without_a_curve_still_has_its_tables(without_library, tmp_path):
     nothing = points().iloc[:0]
-    write_document("x", parts(), Shown(nothing, {}), tmp_path / "a.html")
+    write_document("x", parts(), ChartData(nothing, {}), tmp_path / "a.html")
     assert 'id="table-scores"' in (tmp_path / "a.html").read_text()
 
 
@@ -209,11 +211,11 @@ def test_page_of_a_paper_becomes_what_is_shown():
         metric="test/loss",
         spec=SimpleNamespace(published=None, blocks=(len, SimpleNamespace(axis="virtual_time"))),
     )
-    found = shown_of(page)
+    found = chart_data(page)
     assert list(found.points["panel"].unique()) == list(PANELS)
     assert len(found.points) == len(frame)
     assert found.settings[("β = 30", "ACE")] == {"delay.beta": "30.0"}
-    data = numbers(found)
+    data = chart_numbers(found)
     assert data["metrics"][0] == ["test/loss", "test loss"] and data["first"] == ["ACE"]
     assert data["axis"] == "virtual_time"
     assert dict(data["axes"])["virtual_time"] == "virtual time [ticks]"  # a clock that ticks has no seconds

@@ -15,15 +15,15 @@ from tiers import slow
 
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.papers import pages
+from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports import provenance
-from asyncfl_bench.reports.page import NoRuns, Page, build
+from asyncfl_bench.reports.page import NoRuns, Page, build_page
 from asyncfl_bench.reports.spec import Measure
-from asyncfl_bench.reports.write import Picture, Table, number, with_spread, write_parts
+from asyncfl_bench.reports.write import Picture, Table, format_number, mean_and_deviation, write_parts
 from asyncfl_bench.tracking.runs import load_runs
 
-SPECS = pages()
+SPECS = paper_pages()
 WEIGHT = "algorithm__staleness_weight"
 
 
@@ -53,7 +53,7 @@ def paper_page(tmp_path, monkeypatch):
             grid.jobs[key] = [setting(settings, key) for settings in jobs]
         monkeypatch.setattr(page_module, "grid_of", lambda *_: replace(grid, sweep=name, profile=profile, scale=scale))
         spec = replace(SPECS[name], **changes)
-        return build(spec, profile, scale, "standard", load_runs(folder))
+        return build_page(spec, profile, scale, "standard", load_runs(folder))
 
     return make
 
@@ -814,9 +814,9 @@ def test_more_series_than_a_figure_can_show_are_left_out_of_it_by_name(paper_pag
 
 
 def test_numbers_in_words():
-    assert [number(-0.001), number(float("nan")), number(1.005, "+")] == ["0.00", "-", "+1.00"]
+    assert [format_number(-0.001), format_number(float("nan")), format_number(1.005, "+")] == ["0.00", "-", "+1.00"]
     nan = float("nan")
-    assert [with_spread(values, 1) for values in ([], [nan], [2.0], [1.0, 3.0], [1.0, nan])] == [
+    assert [mean_and_deviation(values, 1) for values in ([], [nan], [2.0], [1.0, 3.0], [1.0, nan])] == [
         "-",
         "never",
         "2.0",

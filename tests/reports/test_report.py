@@ -16,7 +16,7 @@ from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.reports import page as page_module
-from asyncfl_bench.reports.blocks import Maps
+from asyncfl_bench.reports.blocks import HeatMaps
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.own import own_page
 from asyncfl_bench.reports.write import Picture, Table
@@ -267,7 +267,7 @@ def test_maps_do_not_average_values_equal_to_six_digits(tmp_path):
         for beta in (5, 30):
             write_run(tmp_path, alpha=alpha, beta=beta, points=curve(alpha))
     page = own_page(load_runs(tmp_path), "runs", ["heterogeneity.alpha", "delay"])
-    (picture,) = Maps("heterogeneity.alpha", "delay")(page)
+    (picture,) = HeatMaps("heterogeneity.alpha", "delay")(page)
     axes = picture.figure.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["0.1000001", "0.1000002"]
     assert axes.images[0].get_array().shape == (2, 2)

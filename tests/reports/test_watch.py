@@ -44,7 +44,7 @@ def test_builds_at_once_and_after_every_change_of_a_run_or_archive(pauses, tmp_p
         lambda: (runs / "old.parquet").unlink(),
     ]
     built = iter("abcdefghi")
-    assert watch.watch([runs], lambda: next(built), own, every=2.0) == 0
+    assert watch.watch_folders([runs], lambda: next(built), own, every=2.0) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition(" ")[2] for line in lines[:-1]] == list("abcde")
     assert lines[-1] == "no longer watching"
@@ -62,7 +62,7 @@ def test_what_fails_is_one_line_and_the_next_change_is_waited_for(pauses, tmp_pa
             raise answer
         return answer
 
-    watch.watch([tmp_path], build)
+    watch.watch_folders([tmp_path], build)
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" ")[2] for line in lines[:2]] == ["no runs found", "1 page"]
 
@@ -71,7 +71,7 @@ def test_after_a_long_build_it_rests_as_long(pauses, tmp_path, monkeypatch):
     lengths, _ = pauses
     clock = iter([10.0, 25.0])
     monkeypatch.setattr(watch.time, "monotonic", lambda: next(clock))
-    watch.watch([tmp_path], lambda: "done", every=3.0)
+    watch.watch_folders([tmp_path], lambda: "done", every=3.0)
     assert lengths == [15.0]
 
 
@@ -79,5 +79,5 @@ def test_ctrl_c_during_a_build_ends_it_too(tmp_path, capsys):
     def build():
         raise KeyboardInterrupt
 
-    assert watch.watch([tmp_path], build) == 0
+    assert watch.watch_folders([tmp_path], build) == 0
     assert capsys.readouterr().out == "no longer watching\n"

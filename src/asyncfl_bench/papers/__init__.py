@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from ..reports.spec import PageSpec
 
 
-def pages() -> dict[str, PageSpec]:
-    """Every page of every paper by the name of its sweep, in the papers' own order."""
-    modules = [_module(folder) for folder in paper_folders().values() if (folder / "pages.py").exists()]
+def paper_pages() -> dict[str, PageSpec]:
+    """Return every page of every paper by the name of its sweep, in the papers' own order."""
+    modules = [_load_module(folder) for folder in paper_folders().values() if (folder / "pages.py").exists()]
     return {spec.sweep: spec for module in modules for spec in module.PAGES}
 
 
-def _module(folder: Path) -> ModuleType:
+def _load_module(folder: Path) -> ModuleType:
+    """Return the module ``pages.py`` of a paper's folder. Raises BenchError when it cannot be imported."""
     if folder.parent == Path(__file__).parent:
         return import_module(f".{folder.name}.pages", __name__)
     name = f"{__name__}.of_others.{folder.name}"

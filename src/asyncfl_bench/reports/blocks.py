@@ -22,7 +22,7 @@ from .comparisons import BEST, FINAL, TO_90, UPLOADS, other_keys
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
 from .page import Page
 from .spec import Measure
-from .write import Part, Picture, Table, number, with_spread
+from .write import Part, Picture, Table, format_number, mean_and_deviation
 
 MEAN_STALENESS = "summary.arrivals.staleness_mean"
 _WIDE = 6  # more cells than this become rows
@@ -56,7 +56,7 @@ class Curves:
         log = far and page.spec.limit == math.inf
         x_label, y_label = page.axis_label(self.axis), names.metric_label(metric)
         for _, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
-            panels = [self._panel(page, metric, str(cell), log) for cell in cells.index]
+            panels = [self._build_panel(page, metric, str(cell), log) for cell in cells.index]
             lines = [line for panel in panels for line in panel.lines if len(line.x)]
             if not lines:
                 continue
@@ -73,7 +73,7 @@ class Curves:
             pictures.append(Picture(name, figure, alt))
         return [self.heading or f"## Against {names.AXES[self.axis]}", *pictures] if pictures else []
 
-    def _panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
+    def _build_panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
         runs = page.runs[page.runs["cell"] == cell]
         limit, in_time = page.limit_of(cell), self.axis == "virtual_time"
         within = page.points if in_time else page.points[page.points["virtual_time"] <= limit]
@@ -110,7 +110,7 @@ class Accuracies:
             own = dict(list(values[values["cell"] == cell].groupby("series")))
             most = max(map(len, own.values()), default=0)
             means = {series: of["value"].mean() for series, of in own.items()}
-            best = min(means.values()) if page.lower(measure) else max(means.values())
+            best = min(means.values()) if page.is_lower_better(measure) else max(means.values())
             first = [
                 series
                 for series in page.series
@@ -122,7 +122,7 @@ class Accuracies:
                 marks = " ~" if len(of) and of["evaluations"].min() < 2 else ""
                 marks += " (best)" if means.get(series) == best and len(own) > 1 else ""
                 marks += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
-                texts.append(with_spread(of["value"], page.decimals(measure)) + marks)
+                texts.append(mean_and_deviation(of["value"], page.decimals(measure)) + marks)
             budget = f"{values.loc[values['cell'] == cell, 'budget'].max():.6g}"
             everyone = len(first) == len(own) > 1
             few = len(first) <= 2
@@ -165,7 +165,9 @@ class Values:
         data["diverged"] = lost.reindex(places).fillna(0).astype(int)
         table = pd.DataFrame(places, columns=["cell", "algorithm"])
         for measure in self.shown:
-            texts = [with_spread(own[p][measure.name] if p in own else (), page.decimals(measure)) for p in places]
+            texts = [
+                mean_and_deviation(own[p][measure.name] if p in own else (), page.decimals(measure)) for p in places
+            ]
             table[measure.label(page)] = texts
         for count in ["seeds", *(["diverged"] if data["diverged"].any() else [])]:
             table[count] = data[count].astype(str).to_list()
@@ -191,14 +193,14 @@ class Staleness:
         for law in laws:
             of = runs[runs["law"] == law].groupby("series")["value"]
             own = {str(series): values for series, values in of}
-            table[law] = [with_spread(own.get(series, ()), 2) for series in page.series]
+            table[law] = [mean_and_deviation(own.get(series, ()), 2) for series in page.series]
         data = runs.groupby(["series", *keys], sort=False)["value"].agg(["mean", "std", "size"]).reset_index()
         title = "**Mean staleness of an upload [server iterations]**, over runs; β is what the paper gives of a delay"
         return [title, Table("staleness", table, data)]
 
 
 @dataclass(frozen=True)
-class Against:
+class MeasureBySetting:
     """Measures against a numeric key of the cells: a panel per measure and value of the others; published dotted."""
 
     key: str
@@ -208,7 +210,7 @@ class Against:
         panels = []
         for title, cells in other_keys(page, self.key):
             for measure in self.shown:
-                top = 100.0 if measure.of_metric and names.is_percent(page.metric) else None
+                top = 100.0 if measure.is_of_metric and names.is_percent(page.metric) else None
                 panels.append(Panel(title, self._lines(page, measure, cells), measure.label(page), top))
         if not any(len(line.x) for panel in panels for line in panel.lines):
             return []  # runs that did not count what is measured
@@ -234,7 +236,7 @@ class Against:
 
 
 @dataclass(frozen=True)
-class Maps:
+class HeatMaps:
     """Heat maps of a measure over two keys: one per series if both are the cells', else one per cell or one in all."""
 
     rows: str
@@ -258,7 +260,7 @@ class Maps:
             return []
         rows, columns = ([names.short_value(key, text) for text in of] for key, of in zip(keys, ticks, strict=True))
         labels = [names.key_label(key, of) for key, of in zip(keys, ticks, strict=True)]
-        top = 100.0 if self.measure.of_metric and names.is_percent(page.metric) else None
+        top = 100.0 if self.measure.is_of_metric and names.is_percent(page.metric) else None
         figure = heat_maps(maps, rows, columns, labels[0], labels[1], self.measure.label(page), top)
         alt = f"{self.measure.label(page)}, mean ± deviation over seeds, {labels[0]} by {labels[1]}"
         return [Picture(f"heat_maps_{self.measure.name}", figure, alt)]
@@ -288,14 +290,14 @@ class Search:
             grid["published"] = [(theirs == row).all(axis=1).any() for row in grid[keys].astype(float).to_numpy()]
             ends = (grid.index < _TOP) | (grid.index >= len(grid) - 3)
             kept = grid[ends | grid["published"]] if len(grid) > _LONG else grid
-            table = pd.DataFrame({"rank": kept["rank"].map(lambda rank: number(rank, "", 0))})
+            table = pd.DataFrame({"rank": kept["rank"].map(lambda rank: format_number(rank, "", 0))})
             for key in keys:
                 table[names.key_label(key)] = pd.Series(value_texts(grid[key]), index=grid.index)[kept.index]
             by_place = {place: of for place, of in groups}
             for measure in shown_measures:
                 places = kept[keys].itertuples(index=False, name=None)
                 table[measure.label(page)] = [
-                    with_spread(by_place[p][measure.name], page.decimals(measure)) for p in places
+                    mean_and_deviation(by_place[p][measure.name], page.decimals(measure)) for p in places
                 ]
             marks = {"best here": kept["rank"] == 1, "the paper's": kept["published"]}
             table[""] = [", ".join(text for text, at in marks.items() if at[i]) for i in kept.index]
@@ -315,7 +317,7 @@ class Search:
         data = pd.DataFrame(rows, columns=["key", "value", "best", "median", "worst", "settings", "published"])
         table = data.assign(key=data["key"].map(names.key_label), value=value_texts(data["value"]))
         for column in ("best", "median", "worst"):
-            table[column] = data[column].map(number)
+            table[column] = data[column].map(format_number)
         table["published"] = np.where(data["published"], "the paper's", "")
         return Table(f"margins_{name}", table.rename(columns={"key": "hyper-parameter", "published": ""}), data, 2)
 
@@ -357,4 +359,4 @@ def _count(value: object) -> str:
     if isinstance(value, str):
         return value
     found = math.nan if value is None else float(str(value))
-    return number(found, "", 0 if found != found or found.is_integer() else 3)
+    return format_number(found, "", 0 if found != found or found.is_integer() else 3)

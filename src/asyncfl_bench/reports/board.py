@@ -27,15 +27,15 @@ def write_board(results: Path) -> Path:
     """Writes ``results/README.md`` anew from all pages below ``results``; the same pages give the same bytes."""
     target = results / "README.md"
     pages = read_pages(results)
-    text = board(pages) + _without_runs(results)
+    text = board_text(pages) + _list_pages_without_runs(results)
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         results.mkdir(parents=True, exist_ok=True)
         write_text(target, text)
     return target
 
 
-def _without_runs(results: Path) -> str:
-    """The pages that say nothing about claims: those of an earlier version, whose runs were not kept."""
+def _list_pages_without_runs(results: Path) -> str:
+    """Return a line of links to pages without verdicts, whose runs were not kept; empty if there are none."""
     pages = [
         page for page in sorted(results.glob("*/*/*/README.md")) if RUNS_BY not in page.read_text(encoding="utf-8")
     ]
@@ -46,15 +46,15 @@ def _without_runs(results: Path) -> str:
     )
 
 
-def board(pages: dict[str, PageVerdicts]) -> str:
-    """The text: one row an entry of the claims files, its parts (data sets) together."""
+def board_text(pages: dict[str, PageVerdicts]) -> str:
+    """Return the text of the board: one row an entry of the claims files, its parts (data sets) together."""
     rows, counts = [], Counter[str]()
     for paper in claims.papers_with_claims():
         for _, group in itertools.groupby(claims.read_claims(paper), key=lambda claim: claim.group):
             parts = list(group)
             found = [verdict_of(claim, pages) for claim in parts]
             counts.update(verdict.verdict for _, verdict in found)
-            rows.append(_row(parts, found, pages))
+            rows.append(_board_row(parts, found, pages))
     total = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
     header = ["item", "published", "measured", "verdict", "scale", "link", "other readings"]
     lines = [header, ["---"] * len(header), *rows]
@@ -62,8 +62,8 @@ def board(pages: dict[str, PageVerdicts]) -> str:
     return f"{_INTRODUCTION}\n{sum(counts.values())} claims: {total}.\n\n{table}\n"
 
 
-def summary(pages: dict[str, PageVerdicts]) -> str:
-    """A row a paper: its claims by verdict, and the scales at which runs have judged them."""
+def summary_table(pages: dict[str, PageVerdicts]) -> str:
+    """Return a row a paper: its claims by verdict, and the scales at which runs have judged them."""
     lines = [["paper", "claims", *VERDICTS, "judged at"], ["---", *["---:"] * (1 + len(VERDICTS)), "---"]]
     for paper in claims.papers_with_claims():
         found = [verdict_of(claim, pages) for claim in claims.read_claims(paper)]
@@ -75,38 +75,46 @@ def summary(pages: dict[str, PageVerdicts]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def _row(parts: Sequence[Claim], found: Sequence[tuple[str, Verdict]], pages: dict[str, PageVerdicts]) -> list[str]:
+def _board_row(
+    parts: Sequence[Claim], found: Sequence[tuple[str, Verdict]], pages: dict[str, PageVerdicts]
+) -> list[str]:
+    """Return the cells of the row of one entry of the claims files."""
     first = parts[0]
     links = dict.fromkeys(link for link, _ in found if link)
-    scales = dict.fromkeys(_scale(pages[link], verdict) for link, verdict in found if link)
-    others = [text for claim, (_, main) in zip(parts, found, strict=True) for text in _others(claim, main, pages)]
+    scales = dict.fromkeys(_scale_text(pages[link], verdict) for link, verdict in found if link)
+    others = [
+        text for claim, (_, main) in zip(parts, found, strict=True) for text in _other_readings(claim, main, pages)
+    ]
     return [
         f"{claims.paper_title(first.paper)}, {first.item}",
         f"{first.statement} ({first.place})",
-        "; ".join(_by_part(parts, [_measured(verdict) for _, verdict in found])),
-        "; ".join(_by_part(parts, [f"**{verdict.verdict}**" for _, verdict in found])),
+        "; ".join(_texts_by_part(parts, [_measured_text(verdict) for _, verdict in found])),
+        "; ".join(_texts_by_part(parts, [f"**{verdict.verdict}**" for _, verdict in found])),
         ", ".join(scales),
         ", ".join(f"[page]({link})" for link in links),
         " · ".join(others),
     ]
 
 
-def _by_part(parts: Sequence[Claim], texts: Sequence[str]) -> Iterator[str]:
-    """Each different text once, after the words of its parts where there are several."""
+def _texts_by_part(parts: Sequence[Claim], texts: Sequence[str]) -> Iterator[str]:
+    """Yield each different text once, after the words of its parts if several texts differ."""
     for text in dict.fromkeys(text for text in texts if text):
         words = [claim.word for claim, own in zip(parts, texts, strict=True) if own == text]
         yield f"{', '.join(words)}: {text}" if len(words) < len(parts) else text
 
 
-def _measured(verdict: Verdict) -> str:
+def _measured_text(verdict: Verdict) -> str:
+    """Return the numbers and the tally of a verdict."""
     return "; ".join(filter(None, (verdict.numbers, verdict.tally)))
 
 
-def _scale(page: PageVerdicts, verdict: Verdict) -> str:
+def _scale_text(page: PageVerdicts, verdict: Verdict) -> str:
+    """Return the scale of a page, with the number of seeds if it is known."""
     return f"{page.scale}, {verdict.seeds} seed{'s' * (verdict.seeds != 1)}" if verdict.seeds else page.scale
 
 
-def _others(claim: Claim, main: Verdict, pages: dict[str, PageVerdicts]) -> Iterator[str]:
+def _other_readings(claim: Claim, main: Verdict, pages: dict[str, PageVerdicts]) -> Iterator[str]:
+    """Yield a link with the verdict of each other page that judged the claim."""
     for link, page, verdict in pages_of(claim, pages):
         if verdict is not main:
             words = [claims.reading_note(page.sweep), *([page.profile] if page.profile != "published" else [])]

@@ -32,7 +32,7 @@ _FIRST = ("test/accuracy", "test/loss", "train/loss")  # the other metrics follo
 
 
 @dataclass(frozen=True)
-class Shown:
+class ChartData:
     """What the chart can show.
 
     points    a row an evaluation: panel, series, seed, run, the axes and metrics there are (accuracies as a share of
@@ -52,8 +52,8 @@ class Shown:
     units: Sequence[object] = ()
 
 
-def numbers(shown: Shown) -> dict[str, Any]:
-    """Everything page.js reads: of every run its evaluations by column, and the chart without its data."""
+def chart_numbers(shown: ChartData) -> dict[str, Any]:
+    """Return everything page.js reads: the evaluations of every run by column, and the chart without its data."""
     points = shown.points
     axes = [axis for axis in AXES if axis in points and points[axis].notna().any()]
     metrics = _metrics(points, shown.metric)
@@ -74,7 +74,7 @@ def numbers(shown: Shown) -> dict[str, Any]:
     names = {line["name"]: line for line in lines}
     order = sorted(names, key=lambda name: (series_order(names[name]["of"]), names[name]["published"]))
     styles = {name: shown.styles[names[name]["of"]] for name in order}
-    dashes = {name: [1.5, 4.0] if names[name]["published"] else _dash(style) for name, style in styles.items()}
+    dashes = {name: [1.5, 4.0] if names[name]["published"] else _dash_pixels(style) for name, style in styles.items()}
     for line in lines:
         line["series"] = order.index(line.pop("name"))
     seeds = range(MIN_SEEDS, max((len(line["runs"]) for line in lines), default=0) + 1)
@@ -90,16 +90,12 @@ def numbers(shown: Shown) -> dict[str, Any]:
         "lines": sorted(lines, key=lambda line: (line["panel"], line["series"])),
         "t": {n: float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) for n in seeds},
         "grid": GRID_POINTS,
-        "chart": chart({name: style.colour for name, style in styles.items()}, dashes) if lines else None,
+        "chart": chart_spec({name: style.colour for name, style in styles.items()}, dashes) if lines else None,
     }
 
 
-def chart(colours: Mapping[str, str], dashes: Mapping[str, list[float]]) -> dict[str, Any]:
-    """The chart as Vega-Lite: panels of bands, single runs, means and a mark on the point that is read.
-
-    ``X_TITLE``, ``Y_TITLE``, the data set ``shown`` and sizes are filled in by page.js. Signals: ``isolated`` (names of
-    series; empty: all) and ``cursor`` (key of a point).
-    """
+def chart_spec(colours: Mapping[str, str], dashes: Mapping[str, list[float]]) -> dict[str, Any]:
+    """Return the chart as Vega-Lite: panels of bands, single runs, means and a mark on the point that is read."""
     import altair as alt
 
     lit = "isolated.length == 0 || indexof(isolated, datum.series) >= 0"
@@ -146,17 +142,17 @@ def _columns(of_run: pd.DataFrame, columns: Sequence[str], most: int) -> dict[st
     for column, values_p in zip(columns, of_run[list(columns)].to_numpy(float).T, strict=True):
         if not np.isnan(values_p).all():
             scaled_p = values_p * 100 if is_percent(column) else values_p
-            found[column] = [_rounded(value, 9 if column in AXES else 5) for value in scaled_p.tolist()]
+            found[column] = [_round_number(value, 9 if column in AXES else 5) for value in scaled_p.tolist()]
     return found
 
 
-def _rounded(value: float, digits: int) -> float | int | None:
+def _round_number(value: float, digits: int) -> float | int | None:
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.{digits}g}")
 
 
-def _dash(style: Style) -> list[float]:
-    """matplotlib's dashes in pixels."""
+def _dash_pixels(style: Style) -> list[float]:
+    """Return matplotlib's dashes in pixels."""
     known: dict[str, list[float]] = {"-": [], "--": [8, 4], "-.": [8, 3, 2, 3], ":": [2, 3]}
     return known[style.dashes] if isinstance(style.dashes, str) else [2 * float(part) for part in style.dashes[1]]

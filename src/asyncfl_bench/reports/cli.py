@@ -51,17 +51,23 @@ def main(argv: list[str] | None = None) -> int:
             from ..config import places  # brings yaml: not for --help
 
             places.use(given.config_dir)
-        write = _free_page if all(Path(name).exists() for name in given.names) and given.runs is None else _pages
+        write = (
+            _write_free_page
+            if all(Path(name).exists() for name in given.names) and given.runs is None
+            else _write_pages
+        )
         if not given.watch:
             return write(given)
-        from .watch import watch
+        from .watch import watch_folders
 
         def build() -> str:
             write(given)
             return "written"
 
-        watched = given.names if write is _free_page else [given.runs or "runs"]
-        return watch([Path(place) for place in watched], build, own=_out(given, write is _free_page))
+        watched = given.names if write is _write_free_page else [given.runs or "runs"]
+        return watch_folders(
+            [Path(place) for place in watched], build, own=_output_folder(given, write is _write_free_page)
+        )
     except BenchError as error:
         print(f"afl-report: {error}", file=sys.stderr)
         return error.exit_code
@@ -112,7 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--all-figures", action="store_true", help=f"draw all figures of a paper's page, not the first {_FIGURES}"
     )
-    parser.add_argument("--series", type=_count, default=12, metavar="N", help="most lines of a figure (default: 12)")
+    parser.add_argument(
+        "--series", type=_parse_count, default=12, metavar="N", help="most lines of a figure (default: 12)"
+    )
     parser.add_argument("--html", action="store_true", help="also page.html, to explore in a browser")
     parser.add_argument("--watch", action="store_true", help="write again whenever runs change, until Ctrl-C")
     parser.add_argument(
@@ -140,13 +148,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
+    """Return the text as a number of at least 1."""
     if (count := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
     return count
 
 
-def _out(given: argparse.Namespace, free: bool) -> Path:
+def _output_folder(given: argparse.Namespace, free: bool) -> Path:
+    """Return the folder of ``--out``, else ``results``, or ``report`` beside the runs of a free page."""
     from ..tracking.archive import archive_folder  # brings NumPy
 
     if given.out is not None or not free:
@@ -155,18 +165,18 @@ def _out(given: argparse.Namespace, free: bool) -> Path:
     return (first if first.is_dir() else first.parent) / "report"
 
 
-def _free_page(given: argparse.Namespace) -> int:
-    """The page of any runs; its table is printed too."""
+def _write_free_page(given: argparse.Namespace) -> int:
+    """Write the page of any runs and print its table. Returns the exit code."""
     from .own import own_page  # these bring pandas and matplotlib: not for --help
-    from .write import Table, markdown
+    from .write import Table, markdown_table
 
     if given.profile or given.scale or given.length:
         raise _UsageError(f"{given.names[0]}: --profile, --scale and --length go with a page; use --where for own runs")
     if unset := [text for text in given.where if "=" not in text]:
         raise _UsageError(f"--where {unset[0]}: KEY=VALUE, for example heterogeneity.alpha=0.1")
     where = dict(text.partition("=")[::2] for text in given.where)
-    out = _out(given, True)
-    runs = _load(given.names)
+    out = _output_folder(given, True)
+    runs = _load_runs(given.names)
     page = own_page(
         runs,
         ", ".join(given.names),
@@ -178,14 +188,14 @@ def _free_page(given: argparse.Namespace) -> int:
         given.series,
         given.command,
     )
-    _say_left_out(page, _write(page, out, given))
+    _say_left_out(page, _write_parts(page, out, given))
     tables = [(part.shown, part.words) for part in page.parts if isinstance(part, Table) and part.shown is not None]
-    print(f"{markdown(*tables[0])}\n\nwritten: {out / 'README.md'}")
+    print(f"{markdown_table(*tables[0])}\n\nwritten: {out / 'README.md'}")
     return 0
 
 
-def _load(places: Sequence[str | Path]) -> pd.DataFrame:
-    """The runs at or below ``places``, with a line for each of several that cannot be read."""
+def _load_runs(places: Sequence[str | Path]) -> pd.DataFrame:
+    """Return the runs at or below ``places``; a line names each of several that cannot be read."""
     from ..tracking.runs import load_runs
     from .provenance import AGAIN
 
@@ -197,22 +207,22 @@ def _load(places: Sequence[str | Path]) -> pd.DataFrame:
     return runs
 
 
-def _pages(given: argparse.Namespace) -> int:
-    """Every page asked for of which there are runs. One that fails does not take the others with it."""
+def _write_pages(given: argparse.Namespace) -> int:
+    """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
     from .board import write_board
-    from .page import NoRuns, build
+    from .page import NoRuns, build_page
 
-    specs = _specs(given.names)
+    specs = _find_specs(given.names)
     if given.panels or given.where or given.compare != ["algorithm"] or given.axis:
         raise _UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
-    out, folder = _out(given, False), given.runs or Path("runs")
+    out, folder = _output_folder(given, False), given.runs or Path("runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
     _check_choices(wanted)
     command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
     none = _UsageError(f"{folder}: no runs of {specs[0].sweep}; to make them: afl-run sweep={specs[0].sweep} {command}")
     places = [place for place in (folder, out) if place.is_dir()]
     try:
-        runs = _load(places) if places else None
+        runs = _load_runs(places) if places else None
     except BenchError:
         runs = None
     if runs is None:
@@ -223,7 +233,7 @@ def _pages(given: argparse.Namespace) -> int:
         name = "-".join([profile, scale] + ([length] if length != "standard" else []))
         say(f"[{number}/{len(asked)}] {spec.sweep}, {name}")
         try:
-            page = build(spec, profile, scale, length, runs, given.metric, given.series)
+            page = build_page(spec, profile, scale, length, runs, given.metric, given.series)
             if page.is_borrowed and not wanted.keys() >= {"profile", "scale"}:
                 lacking = f"{len(page.placed.missing)} of {page.placed.expected} runs missing"
                 say(f"left out: {lacking}, the others of other sweeps; --profile {profile} --scale {scale} writes it")
@@ -248,18 +258,20 @@ def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> 
 
     folder = out / page.spec.sweep / name
     if page.scale != SCALE:
-        target = _write(page, folder, given, None if given.all_figures else _FIGURES)
+        target = _write_parts(page, folder, given, None if given.all_figures else _FIGURES)
         page.write_claims(folder)
     else:
         target = write_overview(page, out / page.spec.paper / SCALE)
         if page.spec.sweep in given.names:
-            target = _write(page, folder, given)
+            target = _write_parts(page, folder, given)
     page.pack_runs(out)
     _say_left_out(page, target)
     return target
 
 
-def _write(page: Page, folder: Path, given: argparse.Namespace, figures: int | None = None) -> Path:
+def _write_parts(page: Page, folder: Path, given: argparse.Namespace, figures: int | None = None) -> Path:
+    """Write README.md, its tables and figures, and the browser page if it is asked for or there. Returns
+    README.md's path."""
     from .provenance import is_foreign
     from .write import write_parts
 
@@ -277,15 +289,15 @@ def _write(page: Page, folder: Path, given: argparse.Namespace, figures: int | N
 def _say_left_out(page: Page, target: Path) -> None:
     for note in page.notes:
         print(f"afl-report: {note}", file=sys.stderr)
-    if counts := page.left_out:
+    if counts := page.left_out_text:
         print(f"afl-report: left out: {counts} (named in {target})", file=sys.stderr)
 
 
-def _specs(names: Sequence[str]) -> list[PageSpec]:
-    """The pages that names of sweeps, papers or ``all`` mean."""
-    from ..papers import pages
+def _find_specs(names: Sequence[str]) -> list[PageSpec]:
+    """Return the pages that names of sweeps, papers or ``all`` mean."""
+    from ..papers import paper_pages
 
-    known = pages()
+    known = paper_pages()
     found: dict[str, PageSpec] = {}
     for name in names:
         specs = {sweep: spec for sweep, spec in known.items() if name in (sweep, spec.paper, "all")}

@@ -13,9 +13,9 @@ import pandas as pd
 from ..analysis import names, statistics
 from ..analysis.participation import client_tenths, kept_by_label, kept_shares, straggler_shares
 from ..tracking.runs import load_clients
-from .comparisons import intervals
+from .comparisons import interval_texts
 from .figures import Line, Panel, label_maps, line_panels
-from .write import Part, Picture, Table, number, with_spread
+from .write import Part, Picture, Table, format_number, mean_and_deviation
 
 if TYPE_CHECKING:
     from .page import Page
@@ -46,14 +46,20 @@ _KEPT_TEXT = (
 )
 
 
-class Served:
-    """The block of this module; nothing where no run was measured so."""
+class ClientAccuracy:
+    """The block of expected accuracies of clients; nothing if no run was made with ``evaluation.clients=true``."""
 
     def __call__(self, page: Page) -> list[Part]:
         if f"{_COLUMN}mean_accuracy" not in page.runs or page.runs[f"{_COLUMN}mean_accuracy"].isna().all():
             return []
         clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
-        return ["## Whom the model serves", _TEXT, _served(page), _against_heard(page, clients), _split(page, clients)]
+        return [
+            "## Whom the model serves",
+            _TEXT,
+            _accuracy_table(page),
+            _accuracy_by_uploads_figure(page, clients),
+            _split_figure(page, clients),
+        ]
 
 
 class Stragglers:
@@ -64,11 +70,11 @@ class Stragglers:
         if clients.empty or clients["accuracy"].isna().all():
             return []
         found = pd.DataFrame({run: straggler_shares(of) for run, of in clients.groupby("run")}).T
-        return ["## What only stragglers know", _SLOWEST_TEXT, _means(page, "stragglers", found, _SLOWEST)]
+        return ["## What only stragglers know", _SLOWEST_TEXT, _means_table(page, "stragglers", found, _SLOWEST)]
 
 
-class Kept:
-    """Whose uploads a rule that selects has kept; nothing where no run was measured so."""
+class KeptUploads:
+    """The block of uploads that a selecting rule kept; nothing if no run recorded them."""
 
     def __call__(self, page: Page) -> list[Part]:
         clients = load_clients(page.runs)
@@ -76,35 +82,36 @@ class Kept:
             return []
         clients = clients[clients["kept"].notna()].join(page.runs[["series", "cell", "seed"]], on="run")
         found = pd.DataFrame({run: kept_shares(of) for run, of in clients.groupby("run")}).T
-        shares = _means(page, "kept", found, {str(name): str(name) for name in found})
-        return ["## Whose uploads were kept", _KEPT_TEXT, shares, _kept_labels(page, clients)]
+        shares = _means_table(page, "kept", found, {str(name): str(name) for name in found})
+        return ["## Whose uploads were kept", _KEPT_TEXT, shares, _kept_labels_figure(page, clients)]
 
 
-def _places(page: Page, frame: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """(cell, series, its rows), in the page's order."""
+def _groups_in_order(page: Page, frame: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """Return (cell, series, its rows) in the page's order."""
     groups = dict(iter(frame.groupby(["cell", "series"])))
     pairs = ((cell, series) for cell in page.cells.index for series in page.series)
     return [(*pair, groups[pair]) for pair in pairs if pair in groups]
 
 
-def _means(page: Page, name: str, found: pd.DataFrame, titles: dict[str, str]) -> Table:
-    """By cell and series: means over seeds of a run's numbers. titles: their headings."""
+def _means_table(page: Page, name: str, found: pd.DataFrame, titles: dict[str, str]) -> Table:
+    """Return by cell and series the means over seeds of a run's numbers. titles: their headings."""
     rows, texts = [], []
-    for cell, series, of in _places(page, page.runs[["series", "cell", "seed"]].join(found, how="inner")):
+    for cell, series, of in _groups_in_order(page, page.runs[["series", "cell", "seed"]].join(found, how="inner")):
         rows.append({"cell": cell, "series": series, **of[[*titles]].mean(), "seeds": len(of)})
         texts.append(
-            {"cell": cell, "algorithm": series} | {title: with_spread(of[key]) for key, title in titles.items()}
+            {"cell": cell, "algorithm": series} | {title: mean_and_deviation(of[key]) for key, title in titles.items()}
         )
-    return _table(page, name, texts, pd.DataFrame(rows))
+    return _build_table(page, name, texts, pd.DataFrame(rows))
 
 
-def _table(page: Page, name: str, texts: list[dict[str, str]] | pd.DataFrame, data: pd.DataFrame) -> Table:
+def _build_table(page: Page, name: str, texts: list[dict[str, str]] | pd.DataFrame, data: pd.DataFrame) -> Table:
     shown = pd.DataFrame(texts)
     return Table(name, shown if page.keys else shown.drop(columns="cell"), page.with_keys(data), 2)
 
 
-def _kept_labels(page: Page, clients: pd.DataFrame) -> Picture:
-    """A panel a cell: each run's labels from the most to the least kept, mean over seeds with bars of one deviation."""
+def _kept_labels_figure(page: Page, clients: pd.DataFrame) -> Picture:
+    """Return a panel a cell: each run's labels from the most to the least kept, mean over seeds with bars of one
+    deviation."""
     panels = []
     for cell in page.cells.index:
         lines = []
@@ -121,31 +128,37 @@ def _kept_labels(page: Page, clients: pd.DataFrame) -> Picture:
     return Picture("kept_labels", figure, "Share of each label's uploaded samples that were in kept uploads")
 
 
-def _served(page: Page) -> Table:
-    """By cell and series: means over clients, over seeds; and the fast quarter minus the slow one, seed by seed."""
+def _accuracy_table(page: Page) -> Table:
+    """Return by cell and series the means over clients and seeds, and the fast quarter minus the slow one, seed by
+    seed."""
     runs = page.runs[page.runs[f"{_COLUMN}mean_accuracy"].notna()]
     own = [key for key in runs if str(key).startswith(_COLUMN)]
     percent = (100 * runs[own].astype(float)).rename(columns=lambda key: str(key).removeprefix(_COLUMN))
     percent = runs[["series", "cell", "seed"]].join(percent)
     rows: list[dict[str, Any]] = []
     texts: list[dict[str, str]] = []
-    for cell, series, of in _places(page, percent):
+    for cell, series, of in _groups_in_order(page, percent):
         gap = statistics.paired_interval(of["fast_quarter_accuracy"] - of["slow_quarter_accuracy"])
         means = {str(key): of[key].mean() for key in of if key not in ("cell", "series", "seed")}
         tested = {"gap": gap.mean, "low": gap.low, "high": gap.high, "p": gap.p, "seeds": gap.n}
         rows.append({"cell": cell, "series": series} | means | tested | {"verdict": gap.verdict})
-        texts.append({"cell": cell, "algorithm": series} | {name: with_spread(of[key]) for key, name in _SHOWN.items()})
+        texts.append(
+            {"cell": cell, "algorithm": series} | {name: mean_and_deviation(of[key]) for key, name in _SHOWN.items()}
+        )
     data = pd.DataFrame(rows)
     shown = pd.DataFrame(texts)
-    shown["fast - slow"] = data["gap"].map(lambda gap: number(gap, "+"))
-    shown["95 % interval"] = intervals(data["low"], data["high"])
+    shown["fast - slow"] = data["gap"].map(lambda gap: format_number(gap, "+"))
+    shown["95 % interval"] = interval_texts(data["low"], data["high"])
     shown["seeds"], shown["verdict"] = data["seeds"].astype(str), data["verdict"]
-    return _table(page, "clients", shown, data)
+    return _build_table(page, "clients", shown, data)
 
 
-def _against_heard(page: Page, clients: pd.DataFrame) -> Picture:
-    """A panel a cell: tenths of a run's clients by their uploads, mean over seeds with a band of one deviation, which
-    stays within 0 and 100."""
+def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> Picture:
+    """Return a panel a cell: tenths of a run's clients by their uploads, mean over seeds with a band of one
+    deviation.
+
+    The band stays within 0 and 100.
+    """
     panels = []
     for cell in page.cells.index:
         lines = []
@@ -166,8 +179,9 @@ def _against_heard(page: Page, clients: pd.DataFrame) -> Picture:
     return Picture("clients_heard", figure, alt)
 
 
-def _split(page: Page, clients: pd.DataFrame) -> Picture:
-    """The labels of the clients under the first seed, a map for each split; clients by their most frequent label."""
+def _split_figure(page: Page, clients: pd.DataFrame) -> Picture:
+    """Return the labels of the clients under the first seed, a map for each split; clients by their most frequent
+    label."""
     keys = [key for key in page.keys if key.startswith("heterogeneity")]
     labels = [key for key in clients if str(key).startswith("label_")]
     first = clients[clients["seed"] == clients["seed"].min()]

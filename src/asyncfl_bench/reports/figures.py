@@ -94,7 +94,7 @@ def line_panels(
     lines = [line for panel in panels for line in panel.lines]
     legend = {(line.label, line.dotted): line for line in lines}
     width = 1.0 + (5.4 if columns == 1 else 3.7 * columns)
-    across = _across([label for label, _ in legend], width)
+    across = _legend_columns([label for label, _ in legend], width)
     figure = new_figure(width, (3.4 if rows == 1 else 2.75 * rows) + 0.35 + 0.2 * math.ceil(len(legend) / across))
     own_y = any(panel.y_label for panel in panels)
     grid = figure.subplots(rows, columns, sharey=not own_y, squeeze=False)
@@ -104,7 +104,7 @@ def line_panels(
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
-        _draw(axes, panel, bool(x_log))
+        _draw_lines(axes, panel, bool(x_log))
         if x_log and not panel.names:
             axes.set_xscale("log", base=10 if x_log is True else x_log)
             if x_log is True:
@@ -121,8 +121,8 @@ def line_panels(
     if not y_log:
         for place, panel in enumerate(panels if own_y else panels[:1]):
             axes = grid.flat[place]
-            axes.set_ylim(*_limits(panel.lines if own_y else lines, axes.get_ylim(), panel.top))
-    _legend(figure, list(legend.values()), across)
+            axes.set_ylim(*_set_y_limits(panel.lines if own_y else lines, axes.get_ylim(), panel.top))
+    _add_legend(figure, list(legend.values()), across)
     return figure
 
 
@@ -137,8 +137,8 @@ def _label_log(axes: Axes) -> None:
         axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _across(labels: Sequence[str], width: float) -> int:
-    """How many columns of a legend, filled column by column, are at most ``width`` inches wide."""
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """Return how many columns of a legend, filled column by column, are at most ``width`` inches wide."""
     for columns in range(len(labels), 1, -1):
         widest = [max(map(len, part)) for part in np.array_split(np.array(labels, dtype=object), columns)]
         if sum(0.8 + 0.072 * letters for letters in widest) <= width:
@@ -146,7 +146,7 @@ def _across(labels: Sequence[str], width: float) -> int:
     return 1
 
 
-def _draw(axes: Axes, panel: Panel, x_log: bool) -> None:
+def _draw_lines(axes: Axes, panel: Panel, x_log: bool) -> None:
     places = sorted({float(x) for line in panel.lines if line.points for x in line.x})
     gap = min(np.diff(places), default=1.0)
     with_points = [line for line in panel.lines if line.points]
@@ -188,7 +188,7 @@ def _draw(axes: Axes, panel: Panel, x_log: bool) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _limits(lines: list[Line], drawn: tuple[float, float], top: float | None) -> tuple[float, float]:
+def _set_y_limits(lines: list[Line], drawn: tuple[float, float], top: float | None) -> tuple[float, float]:
     """The y axis: never beyond ``top``; the upper part alone where what comes after the first tenth is within it; at
     least five hundredths of ``top`` high, as an axis must not make much of noise."""
     low, high = drawn
@@ -205,7 +205,7 @@ def _limits(lines: list[Line], drawn: tuple[float, float], top: float | None) ->
     return low, high
 
 
-def _legend(figure: Figure, lines: list[Line], across: int) -> None:
+def _add_legend(figure: Figure, lines: list[Line], across: int) -> None:
     """Below the panels, where it covers no line."""
     from matplotlib.lines import Line2D
 

@@ -29,7 +29,7 @@ from ..analysis.measures import final_values
 from ..analysis.names import metric_label
 from ..errors import BenchError
 from ..tracking.runs import setting_text as as_text
-from .chart import AXES, Shown, numbers
+from .chart import AXES, ChartData, chart_numbers
 from .page import Page
 from .write import Part, Picture, Table
 
@@ -42,10 +42,10 @@ def write_html(page: Page, target: Path, refresh: int | None = None) -> None:
     Raises BenchError where the extra is missing or the place is not writable.
     """
     parts = [part for part in page.parts[1:] if not (isinstance(part, Picture) and part.name.startswith("curves"))]
-    write_document(page.title, parts + _added(page), shown_of(page), target, refresh)
+    write_document(page.title, parts + _browser_parts(page), chart_data(page), target, refresh)
 
 
-def shown_of(page: Page) -> Shown:
+def chart_data(page: Page) -> ChartData:
     """What the chart shows of a page: panels are its cells; published curves stand with the runs of the paper's own."""
     runs = page.runs
     place = runs[["cell", "series", "seed"]].rename(columns={"cell": "panel"})
@@ -58,7 +58,7 @@ def shown_of(page: Page) -> Shown:
                 if series in page.styles:
                     there = {"panel": cell, "series": series, "virtual_time": curve["x"]}
                     frames.append(pd.DataFrame(there | {"test/accuracy": curve["y"] / 100}))
-    differ = _settings(page).loc[:, lambda texts: texts.nunique() > 1]
+    differ = _settings_table(page).loc[:, lambda texts: texts.nunique() > 1]
     settings = {
         (str(cell), str(series)): {str(key): text for key, text in differ.loc[of.index[0]].items() if text != "-"}
         for (cell, series), of in runs.groupby(["cell", "series"])
@@ -66,41 +66,43 @@ def shown_of(page: Page) -> Shown:
     first = page.drawn if len(page.drawn) < len(page.series) else ()
     axes = [getattr(block, "axis", "") for block in page.spec.blocks]
     axis = next((axis for axis in axes if axis in AXES), AXES[0])
-    return Shown(pd.concat(frames), page.styles, settings, axis, page.metric, first, page.units)
+    return ChartData(pd.concat(frames), page.styles, settings, axis, page.metric, first, page.units)
 
 
-def _settings(page: Page) -> pd.DataFrame:
+def _settings_table(page: Page) -> pd.DataFrame:
     """A row a run, a column a setting, as text."""
     keys = [key for key in map(str, page.runs) if is_setting(key) and key != "seed" and not key.endswith("_target_")]
     return page.runs[keys].map(as_text)
 
 
-def _added(page: Page) -> list[Part]:
-    """What a reader of a browser can search and sort, and a reader of a README need not see."""
+def _browser_parts(page: Page) -> list[Part]:
+    """Return the tables of single runs, which only the browser page has: there they can be searched and sorted."""
     runs = page.runs
     label = f"final {metric_label(page.metric)}"
     every = runs[["cell", "series", "seed"]] if page.keys else runs[["series", "seed"]]
     every = every.join(final_values(page.points, page.metric).rename(label)).reset_index()
     every = every[[*every.columns[1:], "run"]]
-    same = _settings(page).loc[:, lambda texts: texts.nunique() == 1].iloc[0].rename("value")
+    same = _settings_table(page).loc[:, lambda texts: texts.nunique() == 1].iloc[0].rename("value")
     shared = same[same != "-"].rename_axis("setting").reset_index()
     tables = {"Every run": Table("runs", every, every), "What all runs share": Table("settings", shared, shared)}
     return [part for heading, table in tables.items() for part in (f"## {heading}", table)]
 
 
-def write_document(title: str, parts: Sequence[Part], shown: Shown, target: Path, refresh: int | None = None) -> None:
+def write_document(
+    title: str, parts: Sequence[Part], shown: ChartData, target: Path, refresh: int | None = None
+) -> None:
     """One HTML file: title, the parts before the first heading, the chart, the other parts."""
     library = _library()
-    data = json.dumps(numbers(shown) | {"refresh": refresh}, ensure_ascii=False, separators=(",", ":"))
+    data = json.dumps(chart_numbers(shown) | {"refresh": refresh}, ensure_ascii=False, separators=(",", ":"))
     first = next((i for i, part in enumerate(parts) if not isinstance(part, str) or part.startswith("## ")), len(parts))
-    text = Template(_file("page.html")).substitute(
+    text = Template(_read_asset("page.html")).substitute(
         title=html.escape(title),
-        sentences="\n".join(map(_part, parts[:first])),
-        parts="\n".join(map(_part, parts[first:])),
-        style=_file("page.css"),
-        script=_file("page.js"),
+        sentences="\n".join(map(_part_html, parts[:first])),
+        parts="\n".join(map(_part_html, parts[first:])),
+        style=_read_asset("page.css"),
+        script=_read_asset("page.js"),
         library=library,
-        data=_packed(data),
+        data=_compress(data),
     )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -111,9 +113,9 @@ def write_document(title: str, parts: Sequence[Part], shown: Shown, target: Path
         raise BenchError(f"cannot write {target}: {error.strerror}; choose another place with --out") from error
 
 
-def _part(part: Part) -> str:
+def _part_html(part: Part) -> str:
     if isinstance(part, Table):
-        return "" if part.shown is None else _table(part.name, part.shown)
+        return "" if part.shown is None else _table_html(part.name, part.shown)
     if isinstance(part, Picture):
         import matplotlib
 
@@ -122,10 +124,10 @@ def _part(part: Part) -> str:
             part.figure.savefig(raw, format="svg", metadata={"Date": None, "Creator": None})
         source = base64.b64encode(raw.getvalue()).decode()
         return f'<img alt="{html.escape(part.alt)}" src="data:image/svg+xml;base64,{source}">'
-    return _prose(part)
+    return _prose_html(part)
 
 
-def _prose(text: str) -> str:
+def _prose_html(text: str) -> str:
     """The little Markdown that pages use: headings, lists, fenced commands, paragraphs."""
     found = []
     for place, piece in enumerate(re.split(r"^```\w*\n(.*?)^```$", text.strip(), flags=re.M | re.S)):
@@ -150,7 +152,7 @@ def _words(text: str) -> str:
     return re.sub(r"\[([^]]+)\]\((https?://[^)]+|[^):]+)\)", r'<a href="\2">\1</a>', text)
 
 
-def _table(name: str, frame: pd.DataFrame) -> str:
+def _table_html(name: str, frame: pd.DataFrame) -> str:
     """One sortable table. Numbers get the same decimals down a column."""
     columns = [_cells(frame.iloc[:, place]) for place in range(frame.shape[1])]
     kinds = [f" class={kind}" if kind else "" for _, kind in columns]
@@ -159,7 +161,7 @@ def _table(name: str, frame: pd.DataFrame) -> str:
         for header, kind in zip(frame.columns, kinds, strict=True)
     )
     body = "\n".join(
-        "<tr>" + "".join(f"<td{kind}>{_cell(text)}</td>" for text, kind in zip(row, kinds, strict=True)) + "</tr>"
+        "<tr>" + "".join(f"<td{kind}>{_cell_html(text)}</td>" for text, kind in zip(row, kinds, strict=True)) + "</tr>"
         for row in zip(*(texts for texts, _ in columns), strict=True)
     )
     name = html.escape(name)
@@ -186,16 +188,18 @@ def _cells(column: pd.Series) -> tuple[list[str], str]:
     return texts, "number" if 2 * starts >= len(told) else ""
 
 
-def _cell(text: str) -> str:
+def _cell_html(text: str) -> str:
     bare = text.strip("*")
     return f'<span class="verdict {bare.replace(" ", "-")}">{bare}</span>' if bare in _VERDICTS else _words(text)
 
 
-def _packed(text: str) -> str:
+def _compress(text: str) -> str:
+    """Return the text gzipped, in base64."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def _file(name: str) -> str:
+def _read_asset(name: str) -> str:
+    """Return a file of the folder ``browser``."""
     return resources.files(__package__).joinpath("browser", name).read_text(encoding="utf-8")
 
 
@@ -208,4 +212,4 @@ def _library() -> str:
     except ImportError as error:
         raise BenchError("HTML pages need Altair: pip install 'asyncfl_bench[html]'") from error
     version = ".".join(altair.VEGALITE_VERSION.split(".")[:2])
-    return _packed(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
+    return _compress(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))

@@ -14,7 +14,7 @@ from ..analysis.claims import NAME, to_dict
 from ..errors import BenchError
 from ..files import read_json, write_text
 from . import provenance
-from .write import Part, Table, markdown
+from .write import Part, Table, markdown_table
 
 if TYPE_CHECKING:
     from .page import Page
@@ -40,7 +40,7 @@ def write_overview(page: Page, folder: Path) -> Path:
     if not text.startswith(first):
         raise BenchError(f"{target}: not written by afl-report; choose another place with --out")
     sections = {title: body.strip("\n") for title, _, body in map(_halves, re.split(r"^## ", text, flags=re.M)[1:])}
-    sections[page.verdicts.section] = _section(page)
+    sections[page.verdicts.section] = _section_text(page)
     folder.mkdir(parents=True, exist_ok=True)
     parts = [first, _TEXT, *(f"## {title}\n\n{sections[title]}" for title in sorted(sections))]
     write_text(target, "\n\n".join(parts) + "\n")
@@ -52,23 +52,24 @@ def _halves(section: str) -> tuple[str, str, str]:
     return section.partition("\n")
 
 
-def _section(page: Page) -> str:
+def _section_text(page: Page) -> str:
+    """Return the section of a page in an overview."""
     parts = page.parts
     numbered = enumerate(parts)
     tables = {part.name: place for place, part in numbered if isinstance(part, Table) and part.shown is not None}
     first = [name for name in tables if name.startswith(_MEASURED)] or [name for name in tables if name not in _LAST]
     lines = [f"{page.title}. {provenance.header(page)[0]}"]
     for name in (*first[:1], *(name for name in tables if name.startswith("claims"))):
-        lines += _with_caption(parts, tables[name])
+        lines += _add_caption(parts, tables[name])
     runs = str(provenance.coverage(page)[1]).partition("\n")[0]
     return "\n\n".join([*lines, f"{runs} The whole page: `{page.command}`."])
 
 
-def _with_caption(parts: list[Part], place: int) -> list[str]:
+def _add_caption(parts: list[Part], place: int) -> list[str]:
     table, caption = parts[place], parts[place - 1]
     assert isinstance(table, Table) and table.shown is not None
     captions = [caption] if isinstance(caption, str) and not caption.startswith("#") else []
-    return [*captions, markdown(table.shown, table.words)]
+    return [*captions, markdown_table(table.shown, table.words)]
 
 
 def _write_claims(page: Page, target: Path) -> None:

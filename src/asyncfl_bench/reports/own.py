@@ -13,9 +13,9 @@ from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
 from .blocks import Accuracies, Curves, Values
-from .clients import Served
-from .comparisons import BEST, FINAL, Leaders, Neighbours, Overall, equal
-from .page import Page, finish
+from .clients import ClientAccuracy
+from .comparisons import BEST, FINAL, Leaders, Neighbours, Overall, equal_budgets
+from .page import Page, finish_page
 from .spec import Block, Measure, PageSpec
 
 _SPENT = ("server_iterations", "uploads", "virtual_time")
@@ -54,23 +54,23 @@ def own_page(
         raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
     axes = axes or [limiting_axis(placed.runs)]
-    ranked = equal(*axes)
+    ranked = equal_budgets(*axes)
     reference = sorted(set(placed.runs["series"]), key=names.series_order)[0]
     blocks: tuple[Block, ...] = (
         Values((FINAL, BEST, *spent), "## Results"),
         Leaders(ranked),
         Overall(ranked, reference),
-        *(block for axis in axes for block in (Curves(axis), Accuracies(axis), Neighbours(equal(axis)))),
-        Served(),
+        *(block for axis in axes for block in (Curves(axis), Accuracies(axis), Neighbours(equal_budgets(axis)))),
+        ClientAccuracy(),
     )
     spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks)
     page = Page(spec, placed, points, metric=metric, max_series=max_series)
-    apart = _apart(placed.apart, compare)
-    return finish(page, [apart], [command] if command else [])
+    apart = _describe_apart(placed.apart, compare)
+    return finish_page(page, [apart], [command] if command else [])
 
 
-def _apart(keys: Sequence[str], compare: Sequence[str]) -> str:
-    """What is to be said of settings that differ between series and are in no name."""
+def _describe_apart(keys: Sequence[str], compare: Sequence[str]) -> str:
+    """Return a sentence on settings that differ between series and are in no name; empty if there are none."""
     if not keys:
         return ""
     return (

@@ -70,8 +70,8 @@ class Page:
         return self.placed.runs
 
     @property
-    def left_out(self) -> str:
-        """How many runs do not count, by reason: ``2 diverged, 1 inconsistent``."""
+    def left_out_text(self) -> str:
+        """Return how many runs do not count, by reason: ``2 diverged, 1 inconsistent``."""
         counts = self.placed.left_out["reason"].value_counts()
         return ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts.index))
 
@@ -118,9 +118,9 @@ class Page:
         units = self.runs.get("delay.unit", pd.Series(None, index=self.runs.index, dtype=object))
         return [*units.mask(self.runs["clock"] == "ticks", "ticks")] if "clock" in self.runs else [*units]
 
-    def lower(self, measure: Measure) -> bool:
-        """Whether small values are good ones."""
-        return measure.kind.startswith("time") or (measure.of_metric and names.lower_is_better(self.metric))
+    def is_lower_better(self, measure: Measure) -> bool:
+        """Return True if small values of the measure are good ones."""
+        return measure.kind.startswith("time") or (measure.is_of_metric and names.lower_is_better(self.metric))
 
     def resolution(self, measure: Measure) -> float:
         """Step of a test accuracy [points], one sample of the smallest test set; 0 for what has no such step."""
@@ -129,7 +129,7 @@ class Page:
         return test_step(self.runs) if measure.kind in ("equal", "final", "best") else 0.0
 
     def decimals(self, measure: Measure) -> int:
-        if measure.of_metric:
+        if measure.is_of_metric:
             return 2 if names.is_percent(self.metric) else 4
         return 0 if measure.kind.endswith(("uploads", "iterations", "bytes")) else 1
 
@@ -146,11 +146,12 @@ class Page:
 
     def values(self, measure: Measure) -> pd.DataFrame:
         """A row a run: run, series, cell, its keys, seed, value; with ``equal`` also budget, end and evaluations."""
-        return self._cached(measure).copy()
+        return self._cached_values(measure).copy()
 
     @functools.cached_property
-    def _cached(self) -> Callable[[Measure], pd.DataFrame]:
-        return functools.cache(functools.partial(_values, self))
+    def _cached_values(self) -> Callable[[Measure], pd.DataFrame]:
+        """Return ``_compute_values`` of this page with a cache by measure."""
+        return functools.cache(functools.partial(_compute_values, self))
 
     @functools.cached_property
     def pairs(self) -> pd.DataFrame:
@@ -161,7 +162,8 @@ class Page:
         for measure in ranked:
             values = self.values(measure)
             lost = values["value"].isna().groupby([values["series"], values["cell"]]).transform("any")
-            values["value"] = values["value"].mask(lost) * (-1 if self.lower(measure) else 1)  # without a mean: last
+            sign = -1 if self.is_lower_better(measure) else 1
+            values["value"] = values["value"].mask(lost) * sign  # without a mean: last
             places = {cell: number for number, cell in enumerate(self.cells.index)}
             values["resolution"] = self.resolution(measure)
             frames.append(values.assign(measure=measure.name, place=values["cell"].map(places)))
@@ -169,7 +171,7 @@ class Page:
             return pd.DataFrame(columns=["measure", "cell", "better", "next", "difference", "verdict"])
         pairs = statistics.neighbouring_pairs(pd.concat(frames), ["measure", "place"])
         pairs["cell"] = [self.cells.index[place] for place in pairs.pop("place")]
-        turned = pairs["measure"].isin([measure.name for measure in ranked if self.lower(measure)])
+        turned = pairs["measure"].isin([measure.name for measure in ranked if self.is_lower_better(measure)])
         pairs.loc[turned, "difference"] *= -1
         pairs.loc[turned, ["low", "high"]] = -pairs.loc[turned, ["high", "low"]].to_numpy()
         pairs["verdict"] = pairs["verdict"].mask(turned & (pairs["verdict"] == "larger"), "smaller")
@@ -192,13 +194,13 @@ class Page:
         return (
             as_printed
             and provenance.problems(runs) <= set(self.spec.problems)
-            and not provenance.parts(runs)
+            and not provenance.partial_image_sets(runs)
             and not sources & set(self.spec.stand_ins)
         )
 
     @property
     def verdicts(self) -> PageVerdicts:
-        scale = PART if self.scale == "full" and provenance.parts(self.runs) else self.scale
+        scale = PART if self.scale == "full" and provenance.partial_image_sets(self.runs) else self.scale
         return PageVerdicts(self.spec.sweep, self.profile, scale, self.length, tuple(self.claims))
 
     @property
@@ -218,7 +220,7 @@ class Page:
             write_text(folder / claims.NAME, claims.to_json(self.verdicts))
 
 
-def build(
+def build_page(
     spec: PageSpec,
     profile: str,
     scale: str,
@@ -254,11 +256,11 @@ def build(
         page.points = page.points[page.points["run"].isin(page.runs.index)]
     page.claims = claims.evaluate_claims(spec.sweep, page.placed, page.points, spec.limit, spec.readings, spec.levels)
     commands = [" ".join(["afl-run", "-m", *grid.command]), page.command]
-    return finish(page, provenance.header(page), commands)
+    return finish_page(page, provenance.header(page), commands)
 
 
-def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
-    """Fills in ``parts``: heading, sentences, blocks, chosen steps, claims, runs and origin."""
+def finish_page(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
+    """Fill in ``parts``: heading, sentences, blocks, chosen steps, claims, runs and origin."""
     parts = [part for block in page.spec.blocks for part in block(page)]
     if "drawn" in vars(page) and (others := [series for series in page.series if series not in page.drawn]):
         page.notes.append(f"Figures show the {len(page.drawn)} best series; left out of them: {'; '.join(others)}.")
@@ -270,12 +272,12 @@ def finish(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
         if len(by_reading):
             page.parts += [Table("claims_by_reading", by_reading, by_reading, len(by_reading.columns))]
         page.parts += [Table("claims", None if len(by_reading) else bold, table, 5)]
-    page.parts += [*provenance.chosen(page), *provenance.coverage(page), *provenance.origin(page, commands)]
+    page.parts += [*provenance.chosen_values(page), *provenance.coverage(page), *provenance.origin(page, commands)]
     return page
 
 
-def _values(page: Page, measure: Measure) -> pd.DataFrame:
-    """See ``Page.values``."""
+def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
+    """Return a row a run with its value of the measure, see ``Page.values``."""
     runs, points, kind, metric = page.runs, page.points, measure.kind, page.metric
     if kind == "equal":
         return measures.values_at_equal_budget(page.placed, points, measure.axis, metric).reset_index()

@@ -14,7 +14,7 @@ from .. import __version__
 from ..analysis.differences import sort_key, value_texts
 from ..tasks.datasets import KNOWN
 from ..tracking.runs import setting_text
-from .write import Part, Table, number
+from .write import Part, Table, format_number
 
 if TYPE_CHECKING:
     from .page import Page
@@ -27,7 +27,7 @@ _NAMED = 20  # runs that are missing or left out and named one by one
 
 def header(page: Page) -> list[str]:
     """What these runs are, beside the paper's own: at most four sentences."""
-    spec, used, some = page.spec, problems(page.runs), parts(page.runs)
+    spec, used, some = page.spec, problems(page.runs), partial_image_sets(page.runs)
     what = "; ".join([", ".join(sorted(used)), *some])
     if page.scale == "smoke":
         first = f"**A smoke test** ({what}): its numbers mean nothing."
@@ -36,7 +36,7 @@ def header(page: Page) -> list[str]:
     elif spec.searched:
         first = f"**A comparison of ours** ({what}, scale `{page.scale}`)."
     else:
-        first = _kind(used, set(spec.problems), f"{what} at scale `{page.scale}`")
+        first = _describe_kind(used, set(spec.problems), f"{what} at scale `{page.scale}`")
     profiles = {
         "published": spec.fair if spec.searched else "hyper-parameters and budgets as the paper prints them.",
         "released": "what the authors' released code runs where it differs from what is printed.",
@@ -45,8 +45,8 @@ def header(page: Page) -> list[str]:
     return [f"{first} Profile `{page.profile}`: {profiles.get(page.profile, '')}".removesuffix(": "), spec.shows]
 
 
-def chosen(page: Page) -> list[Part]:
-    """The tuned values, and who was tuned with fewer values than others: a method that was not ranks too low."""
+def chosen_values(page: Page) -> list[Part]:
+    """Return the table of tuned values, and a note on methods that were tuned with fewer values: they rank too low."""
     data = page.choices
     if data.empty:
         return []
@@ -58,7 +58,7 @@ def chosen(page: Page) -> list[Part]:
     if len(page.spec.tuned) > 1:
         values = data["tuned_by"] + " = " + values
     columns[of_all if len(page.spec.tuned) == 1 else "step"] = values.mask(none, "left out")
-    columns["validation accuracy [%]"] = data["validation"].map(lambda value: number(float(value or math.nan)))
+    columns["validation accuracy [%]"] = data["validation"].map(lambda value: format_number(float(value or math.nan)))
     columns["values tried"] = [f"{tried} of {data['tried'].max()}" for tried in data["tried"]]
     name = f"chosen_{of_all.rpartition('.')[2] if len(page.spec.tuned) == 1 else 'step'}"
     return ["## Steps chosen on validation samples", Table(name, pd.DataFrame(columns), data, 2)]
@@ -73,9 +73,11 @@ def coverage(page: Page) -> list[Part]:
     for reason, group in left.groupby("reason", sort=True):
         names = [f"`{row['name']}`" + (f" ({row['note']})" if row["note"] else "") for _, row in group.iterrows()]
         again = f"; {AGAIN}" if reason == "unreadable" else ""
-        lines.append(f"- {len(group)} {reason}: {_few(names)}{again}")
+        lines.append(f"- {len(group)} {reason}: {_join_first(names)}{again}")
     if len(placed.missing):
-        lines.append(f"- {len(placed.missing)} missing: {_few([f'`{text}`' for text in placed.missing['overrides']])}")
+        lines.append(
+            f"- {len(placed.missing)} missing: {_join_first([f'`{text}`' for text in placed.missing['overrides']])}"
+        )
     return ["## Runs", "\n".join(lines)]
 
 
@@ -120,9 +122,10 @@ def problems(runs: pd.DataFrame) -> set[str]:
     }
 
 
-def parts(runs: pd.DataFrame) -> list[str]:
-    """Image sets of which not all images were used: the file has fewer, a setting asks for fewer, or some training
-    images are held back.
+def partial_image_sets(runs: pd.DataFrame) -> list[str]:
+    """Return the image sets of which not all images were used.
+
+    The file has fewer, a setting asks for fewer, or some training images are held back.
     """
     said = []
     for (name, known), split in itertools.product(KNOWN.items(), ("train", "test")):
@@ -134,8 +137,8 @@ def parts(runs: pd.DataFrame) -> list[str]:
     return said
 
 
-def _kind(used: set[str], own: set[str], what: str) -> str:
-    """What runs are that are not the whole of the paper's experiment."""
+def _describe_kind(used: set[str], own: set[str], what: str) -> str:
+    """Return how runs differ from the whole of the paper's experiment."""
     data, own_data = ({problem.partition(" with ")[0] for problem in problems} for problems in (used, own))
     if used <= own:
         return f"**The paper's data and model, not all of its experiment**: {what}."
@@ -144,5 +147,6 @@ def _kind(used: set[str], own: set[str], what: str) -> str:
     return f"**A stand-in, not the paper's experiment**: {what}."
 
 
-def _few(texts: list[str]) -> str:
+def _join_first(texts: list[str]) -> str:
+    """Return the first texts with commas, and how many more there are."""
     return ", ".join(texts[:_NAMED]) + (f" … and {len(texts) - _NAMED} more" if len(texts) > _NAMED else "")

@@ -38,7 +38,8 @@ class Measure:
         return self.axis if self.kind == "equal" else self.kind
 
     @property
-    def of_metric(self) -> bool:
+    def is_of_metric(self) -> bool:
+        """Return True if the measure is a value of the page's metric."""
         return self.kind in ("equal", "final", "late", "best", "unsteadiness")
 
     def label(self, page: Page, short: bool = False) -> str:
@@ -54,7 +55,7 @@ class Measure:
             known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[self.axis]}"
             return known["equal"] + (f" [{unit}" if unit and not short else "")
         own = f"{self.kind} {name}" + (f" [{unit}" if unit else "")
-        return known.get(self.kind, own if self.of_metric else self.kind.rpartition(".")[2].replace("_", " "))
+        return known.get(self.kind, own if self.is_of_metric else self.kind.rpartition(".")[2].replace("_", " "))
 
 
 Block = Callable[["Page"], list[Part]]  # a field ``measures``: what it ranks by

@@ -14,7 +14,9 @@ SECONDS = 3.0
 _FILES = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME)
 
 
-def watch(places: Iterable[Path], build: Callable[[], str], own: Path | None = None, every: float = SECONDS) -> int:
+def watch_folders(
+    places: Iterable[Path], build: Callable[[], str], own: Path | None = None, every: float = SECONDS
+) -> int:
     """Calls ``build`` at once and whenever a run or archive at or below ``places`` has changed, until Ctrl-C.
 
     build  writes everything and returns what it did in a few words; of its BenchErrors one line is shown, and the next
@@ -27,7 +29,7 @@ def watch(places: Iterable[Path], build: Callable[[], str], own: Path | None = N
     try:
         while True:
             pause = every
-            if (seen := stamps(places, own)) != known:
+            if (seen := modification_times(places, own)) != known:
                 known, begin = seen, time.monotonic()
                 try:
                     text = build()
@@ -41,8 +43,8 @@ def watch(places: Iterable[Path], build: Callable[[], str], own: Path | None = N
         return 0
 
 
-def stamps(places: Iterable[Path], own: Path | None = None) -> dict[str, tuple[int, int]]:
-    """File -> (time of change in ns, size), of all that pages read. A place that is not there yet has none."""
+def modification_times(places: Iterable[Path], own: Path | None = None) -> dict[str, tuple[int, int]]:
+    """Return file -> (time of change [ns], size [bytes]) of all files that pages read; none for a missing place."""
     found: dict[str, tuple[int, int]] = {}
     for place in places:
         names = [place] if place.is_file() else (at / f for at, files in run_folders(place) for f in files)

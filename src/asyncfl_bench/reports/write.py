@@ -72,10 +72,10 @@ def write_parts(
     for part in parts:
         if isinstance(part, Table):
             write_csv(part.data, folder / f"{part.name}.csv")
-            lines += [] if part.shown is None else [markdown(part.shown, part.words)]
+            lines += [] if part.shown is None else [markdown_table(part.shown, part.words)]
             lines.append(f"[{part.name}.csv]({part.name}.csv)")
             if "tex" in formats and part.shown is not None:
-                write_text(folder / f"{part.name}.tex", latex(part.shown, part.words))
+                write_text(folder / f"{part.name}.tex", latex_table(part.shown, part.words))
         elif isinstance(part, Picture) and part.name not in drawn:
             lines.append(f"*`{part.name}`: {part.alt}; drawn with `--all-figures`.*")
         elif isinstance(part, Picture):
@@ -84,12 +84,12 @@ def write_parts(
             lines.append(f"![{part.alt}]({part.name}.png)")
         elif part:
             lines.append(part.strip("\n"))
-    write_text(target, "\n\n".join(map(_without_html, lines)) + "\n")
+    write_text(target, "\n\n".join(map(_escape_html, lines)) + "\n")
     return target
 
 
-def _without_html(text: str) -> str:
-    """Markdown whose names of runs cannot be read as HTML. The commands that it begins with stay as they are typed."""
+def _escape_html(text: str) -> str:
+    """Return Markdown whose names of runs cannot be read as HTML; the commands at its start stay as they are typed."""
     commands, fence, rest = text.partition("\n```\n") if text.startswith("```") else ("", "", text)
     return commands + fence + re.sub(r"<(?=[A-Za-z/!?])", "&lt;", rest)
 
@@ -118,8 +118,8 @@ def _write_figure(figure: Figure, path: Path, formats: Collection[str]) -> None:
             figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata=nothing)
 
 
-def markdown(shown: pd.DataFrame, words: int = 1) -> str:
-    """Columns padded so that it also reads well unrendered."""
+def markdown_table(shown: pd.DataFrame, words: int = 1) -> str:
+    """Return a Markdown table whose columns are padded, so that it also reads well unrendered."""
     cells = [[str(text).replace("|", "\\|") for text in line] for line in [shown.columns, *shown.to_numpy()]]
     widths = [max(3, *(len(line[i]) for line in cells)) for i in range(shown.shape[1])]
 
@@ -131,8 +131,8 @@ def markdown(shown: pd.DataFrame, words: int = 1) -> str:
     return "\n".join([line(cells[0]), f"| {' | '.join(rule)} |", *map(line, cells[1:])])
 
 
-def latex(shown: pd.DataFrame, words: int = 1) -> str:
-    """A tabular environment (package booktabs)."""
+def latex_table(shown: pd.DataFrame, words: int = 1) -> str:
+    """Return a tabular environment (package booktabs)."""
     cells = [
         " & ".join("".join(_ESCAPES.get(c, c) for c in str(text)) for text in line) + r" \\"
         for line in [shown.columns, *shown.to_numpy()]
@@ -142,12 +142,12 @@ def latex(shown: pd.DataFrame, words: int = 1) -> str:
     return "\n".join([*lines, r"\end{tabular}"]) + "\n"
 
 
-def number(value: float, sign: str = "", decimals: int = 2) -> str:
-    """``-`` for NaN, never a negative zero; ``sign="+"`` writes the plus."""
+def format_number(value: float, sign: str = "", decimals: int = 2) -> str:
+    """Return the number as text: ``-`` for NaN, never a negative zero; ``sign="+"`` writes the plus."""
     return "-" if value != value else f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"
 
 
-def with_spread(values: Iterable[float], decimals: int = 2) -> str:
+def mean_and_deviation(values: Iterable[float], decimals: int = 2) -> str:
     """Mean ± sample standard deviation over seeds; the mean alone of one. With seeds that have no value (a target never
     reached) the mean of the others and how many they are; ``never`` where none has one."""
     series = pd.Series(list(values), dtype=float)
@@ -156,4 +156,4 @@ def with_spread(values: Iterable[float], decimals: int = 2) -> str:
         return "never" if len(series) else "-"
     spread = f" ± {known.std(ddof=1):.{decimals}f}" if len(known) > 1 else ""
     few = f" ({len(known)} of {len(series)})" if len(known) < len(series) else ""
-    return number(float(known.mean()), "", decimals) + spread + few
+    return format_number(float(known.mean()), "", decimals) + spread + few

@@ -1,9 +1,9 @@
 """The pages of the ACE paper (arXiv:2511.19066)."""
 
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import Accuracies, Against, Counts, Curves, Maps, Staleness
-from ...reports.clients import Served
-from ...reports.comparisons import FINAL, Beside, Cost, Leaders, Neighbours, Overall, equal
+from ...reports.blocks import Accuracies, Counts, Curves, HeatMaps, MeasureBySetting, Staleness
+from ...reports.clients import ClientAccuracy
+from ...reports.comparisons import FINAL, Cost, Leaders, Neighbours, Overall, WithPublished, equal_budgets
 from ...reports.mse import ErrorParts
 from ...reports.spec import AXES, Block, PageSpec
 
@@ -15,11 +15,17 @@ _FAIR = (
 )
 _STEP = "FastText starts from nothing, where the paper fine-tunes: c is 50, as 0.2 leaves it at chance."
 _ALONG_AXES: tuple[Block, ...] = tuple(
-    block for axis in AXES for block in (Curves(axis), Accuracies(axis), Neighbours(equal(axis)))
+    block for axis in AXES for block in (Curves(axis), Accuracies(axis), Neighbours(equal_budgets(axis)))
 )
-_CURVES: tuple[Block, ...] = (Leaders(equal()), Overall(equal(), "ACE"), *_ALONG_AXES, Cost("delay"), Served())
+_CURVES: tuple[Block, ...] = (
+    Leaders(equal_budgets()),
+    Overall(equal_budgets(), "ACE"),
+    *_ALONG_AXES,
+    Cost("delay"),
+    ClientAccuracy(),
+)
 _SHARES: tuple[Block, ...] = tuple(
-    block for axis in AXES for block in (Against("availability.share", equal(axis)), Accuracies(axis))
+    block for axis in AXES for block in (MeasureBySetting("availability.share", equal_budgets(axis)), Accuracies(axis))
 )
 
 
@@ -34,7 +40,7 @@ def _text(name: str, reading: str) -> PageSpec:
         "table a.2: accuracy on 20 Newsgroups",
         f"The paper prints accuracies of six methods with two text models at three skews, β = 5. Here {reading}",
         ("model", "heterogeneity.alpha"),
-        (Leaders(equal()), Beside((FINAL,)), *_ALONG_AXES),
+        (Leaders(equal_budgets()), WithPublished((FINAL,)), *_ALONG_AXES),
         problems=("newsgroups20 with distilbert", "newsgroups20 with bert_base"),
         order=("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace"),
         order_source="table a.2",
@@ -71,10 +77,10 @@ PAGES = (
         "Exp(β z_i) which waits for the server's next turn, rounded up a whole tick of computing comes on top.",
         (*_SKEW_BY_DELAY, *_LAW),
         (
-            Leaders(equal("iteration")),
+            Leaders(equal_budgets("iteration")),
             Curves("iteration", split="delay", columns=3),
             *(Accuracies(axis) for axis in AXES),
-            Served(),
+            ClientAccuracy(),
         ),
         readings=_LAW,
     ),
@@ -100,7 +106,7 @@ PAGES = (
         "The paper stops 0 to 70 % of the clients for good at half of the 500 server iterations (CIFAR-10, α = 0.3, "
         "β = 5) and prints no numbers; at a budget that a method reaches before the stop, its number says nothing.",
         ("availability.share",),
-        (Leaders(equal()), Cost("availability.share"), *_SHARES, Neighbours(equal("iteration"))),
+        (Leaders(equal_budgets()), Cost("availability.share"), *_SHARES, Neighbours(equal_budgets("iteration"))),
         order=("asgd", "ca2fl", "ace", "aced"),
         order_source="the caption of figure 3a",
     ),
@@ -109,7 +115,7 @@ PAGES = (
         "figure 3b: ACED's threshold when clients stop",
         "The paper varies tau_algo, how long a silent client stays active, and finds accuracy flat from 10 to 50.",
         ("availability.share",),
-        (Maps("algorithm.tau_algo", "availability.share"), Cost("availability.share"), *_SHARES),
+        (HeatMaps("algorithm.tau_algo", "availability.share"), Cost("availability.share"), *_SHARES),
     ),
     _page(
         "figure_a1",
@@ -124,9 +130,9 @@ PAGES = (
         "The paper shows heat maps of final accuracy on CIFAR-100 without numbers.",
         _SKEW_BY_DELAY,
         (
-            Leaders(equal()),
-            Overall(equal(), "ACE"),
-            *(block for axis in AXES for block in (Maps(*_SKEW_BY_DELAY, *equal(axis)), Accuracies(axis))),
+            Leaders(equal_budgets()),
+            Overall(equal_budgets(), "ACE"),
+            *(block for axis in AXES for block in (HeatMaps(*_SKEW_BY_DELAY, *equal_budgets(axis)), Accuracies(axis))),
             Cost("delay"),
         ),
         problems=("cifar100 with resnet18",),

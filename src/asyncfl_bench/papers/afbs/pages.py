@@ -7,8 +7,8 @@ import pandas as pd
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
 from ...reports.blocks import Curves, Values
-from ...reports.clients import Kept, Served
-from ...reports.comparisons import BEST, FINAL, TO_LEVEL, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference
+from ...reports.clients import ClientAccuracy, KeptUploads
+from ...reports.comparisons import BEST, FINAL, TO_LEVEL, UPLOADS, Cost, Leaders, Neighbours, Reference, WithPublished
 from ...reports.spec import Block, Measure, PageSpec
 
 _K = "heterogeneity.groups"
@@ -47,7 +47,7 @@ def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tup
     return PageSpec(f"afbs/{name}", f"AFBS, {title}", f"{shows} {_TARGETS}", cells, blocks, **settings)
 
 
-def _with_clusters(run: pd.Series) -> str:
+def _label_with_clusters(run: pd.Series) -> str:
     return "without clusters" if run["algorithm.clustering"] == "none" else "with clusters"
 
 
@@ -71,12 +71,12 @@ def _methods(name: str, title: str, shows: str, **more) -> PageSpec:
     blocks = (
         Leaders((BEST, TO_LEVEL)),
         Curves("virtual_time", split="paper", columns=3),
-        Beside((BEST, TO_LEVEL)),
+        WithPublished((BEST, TO_LEVEL)),
         Values((BEST, FINAL, TO_LEVEL, UPLOADS, _UPLINK, _DOWNLINK)),
         Neighbours((BEST, TO_LEVEL)),
         Cost(_K, BEST),
         Curves("bytes", split="paper", columns=3),
-        Served(),
+        ClientAccuracy(),
     )
     return _page(name, title, shows, ("paper", _K), blocks, published=_BESIDE, order_source="tables 2 and 4", **more)
 
@@ -116,11 +116,11 @@ PAGES = (
         (
             Curves("virtual_time", split="paper"),
             Reference("with clusters", (FINAL, BEST, TO_LEVEL)),
-            Beside((FINAL,)),
+            WithPublished((FINAL,)),
             Values((FINAL, BEST, TO_LEVEL)),
-            Kept(),
+            KeptUploads(),
         ),
-        relabel=_with_clusters,
+        relabel=_label_with_clusters,
         published=PublishedNumbers("afbs_table3", {"final": ("final_accuracy_percent", "spread")}, note=_NO_SPREAD),
         order_source="table 3",
         shares_runs_with=("afbs/table2",),
@@ -148,7 +148,7 @@ PAGES = (
         (
             Leaders((BEST, TO_LEVEL)),
             Curves("virtual_time", split="paper"),
-            Beside((BEST, TO_LEVEL)),
+            WithPublished((BEST, TO_LEVEL)),
             Values((BEST, FINAL, TO_LEVEL)),
         ),
         published=_BESIDE,

@@ -3,8 +3,8 @@
 import pandas as pd
 
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import Against, Curves, Maps, Search, Values
-from ...reports.comparisons import BEST, TO_90, TO_TARGET, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference
+from ...reports.blocks import Curves, HeatMaps, MeasureBySetting, Search, Values
+from ...reports.comparisons import BEST, TO_90, TO_TARGET, UPLOADS, Cost, Leaders, Neighbours, Reference, WithPublished
 from ...reports.spec import Block, Measure, PageSpec
 
 _P = "availability.probability"
@@ -30,11 +30,11 @@ _RAW_RUNS = PublishedNumbers(
 _RANKED = (BEST, TO_90, TO_TARGET)
 _SUSPENDED: tuple[Block, ...] = (
     Leaders(_RANKED),
-    Against(_P, (BEST, TO_90)),
+    MeasureBySetting(_P, (BEST, TO_90)),
     Cost(_P, BEST),
     Values((*_RANKED, UPLOADS)),
     Neighbours(_RANKED),
-    Beside((BEST, TO_90, UPLOADS)),
+    WithPublished((BEST, TO_90, UPLOADS)),
     Curves("virtual_time", split=_P, columns=3, heading="## Curves for every P (figures 5 to 14)"),
 )
 
@@ -57,7 +57,7 @@ def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tup
 
 def _search(number: int, searched: str, *names: str) -> PageSpec:
     keys = tuple(f"algorithm.{name}" for name in names)
-    maps = (Maps(*keys, BEST),) if len(keys) == 2 else ()
+    maps = (HeatMaps(*keys, BEST),) if len(keys) == 2 else ()
     blocks = (*maps, Search(f"asyncfeded_table{number}", keys))
     return _page(f"table{number}", f"table {number}: the search for {searched}", _GRID, ("paper",), blocks)
 
@@ -79,7 +79,7 @@ PAGES = (
             Curves("virtual_time", columns=3),
             Values((*_RANKED, UPLOADS)),
             Neighbours(_RANKED),
-            Beside((BEST, TO_90, UPLOADS)),
+            WithPublished((BEST, TO_90, UPLOADS)),
         ),
         published=_RAW_RUNS,
         order_source="the authors' raw runs",

@@ -5,8 +5,19 @@ import pandas as pd
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
 from ...reports.blocks import Curves, Staleness, Values
-from ...reports.clients import Served, Stragglers
-from ...reports.comparisons import BEST, FINAL, LATE, UPLOADS, Beside, Cost, Leaders, Neighbours, Reference, equal
+from ...reports.clients import ClientAccuracy, Stragglers
+from ...reports.comparisons import (
+    BEST,
+    FINAL,
+    LATE,
+    UPLOADS,
+    Cost,
+    Leaders,
+    Neighbours,
+    Reference,
+    WithPublished,
+    equal_budgets,
+)
 from ...reports.spec import Block, Measure, PageSpec
 
 _SKEW_BY_DELAY = ("delay", "heterogeneity.alpha")
@@ -32,11 +43,11 @@ def _table(name: str, data: str, problem: str) -> PageSpec:
             Leaders((LATE, BEST)),
             Curves("iteration", split="delay"),
             Curves("virtual_time", split="delay"),
-            Beside((FINAL,)),
+            WithPublished((FINAL,)),
             Values((LATE, FINAL, BEST, UPLOADS)),
             Neighbours((LATE,)),
             Cost("delay"),
-            Served(),
+            ClientAccuracy(),
             Stragglers(),
         ),
         problems=(problem,),
@@ -53,7 +64,13 @@ def _ablation(name: str, title: str, shows: str, relabel) -> PageSpec:
         name,
         title,
         f"{shows} Of {_ONE_CELL} (inferred). The printed rate of distillation is 3e-6, which hardly moves LeNet5.",
-        (Leaders((LATE,)), Curves("iteration"), Beside((FINAL,)), Values((LATE, FINAL, BEST)), Neighbours((LATE,))),
+        (
+            Leaders((LATE,)),
+            Curves("iteration"),
+            WithPublished((FINAL,)),
+            Values((LATE, FINAL, BEST)),
+            Neighbours((LATE,)),
+        ),
         (*_SKEW_BY_DELAY, "distillation.rate"),
         readings=("distillation.rate",),
         relabel=relabel,
@@ -112,7 +129,7 @@ def _pairs(name: str, here: str) -> PageSpec:
             Staleness(),
             Leaders((LATE, BEST)),
             Curves("iteration"),
-            Beside((FINAL,)),
+            WithPublished((FINAL,)),
             Values((LATE, FINAL, BEST, UPLOADS)),
         ),
         ("delay",),
@@ -171,7 +188,7 @@ PAGES = (
             Curves("iteration"),
             Reference("FedEcho", (LATE, BEST)),
             Values((LATE, FINAL, BEST)),
-            Served(),
+            ClientAccuracy(),
             Stragglers(),
         ),
         ("delay.gamma",),
@@ -183,11 +200,11 @@ PAGES = (
         "distillation behind other rules",
         f"Distillation after the steps of other rules, each with and without it. Of {_ONE_CELL}; not in the paper.",
         (
-            Leaders(equal("uploads")),
+            Leaders(equal_budgets("uploads")),
             Curves("uploads"),
             Values((LATE, FINAL, BEST, UPLOADS)),
-            Neighbours(equal("uploads")),
-            Served(),
+            Neighbours(equal_budgets("uploads")),
+            ClientAccuracy(),
             Stragglers(),
         ),
         relabel=_composed,
@@ -204,10 +221,10 @@ PAGES = (
         "moves LeNet5.",
         (
             Staleness(),
-            Leaders(equal("virtual_time")),
+            Leaders(equal_budgets("virtual_time")),
             Curves("virtual_time"),
             Values((LATE, FINAL, BEST, _TIME)),
-            Reference("FedEcho", equal("virtual_time")),
+            Reference("FedEcho", equal_budgets("virtual_time")),
         ),
         relabel=names.label_with_server_time,
         shares_runs_with=("fedecho/table2",),

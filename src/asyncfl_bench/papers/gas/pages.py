@@ -5,8 +5,18 @@ import pandas as pd
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
 from ...reports.blocks import Curves, Staleness, Values
-from ...reports.clients import Served
-from ...reports.comparisons import BEST, FINAL, LATE, UPLOADS, Beside, Leaders, Neighbours, Reference, equal
+from ...reports.clients import ClientAccuracy
+from ...reports.comparisons import (
+    BEST,
+    FINAL,
+    LATE,
+    UPLOADS,
+    Leaders,
+    Neighbours,
+    Reference,
+    WithPublished,
+    equal_budgets,
+)
 from ...reports.spec import Block, Measure, PageSpec
 
 _SPLIT = ("heterogeneity", "heterogeneity.shards_per_client", "heterogeneity.alpha")
@@ -31,7 +41,7 @@ def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tup
     return PageSpec(f"gas/{name}", f"GAS, {title}", shows, cells, blocks, **settings | more)
 
 
-def _beside(table: int, note: str = _RULES) -> PublishedNumbers:
+def _published_table(table: int, note: str = _RULES) -> PublishedNumbers:
     return PublishedNumbers(f"gas_table{table}", _PRINTED, note=note)
 
 
@@ -78,15 +88,15 @@ PAGES = (
             Curves("iteration", split="paper"),
             Curves("virtual_time", split="paper"),
             Curves("bytes", split="paper"),
-            Beside((LATE,)),
+            WithPublished((LATE,)),
             Values((LATE, FINAL, BEST, UPLOADS, _UPLINK)),
             Neighbours((LATE,)),
-            Served(),
+            ClientAccuracy(),
         ),
         order=("fedbuff", "fedavg", "ca2fl", "gas"),
         order_source="table 1, means over cells",
         relabel=_rule,
-        published=_beside(1),
+        published=_published_table(1),
         shares_runs_with=("gas/figure3", "gas/controls"),
     ),
     _page(
@@ -97,17 +107,17 @@ PAGES = (
         "CINIC-10.",
         ("paper", *_SPLIT, "client.local_steps"),
         (
-            Leaders((LATE, *equal("virtual_time", "bytes"))),
+            Leaders((LATE, *equal_budgets("virtual_time", "bytes"))),
             Curves("iteration", split="client.local_steps"),
             Curves("virtual_time", split="client.local_steps"),
-            Beside((LATE,)),
+            WithPublished((LATE,)),
             Values((LATE, FINAL, BEST, Measure("summary.used.virtual_time"), _UPLINK)),
-            Neighbours((LATE, *equal("virtual_time"))),
+            Neighbours((LATE, *equal_budgets("virtual_time"))),
         ),
         order=("fedbuff", "ca2fl", "gas"),
         order_source="table 2, means over cells",
         relabel=_rule,
-        published=_beside(2),
+        published=_published_table(2),
         shares_runs_with=("gas/table1",),
     ),
     _page(
@@ -118,14 +128,14 @@ PAGES = (
         (
             Leaders((LATE, BEST)),
             Curves("iteration", split="n_clients"),
-            Beside((LATE,)),
+            WithPublished((LATE,)),
             Values((LATE, FINAL, BEST)),
-            Served(),
+            ClientAccuracy(),
         ),
         order=("fedbuff", "fedavg", "ca2fl", "gas"),
         order_source="table 3, means over cells",
         relabel=_rule,
-        published=_beside(3, f"{_RULES} One run a cell is published, without a spread."),
+        published=_published_table(3, f"{_RULES} One run a cell is published, without a spread."),
     ),
     _page(
         "table4",
@@ -133,11 +143,16 @@ PAGES = (
         "The paper prints GAS's accuracy for four cuts of two networks, with three shards a client: the deeper the cut "
         "the lower, but for the last two of VGG-16.",
         ("model",),
-        (Leaders((LATE,)), Curves("iteration", split="model"), Beside((LATE,)), Values((LATE, FINAL, BEST, _UPLINK))),
+        (
+            Leaders((LATE,)),
+            Curves("iteration", split="model"),
+            WithPublished((LATE,)),
+            Values((LATE, FINAL, BEST, _UPLINK)),
+        ),
         problems=("cifar10 with alexnet", "cifar10 with vgg16"),
         relabel=_cut,
         order_source="table 4",
-        published=_beside(4, "VGG-16 has group normalisation here, theirs batch normalisation and dropout."),
+        published=_published_table(4, "VGG-16 has group normalisation here, theirs batch normalisation and dropout."),
     ),
     _page(
         "figure2",
@@ -149,11 +164,11 @@ PAGES = (
         _SPLIT[:2],
         (
             Curves("iteration"),
-            Reference("generated activations", (LATE, BEST, *equal("iteration"))),
+            Reference("generated activations", (LATE, BEST, *equal_budgets("iteration"))),
             Curves("iteration", metric="dissimilarity/squared", heading="## Gradient dissimilarity"),
             Curves("iteration", metric="dissimilarity/cosine", heading="## Cosine of the gradients"),
             Values((LATE, FINAL, BEST, Measure("dissimilarity"))),
-            Served(),
+            ClientAccuracy(),
         ),
         problems=("fashion_mnist with alexnet",),
         relabel=_generated,
@@ -165,10 +180,10 @@ PAGES = (
         "whose clients wait for each other at every mini-batch.",
         _SPLIT[:2],
         (
-            Leaders((*equal("virtual_time"), LATE)),
+            Leaders((*equal_budgets("virtual_time"), LATE)),
             Curves("virtual_time"),
             Curves("bytes"),
-            Reference("GAS", equal("virtual_time")),
+            Reference("GAS", equal_budgets("virtual_time")),
             Values((LATE, FINAL, BEST, Measure("summary.used.virtual_time"))),
         ),
         shares_runs_with=("gas/table1",),
@@ -185,7 +200,7 @@ PAGES = (
             Curves("iteration"),
             Reference("GAS", (LATE, BEST)),
             Values((LATE, FINAL, BEST)),
-            Served(),
+            ClientAccuracy(),
         ),
         relabel=_part,
         shares_runs_with=("gas/table1",),
@@ -200,10 +215,10 @@ PAGES = (
         (*_SPLIT[:2], "client.local_steps"),
         (
             Staleness(),
-            Leaders(equal("virtual_time", "bytes")),
+            Leaders(equal_budgets("virtual_time", "bytes")),
             Curves("virtual_time", split="client.local_steps"),
             Curves("bytes", split="client.local_steps"),
-            Reference("GAS", equal("virtual_time", "bytes")),
+            Reference("GAS", equal_budgets("virtual_time", "bytes")),
             Values((LATE, FINAL, BEST, Measure("summary.used.server_iterations"), _UPLINK)),
         ),
         relabel=names.label_with_server_time,

@@ -1,7 +1,7 @@
 """Comparisons of our own among all rules of the package."""
 
 from ...reports.blocks import Accuracies, Curves, Staleness, Values
-from ...reports.comparisons import BEST, FINAL, UPLOADS, Leaders, Overall, Reference, equal
+from ...reports.comparisons import BEST, FINAL, UPLOADS, Leaders, Overall, Reference, equal_budgets
 from ...reports.spec import PageSpec
 
 PAGES = (
@@ -13,9 +13,9 @@ PAGES = (
         ("delay",),
         (
             Staleness(),
-            Leaders(equal("uploads")),
-            Overall(equal("uploads"), "FedBuff"),
-            Reference("FedBuff", equal("uploads")),
+            Leaders(equal_budgets("uploads")),
+            Overall(equal_budgets("uploads"), "FedBuff"),
+            Reference("FedBuff", equal_budgets("uploads")),
             Curves("uploads"),
             Accuracies("uploads"),
             Accuracies("virtual_time"),
