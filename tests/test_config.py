@@ -16,7 +16,7 @@ from asyncfl_bench.config.choices import choice_file, groups
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.grid import jobs_of
 from asyncfl_bench.multirun.jobs import asks_for_multirun, plan, sweep_grids
-from asyncfl_bench.multirun.search import Search, drawn
+from asyncfl_bench.multirun.search import Search, draw_grids
 from asyncfl_bench.ranges import Checked, absent, at_least
 from asyncfl_bench.tracking.records import identity_of
 
@@ -56,7 +56,7 @@ def test_every_choice_composes(group, name, tmp_path):
 def test_the_first_job_of_every_grid_of_a_sweep_composes(name):
     assert asks_for_multirun([f"sweep={name}"])
     for grid in sweep_grids([f"sweep={name}"]):
-        assert compose(jobs_of(drawn(grid, Search(trials=1)))[0]).choices["sweep"] == name
+        assert compose(jobs_of(draw_grids(grid, Search(trials=1)))[0]).choices["sweep"] == name
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from asyncfl_bench.config import RESULTS_VERSION
+from asyncfl_bench.multirun.estimate import describe_plan
 from asyncfl_bench.multirun.jobs import plan, sweep_name
-from asyncfl_bench.multirun.lines import Lines, clock_text
-from asyncfl_bench.multirun.outlook import outlook
 from asyncfl_bench.multirun.pending import places_of
+from asyncfl_bench.multirun.progress import SweepProgress, clock_text
 from asyncfl_bench.multirun.workers import workers_of
 from asyncfl_bench.tracking.archive import pack_archive
 
@@ -42,19 +42,19 @@ def leave(job, **summary):
 def test_each_run_has_one_line_with_its_number_what_tells_it_apart_and_the_time_left(capsys):
     jobs, now = plan(GRID), [0.0]
     leave(jobs[0], exit_status="failed", error="an earlier attempt")
-    lines = Lines(jobs, jobs, clock=lambda: now[0])
-    lines.look()
+    lines = SweepProgress(jobs, jobs, clock=lambda: now[0])
+    lines.report_ended()
     assert capsys.readouterr().out == ""
     now[0] = 10.0
     leave(jobs[0], extra=1)
-    lines.look()
-    lines.look()
+    lines.report_ended()
+    lines.report_ended()
     leave(jobs[1], exit_status="diverged", error="not finite, here")
     now[0] = 20.0
-    lines.look()
+    lines.report_ended()
     leave(jobs[2], exit_status="interrupted")
     jobs[3].error = "failed: no data"
-    lines.look([jobs[3]])
+    lines.report_ended([jobs[3]])
     assert capsys.readouterr().out.splitlines() == [
         "[1/4] seed=0 algorithm=ace: 50.0 % (best 75.0 %), 2.0 s; 0:00:30 left",
         "[2/4] seed=0 algorithm=asgd: diverged: not finite; 0:00:20 left",
@@ -65,10 +65,10 @@ def test_each_run_has_one_line_with_its_number_what_tells_it_apart_and_the_time_
 
 def test_runs_in_other_processes_are_noticed_while_the_launcher_waits(monkeypatch):
     said: queue.Queue[str] = queue.Queue()  # another thread says it, which capsys.readouterr may lose
-    monkeypatch.setattr("asyncfl_bench.multirun.lines.print", lambda text, **_: said.put(text), raising=False)
-    monkeypatch.setattr("asyncfl_bench.multirun.lines._SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr("asyncfl_bench.multirun.progress.print", lambda text, **_: said.put(text), raising=False)
+    monkeypatch.setattr("asyncfl_bench.multirun.progress._SECONDS_BETWEEN_LOOKS", 0.001)
     jobs = plan(GRID)
-    lines = Lines(jobs, jobs[2:])
+    lines = SweepProgress(jobs, jobs[2:])
     with lines.watching():
         leave(jobs[3])
         assert said.get(timeout=60).startswith("[3/4] seed=1 algorithm=asgd: ")
@@ -79,13 +79,13 @@ def test_runs_in_other_processes_are_noticed_while_the_launcher_waits(monkeypatc
 def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
     jobs = plan([*GRID, "seed=0,1,2"])
     leave(jobs[0], wall_seconds=10)  # ace with seed 0
-    text = outlook(jobs, {})
+    text = describe_plan(jobs, {})
     assert text.startswith("6 runs, 1 of them finished (0 in archives), 5 pending\n")
     assert "\n  seed: 0,1,2\n  algorithm: ace,asgd\n" in text
     assert "time: about 0:00:20, one run after another" in text
     assert "without 3 runs whose like is not there; --measure tries them" in text
     leave(jobs[1])
-    text = outlook(jobs, {})
+    text = describe_plan(jobs, {})
     assert "time: about 0:00:24, one run after another" in text and "without" not in text
     assert re.search(r"disk: about [\d.]+ KiB, as finished runs took; [\d.]+ GiB are free in ", text)
 
@@ -97,15 +97,15 @@ def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     assert other_seed.startswith("1 run, 0 of them finished") and "time: about 0:00:10, as " in other_seed
     (fewer,) = plan([*words, "model=softmax", "budget.uploads=35"])
     fewer.settings.root.output_dir = "elsewhere"
-    assert "time: unknown" in outlook([fewer], {})
-    assert "time: about 0:00:05, as " in outlook([fewer], {}, ["runs"])  # the finished one had 70
-    assert "time: unknown" in outlook(plan([*words, "model=mlp"]), {}, ["runs"])
+    assert "time: unknown" in describe_plan([fewer], {})
+    assert "time: about 0:00:05, as " in describe_plan([fewer], {}, ["runs"])  # the finished one had 70
+    assert "time: unknown" in describe_plan(plan([*words, "model=mlp"]), {}, ["runs"])
     timed = ["model=softmax", "clock=time", "budget.server_iterations=null", "budget.virtual_time=70"]
     longer, slower = (plan([*words, *timed, delay]) for delay in ("delay=exp_beta5", "delay=exp_beta30"))
-    assert "time: about 0:01:40, as " in outlook(longer, {}, ["runs"])  # the finished one had 7
-    assert "time: unknown" in outlook(slower, {}, ["runs"])  # as many seconds bring others uploads
+    assert "time: about 0:01:40, as " in describe_plan(longer, {}, ["runs"])  # the finished one had 7
+    assert "time: unknown" in describe_plan(slower, {}, ["runs"])  # as many seconds bring others uploads
     pack_archive(["runs"], "results/packed.parquet")
-    packed = outlook([fewer], {})
+    packed = describe_plan([fewer], {})
     assert "time: about 0:00:05" in packed and "another machine" in packed
 
 
@@ -138,7 +138,7 @@ def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
 
     def pending(*more):
         jobs = plan([*words, *more])
-        return [job.settings.root.seed for job in jobs if job.ended(places_of(jobs)) is None]
+        return [job.settings.root.seed for job in jobs if job.finished_result(places_of(jobs)) is None]
 
     assert pending() == pending("hydra.sweep.dir=${output_dir}/paper/mine") == [0]  # whose own folder is beside it
     begun = [job for folder in ("a", "z") for job in plan([*words, "seed=1"], [f"hydra.sweep.dir=runs/{folder}"])]
@@ -160,7 +160,7 @@ def test_a_run_that_diverged_is_not_run_again_wherever_it_lies(packed):
         pack_archive(["runs"], "results/packed.parquet")
         shutil.rmtree("runs")
     jobs = plan(words)
-    result = jobs[0].ended(places_of(jobs))
+    result = jobs[0].finished_result(places_of(jobs))
     assert result.summary["exit_status"] == "diverged" and result.directory.is_file() == packed
 
 
@@ -181,15 +181,15 @@ def test_times_are_divided_by_the_runs_that_a_launcher_has_under_way(launcher, w
     jobs = plan([*GRID, "seed=0,1,2,3"])
     leave(jobs[0], wall_seconds=10)
     leave(jobs[1], wall_seconds=10)
-    assert f"about {clock_text(60 / min(workers, 6))}" in outlook(jobs, {}, workers=workers)
+    assert f"about {clock_text(60 / min(workers, 6))}" in describe_plan(jobs, {}, workers=workers)
 
 
 def test_the_time_left_knows_of_the_runs_under_way_beside(capsys):
     jobs, now = plan(GRID), [0.0]
-    lines = Lines(jobs, jobs, workers=2, clock=lambda: now[0])
+    lines = SweepProgress(jobs, jobs, workers=2, clock=lambda: now[0])
     now[0] = 10.0
     leave(jobs[0])
-    lines.look()
+    lines.report_ended()
     assert capsys.readouterr().out.endswith("; 0:00:17 left\n")  # one and a half in 10 s, two and a half left
 
 

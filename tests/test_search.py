@@ -13,7 +13,7 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.config.words import word
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.jobs import plan
-from asyncfl_bench.multirun.search import Search, drawn
+from asyncfl_bench.multirun.search import Search, draw_grids
 
 pytestmark = pytest.mark.slow  # whole runs: seconds each
 
@@ -22,7 +22,7 @@ LOG = "tag(log,interval(0.001,1))"
 
 
 def values(trials, key="x", text=LOG, **search):
-    return [grid[key][0] for grid in drawn({key: [text]}, Search(trials, **search))]
+    return [grid[key][0] for grid in draw_grids({key: [text]}, Search(trials, **search))]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_whole_numbers_have_both_ends_and_their_logarithm_favours_small_ones():
 
 
 def test_a_drawn_choice_is_one_of_its_values_and_a_list_beside_it_stays_an_axis():
-    grids = drawn({"a": ["tag(draw,choice(1,2,3))"], "b": ["interval(0,1)"], "seed": ["0", "1"]}, Search(32))
+    grids = draw_grids({"a": ["tag(draw,choice(1,2,3))"], "b": ["interval(0,1)"], "seed": ["0", "1"]}, Search(32))
     assert {grid["a"][0] for grid in grids} == {"1", "2", "3"}
     assert all(grid["seed"] == ["0", "1"] and len(grid["a"]) == 1 for grid in grids) and len(grids) == 32
 

@@ -21,15 +21,15 @@ with suppress(ImportError):
             from joblib import register_parallel_backend
             from joblib._parallel_backends import LokyBackend
 
-            from asyncfl_bench.multirun.launchers import deaf
+            from asyncfl_bench.multirun.launchers import ignoring_terminal_signals
 
-            class Deaf(LokyBackend):
-                """Begins its workers here, or begins the thread that does."""
+            class ShieldedBackend(LokyBackend):
+                """Starts its workers, and the thread that starts workers, shielded from signals."""
 
                 def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Any:
-                    with deaf(signal.SIGTERM):
+                    with ignoring_terminal_signals(signal.SIGTERM):
                         return super().submit(func, callback)
 
             resource_tracker.ensure_running()  # else begun with the first worker, whose signals it unblocks
-            register_parallel_backend("loky", Deaf)
+            register_parallel_backend("loky", ShieldedBackend)
             return super().launch(job_overrides, initial_job_idx)

@@ -50,4 +50,4 @@ with suppress(ImportError):
 
             for task in tasks:
                 ray.cancel(task)
-            launchers.wait_while(pending.under_way)
+            launchers.wait_while(pending.has_active_runs)

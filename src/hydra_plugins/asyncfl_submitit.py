@@ -15,13 +15,13 @@ with suppress(ImportError):
 
     SHARED = ("timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name")
 
-    class Patient(BaseSubmititLauncher):
-        """Submits all jobs at once, as an array where there are such, and returns when none is under way any more."""
+    class BatchSubmitter(BaseSubmititLauncher):
+        """Submits all jobs at once, as an array where possible, and returns when all jobs have ended."""
 
         def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
             import submitit
 
-            from asyncfl_bench.multirun.launchers import deaf
+            from asyncfl_bench.multirun.launchers import ignoring_terminal_signals
 
             settings = {key: value for key, value in self.params.items() if value is not None}
             folder = settings.pop("submitit_folder")
@@ -35,7 +35,7 @@ with suppress(ImportError):
                 (list(overrides), "hydra.sweep.dir", number, f"job_id_for_{number}", Singleton.get_state())
                 for number, overrides in enumerate(job_overrides, start=initial_job_idx)
             ]
-            with deaf():
+            with ignoring_terminal_signals():
                 jobs = executor.map_array(self, *zip(*arguments, strict=True))
             try:
                 return [_outcome(job) for job in jobs]
@@ -46,7 +46,7 @@ with suppress(ImportError):
         def stop(self, jobs: Sequence[Any]) -> None:
             """Called when the person who waits for the jobs does not want to any more."""
 
-    class Local(Patient):
+    class Local(BatchSubmitter):
         """Processes of this machine. They would outlive this one, so they are told to save themselves."""
 
         _EXECUTOR = "local"
@@ -54,12 +54,12 @@ with suppress(ImportError):
         def stop(self, jobs: Sequence[Any]) -> None:
             from asyncfl_bench.multirun import launchers, pending
 
-            launchers.let_workers_save([int(job.job_id) for job in jobs if not job.done()], pending.under_way)
+            launchers.let_workers_save([int(job.job_id) for job in jobs if not job.done()], pending.has_active_runs)
             for job in jobs:
                 if not job.done():
                     job.cancel()
 
-    class Slurm(Patient):
+    class Slurm(BatchSubmitter):
         """One array of Slurm jobs."""
 
         _EXECUTOR = "slurm"

@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 
 import asyncfl_bench
 from asyncfl_bench import ConfigError, Observer, run, sweep
-from asyncfl_bench.api.words import words_of
+from asyncfl_bench.api.words import list_overrides
 from asyncfl_bench.config.words import word
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.tasks.archive import ARRAYS
@@ -66,15 +66,22 @@ def frame():
     ],
 )
 def test_a_value_means_the_same_as_a_word(value, understood):
-    (text,) = words_of({"key": value}, {})
+    (text,) = list_overrides({"key": value}, {})
     assert word(text).value == understood and not word(text).several
 
 
 def test_nested_mappings_are_dotted_keys_and_keywords_come_after_them():
-    assert words_of({"client": {"lr": 1}, "delay.beta": 2}, {"seed": 3}) == ["client.lr=1", "delay.beta=2", "seed=3"]
-    assert words_of(["seed=1"], {"seed": 3}) == ["seed=1", "seed=3"]
-    assert words_of({}, {"seed": range(3), "algorithm": "ace,asgd"}, axes=True) == ["seed=0,1,2", "algorithm=ace,asgd"]
-    assert words_of({"model.hidden": [[200], [100, 50]]}, {}, axes=True) == ["model.hidden=[200],[100,50]"]
+    assert list_overrides({"client": {"lr": 1}, "delay.beta": 2}, {"seed": 3}) == [
+        "client.lr=1",
+        "delay.beta=2",
+        "seed=3",
+    ]
+    assert list_overrides(["seed=1"], {"seed": 3}) == ["seed=1", "seed=3"]
+    assert list_overrides({}, {"seed": range(3), "algorithm": "ace,asgd"}, axes=True) == [
+        "seed=0,1,2",
+        "algorithm=ace,asgd",
+    ]
+    assert list_overrides({"model.hidden": [[200], [100, 50]]}, {}, axes=True) == ["model.hidden=[200],[100,50]"]
 
 
 def test_keywords_a_mapping_and_words_are_the_same_run():

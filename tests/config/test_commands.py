@@ -397,7 +397,7 @@ def answer(monkeypatch, afl_run):
 
     monkeypatch.setattr(experiment, "execute", run)
     monkeypatch.setattr(command, "closing_line", lambda *result: "")
-    monkeypatch.setattr(command, "_hydra", launch)
+    monkeypatch.setattr("asyncfl_bench.multirun.run.run_hydra", launch)
 
     def call(command):
         return afl_run(*shlex.split(command)), noted

@@ -19,7 +19,7 @@ from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.analysis.place import match_runs
 from asyncfl_bench.errors import BenchError, InputError
-from asyncfl_bench.multirun.past import finished_in
+from asyncfl_bench.multirun.history import finished_in
 from asyncfl_bench.tracking import archive as archive_module
 from asyncfl_bench.tracking.archive import (
     archive_folder,

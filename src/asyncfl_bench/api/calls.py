@@ -11,7 +11,7 @@ from ..config import compose, places
 from ..config.words import word
 from ..errors import EXIT_INTERRUPTED, ConfigError
 from .objects import Objects
-from .words import Overrides, words_of
+from .words import Overrides, list_overrides
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -42,9 +42,9 @@ def run(
     and not run again. Raises ConfigError for settings that cannot work and BenchError for data that cannot be had; a
     run that fails later returns with ``result.ok`` False and the reason in ``result.summary["error"]``.
     """
-    objects = Objects.of(overrides, settings)
-    with _places(config_dir):
-        words = words_of(*objects.others)
+    objects = Objects.from_arguments(overrides, settings)
+    with _using_folders(config_dir):
+        words = list_overrides(*objects.others)
         for one in map(word, words):
             if one.key == "sweep" and one.values != ("null",):
                 name = one.values[0] if one.values else None
@@ -52,8 +52,8 @@ def run(
             if one.several:
                 axis = ",".join(one.values)
                 raise ConfigError(one.key, axis, f"is a list of values: sweep(['{one.key}={axis}']) runs them all")
-        with objects.held():
-            settings_ = compose(objects.words_beside(words), objects.nodes)
+        with objects.lending_objects():
+            settings_ = compose(objects.overrides_with_clients(words), objects.nodes)
             from ..experiment import execute, finished
 
             if observers and (earlier := finished(settings_)) is not None:
@@ -70,20 +70,20 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
     Returns a result for every run, in their order; one that did not finish has ``ok`` False and the reason in its
     ``summary["error"]``. Raises ConfigError for a value that no run can have, KeyboardInterrupt when it was stopped.
     """
-    objects = Objects.of(overrides, settings)
+    objects = Objects.from_arguments(overrides, settings)
     if objects.nodes:
         allowed = "must be a name in a sweep, whose runs may be in other processes; run(...) takes objects, one by one"
         raise ConfigError(next(iter(objects.nodes)), "object", allowed)
-    with _places(config_dir):
-        from ..cli.command import run_all
+    with _using_folders(config_dir):
         from ..multirun.pending import results
+        from ..multirun.run import run_all
 
-        if run_all(words_of(overrides, settings, axes=True)) == EXIT_INTERRUPTED:
+        if run_all(list_overrides(overrides, settings, axes=True)) == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
         return results()
 
 
-def _places(config_dir: ConfigDir) -> AbstractContextManager[None]:
+def _using_folders(config_dir: ConfigDir) -> AbstractContextManager[None]:
     if config_dir is None:
         return nullcontext()
     return places.using([config_dir] if isinstance(config_dir, (str, Path)) else config_dir)

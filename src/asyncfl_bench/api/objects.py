@@ -28,8 +28,11 @@ class Objects:
     _held: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, overrides: Overrides, settings: Mapping[str, Any]) -> Objects:
-        """Raises ConfigError or DataError for what is neither data nor a network."""
+    def from_arguments(cls, overrides: Overrides, settings: Mapping[str, Any]) -> Objects:
+        """Separate objects from other overrides and settings.
+
+        Raises ConfigError or DataError for an object that is neither data nor a network.
+        """
         named = dict(overrides) if isinstance(overrides, Mapping) else {}
         given = {key: value for key, value in (named | dict(settings)).items() if key in _OWN and not _is_name(value)}
         rest = {key: value for key, value in named.items() if key not in given}
@@ -39,30 +42,32 @@ class Objects:
         )
         found = cls(others)
         if given:
-            found._take(given)
+            found._add_objects(given)
         return found
 
-    def _take(self, given: Mapping[str, Any]) -> None:
+    def _add_objects(self, given: Mapping[str, Any]) -> None:
         from ..tasks import given as tasks
 
         if "dataset" in given:
             arrays = tasks.arrays_of(given["dataset"])
-            self._hold("dataset", tasks.GivenData, arrays, tasks.digest_of_arrays(arrays), given["dataset"])
+            self._add_node("dataset", tasks.GivenData, arrays, tasks.digest_of_arrays(arrays), given["dataset"])
             if "client_train" in arrays:
                 self.clients = len({*arrays["client_train"].tolist()})
         if "model" in given:
             digest = tasks.digest_of_network(given["model"])
-            self._hold("model", tasks.GivenModel, given["model"], digest, given["model"])
+            self._add_node("model", tasks.GivenModel, given["model"], digest, given["model"])
 
-    def _hold(self, group: str, target: type, value: object, digest: str, given: object) -> None:
+    def _add_node(self, group: str, target: type, value: object, digest: str, given: object) -> None:
         kind = getattr(given, "__name__", type(given).__name__)
         name = f"{target.__module__}.{target.__qualname__}"
         self.nodes[group] = {"_target_": name, "digest": digest, "kind": kind}
         self._held[digest] = value
 
-    def words_beside(self, words: list[str]) -> list[str]:
-        """The words, with the clients that the samples come with unless these say who has which. Raises ConfigError for
-        settings of what the objects replace."""
+    def overrides_with_clients(self, words: list[str]) -> list[str]:
+        """Return the overrides, and those for the clients of the samples unless ``heterogeneity`` is given.
+
+        Raises ConfigError for settings of a group that an object replaces.
+        """
         keys = {word(text).key for text in words}
         for key in keys:
             if (group := key.partition(".")[0]) in self.nodes:
@@ -72,8 +77,8 @@ class Objects:
         return [*words, "heterogeneity=natural", *([] if "n_clients" in keys else [f"n_clients={self.clients}"])]
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """While open, a run finds the objects by their digests."""
+    def lending_objects(self) -> Iterator[None]:
+        """Make the objects available to runs by their digests while the block is open."""
         if not self._held:
             yield
             return
@@ -88,5 +93,5 @@ class Objects:
 
 
 def _is_name(value: object) -> bool:
-    """Whether it is a choice, or settings of one, and no object."""
+    """Return True for the name or the settings of a choice, which is not an object."""
     return isinstance(value, str) or (isinstance(value, Mapping) and "x_train" not in value)

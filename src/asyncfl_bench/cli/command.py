@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
-import shlex
 import signal
 import sys
 from contextlib import suppress
@@ -13,19 +11,19 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..config import places
-from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config, instead
-from ..config.composition import Compositions, check_composed, check_one_word, compose, plain, replace_limits
+from ..config.choices import hydra_config, instead
+from ..config.composition import Compositions, check_one_word, compose
 from ..config.settings import RootConfig
 from ..config.words import quoted, word
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import say
 from ..multirun import launchers, pending, search
-from ..multirun.jobs import Job, asks_for_multirun, check_chosen, placed, plan, sweep_name
+from ..multirun.jobs import asks_for_multirun
+from ..multirun.run import closing_line, group_overrides, plan_multirun, run_all, run_hydra
 
 if TYPE_CHECKING:
     from ..config import Settings
-    from ..experiment import RunResult
 
 _UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
 HYDRA_FLAGS = (
@@ -46,7 +44,7 @@ def main() -> None:
     """The command, its modules loaded."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads sleep instead of spinning
     for number in stopping_signals():
-        signal.signal(number, _stopped)
+        signal.signal(number, _handle_stop_signal)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without … still gets its text
     try:
@@ -75,13 +73,13 @@ def main() -> None:
     sys.exit(code)
 
 
-def _stopped(number, frame):
+def _handle_stop_signal(number, frame):
     """The first Ctrl-C or SIGTERM lets jobs in other processes save themselves; a second one does not wait."""
     if pending.state.stopped:
         end_soon()
     else:
         pending.state.stopped = True
-        launchers.let_workers_save(launchers.workers_of_joblib(), pending.under_way)
+        launchers.let_workers_save(launchers.workers_of_joblib(), pending.has_active_runs)
     raise KeyboardInterrupt
 
 
@@ -91,7 +89,7 @@ def _main(arguments: list[str]) -> int:
         return 0
     try:
         _check_folder()
-        arguments = _with_places(arguments)
+        arguments = _take_folders(arguments)
         if any(a in ("-h", "--help") for a in arguments):
             from ..config import manual
 
@@ -103,26 +101,26 @@ def _main(arguments: list[str]) -> int:
 
             return send_offline_runs(arguments[1:] or ["runs"])
         if "--check" in arguments:
-            return _check([a for a in arguments if a != "--check"])
+            return _check_contract([a for a in arguments if a != "--check"])
         if any(a in HYDRA_FLAGS for a in arguments):
             if {"-m", "--multirun"} & set(arguments) and {"--cfg", "-c", "--info", "-i"} & set(arguments):
                 raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
             if {"-sc", "--shell-completion"} & set(arguments):
-                _complete_places()
+                _strip_completion_options()
             if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
                 words = [a for a in arguments if "=" in a and not a.startswith("-")]
                 Compositions().settings(words)
                 arguments = [*(a for a in arguments if a not in words), *instead(words), *words]
-            return _hydra(arguments)
+            return run_hydra(arguments)
         planned, measured = "--plan" in arguments, "--measure" in arguments
         if measured and not planned:
             raise InputError("--measure goes with --plan")
-        multirun, overrides = _split([a for a in arguments if a not in ("--plan", "--measure")])
+        multirun, overrides = _split_arguments([a for a in arguments if a not in ("--plan", "--measure")])
         if planned:
             return _show_plan(overrides, measured)
         if multirun or asks_for_multirun(overrides):
             return run_all(overrides)
-        return _single(overrides)
+        return _run_single(overrides)
     except BenchError as error:
         say(f"afl-run: {error}")
         return error.exit_code
@@ -136,8 +134,8 @@ def _main(arguments: list[str]) -> int:
         return EXIT_INTERRUPTED
 
 
-def _with_places(arguments: list[str]) -> list[str]:
-    """Notes the folders of parts that are named (``--config-dir DIR``, ``hydra.searchpath=[…]``); returns the rest."""
+def _take_folders(arguments: list[str]) -> list[str]:
+    """Use the named folders of parts (``--config-dir DIR``, ``hydra.searchpath=[…]``); return the other arguments."""
     folders, rest, left = [], [], list(arguments)
     while left:
         one = left.pop(0)
@@ -154,11 +152,11 @@ def _with_places(arguments: list[str]) -> list[str]:
     return rest
 
 
-def _complete_places() -> None:
-    """The line to be completed as Hydra knows it: without our own options, whose folders are noted."""
+def _strip_completion_options() -> None:
+    """Remove options that Hydra does not know from the line to complete, and use the folders that they name."""
     command, *words = os.environ.get("COMP_LINE", "").split(" ")
     with suppress(ConfigError):  # an option half written
-        words = [text for text in _with_places(words) if text not in ("--plan", "--measure", "--resume", "--check")]
+        words = [text for text in _take_folders(words) if text not in ("--plan", "--measure", "--resume", "--check")]
     os.environ["COMP_LINE"] = " ".join([command, *words])
 
 
@@ -169,8 +167,8 @@ def _check_folder() -> None:
         raise ConfigError("afl-run", "", "the current directory is no longer there; change into another one") from None
 
 
-def _split(arguments: list[str]) -> tuple[bool, list[str]]:
-    """(-m given, overrides). ``--resume DIR`` is another way to write ``resume=DIR``."""
+def _split_arguments(arguments: list[str]) -> tuple[bool, list[str]]:
+    """Return (-m given, overrides). ``--resume DIR`` means ``resume=DIR``."""
     multirun, overrides = False, []
     rest = list(arguments)
     while rest:
@@ -191,8 +189,8 @@ def _split(arguments: list[str]) -> tuple[bool, list[str]]:
     return multirun, overrides
 
 
-def _refuse_several(overrides: list[str]) -> None:
-    """Raises ConfigError for words of a multirun."""
+def _check_single_run(overrides: list[str]) -> None:
+    """Raise ConfigError for overrides that are valid only in a multirun."""
     for one in map(word, overrides):
         check_one_word(one)
         if one.several:
@@ -206,8 +204,8 @@ def _refuse_several(overrides: list[str]) -> None:
             raise ConfigError(one.key, ",".join(one.values), "has no effect on a single run; goes with -m")
 
 
-def _single(overrides: list[str]) -> int:
-    _refuse_several(overrides)
+def _run_single(overrides: list[str]) -> int:
+    _check_single_run(overrides)
     settings = compose(overrides)
     from ..experiment import execute  # torch comes in here, the settings are known to be valid
 
@@ -216,15 +214,15 @@ def _single(overrides: list[str]) -> int:
     return result.exit_code
 
 
-def _check(arguments: list[str]) -> int:
-    """The contract of server rules, a line for each check. Returns 1 where the rule breaks it."""
+def _check_contract(arguments: list[str]) -> int:
+    """Check a rule against the contract, and print a line for each check. Returns 1 if the rule breaks the contract."""
     if other := [text for text in arguments if text in ("--plan", "--measure")]:
         raise InputError(f"--check: does not go with {other[0]}; leave out one of the two")
-    multirun, overrides = _split(arguments)
+    multirun, overrides = _split_arguments(arguments)
     keys = {word(text).key for text in overrides}
     if multirun or "algorithm" not in keys or keys & {"resume", "sweep"}:
         raise InputError("--check: checks one rule; name it, with settings if need be: afl-run --check algorithm=mine")
-    _refuse_several(overrides)
+    _check_single_run(overrides)
     compose(overrides)
     from ..experiment.contract import check_rule  # torch comes in here, the settings are known to be valid
 
@@ -235,159 +233,20 @@ def _check(arguments: list[str]) -> int:
     return code
 
 
-def closing_line(result: RunResult, time_unit: str) -> str:
-    """What came out and where it lies, in one line."""
-    summary, status = result.summary, result.summary["exit_status"]
-    used = summary["used"]
-    if status == "ok":
-        said = "done"
-        if summary.get("already_complete"):
-            source = summary.get("data_source")
-            where = f" on {summary['device'].split()[0]}" if summary.get("device") else ""
-            said = f"already complete{where}{f' with {source}' if source else ''} (rerun=true runs it again)"
-        final, best = (100 * summary[which]["test/accuracy"] for which in ("final", "best"))
-        return (
-            f"{summary['name']}: {said}, test accuracy {final:.1f} % (best {best:.1f} %) "
-            f"after {used['server_iterations']} server iterations, {used['uploads']} uploads, "
-            f"virtual time {used['virtual_time']:g} {time_unit}, {summary['wall_seconds']:.1f} s; "
-            f"stopped by {summary['stopped_by']}; in {result.directory}"
-            + (f"; {summary['warning']}" if summary.get("warning") else "")
-        )
-    if status == "interrupted":
-        problem = f" ({summary['error']})" if summary["error"] else ""
-        return (
-            f"{summary['name']}: interrupted after {used['server_iterations']} server iterations{problem}; "
-            f"go on with: afl-run {shlex.join([*places.words(), '--resume', str(result.directory)])}"
-        )
-    return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
-
-
 def _show_plan(overrides: list[str], measured: bool) -> int:
-    from ..multirun.outlook import outlook
-    from ..multirun.trial import seconds_of, server_cost_of
+    from ..multirun.estimate import describe_plan
+    from ..multirun.probe import describe_server_cost, measure_seconds
     from ..multirun.workers import workers_of
 
-    jobs = _planned(overrides)[0]
+    jobs = plan_multirun(overrides)[0]
     words = [word(text) for text in overrides]
     places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
-    hydra = hydra_config(_choosing_words(overrides)).hydra
+    hydra = hydra_config(group_overrides(overrides)).hydra
 
-    def tried(settings: Settings) -> float:
+    def measure_settings(settings: Settings) -> float:
         say(f"trying {' on '.join(settings.choices[group] for group in ('algorithm', 'dataset'))} for some seconds")
-        return seconds_of(settings)
+        return measure_seconds(settings)
 
-    measure = tried if measured else None
-    print(outlook(jobs, pending.places_of(jobs), places, workers_of(hydra), measure, server_cost_of))
+    measure = measure_settings if measured else None
+    print(describe_plan(jobs, pending.places_of(jobs), places, workers_of(hydra), measure, describe_server_cost))
     return 0
-
-
-def run_all(overrides: list[str]) -> int:
-    """A multirun. Returns the exit code; what came of it is in ``pending.state``."""
-    pending.state.current, pending.state.stopped, pending.state.result = [], False, None
-    if any(one.key == "hydra/sweeper" and one.values != ("pending_runs",) for one in map(word, overrides)):
-        return _other_sweeper(overrides)
-    pending.state.planned, folder = _planned(overrides)
-    try:
-        code = _hydra(["-m", *_choosing_words(overrides), *folder])
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    if any(job.drawn for job in pending.state.planned):
-        print(search.best(pending.state.planned, pending.places_of(pending.state.planned)))
-    if code == EXIT_INTERRUPTED:
-        say("afl-run: stopped; the same command goes on where it was")
-    return code
-
-
-def _choosing_words(overrides: list[str]) -> list[str]:
-    """The words by which Hydra chooses its sweeper and launcher, and where these leave their files.
-
-    The other words concern jobs, which are composed by themselves.
-    """
-    known = {*groups(), "output_dir"}
-    return [one.first for one in map(word, overrides) if one.values and (one.key in known or one.of_hydra)]
-
-
-def _other_sweeper(overrides: list[str]) -> int:
-    """A multirun under a sweeper of Hydra's (hydra/sweeper=optuna): it decides what is run, by what jobs return."""
-    check_chosen(overrides)
-    pending.state.planned, pending.state.worst = [], 0
-    try:
-        return _hydra(["-m", *overrides]) or pending.state.worst
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-
-
-def _planned(overrides: list[str]) -> tuple[list[Job], list[str]]:
-    """(jobs, the words that say where its runs lie). Raises ConfigError."""
-    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
-        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
-    name = sweep_name(overrides)
-    folder = []
-    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
-        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
-    return plan(overrides, folder), folder
-
-
-def _hydra(arguments: list[str]) -> int:
-    """Hands over to Hydra: its launchers for a multirun, its own flags."""
-    import hydra
-    from hydra.core.hydra_config import HydraConfig
-
-    def job(config) -> dict | float:
-        """One job of a multirun. Returns its outcome instead of raising, so that the others go on; to another sweeper
-        than ours the value of the setting ``objective``, NaN where the run failed."""
-        if pending.state.stopped:  # jobs handed to a worker in advance
-            raise KeyboardInterrupt
-        place, result = HydraConfig.get(), None
-        ours = str(place.sweeper._target_).endswith(".PendingRuns")
-        try:
-            by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
-            places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
-            chosen = place
-            if {INSTEAD, SWEEP_INSTEAD} & {*config}:
-                config = hydra_config([*place.overrides.hydra, *place.overrides.task])
-                chosen = config.hydra
-            tree = plain(config)
-            replace_limits(tree, place.overrides.task)
-            settings = placed(check_composed(tree, chosen), place)
-            if not pending.state.current and sys.stderr.isatty():
-                settings.root.progress = False  # the bars of several processes would overwrite each other
-            from ..experiment import SCHEDULER_SIGNALS, execute
-
-            if not ours:
-                search.check_objective(settings)
-            result = execute(settings, ends_process=True, alone=False)
-            line, code = closing_line(result, settings.time_unit), result.exit_code
-            value = result.value(settings.root.objective)
-        except BenchError as error:
-            line, code, value = f"failed: {error}", error.exit_code, math.nan
-        pending.state.worst = max(pending.state.worst, code)
-        if not ours:  # ours says one itself, whatever process the run is in
-            with suppress(OSError):  # nobody reads any more, but the runs are wanted
-                print(line, flush=True)
-        number = None if result is None else result.signal
-        if number in SCHEDULER_SIGNALS:
-            if code == EXIT_INTERRUPTED:
-                signal.raise_signal(number)  # the run is saved: the scheduler's handler requeues it
-        elif number is not None:
-            pending.state.stopped = True
-            raise KeyboardInterrupt  # the person who stopped one job, even in its last moments, wants the rest stopped
-        return {"code": code, "line": line} if ours else value
-
-    before, sys.argv = sys.argv, ["afl-run", *arguments]
-    try:
-        hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(job)()
-    finally:
-        sys.argv = before
-    result, problem = pending.state.result, pending.state.problem
-    if result is None and problem is not None:
-        raise problem
-    if result is None:  # one of Hydra's own flags, or another sweeper
-        return 0
-    if result.interrupted:
-        return EXIT_INTERRUPTED
-    if said := pending.report(result):
-        say(said)
-    if problem is not None:
-        raise problem
-    return 1 if result.failed or result.diverged else 0

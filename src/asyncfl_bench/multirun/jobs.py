@@ -38,10 +38,10 @@ class Job:
     left_out: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()
 
-    def ended(self, places: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
-        """The result of a run that need not be run again. One that diverged would again: its result is that it did.
+    def finished_result(self, places: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
+        """Return the result of a run that does not have to run again, or None. A diverged run counts as finished.
 
-        again  also of one that was to be run again and has been
+        again  also accept a finished run that was to be repeated
         """
         from ..experiment import complete, finished
 
@@ -66,7 +66,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     run; a job that only fails in a combination has its error.
     """
     check_chosen(overrides)
-    asked, overrides = {word(text).key for text in overrides}, search.with_settings(overrides)
+    asked, overrides = {word(text).key for text in overrides}, search.expand_short_settings(overrides)
     hydra_words = [*hydra_words, *(text for text in overrides if word(text).of_hydra)]
     for text in overrides:
         one = word(text)
@@ -79,7 +79,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has a folder of its own")
     ranges = sweep_grids(overrides)
     _check_one_search(overrides, ranges)
-    ranged, points = search.searched(ranges), search.Search.of(chosen_config(overrides).hydra.sweeper)
+    ranged, points = search.drawn_keys(ranges), search.Search.from_sweeper(chosen_config(overrides).hydra.sweeper)
     for key in [] if ranged else asked & set(search.SHORT):
         example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
         raise ConfigError(key, getattr(points, key), example)
@@ -88,7 +88,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
 
     def settings_of(words: list[str]) -> Settings:
         config, hydra = compositions.config([*hydra_words, *words])
-        return placed(check_composed(config, hydra), hydra)
+        return with_run_directory(check_composed(config, hydra), hydra)
 
     given = {word(text).key for text in overrides}
     jobs: dict[tuple[str, ...], Job] = {}
@@ -106,15 +106,15 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
             job = Job(words, None, str(error))
             refused[tuple(sorted(words))] = error
         jobs.setdefault(tuple(sorted(job.overrides)), job)
-    for probe in _probes(union):
+    for probe in _jobs_to_check(union):
         if (refusal := refused.get(tuple(sorted(probe)))) is not None:
             raise refusal
     _refuse_idle(list(jobs.values()))
-    return _once(list(jobs.values()))
+    return _unique_jobs(list(jobs.values()))
 
 
-def _once(jobs: list[Job]) -> list[Job]:
-    """Without those that would be an earlier one's run: several protocols of a paper may have one stand-in."""
+def _unique_jobs(jobs: list[Job]) -> list[Job]:
+    """Keep the first of all jobs with one run directory: several protocols of a paper may have one stand-in."""
     first: dict[object, Job] = {}
     for job in jobs:
         first.setdefault(job.settings.directory if job.settings else id(job), job)
@@ -139,16 +139,16 @@ def _refuse_idle(jobs: list[Job]) -> None:
                 raise ConfigError(word(text).key, values, f"has no effect {why}; these would be one run")
 
 
-def _probes(union: list[Grid]) -> Iterable[list[str]]:
-    """Jobs that have every value of every key once, the other keys at their first value."""
+def _jobs_to_check(union: list[Grid]) -> Iterable[list[str]]:
+    """Yield jobs with every value of every key once; the other keys have their first value."""
     for grid in union:
         first = {key: values[0] for key, values in grid.items()}
         others = [first | {key: value} for key, values in grid.items() for value in values[1:]]
         yield from ([f"{key}={value}" for key, value in job.items()] for job in (first, *others))
 
 
-def placed(settings: Settings, hydra: Any) -> Settings:
-    """The settings of a job, whose run directory is where Hydra's own settings say."""
+def with_run_directory(settings: Settings, hydra: Any) -> Settings:
+    """Set the run directory of a job to the one in Hydra's settings; return the job's settings."""
     settings.asked_output_dir = Path(settings.root.output_dir)
     folder, sub = str(hydra.sweep.dir), str(hydra.sweep.subdir)
     settings.root.output_dir = settings.tree["output_dir"] = folder
@@ -159,8 +159,8 @@ def placed(settings: Settings, hydra: Any) -> Settings:
 
 def drawn_grids(grids: Sequence[Grid], overrides: Sequence[str]) -> list[Grid]:
     """With the values that a search draws in the place of ranges. Raises ConfigError."""
-    points = search.Search.of(chosen_config(list(overrides)).hydra.sweeper)
-    return [drawn for grid in grids for drawn in search.drawn(grid, points)]
+    points = search.Search.from_sweeper(chosen_config(list(overrides)).hydra.sweeper)
+    return [drawn for grid in grids for drawn in search.draw_grids(grid, points)]
 
 
 def sweep_grids(overrides: list[str]) -> list[Grid]:

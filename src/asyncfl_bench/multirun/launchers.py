@@ -76,9 +76,11 @@ def check_times(launcher: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def deaf(*more: signal.Signals) -> Iterator[None]:
-    """Processes begun meanwhile do not hear a terminal's Ctrl-C or its end, nor ``more``: who began them passes it on
-    when it is ready, and a second word would mean that they are not to wait for what they are saving."""
+def ignoring_terminal_signals(*more: signal.Signals) -> Iterator[None]:
+    """Shield processes that start inside the block from a terminal's Ctrl-C and its end, and from ``more``.
+
+    This process forwards the signal when it is ready. A second signal would stop the others while they save.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP, *more])
     try:
         yield
@@ -91,8 +93,8 @@ def workers_of_joblib() -> list[int]:
     return [worker.pid for worker in multiprocessing.active_children() if worker.pid is not None]
 
 
-def let_workers_save(workers: list[int], under_way: Callable[[], bool]) -> None:
-    """Tells these processes to stop, and waits until no run is under way.
+def let_workers_save(workers: list[int], has_active_runs: Callable[[], bool]) -> None:
+    """Send SIGTERM to these processes, and wait until no run is active.
 
     Launchers kill their workers as soon as this process is interrupted, a run that is writing its checkpoint included.
     """
@@ -102,13 +104,13 @@ def let_workers_save(workers: list[int], under_way: Callable[[], bool]) -> None:
         except ProcessLookupError:
             continue
     if workers:
-        wait_while(under_way)
+        wait_while(has_active_runs)
 
 
-def wait_while(under_way: Callable[[], bool]) -> None:
-    """Waits until no run is under way, but not for ever."""
+def wait_while(has_active_runs: Callable[[], bool]) -> None:
+    """Wait until no run is active, at most SECONDS_TO_SAVE."""
     until = time.monotonic() + SECONDS_TO_SAVE
-    while under_way() and time.monotonic() < until:
+    while has_active_runs() and time.monotonic() < until:
         time.sleep(0.2)
 
 

@@ -14,10 +14,10 @@ from ..config.words import word
 from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult
 from ..files import is_held, read_json, say
+from .history import finished_in
 from .jobs import Job
 from .launchers import forget_workers
-from .lines import Lines, runs
-from .past import finished_in
+from .progress import SweepProgress, count_runs
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
@@ -63,33 +63,35 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     """
     jobs = state.planned
     places = places_of(jobs)
-    ended = [job.ended(places) for job in jobs]
+    ended = [job.finished_result(places) for job in jobs]
     pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
-    say(f"{runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already{_where(jobs, ended)}")
+    say(
+        f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already{_describe_archives(jobs, ended)}"
+    )
     if left_out := sorted({word(text).key for job in jobs for text in job.left_out}):
         say(f"{', '.join(left_out)}: left out of the runs on which it has no effect")
     state.current = [job for job in pending if job.settings is not None]
-    lines = Lines(jobs, pending, workers)
-    lines.look([job for job in pending if job.settings is None])
+    lines = SweepProgress(jobs, pending, workers)
+    lines.report_ended([job for job in pending if job.settings is None])
     size = batch_size or max(1, len(state.current))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
     trouble = _launch_all(batches, launch, lines)
     state.problem = lines.problem
     failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
-    state.result = SweepResult(len(jobs), failed, _diverged(jobs, places), interrupted)
+    state.result = SweepResult(len(jobs), failed, _diverged_jobs(jobs, places), interrupted)
     return state.result
 
 
-def _diverged(jobs: Sequence[Job], places: Mapping[str, Path]) -> list[tuple[Job, str]]:
-    """Those that did, and what is said of it; in a search that is an answer like others."""
-    results = [(job, job.ended(places, again=True)) for job in jobs if not job.drawn]
+def _diverged_jobs(jobs: Sequence[Job], places: Mapping[str, Path]) -> list[tuple[Job, str]]:
+    """Return (job, reason) for each diverged job outside a search. In a search a diverged trial counts as completed."""
+    results = [(job, job.finished_result(places, again=True)) for job in jobs if not job.drawn]
     found = [(job, result.summary) for job, result in results if result is not None]
     return [(job, f"diverged: {summary['error']}") for job, summary in found if summary["exit_status"] == "diverged"]
 
 
-def _where(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
-    """Where runs lie, and of those that are in archives alone what shows them: no folder has them."""
+def _describe_archives(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
+    """Return a text that says where the runs are, and which command shows runs that are only in archives."""
     known = [(job.settings, result) for job, result in zip(jobs, ended, strict=True) if job.settings is not None]
     packed = [(settings, result.directory) for settings, result in known if result and result.directory.is_file()]
     others = [r.directory.parent for s, r in known if r and r.directory.is_dir() and r.directory != s.directory]
@@ -103,14 +105,14 @@ def _where(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
     if not packed:
         return among + at
     files = list(dict.fromkeys(file for _, file in packed))
-    pages = {_page(settings, file) for settings, file in packed}
+    pages = {_page_arguments(settings, file) for settings, file in packed}
     page = pages.pop() if len(pages) == 1 else None
     shows = f"afl-report {page or ' '.join(map(str, files))}"
     return f"{among}{at}; {shows} shows {'it' if len(packed) == 1 else 'them'}, rerun=true runs all of them here"
 
 
-def _page(settings: Settings, archive: Path) -> str | None:
-    """The words that a sweep's page is asked for by; None where the archive is not of the sweep's paper."""
+def _page_arguments(settings: Settings, archive: Path) -> str | None:
+    """Return the arguments of afl-report for a sweep's page; None if the archive is not of the sweep's paper."""
     words = {key: settings.choices.get(key) for key in ("profile", "scale", "length")}
     flags = [f"--{key} {value}" for key, value in words.items() if value not in (None, "standard")]
     sweep = str(settings.choices.get("sweep"))
@@ -127,7 +129,7 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     outputs = {(one.asked_output_dir or Path(one.root.output_dir)).expanduser() for one in known}
     past = [one for one in finished_in(outputs, MEASURED) if one.summary.get("results_version") == RESULTS_VERSION]
     wanted = {one.identity for one in known}
-    asked = [one.place for one in past if not one.packed and one.summary.get("identity") in wanted]
+    asked = [one.place for one in past if not one.is_archived and one.summary.get("identity") in wanted]
     records = {place: read_directory(place) for place in asked}
     found = {one.summary["identity"]: place for place, one in records.items() if one.status in MEASURED}
     for folder in {one.root.archive_dir for one in known}:
@@ -135,7 +137,7 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     return found
 
 
-def _launch_all(batches: list[list[Job]], launch: Launch, lines: Lines) -> str | None:
+def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) -> str | None:
     """Launches batch after batch. Returns why the launcher gave up for good, if it did.
 
     A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. What had not begun is then
@@ -162,11 +164,11 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: Lines) -> str |
                 say(f"{trouble}; going on with {sum(map(len, batches))} runs")
         else:
             for job, one in zip(batch, returns, strict=True):
-                job.error = _raised(one) or (
-                    one.return_value["line"] if _code(one) not in (0, EXIT_INTERRUPTED) else None
+                job.error = _failure_message(one) or (
+                    one.return_value["line"] if _exit_code(one) not in (0, EXIT_INTERRUPTED) else None
                 )
-            lines.look(batch)
-            if any(_code(one) == EXIT_INTERRUPTED for one in returns):
+            lines.report_ended(batch)
+            if any(_exit_code(one) == EXIT_INTERRUPTED for one in returns):
                 break
     return trouble
 
@@ -178,15 +180,15 @@ def results() -> list[RunResult]:
 
 
 def _result(job: Job, places: Mapping[str, Path]) -> RunResult:
-    if (found := job.ended(places, again=True)) is not None:
+    if (found := job.finished_result(places, again=True)) is not None:
         return found
     directory = Path() if job.settings is None else job.settings.directory
     status, _, error = (_outcome(job, None) or "failed").partition(": ")
     return RunResult(directory, {"exit_status": status, "name": " ".join(job.overrides), "error": error or status})
 
 
-def under_way() -> bool:
-    """True while some process is at a run of this sweep."""
+def has_active_runs() -> bool:
+    """Return True while a process works on a run of this sweep."""
     return any(is_held(_lock(job)) for job in state.current)
 
 
@@ -200,24 +202,24 @@ def _was_interrupted(job: Job) -> bool:
     return (_outcome(job, None) or "").startswith("interrupted")
 
 
-def _raised(job_return: Any) -> str | None:
-    """What a job raised, in one line; None for one that returned."""
+def _failure_message(job_return: Any) -> str | None:
+    """Return in one line what a job raised; None if it returned."""
     if job_return.status.name == "COMPLETED":
         return None
     error = job_return._return_value  # hydra's property raises it
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-def _code(job_return: Any) -> int:
-    """The exit code a job returned; 1 for one that crashed instead of returning."""
-    return int(job_return.return_value["code"]) if _raised(job_return) is None else 1
+def _exit_code(job_return: Any) -> int:
+    """Return the exit code of a job; 1 if it crashed instead of returning."""
+    return int(job_return.return_value["code"]) if _failure_message(job_return) is None else 1
 
 
 def _outcome(job: Job, trouble: str | None) -> str | None:
     """None when the run is finished, else what happened, in one line."""
     if job.settings is None:
         return f"failed: {job.error}"
-    if job.ended(again=trouble is None) is not None:  # with trouble it may not have run again
+    if job.finished_result(again=trouble is None) is not None:  # with trouble it may not have run again
         return None
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error
@@ -228,14 +230,14 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
         return job.error or trouble or "no summary: not begun, or killed"
 
 
-def report(result: SweepResult) -> str:
-    """What is to be said at the end: nothing when all is well."""
+def describe_failures(result: SweepResult) -> str:
+    """Return the failed and diverged runs with their commands as text; an empty text if there are none."""
     lines = []
     for jobs, what in (
         (result.failed, "did not finish; the same command goes on with them, or one alone"),
         (result.diverged, "diverged, which counts as finished; rerun=true runs one again"),
     ):
         if jobs:
-            lines.append(f"\n{len(jobs)} of {runs(result.total)} {what}:")
+            lines.append(f"\n{len(jobs)} of {count_runs(result.total)} {what}:")
             lines += [f"  afl-run {shlex.join(job.overrides)}    # {outcome}" for job, outcome in jobs]
     return "\n".join(lines)

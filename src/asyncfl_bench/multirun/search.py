@@ -36,40 +36,40 @@ class Search:
     seed: int = 0
 
     @classmethod
-    def of(cls, sweeper: Any) -> Search:
-        """The search settings of a composed ``hydra.sweeper``. Raises ConfigError."""
+    def from_sweeper(cls, sweeper: Any) -> Search:
+        """Read the search settings of a composed ``hydra.sweeper``. Raises ConfigError."""
         given = dict(sweeper.get("search") or {})
         trials, seed = given.get("trials"), given.get("seed", 0)
         ok = trials is None or (type(trials) is int and 1 <= trials <= MOST_RUNS)
         check(ok, "trials", trials, f"a whole number from 1 to {MOST_RUNS}")
         check(type(seed) is int and seed >= 0, "hydra.sweeper.search.seed", seed, "a whole number >= 0")
         search = cls(trials, str(given.get("shard", "1/1")), seed)
-        search.place()
+        search.shard_position()
         return search
 
-    def place(self) -> tuple[int, int]:
-        """(k, N) of ``shard=k/N``, k from 0. Raises ConfigError."""
+    def shard_position(self) -> tuple[int, int]:
+        """Return (k - 1, N) of ``shard=k/N``. Raises ConfigError."""
         first, _, last = self.shard.partition("/")
         ok = re.fullmatch(r"\d{1,9}/\d{1,9}", self.shard) is not None and 1 <= int(first) <= int(last)
         check(ok, "shard", self.shard, "k/N with 1 <= k <= N, for example 3/16")
         return int(first) - 1, int(last)
 
 
-def with_settings(overrides: Iterable[str]) -> list[str]:
-    """``trials=64`` and ``shard=3/16`` as Hydra has them."""
+def expand_short_settings(overrides: Iterable[str]) -> list[str]:
+    """Replace the short keys ``trials`` and ``shard`` by the full keys of Hydra's sweeper."""
     words = [text.partition("=") for text in overrides]
     return [f"{SHORT.get(key, key)}{sign}{value}" for key, sign, value in words]
 
 
-def searched(union: Iterable[Grid]) -> set[str]:
-    """The keys of which values are drawn."""
+def drawn_keys(union: Iterable[Grid]) -> set[str]:
+    """Return the keys whose values a search draws."""
     return {key for grid in union for key in _ranges(grid)}
 
 
-def drawn(grid: Grid, search: Search) -> list[Grid]:
-    """A grid a trial, with its values in the place of ranges; the grid itself where it has none.
+def draw_grids(grid: Grid, search: Search) -> list[Grid]:
+    """Return one grid per trial, with drawn values instead of ranges; the grid itself if it has no range.
 
-    Of points that are the same setting, as where all ranges are whole numbers, the first counts. Raises ConfigError.
+    Only the first of several points with the same values counts, as for ranges of whole numbers. Raises ConfigError.
     """
     ranges = _ranges(grid)
     if not ranges:
@@ -78,7 +78,7 @@ def drawn(grid: Grid, search: Search) -> list[Grid]:
         key, value = next((key, grid[key][0]) for key in ranges)
         raise ConfigError(key, value, "is a range: say how many values are drawn from it, for example trials=16")
     points = dict.fromkeys(_points(list(ranges.values()), search))
-    first, step = search.place()
+    first, step = search.shard_position()
     return [
         grid | {key: [text] for key, text in zip(ranges, point, strict=True)} for point in list(points)[first::step]
     ]
@@ -120,12 +120,12 @@ def check_objective(settings: Settings) -> None:
         raise ConfigError("objective", name, why)
 
 
-def best(jobs: Sequence[Job], places: Mapping[str, Path]) -> str:
-    """What a search found, as text: the best trials, and the command that runs the best on test over seeds.
+def describe_best_trials(jobs: Sequence[Job], places: Mapping[str, Path]) -> str:
+    """Return the result of a search as text: the best trials, and a command that tests the best one over seeds.
 
     places  see ``pending.places_of``
-    Nothing where nothing was searched. Trials with fewer finished seeds than others do not compete: one that diverges
-    for some seeds must not win by the others.
+    The text is empty without a search. Trials with fewer finished seeds than others do not compete: a trial that
+    diverges for some seeds must not win by its other seeds.
     """
     values: dict[tuple[str, ...], dict[tuple[str, ...], list[float]]] = {}
     last: dict[tuple[str, ...], Settings] = {}  # that of the greatest seed
@@ -135,14 +135,15 @@ def best(jobs: Sequence[Job], places: Mapping[str, Path]) -> str:
             last[rest] = max(job.settings, last.get(rest, job.settings), key=lambda settings: settings.root.seed)
             trials = values.setdefault(rest, {})
             of_trial = trials.setdefault(job.drawn, [])
-            result = job.ended(places, again=True)
+            result = job.finished_result(places, again=True)
             value = math.nan if result is None else result.value(job.settings.root.objective)
             if not math.isnan(value):
                 of_trial.append(value)
-    return "\n".join(_told(rest, last[rest], trials) for rest, trials in values.items())
+    return "\n".join(_describe_trials(rest, last[rest], trials) for rest, trials in values.items())
 
 
-def _told(rest: tuple[str, ...], settings: Settings, trials: dict[tuple[str, ...], list[float]]) -> str:
+def _describe_trials(rest: tuple[str, ...], settings: Settings, trials: dict[tuple[str, ...], list[float]]) -> str:
+    """Return the ranked trials of one search as text, and the command that tests the best one."""
     objective = settings.root.objective
     most = max(map(len, trials.values()))
     means = {trial: sum(of) / most for trial, of in trials.items() if most and len(of) == most}

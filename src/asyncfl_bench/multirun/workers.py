@@ -10,11 +10,12 @@ from typing import Any
 def workers_of(hydra: Any) -> int:
     """Runs at once, as far as the launcher's settings say; 1 where they do not. hydra: Hydra's own settings."""
     launcher, most = hydra.launcher, hydra.sweeper.get("max_batch_size")
-    count = _asked(launcher)
+    count = _launcher_workers(launcher)
     return max(1, count if most is None else min(count, most))
 
 
-def _asked(launcher: Mapping[str, Any]) -> int:
+def _launcher_workers(launcher: Mapping[str, Any]) -> int:
+    """Return the number of workers from a launcher's own settings; 1 if they give none."""
     if (jobs := launcher.get("n_jobs")) is not None:
         from joblib import effective_n_jobs
 

@@ -1,4 +1,4 @@
-"""What a multirun says: one short line a run as soon as it has ended, whatever launcher it runs under."""
+"""The progress of a multirun: one short line for each run as soon as it ends, under any launcher."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from .jobs import Job
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
-class Lines:
-    """``[7/20] algorithm=ace seed=3: 93.1 % (best 94.0 %), 12.3 s; 0:02:36 left``. Runs report by their directories
-    alone, so this process says it also of those in others.
+class SweepProgress:
+    """Print a line for each run that ends: ``[7/20] algorithm=ace seed=3: 93.1 % (best 94.0 %), 12.3 s; 0:02:36 left``.
+
+    Runs report by their directories alone, so the lines include runs in other processes.
 
     jobs     of the whole multirun; pending: those that are to run now
     workers  how many are under way at once
@@ -33,7 +34,7 @@ class Lines:
         workers: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._varied = varied(jobs)
+        self._varied_keys = varied_keys(jobs)
         self._total, self._left = len(jobs), {id(job): job for job in pending}
         self._done_before = len(jobs) - len(pending)
         self._before = {id(job): job.summary_stamp() for job in pending}
@@ -41,41 +42,44 @@ class Lines:
         self.problem: BenchError | None = None
         self._lock = threading.Lock()
 
-    def look(self, jobs: Sequence[Job] = ()) -> None:
-        """Says what has ended since the last look. jobs: those that have ended although no directory says so."""
+    def report_ended(self, jobs: Sequence[Job] = ()) -> None:
+        """Print a line for each run that ended since the last call.
+
+        jobs  ended jobs whose directories do not show it
+        """
         ended = {id(job) for job in jobs}
         with self._lock:
             for key, job in list(self._left.items()):
                 if job.summary_stamp() not in (None, self._before[key]):
-                    self._say(job, _outcome(job))
+                    self._print_ended(job, _describe_outcome(job))
                 elif key in ended:
-                    self._say(job, job.error or "already complete")
+                    self._print_ended(job, job.error or "already complete")
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Looks again and again, for runs in other processes."""
+        """Report the ended runs of other processes every second while the block runs."""
         over = threading.Event()
 
-        def watch() -> None:
+        def report_repeatedly() -> None:
             while not over.wait(_SECONDS_BETWEEN_LOOKS):
-                self.look()
+                self.report_ended()
 
-        thread = threading.Thread(target=watch, daemon=True)
+        thread = threading.Thread(target=report_repeatedly, daemon=True)
         thread.start()
         try:
             yield
         finally:
             over.set()
             thread.join()
-            self.look()
+            self.report_ended()
 
-    def _say(self, job: Job, outcome: str) -> None:
+    def _print_ended(self, job: Job, outcome: str) -> None:
         del self._left[id(job)]
         done = self._total - len(self._left)
         half = min(self._workers - 1, len(self._left)) / 2  # those under way are on average half done
         here = done - self._done_before + half
         left = (self._clock() - self._started) / here * (len(self._left) - half)
-        words = " ".join(text for text in job.overrides if text.partition("=")[0] in self._varied)
+        words = " ".join(text for text in job.overrides if text.partition("=")[0] in self._varied_keys)
         name = words or (job.settings.name if job.settings else " ".join(job.overrides))
         rest = f"; {clock_text(left)} left" if self._left else f"; {clock_text(self._clock() - self._started)} in all"
         try:
@@ -85,8 +89,8 @@ class Lines:
                 self.problem = BenchError(f"standard output: {error.strerror}")
 
 
-def varied(jobs: Sequence[Job]) -> set[str]:
-    """The keys that tell the jobs apart."""
+def varied_keys(jobs: Sequence[Job]) -> set[str]:
+    """Return the keys whose overrides differ between jobs, or that only some jobs have."""
     values: dict[str, set[str]] = {}
     for job in jobs:
         for text in job.overrides:
@@ -95,8 +99,8 @@ def varied(jobs: Sequence[Job]) -> set[str]:
     return {key for key, texts in values.items() if len(texts) > 1 or not all(key in keys for keys in own)}
 
 
-def runs(count: int) -> str:
-    """``1 run``, ``2 runs``."""
+def count_runs(count: int) -> str:
+    """Return a count with its noun: ``1 run``, ``2 runs``."""
     return f"{count} run{'s' * (count != 1)}"
 
 
@@ -107,8 +111,8 @@ def clock_text(seconds: float) -> str:
     return f"{hour}:{minute:02d}:{second:02d}"
 
 
-def _outcome(job: Job) -> str:
-    """What a run that has ended left, in a few words."""
+def _describe_outcome(job: Job) -> str:
+    """Return the result of an ended run in a few words."""
     summary: dict[str, Any] = {}
     assert job.settings is not None
     with suppress(OSError, ValueError):

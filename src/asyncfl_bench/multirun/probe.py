@@ -1,4 +1,4 @@
-"""What a run would take here, from its first seconds: ``afl-run … --plan --measure``."""
+"""The cost of a run on this machine, from its first seconds: ``afl-run … --plan --measure``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from ..errors import ConfigError
 SECONDS = 2.0  # of simulated work that are timed
 
 
-def server_cost_of(settings: Settings) -> str | None:
-    """What a server step of a model that is cut costs (``SplitConfig.describe_cut_cost``); None where that is not known
-    before the data are read. Reads no data. Raises ConfigError for a cut with which the run is refused."""
+def describe_server_cost(settings: Settings) -> str | None:
+    """Return the cost of a server step with a split model as text (``SplitConfig.describe_cut_cost``).
+
+    None means that the cost is unknown before the data are read. This function reads no data.
+    Raises ConfigError for a cut that the run would refuse.
+    """
     rule, model, dataset = (settings.parts[group] for group in ("algorithm", "model", "dataset"))
     if not isinstance(rule.config, SplitConfig):
         return None
@@ -36,11 +39,11 @@ def server_cost_of(settings: Settings) -> str | None:
         raise error.under("algorithm") from None
 
 
-def seconds_of(settings: Settings) -> float:
-    """Wall seconds of the whole run: start, work by its share of the budget, evaluations. Leaves nothing behind.
+def measure_seconds(settings: Settings) -> float:
+    """Return the estimated wall seconds of a run: start, work by its share of the budget, evaluations.
 
-    A first round is left out where it is over within that time: it is not like the rest.
-    Raises ConfigError or BenchError where the run could not begin.
+    The first round is excluded if it ends within the trial, because later rounds take another time. No file is kept.
+    Raises ConfigError or BenchError if the run cannot start.
     """
     from ..experiment.build import build_run
 

@@ -1,4 +1,4 @@
-"""What finished runs took, in folders and archives: what a plan's times and sizes are estimated from."""
+"""Finished runs in folders and archives. A plan estimates times and sizes from them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ GROUPS = ("algorithm", "dataset", "model")  # runs that have these in common tak
 
 
 @dataclass(frozen=True)
-class Past:
-    """A finished run. place: its directory or its archive; config: as text, of an archive only."""
+class FinishedRun:
+    """A finished run. place: its directory or archive; config: text, for a run in an archive only."""
 
     place: Path
     summary: dict[str, Any]
     config: str = ""
 
     @property
-    def packed(self) -> bool:
+    def is_archived(self) -> bool:
+        """Return True if the run is in an archive."""
         return self.place.is_file()
 
     @functools.cached_property
@@ -55,30 +56,32 @@ class Past:
         return sum(file.stat().st_size for file in self.place.rglob("*"))
 
 
-def like(settings: Settings, past: Sequence[Past]) -> tuple[float, list[Past]]:
-    """(seconds, the runs they are from): of the same experiment, else of the same model for as large a budget.
-    Runs in directories are of this machine, so archives count where there are none. No runs: nothing is known.
+def similar_runs(settings: Settings, past: Sequence[FinishedRun]) -> tuple[float, list[FinishedRun]]:
+    """Return (estimated seconds, the runs used for the estimate); (0, []) if no run is similar.
 
-    past  those of the same algorithm and data set, from ``by_kind``
+    Runs of the same experiment count first. Otherwise runs with the same model count, scaled to the budget.
+    Runs in directories are from this machine, so archives count only where no directory does.
+
+    past  runs with the same algorithm and data set, from ``runs_by_algorithm``
     """
     experiment, model = settings.experiment, settings.choices["model"]
     found = [(one.seconds, one) for one in past if one.summary.get("experiment") == experiment]
     if not found:
         alike = [(one.seconds_for(settings), one) for one in past if one.choices.get("model") == model]
         found = [(seconds, one) for seconds, one in alike if seconds is not None]
-    found = [(seconds, one) for seconds, one in found if not one.packed] or found
+    found = [(seconds, one) for seconds, one in found if not one.is_archived] or found
     return (fmean(seconds for seconds, _ in found) if found else 0.0), [one for _, one in found]
 
 
-def by_kind(past: Iterable[Past]) -> dict[tuple, list[Past]]:
-    """The runs of each algorithm and data set."""
-    found: dict[tuple, list[Past]] = {}
+def runs_by_algorithm(past: Iterable[FinishedRun]) -> dict[tuple, list[FinishedRun]]:
+    """Group runs by (algorithm, data set)."""
+    found: dict[tuple, list[FinishedRun]] = {}
     for one in past:
         found.setdefault(tuple(one.summary.get(group) for group in GROUPS[:2]), []).append(one)
     return found
 
 
-def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)) -> list[Past]:
+def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)) -> list[FinishedRun]:
     """Every run at or below ``places`` that ended with one of ``statuses``; what cannot be read is none."""
     from ..tracking.archive import archived_summaries  # brings NumPy
     from ..tracking.records import find_runs
@@ -87,12 +90,12 @@ def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)
     found = []
     for directory in directories:
         try:
-            found.append(Past(directory, read_json(directory / "summary.json")))
+            found.append(FinishedRun(directory, read_json(directory / "summary.json")))
         except (OSError, ValueError):
             continue
     for archive in archives:
         try:
-            found += [Past(archive, parse_json(summary), config) for summary, config in archived_summaries(archive)]
+            found += [FinishedRun(archive, parse_json(summary), config) for summary, config in archived_summaries(archive)]
         except (BenchError, ValueError):
             continue
     return [one for one in found if _has_ended(one.summary, statuses)]

@@ -1,4 +1,4 @@
-"""What a multirun would do, before it does it: ``afl-run … --plan``."""
+"""An estimate of a multirun before it starts: ``afl-run … --plan``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from statistics import fmean
 
 from ..config import Settings
 from ..errors import ConfigError
+from .history import GROUPS, FinishedRun, finished_in, runs_by_algorithm, similar_runs
 from .jobs import Job
-from .lines import clock_text, runs, varied
-from .past import GROUPS, Past, by_kind, finished_in, like
+from .progress import clock_text, count_runs, varied_keys
 
 
-def outlook(
+def describe_plan(
     jobs: Sequence[Job],
     kept: Mapping[str, Path],
     places: Iterable[str | Path] = (),
@@ -23,19 +23,19 @@ def outlook(
     measure: Callable[[Settings], float] | None = None,
     server_cost: Callable[[Settings], str | None] | None = None,
 ) -> str:
-    """How many runs there are and which are finished, and what the pending ones take.
+    """Return the plan as text: the numbers of all and of finished runs, and what the pending runs take.
 
     kept     see ``pending.places_of``; places: where other finished runs may be; workers: runs under way at once
     measure  what gives a run's seconds by trying it, once for each kind; None: finished runs tell
     server_cost  what describes the cost of a server step or raises ConfigError; None: it is left out
     """
     known = [(job, job.settings) for job in jobs if job.settings is not None]
-    found = [(settings, job.ended(kept)) for job, settings in known]
+    found = [(settings, job.finished_result(kept)) for job, settings in known]
     done = [result for _, result in found if result is not None]
     pending = [settings for settings, result in found if result is None]
     packed = sum(result.directory.is_file() for result in done)
-    lines = [f"{runs(len(jobs))}, {len(done)} of them finished ({packed} in archives), {len(pending)} pending"]
-    lines += [f"  {axis}" for axis in _axes(jobs)]
+    lines = [f"{count_runs(len(jobs))}, {len(done)} of them finished ({packed} in archives), {len(pending)} pending"]
+    lines += [f"  {axis}" for axis in _describe_axes(jobs)]
     if refused := [job for job in jobs if job.settings is None]:
         lines.append(f"{len(refused)} cannot run, the first: {' '.join(refused[0].overrides)}: {refused[0].error}")
     if not pending:
@@ -44,22 +44,22 @@ def outlook(
 
     own = {settings.directory.parent for _, settings in known}
     archives = {archive_folder(settings.root.archive_dir) for _, settings in known}
-    past = by_kind(finished_in([*own, *places, *archives]))
+    past = runs_by_algorithm(finished_in([*own, *places, *archives]))
     kinds = [tuple(settings.choices[group] for group in GROUPS[:2]) for settings in pending]
-    estimates = [like(settings, past.get(kind, [])) for settings, kind in zip(pending, kinds, strict=True)]
+    estimates = [similar_runs(settings, past.get(kind, [])) for settings, kind in zip(pending, kinds, strict=True)]
     workers = min(workers, len(pending))
     if measure is None:
-        lines.append(_time([(seconds, of) for seconds, of in estimates if of], len(pending), workers))
+        lines.append(_describe_time([(seconds, of) for seconds, of in estimates if of], len(pending), workers))
     else:
-        lines.append(_measured(pending, workers, measure))
-    lines += _server_costs(pending, server_cost) if server_cost is not None else []
-    lines.append(_disk([of for _, of in estimates], pending[0].directory))
+        lines.append(_describe_measured_time(pending, workers, measure))
+    lines += _describe_server_costs(pending, server_cost) if server_cost is not None else []
+    lines.append(_describe_disk([of for _, of in estimates], pending[0].directory))
     return "\n".join(lines)
 
 
-def _axes(jobs: Sequence[Job]) -> Iterator[str]:
-    """``seed: 0,1,2``"""
-    keys = varied(jobs)
+def _describe_axes(jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield each axis with its values: ``seed: 0,1,2``."""
+    keys = varied_keys(jobs)
     values: dict[str, dict[str, None]] = {}
     for job in jobs:
         for text in job.overrides:
@@ -68,30 +68,30 @@ def _axes(jobs: Sequence[Job]) -> Iterator[str]:
     yield from (f"{key}: {','.join(listed)}" for key, listed in values.items() if key in keys)
 
 
-def _time(estimates: Sequence[tuple[float, list[Past]]], pending: int, workers: int) -> str:
+def _describe_time(estimates: Sequence[tuple[float, list[FinishedRun]]], pending: int, workers: int) -> str:
     if not estimates:
-        return (
-            f"time: unknown, no run of these algorithms on this data is finished; --measure tries them; {runs(pending)}"
-        )
+        text = "time: unknown, no run of these algorithms on this data is finished"
+        return f"{text}; --measure tries them; {count_runs(pending)}"
     seconds = [seconds for seconds, _ in estimates]
-    packed = any(one.packed for _, of in estimates for one in of)
+    packed = any(one.is_archived for _, of in estimates for one in of)
     where = ", some of them perhaps of another machine" if packed else ""
     unknown = pending - len(seconds)
-    rest = f", without {runs(unknown)} whose like is not there; --measure tries them" if unknown else ""
+    rest = f", without {count_runs(unknown)} whose like is not there; --measure tries them" if unknown else ""
     total = max(sum(seconds) / workers, *seconds, 1)
-    return f"time: about {clock_text(total)}{_how(workers, pending)}, as finished runs alike took{where}{rest}"
+    text = f"time: about {clock_text(total)}{_describe_workers(workers, pending)}"
+    return f"{text}, as finished runs alike took{where}{rest}"
 
 
-def _measured(pending: Sequence[Settings], workers: int, measure: Callable[[Settings], float]) -> str:
+def _describe_measured_time(pending: Sequence[Settings], workers: int, measure: Callable[[Settings], float]) -> str:
     kinds = [tuple(settings.choices.get(group) for group in (*GROUPS, "delay")) for settings in pending]
     tried = {kind: measure(settings) for kind, settings in dict(zip(kinds, pending, strict=True)).items()}
     seconds = [tried[kind] for kind in kinds]
     total = max(sum(seconds) / workers, *seconds, 1)
     trials = f"{len(tried)} short trial{'s' * (len(tried) != 1)} here"
-    return f"time: about {clock_text(total)}{_how(workers, len(pending))}, by {trials}"
+    return f"time: about {clock_text(total)}{_describe_workers(workers, len(pending))}, by {trials}"
 
 
-def _server_costs(pending: Sequence[Settings], server_cost: Callable[[Settings], str | None]) -> Iterator[str]:
+def _describe_server_costs(pending: Sequence[Settings], server_cost: Callable[[Settings], str | None]) -> Iterator[str]:
     known: dict[str, str | None] = {}
     counts: Counter[str] = Counter()
     for settings in pending:
@@ -103,25 +103,25 @@ def _server_costs(pending: Sequence[Settings], server_cost: Callable[[Settings],
             except ConfigError as error:
                 known[kind] = f"refused: {error}"
         counts.update([line] if (line := known[kind]) else [])
-    yield from (f"{line} ({runs(count)})" for line, count in counts.items())
+    yield from (f"{line} ({count_runs(count)})" for line, count in counts.items())
 
 
-def _how(workers: int, pending: int) -> str:
+def _describe_workers(workers: int, pending: int) -> str:
     return f" with {workers} workers" if workers > 1 else ", one run after another" if pending > 1 else ""
 
 
-def _disk(likes: Sequence[list[Past]], place: Path) -> str:
-    sizes = [fmean(sizes) for of in likes if (sizes := [one.size for one in of if not one.packed])]
+def _describe_disk(likes: Sequence[list[FinishedRun]], place: Path) -> str:
+    sizes = [fmean(sizes) for of in likes if (sizes := [one.size for one in of if not one.is_archived])]
     there = next(folder for folder in place.absolute().parents if folder.exists())
     free = shutil.disk_usage(there).free
     need = (
-        f"about {_size(fmean(sizes) * len(likes))}, as finished runs took"
+        f"about {_describe_size(fmean(sizes) * len(likes))}, as finished runs took"
         if sizes
         else "unknown, no directory to go by"
     )
-    return f"disk: {need}; {_size(free)} are free in {there}"
+    return f"disk: {need}; {_describe_size(free)} are free in {there}"
 
 
-def _size(count: float) -> str:
+def _describe_size(count: float) -> str:
     unit, name = next((u, n) for u, n in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")) if count >= u or u == 2**10)
     return f"{count / unit:.1f} {name}"

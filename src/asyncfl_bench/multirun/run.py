@@ -1,0 +1,163 @@
+"""A multirun from planning to its result. Hydra's launchers run the jobs."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..config import places
+from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config
+from ..config.composition import check_composed, plain, replace_limits
+from ..config.words import word
+from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError
+from ..files import say
+from . import pending, search
+from .jobs import Job, check_chosen, plan, sweep_name, with_run_directory
+
+if TYPE_CHECKING:
+    from ..experiment import RunResult
+
+
+def run_all(overrides: list[str]) -> int:
+    """Run a multirun and return the exit code. The result is in ``pending.state``."""
+    pending.state.current, pending.state.stopped, pending.state.result = [], False, None
+    if any(one.key == "hydra/sweeper" and one.values != ("pending_runs",) for one in map(word, overrides)):
+        return _run_other_sweeper(overrides)
+    pending.state.planned, folder = plan_multirun(overrides)
+    try:
+        code = run_hydra(["-m", *group_overrides(overrides), *folder])
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    if any(job.drawn for job in pending.state.planned):
+        print(search.describe_best_trials(pending.state.planned, pending.places_of(pending.state.planned)))
+    if code == EXIT_INTERRUPTED:
+        say("afl-run: stopped; the same command goes on where it was")
+    return code
+
+
+def group_overrides(overrides: list[str]) -> list[str]:
+    """Return the overrides that choose Hydra's sweeper and launcher, and the folder of their files.
+
+    All other overrides concern jobs. Each job is composed separately.
+    """
+    known = {*groups(), "output_dir"}
+    return [one.first for one in map(word, overrides) if one.values and (one.key in known or one.of_hydra)]
+
+
+def _run_other_sweeper(overrides: list[str]) -> int:
+    """Run a multirun under another sweeper (hydra/sweeper=optuna), which chooses runs by the returned values."""
+    check_chosen(overrides)
+    pending.state.planned, pending.state.worst = [], 0
+    try:
+        return run_hydra(["-m", *overrides]) or pending.state.worst
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def plan_multirun(overrides: list[str]) -> tuple[list[Job], list[str]]:
+    """Return (jobs, overrides that set the folder of the runs). Raises ConfigError."""
+    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
+        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
+    name = sweep_name(overrides)
+    folder = []
+    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
+        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
+    return plan(overrides, folder), folder
+
+
+def run_hydra(arguments: list[str]) -> int:
+    """Run Hydra with these arguments: a multirun, or one of Hydra's flags. Returns the exit code."""
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+
+    def run_job(config) -> dict | float:
+        """Run one job and return its exit code and closing line. A failed job does not raise, so the others continue.
+
+        Another sweeper than ours gets the value of ``objective``, or NaN if the run failed.
+        """
+        if pending.state.stopped:  # jobs handed to a worker in advance
+            raise KeyboardInterrupt
+        place, result = HydraConfig.get(), None
+        ours = str(place.sweeper._target_).endswith(".PendingRuns")
+        try:
+            by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
+            places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
+            chosen = place
+            if {INSTEAD, SWEEP_INSTEAD} & {*config}:
+                config = hydra_config([*place.overrides.hydra, *place.overrides.task])
+                chosen = config.hydra
+            tree = plain(config)
+            replace_limits(tree, place.overrides.task)
+            settings = with_run_directory(check_composed(tree, chosen), place)
+            if not pending.state.current and sys.stderr.isatty():
+                settings.root.progress = False  # the bars of several processes would overwrite each other
+            from ..experiment import SCHEDULER_SIGNALS, execute
+
+            if not ours:
+                search.check_objective(settings)
+            result = execute(settings, ends_process=True, alone=False)
+            line, code = closing_line(result, settings.time_unit), result.exit_code
+            value = result.value(settings.root.objective)
+        except BenchError as error:
+            line, code, value = f"failed: {error}", error.exit_code, math.nan
+        pending.state.worst = max(pending.state.worst, code)
+        if not ours:  # ours says one itself, whatever process the run is in
+            with suppress(OSError):  # nobody reads any more, but the runs are wanted
+                print(line, flush=True)
+        number = None if result is None else result.signal
+        if number in SCHEDULER_SIGNALS:
+            if code == EXIT_INTERRUPTED:
+                signal.raise_signal(number)  # the run is saved: the scheduler's handler requeues it
+        elif number is not None:
+            pending.state.stopped = True
+            raise KeyboardInterrupt  # the person who stopped one job, even in its last moments, wants the rest stopped
+        return {"code": code, "line": line} if ours else value
+
+    before, sys.argv = sys.argv, ["afl-run", *arguments]
+    try:
+        hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(run_job)()
+    finally:
+        sys.argv = before
+    result, problem = pending.state.result, pending.state.problem
+    if result is None and problem is not None:
+        raise problem
+    if result is None:  # one of Hydra's own flags, or another sweeper
+        return 0
+    if result.interrupted:
+        return EXIT_INTERRUPTED
+    if said := pending.describe_failures(result):
+        say(said)
+    if problem is not None:
+        raise problem
+    return 1 if result.failed or result.diverged else 0
+
+
+def closing_line(result: RunResult, time_unit: str) -> str:
+    """Return the result of a run and its directory in one line."""
+    summary, status = result.summary, result.summary["exit_status"]
+    used = summary["used"]
+    if status == "ok":
+        said = "done"
+        if summary.get("already_complete"):
+            source = summary.get("data_source")
+            where = f" on {summary['device'].split()[0]}" if summary.get("device") else ""
+            said = f"already complete{where}{f' with {source}' if source else ''} (rerun=true runs it again)"
+        final, best = (100 * summary[which]["test/accuracy"] for which in ("final", "best"))
+        return (
+            f"{summary['name']}: {said}, test accuracy {final:.1f} % (best {best:.1f} %) "
+            f"after {used['server_iterations']} server iterations, {used['uploads']} uploads, "
+            f"virtual time {used['virtual_time']:g} {time_unit}, {summary['wall_seconds']:.1f} s; "
+            f"stopped by {summary['stopped_by']}; in {result.directory}"
+            + (f"; {summary['warning']}" if summary.get("warning") else "")
+        )
+    if status == "interrupted":
+        problem = f" ({summary['error']})" if summary["error"] else ""
+        return (
+            f"{summary['name']}: interrupted after {used['server_iterations']} server iterations{problem}; "
+            f"go on with: afl-run {shlex.join([*places.words(), '--resume', str(result.directory)])}"
+        )
+    return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
