@@ -151,7 +151,7 @@ def measure(name: str, device: str, repeats: int, folder: Path, executor: str) -
         steps = max(8, uploads * local_steps // 4)
         torch.set_num_threads(1)
         single.append(bare(steps, synchronize))
-        torch.set_num_threads(machine.cores(None))
+        torch.set_num_threads(machine.available_cores(None))
         full.append(bare(steps, synchronize))
         ratios.append(min(single[-1], full[-1]) / ours[-1])
     torch.set_num_threads(own_threads)
@@ -276,7 +276,7 @@ def many_steps(device: str, repeats: int) -> tuple[Row, str]:
             done = sum(steps for _, steps in work)
         synchronize()
         ours, bare = (time.perf_counter() - started) / done, []
-        for threads in (1, machine.cores(None)):
+        for threads in (1, machine.available_cores(None)):
             torch.set_num_threads(threads)
             bare.append(train(built, module, work, synchronize))
         torch.set_num_threads(own_threads)
@@ -445,9 +445,9 @@ def main() -> None:
         if given.out:
             given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    device = machine.device(given.device)
+    device = machine.select_device(given.device)
     date = time.strftime("%Y-%m-%d %H:%M")
-    say(f"{date}, {machine.device_name(device)}, {machine.cores(None)} CPU cores used, "
+    say(f"{date}, {machine.device_name(device)}, {machine.available_cores(None)} CPU cores used, "
         f"torch {torch.__version__}, medians of {given.repeats} repeats\n")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         chosen = [name for name in names if name in WORKLOADS or name == "W6"]
@@ -478,7 +478,7 @@ def main() -> None:
             for row, line in start_up(given.repeats, Path(folder)):
                 measured(row, line)
     if given.history:
-        cores = machine.cores(None)
+        cores = machine.available_cores(None)
         history.append(given.history, rows, machine.device_name(device), cores, torch.__version__, date)
         history.draw(given.history)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.experiment.checkpoint import PARTS, read, write
+from asyncfl_bench.experiment.checkpoint import PARTS, read_checkpoint, write_checkpoint
 from asyncfl_bench.files import atomic_write, remove_leftovers
 from asyncfl_bench.tracking.rundir import RunDirectory
 
@@ -45,7 +45,7 @@ class Killed(BaseException):
 def test_a_kill_at_any_step_leaves_a_checkpoint_and_the_next_one_leaves_no_link(tmp_path, monkeypatch, step):
     path = tmp_path / "checkpoint.pt"
     for number in (1, 2):
-        write(path, "aaaa0000", state(number))
+        write_checkpoint(path, "aaaa0000", state(number))
     calls = iter(range(100))
 
     def until(step, call):
@@ -60,11 +60,11 @@ def test_a_kill_at_any_step_leaves_a_checkpoint_and_the_next_one_leaves_no_link(
         for name in ("replace", "link", "unlink"):
             patched.setattr(os, name, until(step, getattr(os, name)))
         with suppress(Killed):
-            write(path, "aaaa0000", state(3))
-    kept, remarks = read(path, "aaaa0000")
+            write_checkpoint(path, "aaaa0000", state(3))
+    kept, remarks = read_checkpoint(path, "aaaa0000")
     assert kept["evaluations"]["lines"] in (2, 3) and not remarks
-    write(path, "aaaa0000", state(4))
-    assert read(path, "aaaa0000")[0]["evaluations"]["lines"] == 4
+    write_checkpoint(path, "aaaa0000", state(4))
+    assert read_checkpoint(path, "aaaa0000")[0]["evaluations"]["lines"] == 4
     assert {each.name for each in tmp_path.iterdir()} == {"checkpoint.pt", "checkpoint.pt.previous"}
 
 
@@ -77,7 +77,7 @@ def test_a_full_disk_is_named_by_checkpoints_and_models(monkeypatch, tmp_path):
 
     monkeypatch.setattr("asyncfl_bench.files.open", Full, raising=False)
     with pytest.raises(BenchError, match="the checkpoint could not be written: No space left on device"):
-        write(tmp_path / "checkpoint.pt", "aaaa0000", {"model_d": torch.zeros(10_000)})
+        write_checkpoint(tmp_path / "checkpoint.pt", "aaaa0000", {"model_d": torch.zeros(10_000)})
     with pytest.raises(OSError, match=r"No space left on device: '.*/model_final.pt'"):
         RunDirectory(tmp_path).write_model("model_final", {"weight": torch.zeros(10_000)})
     assert not list(tmp_path.iterdir())

@@ -216,7 +216,7 @@ def test_an_extension_that_is_killed_at_once_loses_nothing(moment, monkeypatch):
             raise KeyboardInterrupt  # as kill -9: nothing is written any more
 
         if moment == "no checkpoint yet":
-            patched.setattr(checkpoint, "write", killed)
+            patched.setattr(checkpoint, "write_checkpoint", killed)
         else:
             patched.setattr(drive.Run, "drive", killed)
         with pytest.raises(KeyboardInterrupt):

@@ -17,8 +17,8 @@ from asyncfl_bench import run
 from asyncfl_bench.algorithms.base import ServerRule
 from asyncfl_bench.clients.local import LocalTraining
 from asyncfl_bench.experiment import stopping
-from asyncfl_bench.experiment.checkpoint import write
-from asyncfl_bench.experiment.stopping import Stop, noted
+from asyncfl_bench.experiment.checkpoint import write_checkpoint
+from asyncfl_bench.experiment.stopping import Stop, recording_signals
 
 pytestmark = pytest.mark.slow  # whole runs: seconds each
 
@@ -146,7 +146,7 @@ def test_a_run_stopped_in_its_last_moments_is_finished_and_the_sweep_stops(monke
 def test_the_first_signal_is_answered_at_once_with_what_is_waited_for_and_the_second_is_raised(capfd, monkeypatch):
     monkeypatch.setattr(stopping, "ONE_REQUEST_SECONDS", 0.05)
     stop = Stop()
-    with pytest.raises(KeyboardInterrupt), noted(stop), stop.waits_for("a checkpoint of 5 MiB"):
+    with pytest.raises(KeyboardInterrupt), recording_signals(stop), stop.waits_for("a checkpoint of 5 MiB"):
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)  # a terminal and a parent may both pass on the same request
         while not stop:
@@ -163,7 +163,7 @@ def test_a_lost_terminal_stops_a_run_unless_nohup_was_asked_for():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         stop = Stop()
-        with noted(stop):
+        with recording_signals(stop):
             os.kill(os.getpid(), signal.SIGHUP)
         assert not stop
     finally:
@@ -174,9 +174,9 @@ def test_a_lost_terminal_stops_a_run_unless_nohup_was_asked_for():
 def test_the_second_signal_ends_the_process_within_two_seconds_whatever_runs(tmp_path):
     busy = (
         "import hashlib, os, signal, time\n"
-        "from asyncfl_bench.experiment.stopping import Stop, noted\n"
+        "from asyncfl_bench.experiment.stopping import Stop, recording_signals\n"
         "stop = Stop()\n"
-        "with noted(stop, ends_process=True):\n"
+        "with recording_signals(stop, ends_process=True):\n"
         "    print('ready', flush=True)\n"
         "    hashlib.pbkdf2_hmac('sha256', b'x', b'y', 10**9)\n"  # one call of some minutes, outside Python
     )
@@ -260,7 +260,7 @@ def test_a_checkpoint_given_up_by_a_second_signal_is_no_failure_of_the_disk(monk
 
     monkeypatch.setattr(torch, "save", save)
     with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "checkpoint.pt", "aaaa0000", {})
+        write_checkpoint(tmp_path / "checkpoint.pt", "aaaa0000", {})
     assert not list(tmp_path.iterdir())
 
 

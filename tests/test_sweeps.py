@@ -15,7 +15,7 @@ from asyncfl_bench.config import choices, compose, places
 from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.config.variants import variant
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment import finished
+from asyncfl_bench.experiment import finished_result
 from asyncfl_bench.multirun.grid import combine, jobs_of
 from asyncfl_bench.multirun.jobs import Job, drawn_grids, plan, sweep_grids, sweep_name
 
@@ -192,7 +192,7 @@ def test_the_hundred_runs_of_figure_2_take_a_dozen_compositions_by_hydra():
 @pytest.mark.slow
 def test_a_sweep_of_a_hundred_runs_is_planned_and_its_finished_runs_found_in_seconds():
     started = time.process_time()
-    assert not any(finished(job.settings) for job in plan(["sweep=ace/figure2"]))
+    assert not any(finished_result(job.settings) for job in plan(["sweep=ace/figure2"]))
     assert time.process_time() - started < 10  # generous: 2 to 3
 
 

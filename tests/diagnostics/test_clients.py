@@ -14,7 +14,7 @@ from asyncfl_bench.analysis.participation import straggler_shares
 from asyncfl_bench.config import compose
 from asyncfl_bench.diagnostics.clients import client_accuracy_summary, expected_accuracy
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment import finished
+from asyncfl_bench.experiment import finished_result
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.tracking.archive import archives_by_identity, pack_archive
 
@@ -133,13 +133,13 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_the_same_table(measured, tmp_p
 def test_a_finished_run_that_was_not_measured_is_from_its_checkpoint_or_anew(measured, capsys):
     finished_run = run(WORDS)
     lines = (finished_run.directory / "metrics.jsonl").read_text()
-    assert finished(compose([*WORDS, CLIENTS])) is None
+    assert finished_result(compose([*WORDS, CLIENTS])) is None
     measured_now = run([*WORDS, CLIENTS])
-    assert table(measured_now).equals(table(measured)) and finished(compose([*WORDS, CLIENTS])) is not None
+    assert table(measured_now).equals(table(measured)) and finished_result(compose([*WORDS, CLIENTS])) is not None
     assert (finished_run.directory / "metrics.jsonl").read_text() == lines  # nothing was computed again
-    assert finished(compose(WORDS)) is not None
+    assert finished_result(compose(WORDS)) is not None
     (measured_now.directory / "clients.parquet").unlink()
-    assert finished(compose([*WORDS, CLIENTS])) is None and finished(compose(WORDS)) is not None
+    assert finished_result(compose([*WORDS, CLIENTS])) is None and finished_result(compose(WORDS)) is not None
 
 
 def test_archives_carry_the_table_along(measured, tmp_path):
@@ -150,9 +150,10 @@ def test_archives_carry_the_table_along(measured, tmp_path):
     pd.testing.assert_frame_equal(here.drop(columns="run"), there.drop(columns="run"))
     assert len(there) == 10 and list(there)[-1] == "label_9"
     asked = compose([*WORDS, CLIENTS])
-    assert finished(asked, archives_by_identity(archive.parent)).directory == archive
+    assert finished_result(asked, archives_by_identity(archive.parent)).directory == archive
     assert (
-        finished(compose([*WORDS, CLIENTS, "seed=1", "output_dir=none"]), archives_by_identity(archive.parent)) is None
+        finished_result(compose([*WORDS, CLIENTS, "seed=1", "output_dir=none"]), archives_by_identity(archive.parent))
+        is None
     )
 
 

@@ -73,7 +73,7 @@ def test_threads_are_what_the_environment_grants(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
     for name in machine.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert (machine.cores(None), machine.cores(3)) == (8, 3)
+    assert (machine.available_cores(None), machine.available_cores(3)) == (8, 3)
     for variables, expected in (
         ({"OMP_NUM_THREADS": "4"}, 4),
         ({"OMP_NUM_THREADS": "4,2"}, 4),
@@ -86,7 +86,7 @@ def test_threads_are_what_the_environment_grants(monkeypatch):
         with monkeypatch.context() as patch:
             for name, value in variables.items():
                 patch.setenv(name, value)
-            assert machine.cores(None) == expected, variables
+            assert machine.available_cores(None) == expected, variables
 
 
 def test_who_asks_for_a_gpu_is_not_answered_with_a_run_of_a_cpu(monkeypatch, afl_run):
@@ -109,7 +109,7 @@ def test_data_that_cannot_be_had_end_with_one_code(tmp_path, afl_run):
 def test_a_run_far_too_large_is_refused_without_simulating_it_first(monkeypatch):
     monkeypatch.setattr(memory, "DRY_RUN_FROM", 1)
     monkeypatch.setattr(machine, "free_memory", lambda device: 4 * 15_010 * 110)
-    monkeypatch.setattr(build, "most_in_use", lambda *args: pytest.fail("was simulated"))
+    monkeypatch.setattr(build, "peak_vectors", lambda *args: pytest.fail("was simulated"))
     with pytest.raises(ConfigError, match=r"n_clients=100: vectors of 15010 floats need .*n_clients=\d+ would fit"):
         run(["algorithm=ace", "executor=sequential", "progress=false"])
 

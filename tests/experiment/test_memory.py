@@ -9,7 +9,7 @@ from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine, memory
-from asyncfl_bench.experiment.build import build_run, dry_run
+from asyncfl_bench.experiment.build import build_dry_run, build_run
 from asyncfl_bench.experiment.memory import Needs
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.storage import bytes_of
@@ -145,7 +145,7 @@ def test_no_cache_is_advised_to_a_rule_that_has_no_such_setting(monkeypatch):
 def test_a_dry_run_holds_what_the_run_will_hold(executor):
     settings = compose(["scale=smoke", "algorithm=ca2fl", "delay=exponential", f"executor={executor}", "threads=2"])
     built = build_run(settings)
-    simulation, queue = dry_run(settings, built.task, built.executor.computer, Streams(0))
+    simulation, queue = build_dry_run(settings, built.task, built.executor.computer, Streams(0))
     simulation.run()
     built.simulation.run()
     assert built.executor.versions.peak_versions == queue.versions.peak_versions > 1
@@ -173,16 +173,16 @@ def test_the_limits_of_control_groups_count_those_above_too(tmp_path):
     group(tmp_path / "a", memory__max="500", memory__current="400", memory__stat=stat)
     group(tmp_path / "a/b", memory__max="max", memory__current="100", memory__stat=stat)
     (tmp_path / "own").write_text("0::/a/b\n")
-    assert list(machine._left_in_groups(tmp_path / "own", tmp_path)) == [130]
+    assert list(machine._free_in_groups(tmp_path / "own", tmp_path)) == [130]
     files = {"memory__limit_in_bytes": "90", "memory__usage_in_bytes": "80"}
     group(tmp_path / "memory/c", **files, memory__stat="inactive_file 5\ntotal_inactive_file 7")
     (tmp_path / "own").write_text("5:cpu,cpuacct:/c\n4:memory:/c\n")
-    assert list(machine._left_in_groups(tmp_path / "own", tmp_path)) == [17]
-    assert not list(machine._left_in_groups(tmp_path / "nowhere", tmp_path))
+    assert list(machine._free_in_groups(tmp_path / "own", tmp_path)) == [17]
+    assert not list(machine._free_in_groups(tmp_path / "nowhere", tmp_path))
 
 
 def test_a_run_beyond_a_limit_of_memory_is_refused_instead_of_killed(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "_left_in_groups", lambda own, root: iter([160 * D * 4]))
+    monkeypatch.setattr(machine, "_free_in_groups", lambda own, root: iter([160 * D * 4]))
     with pytest.raises(ConfigError, match=r"where 0\.01 GiB are free"):
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
 
@@ -190,7 +190,7 @@ def test_a_run_beyond_a_limit_of_memory_is_refused_instead_of_killed(monkeypatch
 def test_a_limit_of_the_address_space_counts(monkeypatch):
     limit = 10**15
     monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (limit, limit))
-    used = limit - machine._left_in_address_space()
+    used = limit - machine._free_in_address_space()
     assert 10**7 < used < 10**13
     monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (used // 2, limit))
     assert machine.free_memory("cpu") == 0

@@ -170,9 +170,7 @@ def test_a_rule_whose_state_cannot_be_restored_is_refused(rule, said):
 @pytest.mark.parametrize("rule", ["Momentum", "Reckless"])
 def test_a_complete_rule_runs_with_the_same_bits_as_without_a_copy(rule, clock, monkeypatch):
     copies = []
-    monkeypatch.setattr(
-        probe, "saved_and_loaded", lambda state, load=probe.saved_and_loaded: copies.append(1) or load(state)
-    )
+    monkeypatch.setattr(probe, "reload_state", lambda state, load=probe.reload_state: copies.append(1) or load(state))
     words = [clock, "trace=true"]
     checked = ran(rule, *words, "output_dir=checked")
     assert checked.ok, checked.summary["error"]

@@ -10,7 +10,7 @@ import pytest
 
 from asyncfl_bench import load_runs, run
 from asyncfl_bench.config import compose
-from asyncfl_bench.experiment import execute, finished
+from asyncfl_bench.experiment import execute, finished_result
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.pending import places_of
 from asyncfl_bench.tracking.archive import archives_by_identity as archives_of
@@ -37,8 +37,8 @@ def archived():
 
 def test_a_run_in_an_archive_is_finished_with_its_summary_and_its_points(archived):
     result, archive = archived
-    assert finished(compose(WORDS)) is None
-    again = finished(compose(WORDS), archive)
+    assert finished_result(compose(WORDS)) is None
+    again = finished_result(compose(WORDS), archive)
     assert again.ok and again.directory == Path("runs.parquet")
     assert again.summary == result.summary | {"already_complete": True}
     pd.testing.assert_frame_equal(again.metrics, result.metrics, check_like=True)  # columns are sorted
@@ -46,19 +46,19 @@ def test_a_run_in_an_archive_is_finished_with_its_summary_and_its_points(archive
 
 def test_a_runs_own_directory_comes_before_an_archive(archived):
     here = run(WORDS)
-    assert finished(compose(WORDS), archived[1]).directory == here.directory
+    assert finished_result(compose(WORDS), archived[1]).directory == here.directory
 
 
 @pytest.mark.parametrize("word", ["seed=1", "rerun=true", "trace=true", "diagnostics=mse"])
 def test_an_archive_does_not_finish_what_it_does_not_hold(word, archived):
-    assert finished(compose([*WORDS, "algorithm=ace", word]), archived[1]) is None
+    assert finished_result(compose([*WORDS, "algorithm=ace", word]), archived[1]) is None
 
 
 @pytest.mark.parametrize("changes", [{"results_version": -1}, {"exit_status": "diverged"}, {"identity": "00000000"}])
 def test_a_summary_in_an_archive_is_looked_at_like_one_in_a_directory(changes, archived):
     result, _ = archived
     packed(result, Path("other.parquet"), **changes)
-    assert finished(compose(WORDS), {result.summary["identity"]: Path("other.parquet")}) is None
+    assert finished_result(compose(WORDS), {result.summary["identity"]: Path("other.parquet")}) is None
 
 
 def test_a_row_that_a_report_leaves_out_does_not_finish_a_run(archived):
@@ -68,9 +68,9 @@ def test_a_row_that_a_report_leaves_out_does_not_finish_a_run(archived):
     final = {**result.summary["final"], "test/accuracy": 1.0}
     packed(result, archive, final=final)
     assert load_runs(archive)["status"].tolist() == ["inconsistent"]
-    assert finished(compose(WORDS), places) is None and archives_of(".") == {}
+    assert finished_result(compose(WORDS), places) is None and archives_of(".") == {}
     pack_archive([result.directory], "sound.parquet")  # is found behind the other
-    assert finished(compose(WORDS), archives_of(".")).directory == Path("sound.parquet")
+    assert finished_result(compose(WORDS), archives_of(".")).directory == Path("sound.parquet")
 
 
 @pytest.mark.parametrize("place", ["its own", "another sweep's"])
@@ -93,6 +93,6 @@ def test_a_directory_that_a_report_leaves_out_does_not_finish_a_run(place):
 
 def test_an_archive_that_was_written_anew_is_read_anew(archived):
     result, archive = archived
-    assert finished(compose(WORDS), archive) is not None
+    assert finished_result(compose(WORDS), archive) is not None
     packed(result, exit_status="failed")
-    assert finished(compose(WORDS), archive) is None
+    assert finished_result(compose(WORDS), archive) is None

@@ -10,7 +10,7 @@ from toy import simulate
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment.build import build_run, dry_run
+from asyncfl_bench.experiment.build import build_dry_run, build_run
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.cell_link import CellLink, CellLinkConfig
 from asyncfl_bench.simulation.schedules import RandomIdle, ScheduleConfig
@@ -205,7 +205,7 @@ def test_a_dry_run_meets_the_arrivals_of_the_run():
     words = ["delay=cell_link", "budget.uploads=12", "schedule=random_idle", "concurrency=3", "n_clients=10"]
     settings = compose([*words, "algorithm=fedbuff", "algorithm.buffer_size=4", "scale=smoke", "model=softmax"])
     built = build_run(settings)
-    dry, _ = dry_run(settings, built.task, built.executor.computer, Streams(settings.root.seed))
+    dry, _ = build_dry_run(settings, built.task, built.executor.computer, Streams(settings.root.seed))
     for simulation in (built.simulation, dry):
         simulation.run()
     assert dry.counters.virtual_time == built.simulation.counters.virtual_time > 0

@@ -11,7 +11,7 @@ from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment.build import build_run, dry_run
+from asyncfl_bench.experiment.build import build_dry_run, build_run
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.delays import Exponential, ExponentialConfig
 
@@ -71,7 +71,7 @@ def test_fedecho_pays_for_teachers_and_mini_batches_and_the_dry_run_knows():
     times = pd.read_parquet(paid.directory / "trace.parquet")["time"]
     settings = compose([*words, "server_seconds_per_sample=0.01"])
     built = build_run(settings)
-    simulation, _ = dry_run(settings, built.task, built.executor.computer, Streams(0))
+    simulation, _ = build_dry_run(settings, built.task, built.executor.computer, Streams(0))
     seen = []
     while simulation.step() is None:
         seen.append(simulation.counters.virtual_time)

@@ -54,9 +54,9 @@ def run(
                 raise ConfigError(one.key, axis, f"is a list of values: sweep(['{one.key}={axis}']) runs them all")
         with objects.lending_objects():
             settings_ = compose(objects.overrides_with_clients(words), objects.nodes)
-            from ..experiment import execute, finished
+            from ..experiment import execute, finished_result
 
-            if observers and (earlier := finished(settings_)) is not None:
+            if observers and (earlier := finished_result(settings_)) is not None:
                 allowed = f"would hear nothing: the run is finished, in {earlier.directory}; rerun=True runs it again"
                 raise ConfigError("observers", [type(one).__name__ for one in observers], allowed)
             return execute(settings_, group, observers)

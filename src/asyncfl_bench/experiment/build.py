@@ -30,8 +30,8 @@ from ..tasks.parts import Cut
 from ..tasks.task import Task, build_task
 from ..types import Executor
 from . import machine, memory
-from .dry_run import NullComputer, NullServer, most_in_use
-from .probe import probed
+from .dry_run import NullComputer, NullServer, peak_vectors
+from .probe import add_probe
 from .stopping import Stop
 
 if TYPE_CHECKING:
@@ -102,12 +102,12 @@ def build_run(settings: Settings) -> Components:
     needs more memory than there is.
     """
     root = settings.root
-    device = machine.device(root.device)
+    device = machine.select_device(root.device)
     machine.make_deterministic(device)
     streams = Streams(root.seed)
-    task = _task(settings, streams, device)
-    flat, cores = task.flat, machine.cores(root.threads)
-    cut = _cut(settings, task)
+    task = _build_task(settings, streams, device)
+    flat, cores = task.flat, machine.available_cores(root.threads)
+    cut = _build_cut(settings, task)
     native = native_network(root.executor, device, task, cut)
     if native is not None:
         task.judged_by(native, cores)
@@ -123,41 +123,42 @@ def build_run(settings: Settings) -> Components:
     )
     machine.set_threads(cores if flat.d >= machine.SMALL_MODEL else 1)
     if kind == "batched":
-        machine.one_thread_in_numpy()
+        machine.limit_numpy_threads()
     machine.reset_peak_memory(device)
 
     storage = Storage(flat.lengths, streams.cache, settings.directory)
 
-    def equipped() -> ServerRule:
+    def build_rule() -> ServerRule:
         return equip(settings.parts["algorithm"].build(), storage, streams, task.server, cut)
 
-    def complete() -> ServerRule:
-        return _rule(settings, equipped(), streams)
+    def build_whole_rule() -> ServerRule:
+        return _wrap_rule(settings, build_rule(), streams)
 
-    rule, stop = complete(), Stop()
+    rule, stop = build_whole_rule(), Stop()
     if isinstance(rule, SplitRule):
         rule.stop = stop.received
     if not all(_is_built_in(settings.parts[group].target) for group in ("algorithm", "distillation")):
-        rule = probed(rule, settings.choices["algorithm"], complete, flat.initial_d)
+        rule = add_probe(rule, settings.choices["algorithm"], build_whole_rule, flat.initial_d)
     diagnostics = settings.parts["diagnostics"].build()
     model_d = flat.initial_d()
     executor: WorkQueue | SplitExecutor
     if cut is not None:
-        vectors = _cut_vectors(settings, task, rule, cut)
+        vectors = _count_cut_vectors(settings, task, rule, cut)
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
-        executor = _split_executor(settings, task, cut, streams, 0 if kind == "sequential" or cores == 1 else cores)
+        workers = 0 if kind == "sequential" or cores == 1 else cores
+        executor = _build_split_executor(settings, task, cut, streams, workers)
     else:
-        computer = _computer(settings, kind, task, streams, device, cores, native, rule.needs.outputs)
+        computer = _build_computer(settings, kind, task, streams, device, cores, native, rule.needs.outputs)
         computer.local.stop = stop.received
-        vectors = _vectors(settings, task, rule, computer, diagnostics, streams)
+        vectors = _count_vectors(settings, task, rule, computer, diagnostics, streams)
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         place = vectors.cache.place if vectors.cache else "device"
-        memories = _memories(rule, computer.local, root.n_clients, model_d, place, storage)
+        memories = _build_memories(rule, computer.local, root.n_clients, model_d, place, storage)
         executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs.base)
-    simulation = _simulation(settings, rule, model_d, task, executor, streams, cut)
+    simulation = _build_simulation(settings, rule, model_d, task, executor, streams, cut)
     diagnostics.start(
         rule=rule,
-        shadow=equipped(),
+        shadow=build_rule(),
         model_d=model_d,
         task=task,
         client=settings.parts["client"].config,
@@ -167,8 +168,8 @@ def build_run(settings: Settings) -> Components:
     return Components(device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics, stop)
 
 
-def _rule(settings: Settings, rule: ServerRule, streams: Streams) -> ServerRule:
-    """The equipped rule with what follows each of its steps."""
+def _wrap_rule(settings: Settings, rule: ServerRule, streams: Streams) -> ServerRule:
+    """Wrap the equipped rule with the distillation that follows each step."""
     return settings.parts["distillation"].build().wrap_rule(rule, streams)
 
 
@@ -177,7 +178,7 @@ def _is_built_in(target: type) -> bool:
     return target.__module__.partition(".")[0] == PACKAGE
 
 
-def _task(settings: Settings, streams: Streams, device: str) -> Task:
+def _build_task(settings: Settings, streams: Streams, device: str) -> Task:
     parts = settings.parts
     try:
         return build_task(
@@ -197,9 +198,11 @@ def _task(settings: Settings, streams: Streams, device: str) -> Task:
         raise BenchError(f"the data set and the model could not be built: {reason[:200]}") from error
 
 
-def _cut(settings: Settings, task: Task) -> Cut | None:
-    """The model in two parts, for rules that ask for it. Raises ConfigError for clients that have
-    nothing to send, and for a cut that is too wide for the rule."""
+def _build_cut(settings: Settings, task: Task) -> Cut | None:
+    """Split the model into two parts for rules that need it; None for other rules.
+
+    Raises ConfigError for clients without samples, and for a cut that is too wide for the rule.
+    """
     if not settings.needs.cuts:
         return None
     empty = np.flatnonzero(task.clients.samples_n == 0)
@@ -217,16 +220,19 @@ def _cut(settings: Settings, task: Task) -> Cut | None:
     return cut
 
 
-def _split_executor(settings: Settings, task: Task, cut: Cut, streams: Streams, workers: int) -> SplitExecutor:
+def _build_split_executor(settings: Settings, task: Task, cut: Cut, streams: Streams, workers: int) -> SplitExecutor:
     client = settings.parts["client"].config
     batches = Batches(task.partition, client.batch_size, streams)
     samples = Samples(task, batches, streams.augment if client.augment else None)
     return SplitExecutor(cut.client, cut.d_client, settings.parts["client"].build(client.upload), samples, workers)
 
 
-def _cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> memory.Vectors:
-    """What a run holds whose clients have a part of the model: of each under way the part as it was and as it is, its
-    optimizer's and a gradient, and a mini-batch's activations with their gradient."""
+def _count_cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> memory.Vectors:
+    """Count the vectors of a run whose clients have a part of the model.
+
+    Each client in flight holds its part before and after training, an optimizer state and a gradient. It also holds
+    the activations of a mini-batch and their gradient.
+    """
     n, concurrency = settings.root.n_clients, settings.root.concurrency
     assert concurrency is not None
     batch, most = settings.parts["client"].config.batch_size, int(task.clients.samples_n.max())
@@ -247,7 +253,7 @@ def _cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> 
     )
 
 
-def _computer(
+def _build_computer(
     settings: Settings,
     kind: str,
     task: Task,
@@ -274,10 +280,10 @@ def _computer(
     )
 
 
-def _memories(
+def _build_memories(
     rule: ServerRule, local: LocalTraining, n: int, model_d: torch.Tensor, place: str, storage: Storage
 ) -> ClientVectors | None:
-    """What the rule has each client keep."""
+    """Build the vectors that each client keeps for the rule; None if it keeps none."""
     if rule.needs.keeps == "previous":
         return ClientMemories(n, model_d, place, storage)
     if rule.needs.keeps == "sum":
@@ -287,7 +293,7 @@ def _memories(
     return None
 
 
-def _vectors(
+def _count_vectors(
     settings: Settings,
     task: Task,
     rule: ServerRule,
@@ -295,7 +301,7 @@ def _vectors(
     diagnostics: Diagnostics,
     streams: Streams,
 ) -> memory.Vectors:
-    """The model vectors that the run will hold."""
+    """Count the model vectors that the run will hold."""
     client, flat = settings.parts["client"].config, task.flat
     concurrency, n = settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
@@ -316,29 +322,29 @@ def _vectors(
         computing=computer.vectors(1 if one_step else 2) + 3 + measuring,
         along=rule.needs.second_vector,
     )
-    if not memory.worth_a_dry_run(concurrency, flat.d):
+    if not memory.needs_dry_run(concurrency, flat.d):
         return guess
     # a run that is too large with one version of the model is not simulated first: that takes a minute where n is large
     least = replace(guess, versions=1, uploads=1)
-    if memory.too_large(least.needs(n), str(task.device), settings.directory):
+    if memory.is_too_large(least.needs(n), str(task.device), settings.directory):
         return guess
-    versions, uploads = most_in_use(*dry_run(settings, task, computer, streams), n, concurrency)
+    versions, uploads = peak_vectors(*build_dry_run(settings, task, computer, streams), n, concurrency)
     return replace(guess, versions=versions, uploads=uploads)
 
 
-def dry_run(
+def build_dry_run(
     settings: Settings, task: Task, computer: SequentialComputer, streams: Streams
 ) -> tuple[Simulation, WorkQueue]:
-    """The simulation of the run with a model of one parameter and no cache of any size, and its executor."""
+    """Build the simulation with a model of one parameter and an empty cache. Returns (simulation, executor)."""
     algorithm = settings.parts["algorithm"]
     server = None if task.server is None else NullServer(task.server.samples)
     rule = equip(algorithm.target(algorithm.config.for_dry_run()), Storage(rounding=streams.cache), streams, server)
-    rule = _rule(settings, rule, streams)
+    rule = _wrap_rule(settings, rule, streams)
     queue = WorkQueue(NullComputer(computer, server), keeps_base=rule.needs.base)
-    return _simulation(settings, rule, torch.zeros(1), task, queue, streams), queue
+    return _build_simulation(settings, rule, torch.zeros(1), task, queue, streams), queue
 
 
-def _simulation(
+def _build_simulation(
     settings: Settings,
     rule: ServerRule,
     model_d: torch.Tensor,
@@ -347,7 +353,7 @@ def _simulation(
     streams: Streams,
     cut: Cut | None = None,
 ) -> Simulation:
-    """The run's clock, delays, availability, schedule and budget around ``rule`` and ``executor``."""
+    """Build the simulation from the run's clock, delays, availability, schedule and budget."""
     root, parts = settings.root, settings.parts
     assert root.concurrency is not None
     client = parts["client"].config

@@ -63,18 +63,18 @@ class Checkpoints:
         by_count = config.every is not None and iteration >= self._saved_iteration + config.every
         minutes = (time.monotonic() - self._saved_at) / 60
         if by_count or (config.every_minutes is not None and minutes >= config.every_minutes):
-            if (problem := self._attempt()) is not None and problem != self._problem:
+            if (problem := self._try_save()) is not None and problem != self._problem:
                 say(f"{problem}; the run goes on and tries again")
             self._problem = problem
 
     def save_stopped(self) -> str | None:
         """Saves a run that is to stop; returns why that failed, if it did."""
-        if (problem := self._attempt(aloud=True)) is not None:
-            kept = "its last checkpoint" if exists(self._directory.checkpoint_path) else "the beginning"
+        if (problem := self._try_save(aloud=True)) is not None:
+            kept = "its last checkpoint" if has_checkpoint(self._directory.checkpoint_path) else "the beginning"
             return f"{problem}; it goes on from {kept}"
         return None
 
-    def _attempt(self, aloud: bool = False) -> str | None:
+    def _try_save(self, aloud: bool = False) -> str | None:
         try:
             self.save(aloud)
         except BenchError as error:
@@ -105,7 +105,7 @@ class Checkpoints:
             say(f"saving {what}")
         with parts.stop.waits_for(what):
             self._directory.metrics.sync()  # never fewer lines on the disk than the checkpoint counts
-            write(path, self._settings.identity, state)
+            write_checkpoint(path, self._settings.identity, state)
 
     # -- resuming ----------------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class Checkpoints:
         place, identity = self._directory, self._settings.identity
         if root.rerun:
             return None
-        if not exists(place.checkpoint_path):
+        if not has_checkpoint(place.checkpoint_path):
             if earlier is None:
                 return None
             place, identity = RunDirectory(earlier.directory), earlier.identity
@@ -127,7 +127,7 @@ class Checkpoints:
         try:
             if (record := read_directory(place.path)).status == "inconsistent":
                 raise BenchError(f"{place.path}: {record.note}")
-            state, remarks = read(path, identity, place.metrics.count_whole_lines())
+            state, remarks = read_checkpoint(path, identity, place.metrics.count_whole_lines())
             self._check(state)
             self._load(state, path)
         except BenchError as error:
@@ -173,36 +173,36 @@ class Checkpoints:
             raise DamagedState(f"{path}: does not fit this run ({reason[:150]}); delete it to start again") from None
 
 
-def write(path: Path, identity: str, state: dict) -> None:
-    """Writes ``state`` (plain containers and tensors). The file before it stays as ``<name>.previous``."""
+def write_checkpoint(path: Path, identity: str, state: dict) -> None:
+    """Write ``state`` (plain containers and tensors). The previous file is kept as ``<name>.previous``."""
     import torch
 
     remove_leftovers(path)
     content = {"format": FORMAT, "results_version": RESULTS_VERSION, "identity": identity, "state": state}
     try:
-        with atomic_write(path, previous=previous_of(path)) as file:
+        with atomic_write(path, previous=previous_path(path)) as file:
             torch.save(content, file)
     except OSError as error:
         raise BenchError(f"{path}: the checkpoint could not be written: {error.strerror or error}") from error
 
 
-def exists(path: Path) -> bool:
-    """Whether there is anything to resume from."""
-    return path.exists() or previous_of(path).exists()
+def has_checkpoint(path: Path) -> bool:
+    """Return True if there is a file to resume from."""
+    return path.exists() or previous_path(path).exists()
 
 
-def previous_of(path: Path) -> Path:
+def previous_path(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
 
 
-def read(path: Path, identity: str, lines: float = math.inf) -> tuple[dict, list[str]]:
-    """(state, remarks) from ``path``, or from the previous file when it is unusable; the remarks say what was wrong.
+def read_checkpoint(path: Path, identity: str, lines: float = math.inf) -> tuple[dict, list[str]]:
+    """Return (state, remarks) from ``path``, or from the previous file. The remarks describe unusable files.
 
     lines  sound lines of metrics.jsonl: a checkpoint written after more of them cannot be resumed from
     Raises BenchError when neither can be used.
     """
     remarks: list[str] = []
-    for candidate in (path, previous_of(path)):
+    for candidate in (path, previous_path(path)):
         if not candidate.exists():
             continue
         try:

@@ -27,7 +27,7 @@ from ..ranges import values_outside
 from ..storage import Storage
 from ..types import ClientTable, Message, Recorder, Upload
 from .build import Components, build_run
-from .probe import ProbedRule, differing_attributes, explain, is_same, saved_and_loaded
+from .probe import ProbedRule, describe_difference, differing_attributes, is_same, reload_state
 
 D = 7
 CLOCKS = ("delay=exponential", "delay=exp_beta5")
@@ -55,10 +55,10 @@ class Candidate:
     """
 
     def __init__(self, words: list[str], clock: str = CLOCKS[0]):
-        self.words = complete(words, clock, "n_clients=5", "heterogeneity=iid")
+        self.words = add_defaults(words, clock, "n_clients=5", "heterogeneity=iid")
         self.settings = compose(self.words)
         if isinstance(self.settings.parts["algorithm"].config, BufferConfig):
-            self.words = complete(self.words, "algorithm.buffer_size=3")
+            self.words = add_defaults(self.words, "algorithm.buffer_size=3")
             self.settings = compose(self.words)
         n = self.settings.root.n_clients
         self.clients = ClientTable(np.full(n, 10), np.eye(n, 3, dtype=int) * 8 + 1)
@@ -77,25 +77,26 @@ class Candidate:
         rule.start(model_d, self.clients, self.settings.parts["client"].config.upload)
         return rule, model_d
 
-    def events(self, count: int) -> list[Event]:
-        """An upload of every client, then ``count`` of random ones."""
+    def draw_uploads(self, count: int) -> list[Event]:
+        """Return an upload of every client, then ``count`` uploads of random clients."""
         generator, n = np.random.default_rng(0), self.clients.n
         clients = [*range(n), *generator.integers(0, n, count)]
         return [(int(c), torch.tensor(generator.normal(size=D)).float(), int(generator.integers(4))) for c in clients]
 
 
-def _unwrapped(rule: Any) -> ServerRule:
-    """The rule within the copy that a run compares with it; the rule itself where a run compares none."""
+def _unwrap(rule: Any) -> ServerRule:
+    """Return the rule inside a ``ProbedRule``; any other rule unchanged."""
     return rule.rule if isinstance(rule, ProbedRule) else rule
 
 
-def complete(words: list[str], *defaults: str) -> list[str]:
-    """The words, after those of the defaults whose setting they do not name."""
+def add_defaults(words: list[str], *defaults: str) -> list[str]:
+    """Add the defaults for settings that the words do not name."""
     keys = {word(text).key for text in words}
     return [*(text for text in defaults if word(text).key not in keys), *words]
 
 
-def _answered(method: Callable[..., Any], *arguments: Any) -> bool:
+def _call_for_bool(method: Callable[..., Any], *arguments: Any) -> bool:
+    """Call a method of the rule. Raises BrokenContract unless it returns True or False."""
     answer = method(*arguments)
     require(answer is True or answer is False, f"{method.__name__} must answer exactly True or False, not {answer!r}")
     return answer
@@ -106,20 +107,22 @@ def _send_message(rule: ServerRule, client: int, vector_d: torch.Tensor, iterati
     if isinstance(rule, SplitRule):
         rule.dispatched(client)
         activations, labels = vector_d[:3, None].clone(), torch.tensor([0, 1, 0])
-        _answered(rule.receive_message, Message(client, 0, 1, iteration, 0, 10, activations, labels))
+        _call_for_bool(rule.receive_message, Message(client, 0, 1, iteration, 0, 10, activations, labels))
         for _, reply in rule.replies():
             require(bool(torch.isfinite(reply.gradient).all()), "a reply's gradient is not finite")
         activations.fill_(float("nan"))
         labels.fill_(-1)
 
 
-def _clients_part(rule: ServerRule, vector_d: torch.Tensor) -> torch.Tensor:
-    """Of a vector what a client uploads."""
+def _select_clients_part(rule: ServerRule, vector_d: torch.Tensor) -> torch.Tensor:
+    """Return the part of a vector that a client uploads."""
     return vector_d[: D - 1] if rule.needs.cuts else vector_d
 
 
-def feed(rule: ServerRule, model_d: torch.Tensor, events: list[Event], iteration: int = 0) -> tuple[list[int], int]:
-    """Hands over uploads as the engine does, a tick after each and a round after every fourth.
+def deliver_uploads(
+    rule: ServerRule, model_d: torch.Tensor, events: list[Event], iteration: int = 0
+) -> tuple[list[int], int]:
+    """Deliver uploads as the engine does, with a tick after each and a round after every fourth.
 
     Returns (changes of the model at each upload, the iterations done). Raises BrokenContract.
     """
@@ -127,8 +130,8 @@ def feed(rule: ServerRule, model_d: torch.Tensor, events: list[Event], iteration
     for number, (client, vector_d, staleness) in enumerate(events):
         base = max(0, iteration - staleness)
         _send_message(rule, client, vector_d, base)
-        upload = Upload(client, _clients_part(rule, vector_d.clone()), base, staleness, 10, 1)
-        upload.base_d = _clients_part(rule, torch.full((D,), 0.05 * staleness))
+        upload = Upload(client, _select_clients_part(rule, vector_d.clone()), base, staleness, 10, 1)
+        upload.base_d = _select_clients_part(rule, torch.full((D,), 0.05 * staleness))
         upload.along_d = -0.3 * upload.vector_d
         upload.outputs_uc = TrialServer().outputs(vector_d)
         changes.append(0)
@@ -137,7 +140,7 @@ def feed(rule: ServerRule, model_d: torch.Tensor, events: list[Event], iteration
         calls += [(step, ()) for step in own_steps]
         for method, arguments in calls:
             before_d = model_d.clone()
-            changed = _answered(method, *arguments)
+            changed = _call_for_bool(method, *arguments)
             does = "changed the model" if not changed else "left the model as it was"
             require(changed != torch.equal(before_d, model_d), f"{method.__name__} answered {changed} and {does}")
             changes[-1] += changed
@@ -153,8 +156,8 @@ def feed(rule: ServerRule, model_d: torch.Tensor, events: list[Event], iteration
 def check_changes(candidate: Candidate) -> None:
     """It changes the model, says exactly when, and stays finite."""
     rule, model_d = candidate.start()
-    events = candidate.events(40)
-    changes, _ = feed(rule, model_d, events)
+    events = candidate.draw_uploads(40)
+    changes, _ = deliver_uploads(rule, model_d, events)
     require(sum(changes) >= 2, f"changed the model less than twice in {len(events)} uploads; a smaller buffer may help")
     require(bool(torch.isfinite(model_d).all()) and bool(model_d.any()), "the model is not finite, or zero as before")
     for name, value in rule.stats().items():
@@ -165,15 +168,15 @@ def check_changes(candidate: Candidate) -> None:
 def check_state(candidate: Candidate) -> None:
     """A copy restored from its saved state computes the same bits and says the same."""
     rule, model_d = candidate.start()
-    events = candidate.events(60)
-    _, iteration = feed(rule, model_d, events[:23])
+    events = candidate.draw_uploads(60)
+    _, iteration = deliver_uploads(rule, model_d, events[:23])
     restored, restored_d = candidate.start()
     restored_d.copy_(model_d)
-    restored.load_state_dict(saved_and_loaded(rule.state_dict()))
+    restored.load_state_dict(reload_state(rule.state_dict()))
     differing = differing_attributes(rule, restored)
-    answers = feed(rule, model_d, events[23:], iteration)
-    same = answers == feed(restored, restored_d, events[23:], iteration) and is_same(model_d, restored_d)
-    require(same, explain(differing))
+    answers = deliver_uploads(rule, model_d, events[23:], iteration)
+    same = answers == deliver_uploads(restored, restored_d, events[23:], iteration) and is_same(model_d, restored_d)
+    require(same, describe_difference(differing))
     values: dict[str, tuple[Any, Any]] = {"stats": (rule.stats(), restored.stats())}
     if isinstance(rule, Recorder) and isinstance(restored, Recorder):
         values["decisions"] = rule.decisions(), restored.decisions()
@@ -189,13 +192,13 @@ def check_state(candidate: Candidate) -> None:
 def check_borrowed_vectors(candidate: Candidate) -> None:
     """It keeps no tensor that it was lent."""
     (rule, model_d), (twin, twin_d) = candidate.start(), candidate.start()
-    reused_d, base_d, along_d = (_clients_part(rule, torch.zeros(D)) for _ in range(3))
+    reused_d, base_d, along_d = (_select_clients_part(rule, torch.zeros(D)) for _ in range(3))
     outputs_uc = torch.zeros(TrialServer.samples, TrialServer.classes)
-    for client, vector_d, staleness in candidate.events(30):
+    for client, vector_d, staleness in candidate.draw_uploads(30):
         for one in (rule, twin):
             _send_message(one, client, vector_d, 0)
         outputs_uc.copy_(TrialServer().outputs(vector_d))
-        vector_d = _clients_part(rule, vector_d)
+        vector_d = _select_clients_part(rule, vector_d)
         reused_d.copy_(vector_d)
         base_d.fill_(0.05 * staleness)
         along_d.copy_(-0.3 * vector_d)
@@ -214,8 +217,8 @@ def check_borrowed_vectors(candidate: Candidate) -> None:
 def check_determinism(candidate: Candidate) -> None:
     """Two rules with the same uploads compute the same bits."""
     (rule, model_d), (twin, twin_d) = candidate.start(), candidate.start()
-    events = candidate.events(40)
-    same = feed(rule, model_d, events) == feed(twin, twin_d, events) and is_same(model_d, twin_d)
+    events = candidate.draw_uploads(40)
+    same = deliver_uploads(rule, model_d, events) == deliver_uploads(twin, twin_d, events) and is_same(model_d, twin_d)
     require(
         same, "the same uploads gave another model; draw random numbers from self.draws, keep no state in the class"
     )
@@ -242,7 +245,7 @@ def check_resume(candidate: Candidate) -> None:
     """A run that is stopped half-way and restored ends with the same model and counters."""
     with tempfile.TemporaryDirectory() as folder:
         defaults = ["scale=smoke", "budget.uploads=60", "threads=1", "device=cpu"]
-        settings = compose([*complete(candidate.words, *defaults), f"output_dir={folder}"])
+        settings = compose([*add_defaults(candidate.words, *defaults), f"output_dir={folder}"])
         whole = build_run(settings)
         whole.simulation.run()
         whole.executor.close()
@@ -250,18 +253,18 @@ def check_resume(candidate: Candidate) -> None:
         ended = None
         while ended is None and half.simulation.counters.uploads < whole.simulation.counters.uploads // 2:
             ended = half.simulation.step()
-        state = saved_and_loaded(half.state_dict())
+        state = reload_state(half.state_dict())
         half.executor.close()
         resumed = build_run(settings)
         resumed.load_state_dict(state)
-        differing = differing_attributes(*(_unwrapped(parts.rule) for parts in (half, resumed)))
+        differing = differing_attributes(*(_unwrap(parts.rule) for parts in (half, resumed)))
         if resumed.simulation.finish_reason() is None:
             resumed.simulation.run()
         resumed.executor.close()
         counted, counted_again = whole.simulation.counters, resumed.simulation.counters
         require(counted.iteration > 0, f"no server iteration in {counted.uploads} uploads")
         require(counted == counted_again, f"ended with {counted_again}, uninterrupted with {counted}")
-        require(is_same(whole.model_d, resumed.model_d), explain(differing))
+        require(is_same(whole.model_d, resumed.model_d), describe_difference(differing))
 
 
 @dataclass(frozen=True)
@@ -307,18 +310,18 @@ def check_limit(limit: Limit, run: Callable[..., tuple[tuple[int, int], torch.Te
     counted_other, other_d = run(other, *limit.both, *limit.own)
     require(counted[0] >= 4, f"{counted[0]} server iterations are too few to compare with {limit.other}")
     same = counted == counted_other and (
-        torch.equal(model_d, other_d) if limit.bits else apart(model_d, other_d) < 1e-5
+        torch.equal(model_d, other_d) if limit.bits else relative_distance(model_d, other_d) < 1e-5
     )
     require(same, f"is not {limit.other} with {' '.join(limit.settings) or 'its defaults'}")
     others = [text for text in limit.unless if not text.startswith("algorithm.")]
     elsewhere = run(rule, *limit.both, *limit.settings, *limit.unless)
     unlike = run(other, *limit.both, *limit.own, *others)
-    differ = elsewhere[0] != unlike[0] or apart(elsewhere[1], unlike[1]) > 1e-3
+    differ = elsewhere[0] != unlike[0] or relative_distance(elsewhere[1], unlike[1]) > 1e-3
     require(differ, f"is {limit.other} also with {' '.join(limit.unless)}")
 
 
-def apart(one_d: torch.Tensor, other_d: torch.Tensor) -> float:
-    """Distance relative to the other's norm."""
+def relative_distance(one_d: torch.Tensor, other_d: torch.Tensor) -> float:
+    """Return the distance of two vectors divided by the norm of the second."""
     return float((one_d - other_d).norm() / other_d.norm())
 
 
@@ -355,15 +358,16 @@ def check_rule(words: list[str]) -> Iterator[tuple[str, str | None, str]]:
     rule = candidates[0].settings.choices["algorithm"]
     limits = declared_limits(rule)
     for name, check in CHECKS.items():
-        problem = next((said for one in candidates if (said := _problem(check, one))), None)
+        problem = next((said for one in candidates if (said := _run_check(check, one))), None)
         yield name, problem, (check.__doc__ or "").strip()
     for limit in limits:
-        yield "limit", _problem(check_limit, limit, run_to_end), f"It is {limit.other}: {limit.when}."
+        yield "limit", _run_check(check_limit, limit, run_to_end), f"It is {limit.other}: {limit.when}."
     if not limits:
         yield "limit", None, f"No {LIMITS_NAME} beside the groups declares a limit of algorithm={rule}."
 
 
-def _problem(check: Callable[..., None], *arguments: Any) -> str | None:
+def _run_check(check: Callable[..., None], *arguments: Any) -> str | None:
+    """Run a check. Returns the problem in one line, or None."""
     try:
         check(*arguments)
     except (BrokenContract, BenchError) as broken:

@@ -47,7 +47,7 @@ class Run:
         resumed = self.checkpoints.load()
         self.begun = True
         directory.reopen()
-        directory.write_config(_yaml(settings.tree))
+        directory.write_config(_to_yaml(settings.tree))
         if resumed is None:
             directory.clear()
             if settings.root.trace:
@@ -60,7 +60,7 @@ class Run:
             directory.copy_start_from(resumed, self.evaluations.lines)
             self.checkpoints.save()
         names = (settings.name, settings.identity, settings.experiment_name)
-        with self.stopwatch.stopped():
+        with self.stopwatch.pausing():
             self.tracker.start(RunFacts(settings.tree, *names, directory.path, group))
         if settings.root.progress:
             if alone:  # of several runs each has one line, when it has ended
@@ -76,7 +76,7 @@ class Run:
                 evaluations.log(simulation.counters)
             self.ended_by = simulation.finish_reason()  # a checkpoint made at the end resumes at the end
             while self.ended_by is None:
-                if stop or not evaluations.before(simulation.next_time, stop):
+                if stop or not evaluations.log_before(simulation.next_time, stop):
                     return "interrupted", self.checkpoints.save_stopped()
                 try:
                     self.ended_by = simulation.step()
@@ -88,7 +88,7 @@ class Run:
             self._save_at_end()  # a larger budget has no point here, and the intervals of its points do not end here
             evaluations.log_once(simulation.counters)
             self._refuse_standstill()
-            self._leave_final_state()
+            self._write_final_state()
             return "ok", None
         finally:
             evaluations.close()
@@ -100,8 +100,8 @@ class Run:
             why = {"stalled": "the server never stepped", "no_clients": "nobody was left to report"}[self.ended_by]
             raise BenchError(f"no server iteration in {used.uploads} uploads and {used.discarded} lost ones: {why}")
 
-    def _unmoved(self) -> str | None:
-        """That the model, or the server's part of it, is the initial one; of some rules only the run itself tells."""
+    def _describe_initial_model(self) -> str | None:
+        """Return a warning if the model, or the server's part of it, is still the initial one; else None."""
         used = self.components.simulation.counters
         if used.iteration and used.messages and not used.server_steps:
             return f"the server's part of the model is as it began: it never stepped in {used.messages} messages"
@@ -109,7 +109,7 @@ class Run:
             return None
         return f"the model is as it began: budget.{self.ended_by} was used up before the first server iteration"
 
-    def _leave_final_state(self) -> None:
+    def _write_final_state(self) -> None:
         parts = self.components
         if self.settings.evaluation.clients:
             self.evaluations.write_clients(self.directory)
@@ -149,7 +149,7 @@ class Run:
             "data_digest": parts.task.digest,
             "final": self.evaluations.last,
             "best": self.evaluations.best,
-            "warning": (self._unmoved() or self.evaluations.warning()) if status == "ok" else None,
+            "warning": (self._describe_initial_model() or self.evaluations.warning()) if status == "ok" else None,
             "diagnostics": settings.tree["diagnostics"],
             "diagnosed": parts.diagnostics.summary(),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
@@ -179,7 +179,7 @@ class Run:
         }
 
 
-def _yaml(tree: dict) -> str:
+def _to_yaml(tree: dict) -> str:
     from omegaconf import OmegaConf
 
     return OmegaConf.to_yaml(OmegaConf.create(tree))

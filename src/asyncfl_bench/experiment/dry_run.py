@@ -73,10 +73,11 @@ class NullComputer(Stateful):
         """There are no threads."""
 
 
-def most_in_use(simulation: Simulation, queue: WorkQueue, n: int, concurrency: int) -> tuple[int, int]:
-    """(versions of the model, uploads) held at once at most, vectors of d floats each.
+def peak_vectors(simulation: Simulation, queue: WorkQueue, n: int, concurrency: int) -> tuple[int, int]:
+    """Return the largest (model versions, uploads) held at once, in vectors of d floats.
 
-    simulation, queue  a dry run of n clients, not started. Of a long run the beginning is simulated and a tenth added.
+    simulation, queue  a dry run of n clients, not started
+    Only the first part of a long run is simulated. A tenth is then added to both counts.
     """
     limit = max(DRY_RUN_UPLOADS, 20 * n)
     while simulation.counters.uploads + simulation.counters.discarded < limit:

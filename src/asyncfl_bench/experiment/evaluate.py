@@ -50,8 +50,8 @@ class Stopwatch:
         return self.before + time.monotonic() - self._started
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """What is done in this block counts for nothing."""
+    def pausing(self) -> Iterator[None]:
+        """Stop the watch while the block runs."""
         began = time.monotonic()
         yield
         self._started += time.monotonic() - began
@@ -110,7 +110,7 @@ class Evaluations(Observer, Stateful):
 
     def show_progress(self, label: str) -> None:
         """Shows from now on how far the run is."""
-        self._progress = Progress(self._total, label, done=self._used())
+        self._progress = Progress(self._total, label, done=self._used_budget())
 
     def close(self) -> None:
         """Gives the terminal back, and completes the tables."""
@@ -119,7 +119,7 @@ class Evaluations(Observer, Stateful):
         if self._progress is not None:
             self._progress.close()
 
-    def _used(self) -> float:
+    def _used_budget(self) -> float:
         return self._simulation.counters.used_of(self._budget_key)
 
     # -- when --------------------------------------------------------------------------------------------------------
@@ -136,10 +136,10 @@ class Evaluations(Observer, Stateful):
         if due:
             self.log(counters)
 
-    def before(self, next_event: float, stop: Stop) -> bool:
-        """Logs every evaluation time before the virtual time of the next event, with the model as it is then.
+    def log_before(self, next_event: float, stop: Stop) -> bool:
+        """Log a point at every evaluation time before ``next_event`` (virtual time), with the model of that time.
 
-        False when a signal came in between.
+        Returns False if a signal arrived meanwhile.
         """
         every, limit = self.config.every_time, self.budget.virtual_time
         if every is None:
@@ -158,7 +158,7 @@ class Evaluations(Observer, Stateful):
 
     def log_once(self, counters: Counters) -> None:
         """Logs a point unless there is one of this very moment, as where the budget ends at an evaluation."""
-        if self._logged_at != _moment(counters):
+        if self._logged_at != _time_key(counters):
             self.log(counters)
 
     # -- what --------------------------------------------------------------------------------------------------------
@@ -188,10 +188,11 @@ class Evaluations(Observer, Stateful):
         row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
         row |= parts.diagnostics.metrics()
         if self._hits_c is not None:
-            row |= {f"clients/{key}": value for key, value in self._served(self._expected(self._hits_c)).items()}
+            summary = self._summarize_clients(self._expected_accuracy(self._hits_c))
+            row |= {f"clients/{key}": value for key, value in summary.items()}
         self._metrics.write(row)
         self.lines += 1
-        self._logged_at = _moment(counters)
+        self._logged_at = _time_key(counters)
         self._tracker.log(row)
         for observer in self._simulation.observers:
             observer.evaluated(row)
@@ -201,10 +202,10 @@ class Evaluations(Observer, Stateful):
         if self._progress is not None:
             rate = counters.uploads / max(wall, 1e-9)
             accuracy = measured["test/accuracy"]
-            self._progress.update(self._used(), counters.iteration, accuracy, counters.virtual_time, rate)
+            self._progress.update(self._used_budget(), counters.iteration, accuracy, counters.virtual_time, rate)
         self._refuse_divergence(counters, measured["test/loss"])
 
-    def _expected(self, hits_c: np.ndarray) -> np.ndarray:
+    def _expected_accuracy(self, hits_c: np.ndarray) -> np.ndarray:
         return clients.expected_accuracy(hits_c, self._components.task.tests_c, self._labels_nc)
 
     @property
@@ -213,7 +214,7 @@ class Evaluations(Observer, Stateful):
         assert labels_nc is not None  # of every task
         return labels_nc
 
-    def _served(self, accuracy_n: np.ndarray) -> dict[str, float]:
+    def _summarize_clients(self, accuracy_n: np.ndarray) -> dict[str, float]:
         return clients.client_accuracy_summary(
             accuracy_n, self.arrivals.mean_delay_n, np.asarray(self.arrivals.uploads_n)
         )
@@ -224,7 +225,7 @@ class Evaluations(Observer, Stateful):
         if self._hits_c is None:  # resumed at its end
             self._hits_c = np.zeros(task.classes, dtype=np.int64)
             task.evaluate(self._components.model_d, self._hits_c)
-        accuracy_n = self._expected(self._hits_c)
+        accuracy_n = self._expected_accuracy(self._hits_c)
         kept_n = self.steps.kept_n
         types = clients.TYPES | (clients.KEPT if kept_n is not None else {})
         types |= {f"{clients.LABEL}{label}": np.int64 for label in range(task.classes)}
@@ -233,14 +234,14 @@ class Evaluations(Observer, Stateful):
         facts += [np.asarray(kept_n)] if kept_n is not None else []
         for row in zip(range(task.clients.n), *facts, *self._labels_nc.T, strict=True):
             table.add(row)
-        self.clients = self._served(accuracy_n)
+        self.clients = self._summarize_clients(accuracy_n)
 
     def _refuse_divergence(self, counters: Counters, loss: float) -> None:
         first = self.arrivals.first_unfinite
         if first is None and math.isfinite(loss):
             return
         met = first or f"the evaluation after {counters.iteration} server iterations and {counters.uploads} uploads"
-        raise Diverged(f"the loss is no longer finite, first in {met}; {self._remedy}")
+        raise Diverged(f"the loss is no longer finite, first in {met}; {self._divergence_hint}")
 
     def warning(self) -> str | None:
         """What is wrong with the model although its numbers are finite, in one line."""
@@ -250,10 +251,11 @@ class Evaluations(Observer, Stateful):
         if spread < EXPLODED or better:
             return None
         what = f"the model is at chance and has exploded (root mean square of its weights {spread:.2g})"
-        return f"{what}; {self._remedy}"
+        return f"{what}; {self._divergence_hint}"
 
     @property
-    def _remedy(self) -> str:
+    def _divergence_hint(self) -> str:
+        """Return the settings that may prevent divergence."""
         step = "algorithm.server_lr" if self._components.rule.needs.cuts else "algorithm.eta"
         return f"a smaller {step} or client.lr may help"
 
@@ -265,5 +267,5 @@ class Evaluations(Observer, Stateful):
         return {"arrivals": self.arrivals, "steps": self.steps, **there}
 
 
-def _moment(counters: Counters) -> tuple:
+def _time_key(counters: Counters) -> tuple:
     return (counters.iteration, counters.uploads, counters.virtual_time)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..config import Settings, identity_in
 from ..errors import BenchError, ConfigError, lacks_memory
 from . import machine
-from .result import RunResult, finished
-from .stopping import noted
+from .result import RunResult, finished_result
+from .stopping import recording_signals
 
 if TYPE_CHECKING:
     from ..simulation.observer import Observer
@@ -38,19 +38,19 @@ def execute(
     try:
         return _execute(settings, group, observers, ends_process, alone)
     except OSError as problem:
-        raise BenchError(_described(problem, settings.directory)) from problem
+        raise BenchError(_describe_problem(problem, settings.directory)) from problem
     except (ImportError, MemoryError, RuntimeError) as problem:
         if not lacks_memory(problem):
             raise
-        raise BenchError(_described(problem, settings.directory)) from problem
+        raise BenchError(_describe_problem(problem, settings.directory)) from problem
 
 
 def _execute(
     settings: Settings, group: str | None, observers: Sequence[Observer], ends_process: bool, alone: bool
 ) -> RunResult:
     if settings.root.device.startswith("cuda"):
-        machine.device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
-    if (result := finished(settings)) is not None:
+        machine.select_device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
+    if (result := finished_result(settings)) is not None:
         return result
     from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Trackers
@@ -62,7 +62,7 @@ def _execute(
     components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
     directory, stop = RunDirectory(settings.directory), components.stop
-    with directory.removing_if_empty(), _locked(directory.path), noted(stop, ends_process):
+    with directory.removing_if_empty(), _holding_lock(directory.path), recording_signals(stop, ends_process):
         directory.remove_leftovers()
         tracker = Trackers({name: part.build() for name, part in settings.trackers.items()})
         run = Run(settings, components, directory, tracker)
@@ -75,7 +75,7 @@ def _execute(
         except Diverged as problem:
             status, error = "diverged", str(problem)
         except Exception as problem:
-            status, error = "failed", _described(problem, directory.path)
+            status, error = "failed", _describe_problem(problem, directory.path)
             if not run.begun:  # what is in the directory stays as it is
                 components.executor.close()
                 raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
@@ -98,8 +98,8 @@ def _execute(
     return RunResult(directory.path, summary, stop.received[0] if stop else None)
 
 
-def _described(problem: Exception, path: Path) -> str:
-    """What went wrong, in one line where that is known."""
+def _describe_problem(problem: Exception, path: Path) -> str:
+    """Return a message for the problem, in one line for known kinds."""
     if isinstance(problem, BenchError):
         return str(problem)
     if isinstance(problem, OSError):
@@ -109,8 +109,8 @@ def _described(problem: Exception, path: Path) -> str:
 
 
 @contextmanager
-def _locked(directory: Path):
-    """Refuses when another process is working on the same run."""
+def _holding_lock(directory: Path):
+    """Hold the lock of the run directory. Raises BenchError if another process works on the run."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(directory / ".lock")

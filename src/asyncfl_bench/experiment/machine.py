@@ -18,8 +18,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
 SMALL_MODEL = 1_000_000  # parameters; below, splitting one operation over threads costs more than it gives
 
 
-def device(choice: str) -> str:
-    """The torch device for ``auto | cpu | cuda | cuda:N``. Raises ConfigError when it is not there."""
+def select_device(choice: str) -> str:
+    """Return the torch device for ``auto | cpu | cuda | cuda:N``. Raises ConfigError if it does not exist."""
     import torch
 
     if choice == "auto":
@@ -60,8 +60,8 @@ def make_deterministic(device_name: str) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def cores(threads: int | None) -> int:
-    """CPU threads to use: ``threads``, or all this process may run on, but not more than the environment grants."""
+def available_cores(threads: int | None) -> int:
+    """Return the number of CPU threads to use: ``threads``, or all that this process and its environment allow."""
     if threads is not None:
         return threads
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -76,8 +76,8 @@ def set_threads(number: int) -> None:
     torch.set_num_threads(number)
 
 
-def one_thread_in_numpy() -> None:
-    """NumPy multiplies matrices in the thread that asks for it: small ones are slower in several."""
+def limit_numpy_threads() -> None:
+    """Make NumPy multiply matrices in the calling thread: several threads are slower for small matrices."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1, user_api="blas")
@@ -114,7 +114,7 @@ def free_memory(device_name: str) -> int | None:
         import torch
 
         return int(torch.cuda.mem_get_info(device_name)[0])
-    left = [_available(), _left_in_address_space(), *_left_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))]
+    left = [_available(), _free_in_address_space(), *_free_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))]
     return min((free for free in left if free is not None), default=None)
 
 
@@ -126,7 +126,7 @@ def _available() -> int | None:
     return None
 
 
-def _left_in_address_space() -> int | None:
+def _free_in_address_space() -> int | None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         return None
@@ -136,8 +136,8 @@ def _left_in_address_space() -> int | None:
     return None
 
 
-def _left_in_groups(own: Path, root: Path) -> Iterator[int]:
-    """Of each limited memory group that this process is in, of both versions of control groups.
+def _free_in_groups(own: Path, root: Path) -> Iterator[int]:
+    """Yield the free bytes of each limited memory group of this process, for both versions of control groups.
 
     own   lists this process's groups;  root  where groups are folders
     """

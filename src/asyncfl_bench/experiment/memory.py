@@ -90,38 +90,39 @@ class Vectors:
 
 def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path) -> None:
     """Raises ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs."""
-    free = _free(folder, device)
-    if not (missing := _lacking(vectors.needs(n), free)):
+    free = _free_memory(folder, device)
+    if not (missing := _missing_memory(vectors.needs(n), free)):
         return
     fitting = []
     for changes in _other_caches(vectors, device):
         assert vectors.cache is not None
-        if not _lacking(vectors.needs(n, dataclasses.replace(vectors.cache, **changes)), free):
+        if not _missing_memory(vectors.needs(n, dataclasses.replace(vectors.cache, **changes)), free):
             fitting.append(" with ".join(f"algorithm.cache.{key}={value}" for key, value in changes.items()))
     # needs grow with n
-    if fewer := bisect.bisect_left(range(1, n), True, key=lambda m: bool(_lacking(vectors.needs(m), free))):
+    if fewer := bisect.bisect_left(range(1, n), True, key=lambda m: bool(_missing_memory(vectors.needs(m), free))):
         fitting.append(f"n_clients={fewer}")
-    if not _lacking(dataclasses.replace(vectors, outputs=0).needs(n), free):
+    if not _missing_memory(dataclasses.replace(vectors, outputs=0).needs(n), free):
         fitting.append("fewer unlabelled.samples")
     advice = f"{' or '.join(fitting)} would fit" if fitting else "a smaller model is needed"
     also = f" and {vectors.outputs} numbers of each client" if vectors.outputs else ""
     raise ConfigError("n_clients", n, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
 
 
-def too_large(needs: Needs, device: str, folder: Path) -> bool:
-    """Whether there is less than that."""
-    return bool(_lacking(needs, _free(folder, device)))
+def is_too_large(needs: Needs, device: str, folder: Path) -> bool:
+    """Return True if less memory is free than needed."""
+    return bool(_missing_memory(needs, _free_memory(folder, device)))
 
 
-def _free(folder: Path, device: str) -> dict[str, tuple[str, int | None]]:
-    """By place its name and the bytes that can be had there, None where that is unknown."""
+def _free_memory(folder: Path, device: str) -> dict[str, tuple[str, int | None]]:
+    """Return place -> (name, free bytes). The bytes are None if they are unknown."""
     free = {"device": (device, machine.free_memory(device)), "disk": (str(folder), _free_disk(folder))}
     if device != "cpu":
         free["host"] = "the host's memory", machine.free_memory("cpu")
     return free
 
 
-def _lacking(needs: Needs, free: dict[str, tuple[str, int | None]]) -> list[str]:
+def _missing_memory(needs: Needs, free: dict[str, tuple[str, int | None]]) -> list[str]:
+    """Return a text for each place with less memory than needed."""
     sizes = {"device": needs.device, "host": needs.host, "disk": needs.disk}
     if "host" not in free:  # the device's memory is the host's
         sizes["device"] += sizes.pop("host")
@@ -152,6 +153,6 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.2f} GiB"
 
 
-def worth_a_dry_run(concurrency: int, d: int) -> bool:
-    """Whether the model versions of a run may be so large that they are counted rather than guessed from above."""
+def needs_dry_run(concurrency: int, d: int) -> bool:
+    """Return True if the model versions may be so large that a dry run should count them."""
     return concurrency * d * FLOAT >= DRY_RUN_FROM

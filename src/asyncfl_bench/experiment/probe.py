@@ -98,26 +98,26 @@ class ProbedRule:
         state = self.rule.state_dict()
         free = machine.free_memory(str(self._model_d.device))
         if free is not None and ROOM * bytes_of([state, self._model_d]) > free:
-            self._give_up()
+            self._stop_comparing()
             return
         try:
             copied, self._copied_d = self._build(), self._initial_d()
             copied.start(self._copied_d, *self._start)
         except BenchError:  # a file for its rows does not fit, say
-            self._give_up()
+            self._stop_comparing()
             return
         try:
             self._copied_d.copy_(self._model_d)
-            copied.load_state_dict(saved_and_loaded(state))
+            copied.load_state_dict(reload_state(state))
         except Exception as error:
             if not lacks_memory(error):
-                raise self._failed(error) from error
-            self._give_up()
+                raise self._describe_failure(error) from error
+            self._stop_comparing()
             return
         self._not_restored = differing_attributes(self.rule, copied)
         self._copy, self._changes = copied, 0
 
-    def _give_up(self) -> None:
+    def _stop_comparing(self) -> None:
         self._is_possible = False
         how = f"afl-run --check algorithm={self._name} does it with a small model"
         say(
@@ -139,13 +139,13 @@ class ProbedRule:
             answer_of_copy = getattr(self._copy, method)(*given)
         except Exception as error:
             if not lacks_memory(error):
-                raise self._failed(error) from error
+                raise self._describe_failure(error) from error
             self._copy = None
-            self._give_up()
+            self._stop_comparing()
             return answer
         changed = answer is True
         if not is_same(answer, answer_of_copy) or (changed and not (self._has_same_model() and self._logs_the_same())):
-            raise BenchError(f"algorithm={self._name}: {explain(self._not_restored)}")
+            raise BenchError(f"algorithm={self._name}: {describe_difference(self._not_restored)}")
         self._changes += changed
         if self._changes == FOLLOWED:
             self._copy = None
@@ -164,7 +164,7 @@ class ProbedRule:
             return is_same((rule.stats(), rule.decisions()), (copied.stats(), copied.decisions()))
         return is_same(rule.stats(), copied.stats())
 
-    def _failed(self, error: Exception) -> BenchError:
+    def _describe_failure(self, error: Exception) -> BenchError:
         said = str(error).partition("\n")[0][:150]
         return BenchError(
             f"algorithm={self._name}: a copy restored from the rule's state failed ({type(error).__name__}: {said}), "
@@ -172,24 +172,24 @@ class ProbedRule:
         )
 
 
-def probed(
+def add_probe(
     rule: ServerRule, name: str, build: Callable[[], ServerRule], initial_d: Callable[[], torch.Tensor]
 ) -> ServerRule:
-    """The rule as a ``ProbedRule``, under its own class's name, which messages give."""
+    """Wrap the rule in a ``ProbedRule`` with the name of the rule's class, which messages show."""
     wrapper: Any = type(type(rule).__name__, (ProbedRule,), {})
     return wrapper(rule, name, build, initial_d)
 
 
-def explain(not_restored: list[str]) -> str:
-    """What is wrong with a rule whose restored copy computed something else, and what mends it."""
+def describe_difference(not_restored: list[str]) -> str:
+    """Return a message for a rule whose restored copy computed different numbers, with the remedy."""
     wrong = "a copy restored from the rule's state does not compute the same, and neither would a resumed run"
     if not_restored:
         return f"{wrong}; add to state_names what it lacks (these attributes differ: {', '.join(not_restored)})"
     return f"{wrong}, though no attribute differs; draw random numbers from self.draws and keep all state in the rule"
 
 
-def saved_and_loaded(state: dict) -> dict:
-    """The state as a checkpoint gives it back. Raises what torch raises for objects that cannot be saved."""
+def reload_state(state: dict) -> dict:
+    """Save the state to memory and load it. Raises torch's error for objects that cannot be saved."""
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)

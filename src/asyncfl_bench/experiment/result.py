@@ -92,22 +92,21 @@ class RunResult:
         return pd.DataFrame(read_run_points(self.directory, self.summary["identity"]))
 
 
-def finished(
+def finished_result(
     settings: Settings, places: Mapping[str, Path] | None = None, or_diverged: bool = False
 ) -> RunResult | None:
-    """The result of an earlier complete run with the same settings, if it has all that is asked for.
+    """Return the result of a complete run with the same settings and all requested files; None with ``rerun=true``.
 
-    places       identity of a run: an archive or another directory that may have it; looked at where the run's own
-                 directory has no result
-    or_diverged  a run that diverged counts too: in a sweep that is an answer
+    places       identity of a run -> an archive or another directory, used if the run's own directory has no result
+    or_diverged  accept a diverged run too, as a sweep does
     """
-    return None if settings.root.rerun else complete(settings, places, or_diverged)
+    return None if settings.root.rerun else complete_result(settings, places, or_diverged)
 
 
-def complete(
+def complete_result(
     settings: Settings, places: Mapping[str, Path] | None = None, or_diverged: bool = False
 ) -> RunResult | None:
-    """The same, also where it is to be run again."""
+    """Return the result as ``finished_result`` does, also with ``rerun=true``."""
     for place in (settings.directory, (places or {}).get(settings.identity)):
         if place is None:
             continue
@@ -132,11 +131,11 @@ def _has_tables(directory: Path, summary: dict, settings: Settings) -> bool:
     """Whether the files beside the summary that are asked for are there."""
     asked = settings.evaluation.clients and summary["exit_status"] == "ok"
     there = not asked or (directory / CLIENTS_NAME).exists()
-    return there and (not settings.root.trace or _is_traced(directory, summary))
+    return there and (not settings.root.trace or _has_whole_trace(directory, summary))
 
 
-def _is_traced(directory: Path, summary: dict) -> bool:
-    """Whether the trace is there, and is that of the whole run."""
+def _has_whole_trace(directory: Path, summary: dict) -> bool:
+    """Return True if the trace exists and covers the whole run."""
     import pyarrow
     import pyarrow.parquet
 

@@ -45,11 +45,11 @@ def stopping_signals() -> list[signal.Signals]:
 
 
 @contextmanager
-def noted(stop: Stop, ends_process: bool = False) -> Iterator[None]:
-    """While open, signals that ask for the end are noted in ``stop`` and answered at once, also while the main thread
-    is busy outside Python. A second one is raised as KeyboardInterrupt.
+def recording_signals(stop: Stop, ends_process: bool = False) -> Iterator[None]:
+    """Record stop signals in ``stop`` and answer them at once while the block runs.
 
-    ends_process  the second one ends the process soon, also where no exception gets through
+    This works while the main thread is busy outside Python. A second signal raises KeyboardInterrupt.
+    ends_process  the second signal also ends the process soon, for code that lets no exception through
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -80,9 +80,9 @@ def noted(stop: Stop, ends_process: bool = False) -> Iterator[None]:
             done.set()
             raise KeyboardInterrupt
 
-    with _watched(note):
+    with _forwarding_signals(note):
         before = {number: signal.signal(number, handle) for number in heard}
-        # a launcher may have begun this process deaf to all of them (launchers.deaf), and asks it by SIGTERM
+        # a launcher may have blocked all of them (ignoring_terminal_signals), and stops this process by SIGTERM
         blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         try:
             yield
@@ -105,17 +105,17 @@ def end_soon() -> None:
 
 
 @contextmanager
-def _watched(note: Callable[[int], None]) -> Iterator[None]:
-    """While open, ``note`` is called with each signal that has a handler in Python, in a thread of its own."""
+def _forwarding_signals(note: Callable[[int], None]) -> Iterator[None]:
+    """Call ``note`` in a separate thread for each signal with a Python handler, while the block runs."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
 
-    def watch() -> None:
+    def forward_signals() -> None:
         with open(reader, "rb", buffering=0) as signals:
             while (number := signals.read(1)[0]) != _NONE:
                 note(number)
 
-    thread = threading.Thread(target=watch, name="afl-signals", daemon=True)
+    thread = threading.Thread(target=forward_signals, name="afl-signals", daemon=True)
     thread.start()
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:

@@ -95,7 +95,9 @@ def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)
             continue
     for archive in archives:
         try:
-            found += [FinishedRun(archive, parse_json(summary), config) for summary, config in archived_summaries(archive)]
+            found += [
+                FinishedRun(archive, parse_json(summary), config) for summary, config in archived_summaries(archive)
+            ]
         except (BenchError, ValueError):
             continue
     return [one for one in found if _has_ended(one.summary, statuses)]
