@@ -111,7 +111,7 @@ class BareLoop:
     def __init__(self, built, batch: int):
         import torch
 
-        self.model = built.task.flat.twin().module.to(built.device)
+        self.model = built.task.flat.clone_for_thread().module.to(built.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001)
         self.x, self.y = (t.clone() for t in built.task.batch(np.arange(batch)))
 
@@ -258,7 +258,7 @@ def many_steps(device: str, repeats: int) -> tuple[Row, str]:
     built = build_run(compose([*words, "threads=1", f"device={device}"]))
     on_gpu = built.device.startswith("cuda")
     synchronize = torch.cuda.synchronize if on_gpu else lambda: None
-    module = built.task.flat.twin().module.to(built.device)
+    module = built.task.flat.clone_for_thread().module.to(built.device)
     work: list[tuple[int, int]] = []  # (client, local steps) of every upload
 
     class Delivered(Observer):
@@ -355,7 +355,7 @@ def bound(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
 
     words, shape, samples = WORKLOADS["W3a-1"][1:4]
     built = built_run([*words, "executor=native"], made_up_images(shape, samples, folder), "cpu", 32)
-    bare, network = BareLoop(built, 32), built.task.native_network()
+    bare, network = BareLoop(built, 32), built.task.try_compile()
     rows_nd = built.model_d.repeat(1000, 1)
     order = np.random.default_rng(0).permutation(1000)
     built.executor.computer._network = NoGradients(torch.zeros(()))

@@ -24,7 +24,7 @@ import torch
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.files import atomic_write
 from asyncfl_bench.tasks.pretrained import MINILM, Bert, BertConfig
-from asyncfl_bench.tasks.texts import KNOWN, Texts, TextsConfig, padded
+from asyncfl_bench.tasks.texts import KNOWN, Texts, TextsConfig, pad_ids
 
 BATCH = 64  # texts at once, the longest beside the longest: what is padded is not much
 
@@ -45,7 +45,7 @@ def embedded(bert: Bert, lines: list[str], length: int, kept: Path) -> np.ndarra
     began = said = time.perf_counter()
     for first in range(0, len(pending), BATCH):
         part = pending[first : first + BATCH]
-        batch = padded([ids[i] for i in part], reader.padding, len(ids[part[0]]))
+        batch = pad_ids([ids[i] for i in part], reader.padding, len(ids[part[0]]))
         with torch.inference_mode():
             x[part] = network.features(torch.from_numpy(batch)).numpy()  # into the file: what is there is not lost
         if (now := time.perf_counter()) - said > 10 or first + BATCH >= len(pending):
@@ -80,7 +80,7 @@ def made(name: str, data_dir: Path, encoder: str, length: int, judged_on: str | 
     bert = Bert(BertConfig(path=encoder))
     reader = bert.reader()
     config = TextsConfig(name=name, judged_on=judged, length=length)
-    chosen = Texts(config).read_by(reader)
+    chosen = Texts(config).with_reader(reader)
     samples, labels, _ = chosen.samples(chosen.file(data_dir))
     weights = BertConfig(path=reader.key).content_digest()
     facts = json.dumps([weights, length, judged, samples["train"], samples[judged]])

@@ -154,13 +154,13 @@ def test_named_tensors_load_into_a_plain_module():
     model = ResNet18(ResNet18Config(norm="batch"))
     flat_model = FlatModel(model.build((1, 16, 16), 10, seed=3))
     w_d = near(flat_model.initial_d(), 1)
-    named = flat_model.named(w_d)
+    named = flat_model.named_tensors(w_d)
     plain = model.build((1, 16, 16), 10, seed=9)
     plain.load_state_dict(named)  # strict: all parameters and all buffers, of the right shapes
     x, _ = sample((1, 16, 16), 3)
     torch.testing.assert_close(plain.eval()(x), flat_model.logits(w_d, x).clone(), rtol=1e-5, atol=1e-5)
     named["fc.weight"].zero_()  # a copy: the vector keeps its own
-    assert not (flat_model.named(w_d)["fc.weight"] == 0).all()
+    assert not (flat_model.named_tensors(w_d)["fc.weight"] == 0).all()
 
 
 def test_statistics_move_in_training_only_and_come_back():
@@ -227,7 +227,7 @@ def test_an_lstms_weights_stay_views_of_the_vector_after_flattening_moving_and_c
     first_d, second_d = near(flat_model.initial_d(), 1), near(flat_model.initial_d(), 2)
     wanted_d, out_d = torch.empty_like(first_d), torch.empty_like(first_d)
     FlatModel(lstm()).gradient(second_d, x, y, wanted_d)
-    for model in (flat_model, flat_model.twin(), flat_model.to("cpu")):
+    for model in (flat_model, flat_model.clone_for_thread(), flat_model.to("cpu")):
         model.gradient(first_d, x, y, out_d)
         model.module.lstm.flatten_parameters()
         model.gradient(second_d, x, y, out_d)
@@ -255,7 +255,10 @@ def test_moving_a_model_binds_it_again_whatever_its_layers_did_with_their_weight
 
 def test_recurrent_layers_are_refused_for_stacked_models():
     flat_model, (x, y) = FlatModel(lstm()), tokens(4)
-    assert flat_model.alone == flat_model.twin().alone == "a recurrent network" and flat("cnn")[0].alone is None
+    assert (
+        flat_model.alone == flat_model.clone_for_thread().alone == "a recurrent network"
+        and flat("cnn")[0].alone is None
+    )
     w_pd = flat_model.initial_d().repeat(2, 1)
     with pytest.raises(BenchError, match="a recurrent network"):
         flat_model.stacked_gradient(

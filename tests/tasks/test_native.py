@@ -70,7 +70,7 @@ class FakeTask:
     def __init__(self, module: nn.Module, shape: tuple[int, ...]):
         self.flat, self.shape, self._factor = FlatModel(module), shape, None
 
-    native_network = Task.native_network
+    try_compile = Task.try_compile
 
 
 TASK = FakeTask(small(), SMALL)
@@ -79,7 +79,7 @@ TASK = FakeTask(small(), SMALL)
 def both(module: nn.Module, shape: tuple[int, ...], x: torch.Tensor, y: torch.Tensor, w_d: torch.Tensor | None = None):
     """(loss, gradient) of torch and of the kernel, whose logits are compared too."""
     flat = FlatModel(module)
-    found = NativeNetwork.of(flat, shape)
+    found = NativeNetwork.try_compile(flat, shape)
     assert found is not None
     w_d = flat.initial_d() if w_d is None else w_d
     answers = []
@@ -126,14 +126,14 @@ def test_images_are_taken_where_they_lie_with_the_bits_of_a_fetched_mini_batch(m
     images, labels = draw.integers(0, 256, (300, 3, 17, 12), dtype=np.uint8), draw.integers(0, 10, 300)
     data = Data(images, labels, images, labels, 10, Scale((0.1, 0.5, 0.4), (0.2, 0.3, 0.25)))
     task = Task(data, [np.arange(300)], FlatModel(make()), "cpu")
-    network, w_d, chosen = task.native_network(), task.flat.initial_d(), draw.permutation(300)[:40]
+    network, w_d, chosen = task.try_compile(), task.flat.initial_d(), draw.permutation(300)[:40]
     in_place_d, fetched_d = torch.empty_like(w_d), torch.empty_like(w_d)
     cut = task.draw_augmentation(draw, 40) if augment else None
     loss = task.gradient_in_place(network, w_d, in_place_d, chosen, cut)
     assert loss == network.gradient(w_d, *task.batch(chosen, cut), fetched_d)
     assert torch.equal(in_place_d, fetched_d)
     by_torch = task.evaluate(w_d)
-    task.judged_by(network, 2)
+    task.evaluate_with(network, 2)
     assert task.evaluate(w_d) == pytest.approx(by_torch, rel=1e-5)
 
 
@@ -240,20 +240,20 @@ def test_no_address_beyond_its_memory_is_touched(name, tmp_path):
     if name in CUTS:
         shape = tuple(module[: CUTS[name].start or 0](torch.zeros(1, *shape)).shape[1:])
         module = module[CUTS[name]]
-    shapes = Shapes.of(module, shape)
+    shapes = Shapes.try_from_module(module, shape)
     assert shapes is not None
     height, width = shape[-2:] if len(shape) == 3 else (1, 1)
     text, program = tmp_path / "main.cpp", tmp_path / "main"
     text.write_text(shapes.source() + SANITIZED.replace("HEIGHT", str(height)).replace("WIDTH", str(width)))
     flags = ["-O1", "-g", "-march=native", "-std=c++17", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    subprocess.run([*compiler.compilers()[0], *flags, "-o", program, text], check=True)
+    subprocess.run([*compiler.find_compilers()[0], *flags, "-o", program, text], check=True)
     answer = subprocess.run([program], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
     assert [float(line) for line in answer.stdout.split()] == pytest.approx([math.log(shapes.widths[-1])] * 6, abs=0.2)
 
 
 def test_shapes_are_read_from_the_network():
-    shapes = Shapes.of(networks.lenet5((3, 32, 32), 10), (3, 32, 32))
+    shapes = Shapes.try_from_module(networks.lenet5((3, 32, 32), 10), (3, 32, 32))
     first, second = Convolution(3, 32, 32, 6, 5, 0, True), Convolution(6, 14, 14, 16, 5, 0, True)
     assert shapes == Shapes((first, second), (400, 120, 84, 10))
     assert second.shape == (16, 5, 5)
@@ -285,7 +285,7 @@ def test_shapes_are_read_from_the_network():
     ],
 )
 def test_other_networks_are_left_to_torch(module):
-    assert NativeNetwork.of(FlatModel(module), (1, 8, 8)) is None
+    assert NativeNetwork.try_compile(FlatModel(module), (1, 8, 8)) is None
 
 
 class Bounded(nn.Sequential):
@@ -329,7 +329,7 @@ def with_a_frozen_layer() -> nn.Sequential:
 )
 def test_what_only_torch_knows_is_left_to_torch(module):
     flat = FlatModel(module)
-    assert NativeNetwork.of(flat, (1, 8, 8)) is None and flat.perceptron is None
+    assert NativeNetwork.try_compile(flat, (1, 8, 8)) is None and flat.perceptron is None
 
 
 BROKEN = """#!/bin/sh
@@ -362,7 +362,7 @@ def test_a_compiler_that_fails_or_is_missing_leaves_the_work_to_torch(no_cache, 
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BenchError, match=r"no C\+\+ compiler"):
-        compiler.compilers()
+        compiler.find_compilers()
 
 
 def script(path, lines):
@@ -373,7 +373,7 @@ def script(path, lines):
 
 @pytest.mark.slow
 def test_an_old_compiler_leaves_it_to_the_next_one(no_cache, monkeypatch, tmp_path, capsys):
-    (real,) = compiler.compilers()[0]
+    (real,) = compiler.find_compilers()[0]
     script(tmp_path / "c++", 'echo "error: __builtin_shufflevector was not declared" >&2; exit 1')
     script(tmp_path / "clang++", f'exec {real} "$@"')
     monkeypatch.delenv("CXX", raising=False)
@@ -436,7 +436,7 @@ def put_folder(path: Path) -> None:
 @pytest.mark.parametrize("put", [put_fifo, put_dangling_link, put_folder])
 def test_what_is_no_file_in_the_cache_is_not_read(no_cache, monkeypatch, tmp_path, put):
     monkeypatch.setenv("CXX", copying_compiler(tmp_path))
-    compiler.library_of("")
+    compiler.build_library("")
     (kept,) = tmp_path.rglob("*.so")
     put(kept)
 
@@ -446,7 +446,7 @@ def test_what_is_no_file_in_the_cache_is_not_read(no_cache, monkeypatch, tmp_pat
     before = signal.signal(signal.SIGALRM, end)
     signal.alarm(5)
     try:
-        compiler.library_of("")
+        compiler.build_library("")
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
@@ -476,18 +476,18 @@ def test_without_a_compiler_a_run_goes_on_and_one_that_asks_for_it_is_refused(no
 
 @pytest.mark.slow
 def test_a_damaged_library_is_compiled_again_and_a_cache_is_not_needed(no_cache, monkeypatch, tmp_path):
-    flat, calls, compiled = FlatModel(small()), [], compiler._compiled
-    monkeypatch.setattr(compiler, "_compiled", lambda *args: calls.append(args) or compiled(*args))
+    flat, calls, compiled = FlatModel(small()), [], compiler._compile
+    monkeypatch.setattr(compiler, "_compile", lambda *args: calls.append(args) or compiled(*args))
     for damage in (b"", b"whole", b"nonsense"):
         for kept in tmp_path.rglob("*.so"):
             content = kept.read_bytes()
             kept.unlink()  # what is mapped into this process stays as it is
             kept.write_bytes(content if damage == b"whole" else content[:5000] + damage)
-        assert NativeNetwork.of(flat, SMALL) is not None
+        assert NativeNetwork.try_compile(flat, SMALL) is not None
     assert len(calls) == 2  # not for the whole one
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert NativeNetwork.of(flat, SMALL) is not None and len(calls) == 3
+    assert NativeNetwork.try_compile(flat, SMALL) is not None and len(calls) == 3
 
 
 @pytest.mark.slow
@@ -497,7 +497,7 @@ def test_two_processes_may_compile_the_same_at_once(tmp_path):
 from torch import nn
 from asyncfl_bench.tasks.flat import FlatModel
 from asyncfl_bench.tasks.native import NativeNetwork
-NativeNetwork.of(FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 3))), (4,))
+NativeNetwork.try_compile(FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 3))), (4,))
 """
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     both = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
@@ -520,7 +520,7 @@ def test_a_library_that_computes_something_else_is_not_used(no_cache, monkeypatc
     source = Shapes.source
     monkeypatch.setattr(Shapes, "source", lambda self: source(self).replace(native.SOURCE, wrong))
     with pytest.raises(BenchError, match="another gradient than torch"):
-        NativeNetwork.of(FlatModel(small()), SMALL)
+        NativeNetwork.try_compile(FlatModel(small()), SMALL)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from asyncfl_bench.tasks import models
 from asyncfl_bench.tasks.flat import FlatModel
-from asyncfl_bench.tasks.parts import Cut, cut
+from asyncfl_bench.tasks.parts import Cut, split_layers
 
 MODELS = {
     "mlp": (models.Mlp(models.MlpConfig([6, 5])), (4,)),
@@ -79,7 +79,7 @@ def test_a_bias_joins_the_logits_of_the_loss_that_is_answered():
 
 def test_a_graph_may_wait_while_others_are_computed():
     config, flat, x, _, _ = built("lenet5")
-    client, _ = cut(flat, config.usual_cut)
+    client, _ = split_layers(flat, config.usual_cut)
     one_d, other_d = flat.initial_d()[: client.d].requires_grad_(), (flat.initial_d()[: client.d] * 2).requires_grad_()
     alone = torch.autograd.grad(client(one_d, x).square().sum(), one_d)[0]
     waiting = client(one_d, x)

@@ -32,7 +32,7 @@ def data(m, seed=0):
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_and_losses_are_those_of_automatic_differentiation(name):
     flat = flat_model(name)
-    lone, w_d = flat.perceptron.lone(), flat.initial_d()
+    lone, w_d = flat.perceptron.for_single_model(), flat.initial_d()
     x, y = data(21)
     sizes = [8, 3, 8, 2]  # short mini-batches between long ones: their workspaces share memory
     packed_d, out_d = lone.pack(w_d), torch.empty_like(w_d)
@@ -48,7 +48,10 @@ def test_gradients_and_losses_are_those_of_automatic_differentiation(name):
 
 def test_packing_is_a_change_of_order_that_unpacking_takes_back():
     flat = flat_model("three hidden layers")
-    lone, w_d = flat.perceptron.lone(), torch.arange(flat_model("three hidden layers").d, dtype=torch.float32)
+    lone, w_d = (
+        flat.perceptron.for_single_model(),
+        torch.arange(flat_model("three hidden layers").d, dtype=torch.float32),
+    )
     packed_d, back_d = lone.pack(w_d), torch.empty_like(w_d)
     assert not torch.equal(packed_d, w_d) and torch.equal(packed_d.sort().values, w_d)
     lone.unpack(packed_d, back_d)
@@ -57,7 +60,7 @@ def test_packing_is_a_change_of_order_that_unpacking_takes_back():
 
 def test_the_gradient_follows_a_model_that_changes_in_place_and_another_one():
     flat = flat_model("one hidden layer")
-    lone = flat.perceptron.lone()
+    lone = flat.perceptron.for_single_model()
     first_d, second_d = lone.pack(flat.initial_d()), lone.pack(flat.initial_d() + 0.1)
     sample = next(lone.samples(*data(4), [4]))
     of_first, of_second, again = (torch.empty_like(first_d) for _ in range(3))
@@ -71,7 +74,7 @@ def test_the_gradient_follows_a_model_that_changes_in_place_and_another_one():
 
 def test_large_logits_give_finite_losses_and_a_diverged_model_gives_nan_without_an_exception():
     flat = flat_model("softmax")
-    lone, out_d = flat.perceptron.lone(), torch.empty(flat.d)
+    lone, out_d = flat.perceptron.for_single_model(), torch.empty(flat.d)
     x, y = data(4)
     sample = next(lone.samples(x, y, [4]))
     w_d = 1e4 * torch.linspace(-1, 1, flat.d)  # the initial model is zero
@@ -83,7 +86,7 @@ def test_large_logits_give_finite_losses_and_a_diverged_model_gives_nan_without_
 
 def test_memory_does_not_grow_with_the_number_of_batch_sizes():
     flat = flat_model("one hidden layer")
-    lone, out_d = flat.perceptron.lone(), torch.empty(flat.d)
+    lone, out_d = flat.perceptron.for_single_model(), torch.empty(flat.d)
     w_d = lone.pack(flat.initial_d())
     x, y = data(64)
     for size in (64, *range(1, 64)):

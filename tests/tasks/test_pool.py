@@ -8,7 +8,7 @@ import pytest
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.data import DataError
-from asyncfl_bench.tasks.pool import PoolConfig, pooled, read_pool, split_pool
+from asyncfl_bench.tasks.pool import PoolConfig, join_parts, read_pool, split_pool
 
 SIZES = [20, 9, 41, 100, 5, 30, 60, 12, 25, 33]  # of clients 0 to 9
 
@@ -113,11 +113,11 @@ def test_names_in_order_become_ids_whatever_the_order_of_the_parts():
         (["a"], np.array([[7]], np.uint8), np.array([8])),
     ]
     for order in (parts, parts[::-1]):
-        arrays = pooled(order, "somewhere")
+        arrays = join_parts(order, "somewhere")
         found = {
             (int(c), int(x), int(y)) for c, (x,), y in zip(arrays["client"], arrays["x"], arrays["y"], strict=True)
         }
         assert found == {(1, 1, 4), (2, 2, 5), (1, 3, 6), (0, 7, 8)}
         assert str(arrays["source"]) == "somewhere"
     with pytest.raises(DataError, match="somewhere: there are no samples"):
-        pooled([], "somewhere")
+        join_parts([], "somewhere")

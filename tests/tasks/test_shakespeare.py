@@ -12,7 +12,7 @@ import pytest
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.data import DataError
 from asyncfl_bench.tasks.pool import PoolConfig
-from asyncfl_bench.tasks.shakespeare import ALPHABET, Shakespeare, encoded
+from asyncfl_bench.tasks.shakespeare import ALPHABET, Shakespeare, encode_text
 
 LONG = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer the slings and arrows"
 
@@ -32,12 +32,12 @@ def text_of(ids):
 
 def test_the_alphabet_is_80_characters_in_the_order_of_their_codes():
     assert len(ALPHABET) == 80 and list(ALPHABET) == sorted(set(ALPHABET))
-    assert encoded("\n }").tolist() == [0, 1, 79] and text_of(encoded(ALPHABET)) == ALPHABET
+    assert encode_text("\n }").tolist() == [0, 1, 79] and text_of(encode_text(ALPHABET)) == ALPHABET
 
 
 def test_characters_outside_the_alphabet_keep_the_length():
-    assert text_of(encoded("Renownèd Ç—æ*\t“no”…")) == "Renowned C     no ."
-    assert len(encoded("æ—…")) == 3
+    assert text_of(encode_text("Renownèd Ç—æ*\t“no”…")) == "Renowned C     no ."
+    assert len(encode_text("æ—…")) == 3
 
 
 def test_every_place_with_80_characters_before_it_is_a_sample(tmp_path):

@@ -12,7 +12,7 @@ from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tasks.data import Data, Scale
-from asyncfl_bench.tasks.unlabelled import alike
+from asyncfl_bench.tasks.unlabelled import match_samples
 
 ECHO = ["algorithm=fedecho", "n_clients=10", "model=softmax"]
 
@@ -92,12 +92,12 @@ def test_colours_become_grey_grey_becomes_colours_and_sizes_change():
 
     red = np.zeros((1, 3, 4, 4), np.uint8)
     red[:, 0] = 255
-    assert (alike(red, clients(1, 4, 4)) == 85).all()
-    assert alike(red[:, :1], clients(3, 4, 4)).shape == (1, 3, 4, 4)
-    assert (alike(red[:, :1], clients(3, 8, 2)) == 255).all()
-    np.testing.assert_allclose(alike(red, clients(1, 2, 2, dtype=np.float32)), 4 / 3, rtol=1e-6)
+    assert (match_samples(red, clients(1, 4, 4)) == 85).all()
+    assert match_samples(red[:, :1], clients(3, 4, 4)).shape == (1, 3, 4, 4)
+    assert (match_samples(red[:, :1], clients(3, 8, 2)) == 255).all()
+    np.testing.assert_allclose(match_samples(red, clients(1, 2, 2, dtype=np.float32)), 4 / 3, rtol=1e-6)
     with pytest.raises(ConfigError, match="must be held_back, noise or arrays"):
-        alike(red, clients(5, dtype=np.float32))
+        match_samples(red, clients(5, dtype=np.float32))
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz"])

@@ -135,7 +135,7 @@ class BatchedComputer(SequentialComputer):
             out_pd.zero_()
             return out_pd.new_zeros(1), self._reports([work], received[:1], out_pd)
         if not hasattr(self._own, "perceptron"):
-            self._own.perceptron = self.task.flat.perceptron.lone()
+            self._own.perceptron = self.task.flat.perceptron.for_single_model()
         perceptron = self._own.perceptron
         samples = (sample for chunk in self.samples.chunks(work) for sample in perceptron.samples(*chunk))
         loss = 0.0

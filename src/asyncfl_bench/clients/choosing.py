@@ -25,7 +25,7 @@ def native_network(choice: str, device: str, task, cut=None):
     if choice not in ("auto", "native") or (choice == "auto" and (device != "cpu" or small)):
         return None
     try:
-        found = task.native_network() if device == "cpu" else None
+        found = task.try_compile() if device == "cpu" else None
         if found is not None and cut is not None and not cut.compile():
             found = None
     except BenchError as error:

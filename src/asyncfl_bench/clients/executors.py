@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from .queue import Start
 
 
-class RowsRead(Protocol):
-    """The part of a model with a large embedding that a piece of work reads (tasks.rows.RowsRead)."""
+class SelectedRows(Protocol):
+    """The part of a model with a large embedding that a piece of work reads (tasks.rows.SelectedRows)."""
 
     def select_rows(self, w_d: torch.Tensor) -> torch.Tensor: ...
 
-    def put(self, w_s: torch.Tensor, out_d: torch.Tensor) -> None: ...
+    def write_rows(self, w_s: torch.Tensor, out_d: torch.Tensor) -> None: ...
 
     def gradient(self, w_s: torch.Tensor, out_s: torch.Tensor) -> torch.Tensor: ...
 
@@ -121,14 +121,14 @@ class SequentialComputer:
         assert total is not None
         return ComputedUpload(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
 
-    def _rows_read(self, work: Work, anchor_d, shift_d) -> RowsRead | None:
+    def _rows_read(self, work: Work, anchor_d, shift_d) -> SelectedRows | None:
         """What computes the work of a model with a large embedding, where no other row needs a gradient."""
         embedding = self.task.flat.embedding
         if embedding is None or not self.local.leaves_linearly(anchor_d, shift_d):
             return None
-        return embedding.read_by(*self.samples.at_once(work))
+        return embedding.select_rows(*self.samples.at_once(work))
 
-    def _upload(self, work: Work, read: RowsRead | None, gradient, start_d, out_d, *bent) -> None:
+    def _upload(self, work: Work, read: SelectedRows | None, gradient, start_d, out_d, *bent) -> None:
         """Writes it. read: the small model of the rows that the work's samples read, computed with instead."""
         steps, lr = work.local_steps, self.local.lr(work)
         if read is None:
@@ -139,7 +139,7 @@ class SequentialComputer:
         upload_s = start_s.new_empty(start_s.shape)
         self.local.upload(start_s, gradient, steps, upload_s, lr, *bent_s)
         self.local.write_upload_of_zero_gradients(start_d, steps, out_d, lr, *bent)
-        read.put(upload_s, out_d)
+        read.write_rows(upload_s, out_d)
 
     def _outputs(self, work: Work, start_d: torch.Tensor, upload_d: torch.Tensor, network) -> torch.Tensor | None:
         """(u, C) of the local model, where reports are asked for."""
@@ -186,7 +186,7 @@ class ThreadsComputer(SequentialComputer):
 
     def _in_thread(self, work, start, out_d):
         if not hasattr(self._own, "network"):
-            self._own.network = self._network or self.task.flat.twin()
+            self._own.network = self._network or self.task.flat.clone_for_thread()
         return self._one(work, start, out_d, self._own.network)
 
     def vectors(self, local_steps: int) -> int:

@@ -118,7 +118,7 @@ class SplitExecutor:
             assert task.total is not None
             return Delivery(descent.w - task.start_d, task.total / work.local_steps, task.start_d)
         if not hasattr(self._own, "part"):
-            self._own.part = self.part.twin()
+            self._own.part = self.part.clone_for_thread()
         x, y = next(task.samples)
         activations, task.back = self._own.part.forward(descent.w, x)
         return Delivery(activations=activations, labels=y)

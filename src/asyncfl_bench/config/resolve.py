@@ -84,7 +84,7 @@ def _unlabelled(settings: Settings) -> None:
     """What `auto` stands for."""
     needed, part, choices = _needs_outputs(settings), settings.parts["unlabelled"], settings.choices
     if choices.get("unlabelled") == "auto":
-        choices["unlabelled"], part.target, part.config = part.target.resolved(part.config, needed)
+        choices["unlabelled"], part.target, part.config = part.target.resolve_choice(part.config, needed)
     who = "distillation" if settings.parts["distillation"].config.takes_place else "algorithm"
     allowed = f"auto, held_back, images, arrays or noise: {who}={choices.get(who)} needs samples of the server's own"
     check(not needed or choices.get("unlabelled") != "none", "unlabelled", "none", allowed)
@@ -158,7 +158,7 @@ def _facts(settings: Settings) -> Facts:
         algorithm=settings.choices.get("algorithm", "this algorithm"),
         n_clients=root.n_clients,
         concurrency=root.concurrency,
-        groups=parts["heterogeneity"].config.planted,
+        groups=parts["heterogeneity"].config.planted_groups,
         clock=root.clock,
         dispatch=parts["schedule"].config.dispatch,
         queues=parts["schedule"].target.queues,

@@ -63,7 +63,7 @@ class Dissimilarity(Diagnostics):
 
         self.rule, self.model_d, self.part = rule, model_d, shadow.part
         self.state_device = model_d.device
-        self._clients_part = self.part.client.twin()
+        self._clients_part = self.part.client.clone_for_thread()
         tests = int(task.tests_c.sum())
         rows = np.linspace(0, tests - 1, min(self.config.samples, tests)).astype(np.int64)
         self._x, self._y = task.test_samples(torch.from_numpy(rows))

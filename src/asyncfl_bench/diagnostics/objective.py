@@ -23,7 +23,7 @@ class Objective:
 
     def __init__(self, task, decay: float = 0.0):
         self.task, self.decay = task, decay
-        self._network = task.compiled or task.flat.twin()
+        self._network = task.compiled or task.flat.clone_for_thread()
         self._part_d = task.flat.initial_d()
 
     def gradient(self, client: int, w_d: torch.Tensor, out_d: torch.Tensor) -> torch.Tensor:

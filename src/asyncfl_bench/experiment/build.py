@@ -110,7 +110,7 @@ def build_run(settings: Settings) -> Components:
     cut = _build_cut(settings, task)
     native = native_network(root.executor, device, task, cut)
     if native is not None:
-        task.judged_by(native, cores)
+        task.evaluate_with(native, cores)
     kind = executor_class(
         root.executor,
         device=device,

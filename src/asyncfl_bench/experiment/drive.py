@@ -52,7 +52,7 @@ class Run:
             directory.clear()
             if settings.root.trace:
                 directory.write_partition(task.partition)
-                directory.write_model("model_initial", task.flat.named(self.components.model_d))
+                directory.write_model("model_initial", task.flat.named_tensors(self.components.model_d))
         elif resumed is directory:
             directory.metrics.truncate(self.evaluations.lines)
         else:
@@ -114,7 +114,7 @@ class Run:
         if self.settings.evaluation.clients:
             self.evaluations.write_clients(self.directory)
         if self.settings.root.trace or self.tracker.wants_model:
-            self.directory.write_model("model_final", parts.task.flat.named(parts.model_d))
+            self.directory.write_model("model_final", parts.task.flat.named_tensors(parts.model_d))
 
     def _save_at_end(self) -> None:
         parts = self.components

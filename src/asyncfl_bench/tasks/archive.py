@@ -18,22 +18,22 @@ from .data import DataError
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 T = TypeVar("T")
-_kept: list[tuple[object, Any]] = []  # the last key and what it gave
+_cached: list[tuple[object, Any]] = []  # the last key and what it gave
 
 
-def kept(key: object, make: Callable[[], T]) -> T:
-    """What ``make`` gave if the last call in this process had the same ``key``, else what it gives now.
+def load_cached(key: object, make: Callable[[], T]) -> T:
+    """Return the result of ``make``, or that of the last call in this process if its ``key`` was the same.
 
-    The runs of a sweep so read, check and digest their data once. Nobody may write into them.
+    The runs of a sweep thus read, check and digest their data once. The result must not be changed.
     """
-    if not (_kept and _kept[0][0] == key):
-        _kept.clear()  # two data sets may not fit into memory
-        _kept.append((key, make()))
-    return _kept[0][1]
+    if not (_cached and _cached[0][0] == key):
+        _cached.clear()  # two data sets may not fit into memory
+        _cached.append((key, make()))
+    return _cached[0][1]
 
 
-def version(path: Path) -> tuple[str, int, int]:
-    """What tells a file from what it was before."""
+def file_version(path: Path) -> tuple[str, int, int]:
+    """Return (path, time of the last change, bytes), which differ after a change of the file."""
     facts = path.stat()
     return str(path.resolve()), facts.st_mtime_ns, facts.st_size
 
@@ -55,21 +55,21 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
         raise DataError(f"{path}: not a readable .npz file ({reason}); delete it or put a good one there") from error
 
 
-def made_once(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:
-    """As ``written_once``, with the arrays that ``make`` gives."""
+def build_cached(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:
+    """Write the arrays of ``make`` to an .npz file, as ``write_once`` does."""
 
-    def content() -> Callable[[BinaryIO], None]:
+    def build_writer() -> Callable[[BinaryIO], None]:
         named: dict[str, Any] = dict(make())  # NumPy's hints take any keyword for its flag allow_pickle
         return lambda file: np.savez(file, **named)
 
-    return written_once(path, content, ways_out)
+    return write_once(path, build_writer, ways_out)
 
 
-def written_once(path: Path, content: Callable[[], Callable[[BinaryIO], object]], ways_out: str) -> Path:
-    """Writes ``path`` unless it is there, and returns it: ``content`` gives what writes into the open file.
+def write_once(path: Path, content: Callable[[], Callable[[BinaryIO], object]], ways_out: str) -> Path:
+    """Write ``path`` unless it exists, and return it. ``content`` returns a function that writes into the open file.
 
-    Of several jobs one writes it and the others wait. DataError, with ``ways_out``, when the directory cannot be
-    written.
+    One of several jobs writes the file, and the others wait. Raises DataError with ``ways_out`` if the directory cannot
+    be written.
     """
     from filelock import FileLock
 

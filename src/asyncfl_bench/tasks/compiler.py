@@ -23,15 +23,17 @@ FLAGS = ("-O3", "-march=native", "-std=c++17", "-ffp-contract=fast", "-fno-math-
 TIMEOUT_S = 120
 
 
-def library_of(source: str) -> ctypes.CDLL:
-    """The machine code of ``source``, by the first compiler that can. BenchError, of the last one, if none can; it is
-    not tried again in this process."""
-    commands = compilers()
+def build_library(source: str) -> ctypes.CDLL:
+    """Compile ``source`` with the first compiler that succeeds, and load the library.
+
+    Raises the BenchError of the last compiler if all fail. A failure is not tried again in this process.
+    """
+    commands = find_compilers()
     key = (source, *map(" ".join, commands))
     if key not in _failed:
         for command in commands:
             try:
-                return _by(command, source)
+                return _load_or_compile(command, source)
             except BenchError as error:
                 _failed[key] = str(error)
     raise BenchError(_failed[key])
@@ -40,8 +42,8 @@ def library_of(source: str) -> ctypes.CDLL:
 _failed: dict[tuple[str, ...], str] = {}  # source and compilers -> why none did it: each may have taken its time
 
 
-def _by(compiler: list[str], source: str) -> ctypes.CDLL:
-    """Compiled, unless it was before on such a processor."""
+def _load_or_compile(compiler: list[str], source: str) -> ctypes.CDLL:
+    """Load the library from the user's cache, or compile and store it. The cache distinguishes processors."""
     command = [*compiler, *FLAGS, "-shared", "-fPIC"]
     key = _digest("\n".join((source, *command, _version(tuple(command)), _processor())).encode())
     folder = cache_folder() / "native"
@@ -51,7 +53,7 @@ def _by(compiler: list[str], source: str) -> ctypes.CDLL:
             if kept.is_file() and _digest(kept.read_bytes()) == kept.stem.rpartition("-")[2]:
                 return ctypes.CDLL(str(kept))
         with tempfile.TemporaryDirectory() as own:
-            made = _compiled(source, command, Path(own))
+            made = _compile(source, command, Path(own))
             library = folder / f"{key}-{_digest(made.read_bytes())}.so"
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -68,18 +70,19 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _compiled(source: str, command: list[str], folder: Path) -> Path:
+def _compile(source: str, command: list[str], folder: Path) -> Path:
+    """Compile ``source`` in ``folder``, and return the path of the library."""
     text, made = folder / "network.cpp", folder / "network.so"
     text.write_text(source, encoding="utf-8")
-    code, _, stderr = _asked([*command, "-o", str(made), str(text)])
+    code, _, stderr = _run_command([*command, "-o", str(made), str(text)])
     if code or not made.exists():
         said = next((line for line in stderr.splitlines() if "error" in line), f"exit status {code}")
         raise BenchError(f"{command[0]} failed: {said[:200]}")
     return made
 
 
-def _asked(command: list[str]) -> tuple[int, str, str]:
-    """Exit status, output and errors of a command. BenchError where it cannot be started or does not end."""
+def _run_command(command: list[str]) -> tuple[int, str, str]:
+    """Run a command and return (exit status, output, errors). Raises BenchError if it does not start or end."""
     pipe = subprocess.PIPE
     # a session of its own: Ctrl-C is for the run, which then stops in order
     options: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "encoding": "utf-8", "errors": "replace"}
@@ -95,9 +98,11 @@ def _asked(command: list[str]) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
-def compilers() -> list[list[str]]:
-    """Commands of the C++ compilers that are there: $CXX alone if it is set, else the system's and the one of the
-    package ``ziglang``. BenchError for none."""
+def find_compilers() -> list[list[str]]:
+    """Return the commands of the available C++ compilers. Raises BenchError if there is none.
+
+    The list is $CXX alone if it is set. Otherwise it has the compilers of the system and of the package ``ziglang``.
+    """
     if chosen := os.environ.get("CXX", "").split():
         return [chosen]
     paths = {os.path.realpath(found): found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))}
@@ -111,7 +116,7 @@ def compilers() -> list[list[str]]:
 
 @cache
 def _version(command: tuple[str, ...]) -> str:
-    return _asked([*command, "--version"])[1]
+    return _run_command([*command, "--version"])[1]
 
 
 @cache

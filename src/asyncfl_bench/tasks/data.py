@@ -72,12 +72,14 @@ class Data:
     @functools.cached_property
     def digest(self) -> str:
         """By which other samples can be told from these."""
-        return digest(self.x_train, self.y_train, self.x_test, self.y_test)
+        return digest_arrays(self.x_train, self.y_train, self.x_test, self.y_test)
 
 
-def digest(*arrays: np.ndarray, before: str = "") -> str:
-    """16 hex digits. Floats count by their shape alone: data that are made on the spot differ in the last bit from
-    machine to machine. before: a digest that it goes on from."""
+def digest_arrays(*arrays: np.ndarray, before: str = "") -> str:
+    """Return a digest of 16 hex digits. before: a digest to continue from.
+
+    Only the shape of floats counts: the last bit of generated data differs between machines.
+    """
     hashed = hashlib.blake2b(before.encode(), digest_size=8)
     for array in arrays:
         hashed.update(str(array.shape).encode())
@@ -97,11 +99,11 @@ def hold_back(data: Data, share: float, generator: np.random.Generator) -> Data:
         raise ConfigError("evaluation.validation_share", share, f"must leave samples on both sides of {total}")
     held = np.zeros(total, dtype=bool)
     held[generator.permutation(total)[:count]] = True
-    return replace(without(data, held), x_validation=data.x_train[held], y_validation=data.y_train[held])
+    return replace(remove_samples(data, held), x_validation=data.x_train[held], y_validation=data.y_train[held])
 
 
-def without(data: Data, held: np.ndarray) -> Data:
-    """``data`` without the training samples that ``held`` (N,) is true for; natural clients keep the rest."""
+def remove_samples(data: Data, held: np.ndarray) -> Data:
+    """Return ``data`` without the training samples where ``held`` (N,) is True. Natural clients keep the rest."""
     natural = None
     if data.natural is not None:
         place = np.cumsum(~held) - 1  # of each sample among those that stay
@@ -109,9 +111,11 @@ def without(data: Data, held: np.ndarray) -> Data:
     return replace(data, x_train=data.x_train[~held], y_train=data.y_train[~held], natural=natural)
 
 
-def checked_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, classes: int | None) -> np.ndarray:
-    """The labels in array `y<suffix>` as (N,) int64. DataError unless they are integers 0 .. classes - 1, one for each
-    sample in `x<suffix>`."""
+def check_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, classes: int | None) -> np.ndarray:
+    """Return the labels in array `y<suffix>` as (N,) int64.
+
+    Raises DataError unless they are integers 0 .. classes - 1, one for each sample in `x<suffix>`.
+    """
     x, y = arrays[f"x{suffix}"], arrays[f"y{suffix}"]
     name = f"{path}: y{suffix}"
     if not np.issubdtype(y.dtype, np.integer) or y.ndim != 1:
@@ -127,7 +131,7 @@ def checked_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, cla
     return y.astype(np.int64)
 
 
-def by_client(path: object, name: str, client: np.ndarray, samples: int) -> list[np.ndarray]:
+def samples_by_client(path: object, name: str, client: np.ndarray, samples: int) -> list[np.ndarray]:
     """Sample indices (int64, rising) of each client, by rising id. DataError unless array ``name`` has an id >= 0 for
     each sample."""
     if not np.issubdtype(client.dtype, np.integer) or client.shape != (samples,):

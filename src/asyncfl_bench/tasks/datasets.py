@@ -17,8 +17,8 @@ from ..errors import ConfigError, check
 from ..files import atomic_write, cache_folder
 from ..randomness import Streams
 from ..ranges import Checked, at_least, one_of, within
-from .archive import ARRAYS, kept, read_npz, version
-from .data import Data, DataError, Scale, by_client, channels_first, checked_labels
+from .archive import ARRAYS, file_version, load_cached, read_npz
+from .data import Data, DataError, Scale, channels_first, check_labels, samples_by_client
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Digits:
         self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        return kept(("digits", self.config.split_seed), self._read)
+        return load_cached(("digits", self.config.split_seed), self._read)
 
     def _read(self) -> Data:
         """From the user's cache: importing scikit-learn takes as long as all else that a short run does."""
@@ -73,7 +73,7 @@ class Digits:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _ImageFacts:
     """Facts about an image set. mean, std: of its training pixels by channel, as in common use."""
 
     label: str  # torchvision's name, where it has the set
@@ -84,20 +84,21 @@ class _Known:
     std: tuple[float, ...]
 
     @property
-    def photographs(self) -> bool:
+    def has_colors(self) -> bool:
+        """Return True for images with three channels."""
         return len(self.mean) == 3
 
     @property
     def image(self) -> tuple[int, ...]:
-        return (32, 32, 3) if self.photographs else (28, 28)
+        return (32, 32, 3) if self.has_colors else (28, 28)
 
 
 KNOWN = {
-    "mnist": _Known("MNIST", 60000, 10000, 10, (0.1307,), (0.3081,)),
-    "fashion_mnist": _Known("FashionMNIST", 60000, 10000, 10, (0.2860,), (0.3530,)),
-    "cifar10": _Known("CIFAR10", 50000, 10000, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar100": _Known("CIFAR100", 50000, 10000, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
-    "cinic10": _Known("CINIC10", 90000, 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
+    "mnist": _ImageFacts("MNIST", 60000, 10000, 10, (0.1307,), (0.3081,)),
+    "fashion_mnist": _ImageFacts("FashionMNIST", 60000, 10000, 10, (0.2860,), (0.3530,)),
+    "cifar10": _ImageFacts("CIFAR10", 50000, 10000, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": _ImageFacts("CIFAR100", 50000, 10000, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
+    "cinic10": _ImageFacts("CINIC10", 90000, 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
 }
 
 
@@ -135,7 +136,7 @@ class TorchvisionImages:
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         path = self._file(Path(data_dir))
-        return kept((version(path), self.config), lambda: self._read(path))
+        return load_cached((file_version(path), self.config), lambda: self._read(path))
 
     def read(self, data_dir: Path) -> Data:
         """What ``load`` gives, not kept for later runs."""
@@ -150,13 +151,13 @@ class TorchvisionImages:
                 wanted = ", ".join(map(str, known.image))
                 found = f"found {images.dtype} of shape {images.shape}"
                 raise DataError(f"{path}: x_{split} must be uint8 of shape (N, {wanted}), {found}")
-            labels = checked_labels(path, arrays, f"_{split}", known.classes)
+            labels = check_labels(path, arrays, f"_{split}", known.classes)
             if count is not None and count > len(labels):
                 allowed = f"must be null or an integer from 1 to {len(labels)}, the {split} images in {path}"
                 raise ConfigError(f"{split}_samples", count, allowed)
             x[split], y[split] = channels_first(images[:count]), labels[:count]
         samples, scale = (x["train"], y["train"], x["test"], y["test"]), Scale(known.mean, known.std)
-        return Data(*samples, known.classes, scale, augmentable=known.photographs)
+        return Data(*samples, known.classes, scale, augmentable=known.has_colors)
 
     def _file(self, data_dir: Path) -> Path:
         name = self.config.name
@@ -164,9 +165,9 @@ class TorchvisionImages:
         for path in paths:
             if path.exists():
                 return path
-        from .download import fetch  # here only: a machine with the file needs no torchvision
+        from .download import fetch_dataset  # here only: a machine with the file needs no torchvision
 
-        return fetch(KNOWN[name].label, data_dir, paths)
+        return fetch_dataset(KNOWN[name].label, data_dir, paths)
 
 
 @dataclass
@@ -198,15 +199,15 @@ class Arrays:
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         assert self.config.path is not None
         path = Path(self.config.path).expanduser()
-        return kept(version(path), lambda: data_of(path, read_npz(path, optional=("client_train",))))
+        return load_cached(file_version(path), lambda: build_data(path, read_npz(path, optional=("client_train",))))
 
 
-def data_of(place: object, arrays: dict[str, np.ndarray], source: str | None = None) -> Data:
-    """A user's own arrays, see ``Arrays``. Raises DataError, which names the ``place`` they came from."""
+def build_data(place: object, arrays: dict[str, np.ndarray], source: str | None = None) -> Data:
+    """Build a data set from a user's arrays, see ``Arrays``. Raises DataError, which names their ``place``."""
     if missing := [name for name in ARRAYS if name not in arrays]:
         raise DataError(f"{place}: no array {', '.join(missing)} in it (found {', '.join(arrays) or 'nothing'})")
-    y_train, y_test = (checked_labels(place, arrays, suffix, None) for suffix in ("_train", "_test"))
-    x_train, x_test = (checked_samples(place, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
+    y_train, y_test = (check_labels(place, arrays, suffix, None) for suffix in ("_train", "_test"))
+    x_train, x_test = (check_samples(place, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
         raise DataError(f"{place}: samples of x_train and x_test must be of one kind and shape, {found}")
@@ -215,12 +216,12 @@ def data_of(place: object, arrays: dict[str, np.ndarray], source: str | None = N
         raise DataError(f"{place}: labels must be numbered from 0, found {classes - 1} among {samples} samples")
     scale = _own_scale(x_train) if x_train.dtype == np.uint8 else None
     client = arrays.get("client_train")
-    natural = None if client is None else by_client(place, "client_train", client, len(y_train))
+    natural = None if client is None else samples_by_client(place, "client_train", client, len(y_train))
     return Data(x_train, y_train, x_test, y_test, classes, scale, natural, source=source)
 
 
-def checked_samples(path: object, name: str, x: np.ndarray) -> np.ndarray:
-    """Float32 samples, or uint8 images with channels first. DataError names what is wrong with array ``name``."""
+def check_samples(path: object, name: str, x: np.ndarray) -> np.ndarray:
+    """Return float32 samples, or uint8 images with channels first. Raises DataError for other arrays."""
     if x.dtype == np.uint8 and x.ndim in (3, 4) and x.size:
         if x.ndim == 4 and x.shape[3] > 4 >= x.shape[1]:  # read as it stands, rows would be taken for channels
             raise DataError(f"{path}: {name} must have its channels last, (N, H, W, C), found uint8 of shape {x.shape}")

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from .archive import made_once
+from .archive import build_cached
 from .data import DATA_DIRECTORY, DataError
 from .vision import torchvision
 
@@ -16,17 +16,19 @@ CINIC10 = "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.g
 CINIC10_MD5 = "6ee4d0c996905fe93221de577967a372"
 
 
-def fetch(label: str, data_dir: Path, paths: list[Path]) -> Path:
-    """Downloads the data set ``label`` into ``data_dir`` and writes ``paths[0]``, which it returns.
+def fetch_dataset(label: str, data_dir: Path, paths: list[Path]) -> Path:
+    """Download the data set ``label`` into ``data_dir``, write ``paths[0]`` and return it.
 
-    Of several jobs one downloads and the others wait for its file. DataError names the paths and the ways out.
+    One of several jobs downloads, and the others wait for its file. Raises DataError with the paths and the remedies.
     """
-    return made_once(paths[0], lambda: _download(label, data_dir, paths), _ways_out(paths))
+    return build_cached(paths[0], lambda: _download(label, data_dir, paths), _ways_out(paths))
 
 
 def _download(label: str, data_dir: Path, paths: list[Path]) -> dict[str, np.ndarray]:
     vision = torchvision(f"Downloading {label}")
-    read: Callable[[ModuleType, str, Path, str], tuple[object, object]] = _cinic10 if label == "CINIC10" else _known
+    read: Callable[[ModuleType, str, Path, str], tuple[object, object]] = (
+        _cinic10_split if label == "CINIC10" else _torchvision_split
+    )
     arrays = {}
     for split in ("train", "test"):
         try:
@@ -39,12 +41,12 @@ def _download(label: str, data_dir: Path, paths: list[Path]) -> dict[str, np.nda
     return arrays
 
 
-def _known(vision: ModuleType, label: str, data_dir: Path, split: str) -> tuple[object, object]:
+def _torchvision_split(vision: ModuleType, label: str, data_dir: Path, split: str) -> tuple[object, object]:
     part = getattr(vision.datasets, label)(root=str(data_dir), train=split == "train", download=True)
     return part.data, part.targets
 
 
-def _cinic10(vision: ModuleType, label: str, data_dir: Path, split: str) -> tuple[object, object]:
+def _cinic10_split(vision: ModuleType, label: str, data_dir: Path, split: str) -> tuple[object, object]:
     """CINIC-10 (arXiv:1810.03505), which torchvision lacks: a folder a class. ``valid`` is left out."""
     folder = data_dir / "CINIC-10"
     if not (folder / split).is_dir():

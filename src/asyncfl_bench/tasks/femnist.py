@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..randomness import Streams
-from .archive import made_once
+from .archive import build_cached
 from .data import DATA_DIRECTORY, Data, Scale, channels_first
-from .pool import Part, PoolConfig, pooled, read_pool, split_pool
+from .pool import Part, PoolConfig, join_parts, read_pool, split_pool
 
 CLASSES = 62  # digits, upper-case letters, lower-case letters, in this order
 SIDE = 28  # pixels
@@ -59,10 +59,10 @@ def _file(data_dir: Path) -> Path:
         from . import sources  # here only: with the file there is no need of them
 
         if files := sources.leaf_files(folder):
-            return pooled(sources.leaf_parts(files, _from_leaf), "json files of LEAF's", folder)
-        return pooled(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out), REPOSITORY)
+            return join_parts(sources.leaf_parts(files, _from_leaf), "json files of LEAF's", folder)
+        return join_parts(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out), REPOSITORY)
 
-    return made_once(path, make, ways_out)
+    return build_cached(path, make, ways_out)
 
 
 def _from_leaf(x: list, y: list) -> tuple[np.ndarray, np.ndarray]:

@@ -44,8 +44,8 @@ class FlatModel:
         self._sizes = [p.numel() for p in self._parameters]
         self.d = sum(self._sizes)
         self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
-        self.perceptron = StackedPerceptron.of(module)
-        self.embedding = EmbeddingModel.of(module)
+        self.perceptron = StackedPerceptron.try_from_module(module)
+        self.embedding = EmbeddingModel.try_from_module(module)
         kinds = ((nn.RNNBase, "a recurrent network"), (FastText, "an embedding of words"), (Encoder, "a transformer"))
         self.alone = next((what for kind, what in kinds if any(isinstance(m, kind) for m in modules)), None)
         self.to(self._initial_d.device)
@@ -65,8 +65,8 @@ class FlatModel:
         self._statistics = [buffer for name, buffer in buffers if name.endswith(("running_mean", "running_var"))]
         return self
 
-    def twin(self) -> FlatModel:
-        """Another one with the same architecture and its own bindings, to compute with in another thread."""
+    def clone_for_thread(self) -> FlatModel:
+        """Return a copy with separate parameter bindings, for another thread."""
         return FlatModel(copy.deepcopy(self.module, dict(self._shared)))
 
     def initial_d(self) -> Tensor:
@@ -121,8 +121,8 @@ class FlatModel:
         finally:
             self.module.train()
 
-    def named(self, w_d: Tensor) -> dict[str, Tensor]:
-        """Plain tensors by name, parameters from ``w_d`` and buffers as they are: copies, on the model's device."""
+    def named_tensors(self, w_d: Tensor) -> dict[str, Tensor]:
+        """Return name -> tensor, with parameters from ``w_d`` and the current buffers: copies on the model's device."""
         parts = zip(self._names, w_d.split(self._sizes), self._shapes, strict=True)
         parameters = {name: part.view(shape).detach().clone() for name, part, shape in parts}
         return parameters | {name: buffer.detach().clone() for name, buffer in self.module.named_buffers()}

@@ -17,25 +17,25 @@ def footprint(module: nn.Module, x: Tensor, cut: int | None = None) -> Footprint
 
     cut  layers of a sequential module that the clients hold; None: all
     """
-    parameters, (macs, _) = _size(module), _passed(module, x)
+    parameters, (macs, _) = _count_trained(module), _count_multiply_adds(module, x)
     if cut is None:
         return Footprint(parameters, parameters, macs, macs)
     assert isinstance(module, nn.Sequential)
     at_cut, own, own_macs = [], 0, 0
     for layer in module[:-1]:
-        more, x = _passed(layer, x)
-        own, own_macs = own + _size(layer), own_macs + more
+        more, x = _count_multiply_adds(layer, x)
+        own, own_macs = own + _count_trained(layer), own_macs + more
         at_cut.append(Footprint(parameters, own, macs, own_macs, x.numel()))
     return replace(at_cut[cut - 1], at_cut=tuple(at_cut))
 
 
-def _size(module: nn.Module) -> int:
-    """Of what is trained, and so sent."""
+def _count_trained(module: nn.Module) -> int:
+    """Return the number of trained parameters, which are those that clients send."""
     return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
-def _passed(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:
-    """(multiply-adds, what comes out) of ``x`` once through the module, whose mode and statistics stay."""
+def _count_multiply_adds(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:
+    """Return (multiply-adds, output) of one forward pass of ``x``. The module's mode and statistics do not change."""
     macs = 0
 
     def count(layer: nn.Module, _, out) -> None:

@@ -24,9 +24,9 @@ from ..errors import ConfigError
 from ..randomness import Streams
 from .archive import ARRAYS
 from .data import Data, DataError
-from .datasets import data_of
+from .datasets import build_data
 from .models import Model, ModelConfig
-from .networks import seeded
+from .networks import build_seeded
 
 HELD: dict[str, Any] = {}  # digest: arrays or network
 LABEL, CLIENT, TEST = "label", "client", "test"  # columns of a frame that are no features
@@ -54,7 +54,7 @@ class GivenData:
         self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        return data_of("dataset", _held(self.config.digest, self.config.kind), self.config.kind)
+        return build_data("dataset", _find_object(self.config.digest, self.config.kind), self.config.kind)
 
 
 @dataclass
@@ -82,13 +82,14 @@ class GivenModel(Model):
         return self.config.kind
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
-        given = _held(self.config.digest, self.config.kind)
-        module = copy.deepcopy(given) if isinstance(given, nn.Module) else _made(given, seed)
-        _check(module, data_shape, classes)
+        given = _find_object(self.config.digest, self.config.kind)
+        module = copy.deepcopy(given) if isinstance(given, nn.Module) else _build_network(given, seed)
+        _check_network(module, data_shape, classes)
         return module.cpu()
 
 
-def _held(digest: str, kind: str) -> Any:
+def _find_object(digest: str, kind: str) -> Any:
+    """Return the object with this digest. Raises ConfigError if this process does not have it."""
     if digest not in HELD:
         said = f"is a {kind} of the Python program that made this run: the same run(...) there goes on with it"
         raise ConfigError("", "object", said)
@@ -132,7 +133,7 @@ def arrays_of(given: object) -> dict[str, np.ndarray]:
 def _columns(given: object) -> dict[str, np.ndarray]:
     """x, y and, where there are such, client and test."""
     if hasattr(given, "columns") and hasattr(given, "to_numpy"):
-        return _of_frame(given)
+        return _frame_columns(given)
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
         try:
             pairs = [given[place] for place in range(len(given))]
@@ -144,7 +145,7 @@ def _columns(given: object) -> dict[str, np.ndarray]:
     raise DataError(f"dataset: {type(given).__name__}: must be {wanted}")
 
 
-def _of_frame(frame: Any) -> dict[str, np.ndarray]:
+def _frame_columns(frame: Any) -> dict[str, np.ndarray]:
     import pandas as pd
 
     if LABEL not in frame:
@@ -187,7 +188,7 @@ def digest_of_network(given: object) -> str:
     if not isinstance(given, nn.Module) and not callable(given):
         allowed = "must be a torch module, or what makes one when called without arguments"
         raise ConfigError("model", type(given).__name__, allowed)
-    module = given if isinstance(given, nn.Module) else _made(given, 0)
+    module = given if isinstance(given, nn.Module) else _build_network(given, 0)
     if lazy := [name for name, one in module.named_parameters() if nn.parameter.is_lazy(one)]:
         raise ConfigError("model", lazy[0], "must have a shape: call the module on a sample once before")
     hashed = hashlib.blake2b(str(isinstance(given, nn.Module)).encode(), digest_size=8)
@@ -214,9 +215,10 @@ def _source(own: type) -> bytes:
         return repr([(code.co_code, code.co_names, code.co_consts) for code in codes]).encode()
 
 
-def _made(make: Callable[[], Any], seed: int) -> nn.Module:
+def _build_network(make: Callable[[], Any], seed: int) -> nn.Module:
+    """Call ``make`` with the random state of ``seed``. Raises ConfigError unless it returns a torch module."""
     try:
-        module = seeded(seed, make)
+        module = build_seeded(seed, make)
     except TypeError as error:
         name = getattr(make, "__name__", "object")
         raise ConfigError("model", name, f"must make a torch module when called without arguments: {error}") from error
@@ -226,29 +228,33 @@ def _made(make: Callable[[], Any], seed: int) -> nn.Module:
     return module
 
 
-def _check(module: nn.Module, data_shape: tuple[int, ...], classes: int) -> None:
-    """Raises ConfigError for a network that cannot be trained as one vector, or whose runs could not be repeated."""
+def _check_network(module: nn.Module, data_shape: tuple[int, ...], classes: int) -> None:
+    """Raise ConfigError for a network that cannot be trained as one vector, or whose runs are not repeatable."""
 
-    def need(ok: bool, allowed: str) -> None:
+    def require(ok: bool, allowed: str) -> None:
         if not ok:
             raise ConfigError("", type(module).__name__, allowed)
 
     named = dict(module.named_parameters())
-    need(bool(named), "must have parameters")
+    require(bool(named), "must have parameters")
     frozen = [name for name, parameter in named.items() if not parameter.requires_grad]
-    need(not frozen, f"must have no frozen parameters: {', '.join(frozen[:3])}")
+    require(not frozen, f"must have no frozen parameters: {', '.join(frozen[:3])}")
     other = [name for name, parameter in named.items() if parameter.dtype != torch.float32]
-    need(not other, f"must have float32 parameters: {', '.join(other[:3])} is not")
+    require(not other, f"must have float32 parameters: {', '.join(other[:3])} is not")
     trial, before = copy.deepcopy(module).train(), torch.get_rng_state()
     try:
         logits = trial(torch.zeros(2, *data_shape))
     except Exception as error:
         shape = "x".join(map(str, data_shape))
-        need(False, f"must take samples of shape {shape}: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+        require(
+            False, f"must take samples of shape {shape}: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        )
     drawn = not torch.equal(before, torch.get_rng_state())
-    need(not drawn, "must draw no random numbers, or no run could be resumed: set the p of its dropout to 0")
+    require(not drawn, "must draw no random numbers, or no run could be resumed: set the p of its dropout to 0")
     found = tuple(getattr(logits, "shape", ()))
-    need(found == (2, classes), f"must give (2, {classes}) logits for two samples, gave {found or type(logits)}")
+    require(found == (2, classes), f"must give (2, {classes}) logits for two samples, gave {found or type(logits)}")
     grads = torch.autograd.grad(logits.sum(), list(trial.parameters()), allow_unused=True)
     unused = [name for name, grad in zip(named, grads, strict=True) if grad is None]
-    need(not unused, f"must use all its parameters: {', '.join(unused[:3])} {'is' if len(unused) == 1 else 'are'} not")
+    require(
+        not unused, f"must use all its parameters: {', '.join(unused[:3])} {'is' if len(unused) == 1 else 'are'} not"
+    )

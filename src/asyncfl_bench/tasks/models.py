@@ -123,7 +123,7 @@ class Softmax(Model):
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
         from . import networks
 
-        return networks.seeded(seed, lambda: networks.softmax(data_shape, classes))
+        return networks.build_seeded(seed, lambda: networks.softmax(data_shape, classes))
 
 
 @dataclass
@@ -155,7 +155,7 @@ class Mlp(Model):
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
         from . import networks
 
-        return networks.seeded(seed, lambda: networks.mlp(data_shape, list(self.config.hidden), classes))
+        return networks.build_seeded(seed, lambda: networks.mlp(data_shape, list(self.config.hidden), classes))
 
 
 @dataclass
@@ -181,7 +181,7 @@ class LeNet5(Model):
         _need_images(self.name, data_shape, least=12)
         from . import networks
 
-        return networks.seeded(seed, lambda: networks.lenet5(data_shape, classes))
+        return networks.build_seeded(seed, lambda: networks.lenet5(data_shape, classes))
 
 
 @dataclass
@@ -206,7 +206,7 @@ class Cnn(Model):
         _need_images(self.name, data_shape, least=4)
         from . import networks
 
-        return networks.seeded(seed, lambda: networks.cnn(data_shape, self.config.hidden, classes))
+        return networks.build_seeded(seed, lambda: networks.cnn(data_shape, self.config.hidden, classes))
 
 
 @dataclass
@@ -231,7 +231,7 @@ class CnnOnePool(Model):
         _need_images(self.name, data_shape, least=6)
         from . import networks
 
-        return networks.seeded(seed, lambda: networks.cnn_one_pool(data_shape, classes))
+        return networks.build_seeded(seed, lambda: networks.cnn_one_pool(data_shape, classes))
 
 
 @dataclass
@@ -257,7 +257,7 @@ class AlexNet(Model):
         _need_images(self.name, data_shape, least=12)
         from . import networks
 
-        return networks.seeded(seed, lambda: networks.alexnet(data_shape, classes))
+        return networks.build_seeded(seed, lambda: networks.alexnet(data_shape, classes))
 
 
 @dataclass
@@ -292,7 +292,7 @@ class Lstm(Model):
         from . import networks
 
         sizes = (self.config.embedding, self.config.hidden, self.config.layers)
-        return networks.seeded(seed, lambda: networks.Lstm(symbols, *sizes, classes))
+        return networks.build_seeded(seed, lambda: networks.Lstm(symbols, *sizes, classes))
 
 
 @dataclass
@@ -327,7 +327,7 @@ class FastText(Model):
         from . import networks
 
         sizes = (self.config.buckets, self.config.embedding, classes)
-        return networks.seeded(seed, lambda: networks.FastText(symbols, *sizes, padding))
+        return networks.build_seeded(seed, lambda: networks.FastText(symbols, *sizes, padding))
 
 
 @dataclass
@@ -385,7 +385,9 @@ class ResNet18(Model):
         _need_images(self.name, data_shape, least=16 if self.config.norm == "batch" else 8)
         from . import networks
 
-        return networks.seeded(seed, lambda: networks.resnet18(data_shape, classes, self.config.normalised_groups))
+        return networks.build_seeded(
+            seed, lambda: networks.resnet18(data_shape, classes, self.config.normalised_groups)
+        )
 
 
 @dataclass
@@ -414,4 +416,4 @@ class Vgg16(Model):
         _need_images(self.name, data_shape, least=32)
         from . import networks
 
-        return networks.seeded(seed, lambda: networks.vgg16(data_shape, classes, self.config.normalised_groups))
+        return networks.build_seeded(seed, lambda: networks.vgg16(data_shape, classes, self.config.normalised_groups))

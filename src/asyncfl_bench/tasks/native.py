@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BenchError
-from .compiler import library_of
+from .compiler import build_library
 from .flat import FlatModel
 from .plain import plain_layers
 
@@ -77,14 +77,14 @@ class Shapes:
     relu: bool = False
 
     @classmethod
-    def of(cls, module: nn.Module, data_shape: tuple[int, ...]) -> Shapes | None:
-        """Those of a sequential network on samples of ``data_shape``; None for any other network."""
+    def try_from_module(cls, module: nn.Module, data_shape: tuple[int, ...]) -> Shapes | None:
+        """Return the shapes of a sequential network on samples of ``data_shape``; None for any other network."""
         layers = plain_layers(module)
         convolutions: list[Convolution] = []
         shape = tuple(data_shape)
         while layers and isinstance(layers[0], nn.Conv2d):
             pool = len(layers) > 2 and isinstance(layers[2], nn.MaxPool2d)
-            if len(shape) != 3 or not _plain(layers[: 2 + pool]):
+            if len(shape) != 3 or not _is_kernel_block(layers[: 2 + pool]):
                 return None
             convolution = layers[0]
             kernel, padding = int(convolution.kernel_size[0]), int(convolution.padding[0])
@@ -126,8 +126,8 @@ class Shapes:
         return f"{SOURCE}\nusing Net = Network<Chain<{', '.join(blocks)}>, {relu}, {widths}>;\n{_ENTRIES}"
 
 
-def _plain(layers: list[nn.Module]) -> bool:
-    """Whether these are a convolution as the kernel does it, a ReLU, and a 2x2 max-pool if there is a third."""
+def _is_kernel_block(layers: list[nn.Module]) -> bool:
+    """Return True for a convolution that the kernel supports, a ReLU, and optionally a 2x2 max-pool."""
     convolution, behind, pools = layers[0], layers[1:2], layers[2:]
     assert isinstance(convolution, nn.Conv2d)
     (kernel, other), padding = convolution.kernel_size, convolution.padding
@@ -148,8 +148,8 @@ def _plain(layers: list[nn.Module]) -> bool:
     )
 
 
-class Chosen:
-    """Samples of a mini-batch, by their place among all, and how each image is cut.
+class BatchSelection:
+    """The samples of a mini-batch by index, and the crop of each image.
 
     index    (B,) whole numbers
     augment  dy, dx, flip as in ``Task.batch``, around images ``border`` pixels of zeros; None: images as they are
@@ -195,28 +195,33 @@ class NativeNetwork:
         self._own = threading.local()  # each thread's workspace
 
     @classmethod
-    def of(cls, flat: FlatModel, data_shape: tuple[int, ...], numbers_cv: Tensor | None = None) -> NativeNetwork | None:
-        """None for a network that the kernel does not do. BenchError, with the reason, where it could but there is no
-        compiler, it fails, or what it made differs from torch.
+    def try_compile(
+        cls, flat: FlatModel, data_shape: tuple[int, ...], numbers_cv: Tensor | None = None
+    ) -> NativeNetwork | None:
+        """Compile the kernel for a network; None if the kernel does not support the network.
+
+        Raises BenchError if there is no compiler, compilation fails, or the results differ from torch.
 
         numbers_cv  (C, 256) float32, where samples are uint8: the number that each value of a channel stands for
         """
-        shapes = Shapes.of(flat.module, data_shape)
+        shapes = Shapes.try_from_module(flat.module, data_shape)
         if shapes is None or shapes.relu or len(shapes.widths) == 1 or shapes.d != flat.d:
             return None
-        native = cls.compiled(shapes, numbers_cv)
+        native = cls.compile_shapes(shapes, numbers_cv)
         native._check(flat, data_shape)
         return native
 
     @classmethod
-    def compiled(cls, shapes: Shapes, numbers_cv: Tensor | None = None) -> NativeNetwork:
-        """The kernel for these shapes, unchecked."""
+    def compile_shapes(cls, shapes: Shapes, numbers_cv: Tensor | None = None) -> NativeNetwork:
+        """Compile the kernel for these shapes. The results are not compared with torch."""
         try:
-            return cls(library_of(shapes.source()), shapes.widths[-1], numbers_cv)
+            return cls(build_library(shapes.source()), shapes.widths[-1], numbers_cv)
         except AttributeError as error:  # some compiler made something else
             raise BenchError(str(error)) from None
 
-    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, chosen: Chosen | None = None) -> Tensor:
+    def gradient(
+        self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, chosen: BatchSelection | None = None
+    ) -> Tensor:
         """See ``FlatModel.gradient``; results equal its up to rounding.
 
         x  (N, …) float32 or uint8, of which ``chosen`` is the mini-batch, or all
@@ -241,7 +246,7 @@ class NativeNetwork:
         bias_c: Tensor | None,
         out_d: Tensor | None,
         d_in: Tensor | None,
-        chosen: Chosen | None = None,
+        chosen: BatchSelection | None = None,
     ) -> Tensor:
         count, loss = len(y if chosen is None else chosen.index_b), w_d.new_empty(())
         samples, memory = self._samples(x, chosen), self._memory(count)
@@ -250,8 +255,8 @@ class NativeNetwork:
         self._gradient(w_d.data_ptr(), samples, *targets, bias, count, out, into, loss.data_ptr(), memory)
         return loss
 
-    def pull_back(self, w_d: Tensor, x: Tensor, gradient: Tensor, out_d: Tensor) -> None:
-        """Writes into ``out_d`` the gradient at ``w_d`` whose outputs at x (B, …) have the ``gradient`` (B, …)."""
+    def backpropagate(self, w_d: Tensor, x: Tensor, gradient: Tensor, out_d: Tensor) -> None:
+        """Write the gradient at ``w_d`` into ``out_d``, given the ``gradient`` (B, …) of the outputs at x (B, …)."""
         x, gradient, count = x.contiguous(), gradient.contiguous(), len(x)
         samples, memory = self._samples(x), self._memory(count)
         self._pull_back(w_d.data_ptr(), samples, gradient.data_ptr(), count, out_d.data_ptr(), memory)
@@ -263,7 +268,7 @@ class NativeNetwork:
         self._outputs(w_d.data_ptr(), self._samples(x), count, out.data_ptr(), self._memory(count, back=False))
         return out
 
-    def _samples(self, x: Tensor, chosen: Chosen | None = None) -> _Samples:
+    def _samples(self, x: Tensor, chosen: BatchSelection | None = None) -> _Samples:
         at = None if chosen is None else chosen.index_b.ctypes.data
         cut = None if chosen is None or chosen.cut_3b is None else chosen.cut_3b.ctypes.data
         if x.dtype == torch.float32 and cut is None:

@@ -14,8 +14,8 @@ from torch import nn
 from .vision import torchvision
 
 
-def seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
-    """The module with initial weights drawn on the CPU from ``seed``, whatever the device of the run."""
+def build_seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
+    """Build a module with initial weights drawn on the CPU from ``seed``, for any device of the run."""
     before = torch.get_rng_state()
     try:
         torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would also seed every GPU

@@ -22,8 +22,8 @@ class SplitConfig(Checked):
     """Settings of a split; the base of all."""
 
     @property
-    def planted(self) -> int:
-        """Groups of clients with one mix of labels that the split makes on purpose; 0: none."""
+    def planted_groups(self) -> int:
+        """Return the number of client groups with one mix of labels each; 0 if the split makes no groups."""
         return 0
 
 
@@ -109,7 +109,7 @@ class Dirichlet(Split):
         best, best_short = None, None
         for _ in range(self.config.tries):
             share_cn = rng.dirichlet(alpha_n, size=len(size_c))
-            count_cn = (_capped if self.config.cap else _whole)(share_cn, size_c, rng)
+            count_cn = (_round_capped_shares if self.config.cap else _round_shares)(share_cn, size_c, rng)
             short = np.maximum(self.config.min_samples - count_cn.sum(axis=0), 0).sum()
             if best_short is None or short < best_short:
                 best, best_short = count_cn, short
@@ -119,8 +119,8 @@ class Dirichlet(Split):
         return best
 
 
-def _whole(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """(C, n) whole samples of each class by shares that sum to 1 over n: on average exactly the shares."""
+def _round_shares(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return (C, n) whole samples of each class. Shares sum to 1 over n and are matched exactly on average."""
     offset_c = rng.random(len(size_c))  # E floor(a + U) = a: nobody's shares are rounded down on average
     edge_cn = np.floor(np.cumsum(share_cn, axis=1) * size_c[:, None] + offset_c[:, None]).astype(np.int64)
     edge_cn = np.minimum(edge_cn, size_c[:, None])
@@ -128,13 +128,13 @@ def _whole(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -
     return np.diff(edge_cn, axis=1, prepend=0)
 
 
-def _capped(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The same, class by class, with the shares of clients that hold N / n samples by then taken by the others."""
+def _round_capped_shares(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Round shares class by class. Clients that already have N / n samples leave their shares to other clients."""
     held_n, count_cn = np.zeros(share_cn.shape[1], dtype=np.int64), []
     for share_n, size in zip(share_cn, size_c, strict=True):
         open_n = held_n < size_c.sum() / len(held_n)  # at least one: the class itself has not been dealt
         share_n = share_n * open_n if (share_n * open_n).sum() > 0 else open_n
-        count_cn.append(_whole(share_n[None] / share_n.sum(), np.array([size]), rng)[0])
+        count_cn.append(_round_shares(share_n[None] / share_n.sum(), np.array([size]), rng)[0])
         held_n += count_cn[-1]
     return np.stack(count_cn)
 
@@ -170,7 +170,7 @@ class ClustersConfig(SplitConfig):
     min_samples: Annotated[int, at_least(0)] = 2
 
     @property
-    def planted(self) -> int:
+    def planted_groups(self) -> int:
         return self.groups
 
     def idle(self, facts: Facts) -> dict[str, str]:
@@ -223,7 +223,7 @@ class Clusters(Split):
         least_k = np.maximum(self.LEAST_SHARE * size_c.sum() / groups, config.min_samples * clients_k)
         for _ in range(self.TRIES):
             share_ck = rng.dirichlet(np.full(groups, min(config.alpha, 1e12)), size=len(size_c))
-            count_ck = _whole(share_ck, size_c, rng)
+            count_ck = _round_shares(share_ck, size_c, rng)
             if (count_ck.sum(axis=0) >= least_k).all():
                 return count_ck
         allowed = f"must be fewer, or alpha={config.alpha:g} larger: in {self.TRIES} draws some group was all but empty"
@@ -233,7 +233,7 @@ class Clusters(Split):
         """The samples of a group over its clients."""
         log_n = self.config.volume_sigma * rng.standard_normal(clients)
         volume_n = np.exp(log_n - log_n.max())  # the largest is 1, whatever sigma
-        size_1n = _whole(volume_n[None] / volume_n.sum(), np.array([len(samples)]), rng)
+        size_1n = _round_shares(volume_n[None] / volume_n.sum(), np.array([len(samples)]), rng)
         self.moved += _repair(size_1n, self.config.min_samples, rng)
         return np.split(rng.permutation(samples), np.cumsum(size_1n[0])[:-1])
 

@@ -29,7 +29,7 @@ class Part:
     """Consecutive layers as a function of a flat vector of their own parameters.
 
     What it gave does not depend on it any more: a graph may wait for its backward pass while others are computed.
-    While it computes it holds the parameters, so each thread needs a ``twin``.
+    While it computes it holds the parameters, so each thread needs a ``clone_for_thread``.
     d  number of parameters;  tensors  that they are
     """
 
@@ -46,14 +46,14 @@ class Part:
         return functional_call(self.module, {name: part.view(shape) for name, part, shape in parts}, (x,))
 
     def forward(self, w_d: Tensor, x: Tensor) -> tuple[Tensor, Back]:
-        """What the layers make of (B, ...) samples, and the way back, once, before ``w_d`` is changed."""
+        """Return the outputs for (B, ...) samples and the backward function, to call once before ``w_d`` changes."""
         leaf_d = w_d.detach().requires_grad_()
         a = self(leaf_d, x)
         # a number, of which this is the gradient: to be given one, torch imports for seconds
         return a.detach(), lambda gradient: torch.autograd.grad((a * gradient).sum(), leaf_d)[0]
 
-    def twin(self) -> Part:
-        """Another one, to compute with in another thread."""
+    def clone_for_thread(self) -> Part:
+        """Return a copy for another thread."""
         return Part(copy.deepcopy(self.module))
 
 
@@ -66,21 +66,23 @@ class CompiledPart:
     def forward(self, w_d: Tensor, x: Tensor) -> tuple[Tensor, Back]:
         """See ``Part.forward``; results equal its up to rounding."""
 
-        def back(gradient: Tensor) -> Tensor:
+        def backward(gradient: Tensor) -> Tensor:
             out_d = torch.empty_like(w_d)
-            self._network.pull_back(w_d, x, gradient, out_d)
+            self._network.backpropagate(w_d, x, gradient, out_d)
             return out_d
 
-        return self._network.logits(w_d, x).view(len(x), *self._shape), back
+        return self._network.logits(w_d, x).view(len(x), *self._shape), backward
 
-    def twin(self) -> CompiledPart:
-        """Itself: it holds nothing."""
+    def clone_for_thread(self) -> CompiledPart:
+        """Return this object, which has no state."""
         return self
 
 
-def cut(flat: FlatModel, layers: int) -> tuple[Part, Part]:
-    """The first ``layers`` of a model that is an ``nn.Sequential``, whose parameters come first in the model's flat
-    vector, and the others."""
+def split_layers(flat: FlatModel, layers: int) -> tuple[Part, Part]:
+    """Split an ``nn.Sequential`` model into its first ``layers`` and the other layers.
+
+    The parameters of the first layers are the first in the model's flat vector.
+    """
     module = copy.deepcopy(flat.module)
     assert isinstance(module, nn.Sequential)
     return Part(module[:layers]), Part(module[layers:])
@@ -97,7 +99,7 @@ class Cut:
     """
 
     def __init__(self, flat: FlatModel, layers: int, shape: tuple[int, ...], classes: int):
-        part, self._server = cut(flat, layers)
+        part, self._server = split_layers(flat, layers)
         self.client: Part | CompiledPart = part
         self.d_client, self.classes, self.server_tensors = part.d, classes, self._server.tensors
         self._w_d, self._shape = flat.initial_d(), shape
@@ -111,11 +113,14 @@ class Cut:
         """Computes by compiled kernels from now on; whether it can. BenchError as of ``NativeNetwork.of``."""
         part = self.client
         assert isinstance(part, Part)
-        shapes = Shapes.of(part.module, self._shape), Shapes.of(self._server.module, self.activation)
+        shapes = (
+            Shapes.try_from_module(part.module, self._shape),
+            Shapes.try_from_module(self._server.module, self.activation),
+        )
         found = [part for part in shapes if part is not None]
         if len(found) < 2 or sum(part.d for part in found) != len(self._w_d):
             return False
-        client, server = map(NativeNetwork.compiled, found)
+        client, server = map(NativeNetwork.compile_shapes, found)
         compiled = CompiledPart(client, self.activation)
         x, w_d, y = exact_numbers(self._shape, len(self._w_d), self.classes)
         answers = []

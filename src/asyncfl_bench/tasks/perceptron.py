@@ -105,9 +105,9 @@ class Perceptron:
         """One for b samples: a part of the largest, which makes way for a larger one."""
         most = max(self._workspaces, default=0)
         if b > most:
-            self._workspaces = {b: _Workspace.of(self._layers, b)}
+            self._workspaces = {b: _Workspace.create(self._layers, b)}
         else:
-            self._workspaces[b] = self._workspaces[most].first(b)
+            self._workspaces[b] = self._workspaces[most].shrink_to(b)
         return self._workspaces[b]
 
     def _matrices(self, packed_d: Tensor) -> list[Tensor]:
@@ -156,11 +156,11 @@ class _Hidden:
         self.after_torch = torch.from_numpy(after)[:, :-1]
 
     @classmethod
-    def of(cls, b: int, outputs: int) -> _Hidden:
+    def create(cls, b: int, outputs: int) -> _Hidden:
         before, error = (np.empty((b, outputs), np.float32) for _ in range(2))
         return cls(before, np.ones((b, outputs + 1), np.float32), np.empty((b, outputs), bool), error)
 
-    def first(self, b: int) -> _Hidden:
+    def shrink_to(self, b: int) -> _Hidden:
         return _Hidden(self.before[:b], self.after[:b], self.passed[:b], self.error[:b])
 
 
@@ -173,14 +173,14 @@ class _Workspace:
         self.share = np.float32(1 / logits_cb.shape[1])
 
     @classmethod
-    def of(cls, layers: list[Layer], b: int) -> _Workspace:
+    def create(cls, layers: list[Layer], b: int) -> _Workspace:
         logits_cb, error_cb = (np.empty((layers[-1].outputs, b), np.float32) for _ in range(2))
-        return cls([_Hidden.of(b, layer.outputs) for layer in layers[:-1]], logits_cb, error_cb)
+        return cls([_Hidden.create(b, layer.outputs) for layer in layers[:-1]], logits_cb, error_cb)
 
-    def first(self, b: int) -> _Workspace:
-        """For fewer samples, in the same memory."""
+    def shrink_to(self, b: int) -> _Workspace:
+        """Return a workspace for b samples in the same memory."""
         classes = len(self.logits_cb)
         logits_cb, error_cb = (
             whole.reshape(-1)[: classes * b].reshape(classes, b) for whole in (self.logits_cb, self.error_cb)
         )
-        return _Workspace([hidden.first(b) for hidden in self.hidden], logits_cb, error_cb)
+        return _Workspace([hidden.shrink_to(b) for hidden in self.hidden], logits_cb, error_cb)

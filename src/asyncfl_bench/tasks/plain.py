@@ -16,14 +16,14 @@ def plain_layers(module: nn.Module) -> list[nn.Module]:
     if type(module) is not nn.Sequential:
         return []
     layers = list(module)
-    plain = all(type(layer) in KINDS for layer in layers) and not any(_changed(part) for part in (module, *layers))
+    plain = all(type(layer) in KINDS for layer in layers) and not any(_is_modified(part) for part in (module, *layers))
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
     own = len({id(parameter) for parameter in parameters}) == len(parameters)
     flat = all((part.start_dim, part.end_dim) == (1, -1) for part in layers if isinstance(part, nn.Flatten))
     return layers if plain and own and flat and all(parameter.requires_grad for parameter in parameters) else []
 
 
-def _changed(part: nn.Module) -> bool:
-    """Whether somebody hung something on it, or gave this one object another forward pass."""
+def _is_modified(part: nn.Module) -> bool:
+    """Return True for a module with hooks or with a replaced forward pass."""
     hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
     return any(hooks) or "forward" in vars(part)

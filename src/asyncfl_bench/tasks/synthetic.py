@@ -83,7 +83,11 @@ class Synthetic:
         if self.config.clients not in (None, n_clients):
             raise ConfigError("clients", self.config.clients, f"must be null or equal n_clients={n_clients}")
         train, test, natural, start = [], [], [], 0
-        for x, y in self._streamed(streams, n_clients) if self.config.data_seed is None else self._published(n_clients):
+        for x, y in (
+            self._draw_from_streams(streams, n_clients)
+            if self.config.data_seed is None
+            else self._draw_published(n_clients)
+        ):
             n_train = train_count(len(y), self.config.test_share)
             train.append((x[:n_train], y[:n_train]))
             test.append((x[n_train:], y[n_train:]))
@@ -92,8 +96,8 @@ class Synthetic:
         (x_train, y_train), (x_test, y_test) = (map(np.concatenate, zip(*part, strict=True)) for part in (train, test))
         return Data(x_train, y_train, x_test, y_test, CLASSES, natural=natural)
 
-    def _streamed(self, streams: Streams, n_clients: int) -> Iterator[Samples]:
-        """Each client from its own stream, in the order size, means, centre, model, samples."""
+    def _draw_from_streams(self, streams: Streams, n_clients: int) -> Iterator[Samples]:
+        """Draw each client from a separate stream, in the order size, means, centre, model, samples."""
         config = self.config
         given_n = (
             None if config.size_seed is None else np.random.RandomState(config.size_seed).lognormal(4, 2, n_clients)
@@ -103,11 +107,13 @@ class Synthetic:
             own = rng.lognormal(4, 2)  # drawn in any case: all that follows stays the same
             size = self._size(own if given_n is None else given_n[client])
             model_mean, input_mean = rng.normal(0, config.alpha), rng.normal(0, config.beta)
-            yield _samples(rng, rng.normal(input_mean, 1, FEATURES), model_mean, size)
+            yield _draw_samples(rng, rng.normal(input_mean, 1, FEATURES), model_mean, size)
 
-    def _published(self, n_clients: int) -> Iterator[Samples]:
-        """All clients from one old generator: every size, every model's mean, every input's mean, every centre; then
-        client by client its model and its samples."""
+    def _draw_published(self, n_clients: int) -> Iterator[Samples]:
+        """Draw all clients from one legacy generator (``numpy.random.RandomState``), as the published code does.
+
+        The order is all sizes, all means of models and of inputs, all centres; then each client's model and samples.
+        """
         rng = np.random.RandomState(self.config.data_seed)
         drawn_n = rng.lognormal(4, 2, n_clients)
         model_mean_n, input_mean_n = (
@@ -116,17 +122,17 @@ class Synthetic:
         )
         centre_nf = [rng.normal(input_mean, 1, FEATURES) for input_mean in input_mean_n]
         for drawn, model_mean, centre_f in zip(drawn_n, model_mean_n, centre_nf, strict=True):
-            yield _samples(rng, centre_f, model_mean, self._size(drawn))
+            yield _draw_samples(rng, centre_f, model_mean, self._size(drawn))
 
     def _size(self, drawn: float) -> int:
         size = self.config.size_factor * (int(drawn) + 50)
         return min(size, self.config.max_samples or size)
 
 
-def _samples(
+def _draw_samples(
     rng: np.random.Generator | np.random.RandomState, centre_f: np.ndarray, model_mean: float, size: int
 ) -> Samples:
-    """(N, 60) float32 and (N,) int64 of one client, its model drawn first."""
+    """Draw the model of one client, then its samples (N, 60) float32 and labels (N,) int64."""
     weight_fc = rng.normal(model_mean, 1, (FEATURES, CLASSES))
     bias_c = rng.normal(model_mean, 1, CLASSES)
     spread_f = np.arange(1, FEATURES + 1) ** -0.6  # the square root of the variances j^-1.2

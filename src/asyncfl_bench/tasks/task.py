@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from ..errors import ConfigError
 from ..randomness import Streams
 from ..types import ClientTable, Footprint
-from .data import Data, digest, hold_back
+from .data import Data, digest_arrays, hold_back
 from .flat import FlatModel
 from .footprint import footprint
-from .native import Chosen, NativeNetwork
+from .native import BatchSelection, NativeNetwork
 from .server import ServerSamples
 from .texts import Texts
 
@@ -68,21 +68,21 @@ class Task:
             groups_n,
         )
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
-        self.digest = data.digest if x_server is None else digest(x_server, before=data.digest)
+        self.digest = data.digest if x_server is None else digest_arrays(x_server, before=data.digest)
         self.tests_c = np.bincount(data.y_test, minlength=data.classes)
         self.device = torch.device(device)
-        self._x_train, self._y_train = self._on_device(data.x_train), self._on_device(data.y_train)
-        self._judged = {"test": (self._on_device(data.x_test), self._on_device(data.y_test))}
+        self._x_train, self._y_train = self._to_device(data.x_train), self._to_device(data.y_train)
+        self._judged = {"test": (self._to_device(data.x_test), self._to_device(data.y_test))}
         if data.x_validation is not None and data.y_validation is not None:
-            self._judged["validation"] = self._on_device(data.x_validation), self._on_device(data.y_validation)
+            self._judged["validation"] = self._to_device(data.x_validation), self._to_device(data.y_validation)
         self.compiled: NativeNetwork | None = None  # computes instead of ``flat`` where no executor is involved
         self._threads = 1
         self._factor: Tensor | None = None
         self._offset: Tensor | None = None
         if data.scale is not None:
             mean, std = np.asarray(data.scale.mean), np.asarray(data.scale.std)
-            self._factor = self._on_device((1 / (255 * std)).astype(np.float32)).view(-1, 1, 1)
-            self._offset = self._on_device((-mean / std).astype(np.float32)).view(-1, 1, 1)
+            self._factor = self._to_device((1 / (255 * std)).astype(np.float32)).view(-1, 1, 1)
+            self._offset = self._to_device((-mean / std).astype(np.float32)).view(-1, 1, 1)
         self.server = None if x_server is None else ServerSamples(self, x_server)
 
     @cached_property
@@ -91,19 +91,19 @@ class Task:
         x, _ = self.batch(np.zeros(1, dtype=np.int64))
         return footprint(self.flat.module, x)
 
-    def native_network(self) -> NativeNetwork | None:
-        """What computes faster than torch with this model on a CPU; see ``NativeNetwork.of``."""
+    def try_compile(self) -> NativeNetwork | None:
+        """Compile the model for a CPU; None if the kernel does not support it. See ``NativeNetwork.try_compile``."""
         numbers_cv = None
         if self._factor is not None:
             values = torch.arange(256, dtype=torch.uint8).view(256, 1, 1, 1).expand(-1, self.shape[0], 1, 1)
             numbers_cv = self.as_float(values)[:, :, 0, 0].T
-        return NativeNetwork.of(self.flat, self.shape, numbers_cv)
+        return NativeNetwork.try_compile(self.flat, self.shape, numbers_cv)
 
-    def judged_by(self, network: NativeNetwork, threads: int) -> None:
-        """Evaluates by it from now on, in so many threads: the results do not depend on their number."""
+    def evaluate_with(self, network: NativeNetwork, threads: int) -> None:
+        """Evaluate with this network in ``threads`` threads. The results do not depend on their number."""
         self.compiled, self._threads = network, threads
 
-    def _on_device(self, array: np.ndarray) -> Tensor:
+    def _to_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def batch(self, indices: np.ndarray | Tensor, augment: Augmentation | None = None) -> tuple[Tensor, Tensor]:
@@ -131,7 +131,7 @@ class Task:
         augment: Augmentation | None = None,
     ) -> Tensor:
         """``network.gradient`` of the mini-batch that ``batch`` would fetch: samples are taken where they lie."""
-        chosen = Chosen(indices, augment, CROP_PADDING)
+        chosen = BatchSelection(indices, augment, CROP_PADDING)
         return network.gradient(w_d, self._x_train, self._y_train, out_d, chosen)
 
     def from_numpy(self, array: np.ndarray) -> Tensor:
@@ -159,13 +159,16 @@ class Task:
         return {
             f"{name}/{key}": value
             for name, (x, y) in self._judged.items()
-            for key, value in self._judge(w_d, x, y, hits_c if name == "test" else None).items()
+            for key, value in self._evaluate_samples(w_d, x, y, hits_c if name == "test" else None).items()
         }
 
-    def _judge(self, w_d: Tensor, x_all: Tensor, y_all: Tensor, hits_c: np.ndarray | None) -> dict[str, float]:
+    def _evaluate_samples(
+        self, w_d: Tensor, x_all: Tensor, y_all: Tensor, hits_c: np.ndarray | None
+    ) -> dict[str, float]:
+        """Return accuracy (0 to 1) and loss (nats) on these samples. ``hits_c`` gets the correct samples by class."""
         size = EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
 
-        def judged(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def evaluate_batch(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             compiled = self.compiled
             logits = self.flat.logits(w_d, self.as_float(x)) if compiled is None else compiled.logits(w_d, x)
             right = logits.argmax(dim=1) == y
@@ -174,10 +177,10 @@ class Task:
 
         pieces = x_all.split(size), y_all.split(size)
         if self._threads == 1:
-            results = list(map(judged, *pieces))
+            results = list(map(evaluate_batch, *pieces))
         else:
             with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-                results = list(pool.map(judged, *pieces))
+                results = list(pool.map(evaluate_batch, *pieces))
         correct, loss = zip(*results, strict=True)
         if hits_c is not None:
             hits_c[:] = torch.stack(correct).sum(dim=0).cpu()
@@ -232,16 +235,16 @@ def crop_and_flip(x: Tensor, dy_b: Tensor, dx_b: Tensor, flip_b: Tensor) -> Tens
 
 
 @contextmanager
-def _in_group(group: str) -> Iterator[None]:
-    """A part names its own field; here the field gets its full key. n_clients already has it."""
+def _naming_group(group: str) -> Iterator[None]:
+    """Add the group to the key of a ConfigError in the block. The key n_clients is already complete."""
     try:
         yield
     except ConfigError as error:
         raise (error if error.key == "n_clients" else error.under(group)) from error
 
 
-def _module(model, data: Data, seed: int) -> torch.nn.Module:
-    """The model's module for such samples. ConfigError when one reads token ids and the other does not have them."""
+def _build_module(model, data: Data, seed: int) -> torch.nn.Module:
+    """Build the model's module. Raises ConfigError if only one of model and data set uses token ids."""
     name = model.name
     if model.reads_tokens:
         if data.symbols is None:
@@ -278,20 +281,20 @@ def build_task(
     """
     if n_clients < 1:
         raise ConfigError("n_clients", n_clients, "must be an integer >= 1")
-    with _in_group("model"):
+    with _naming_group("model"):
         reader = model.reader()
         if reader is not None and not isinstance(dataset, Texts):
             raise ConfigError("", model.name, "needs texts: dataset=newsgroups20, sst2 or mrpc")
     if reader is not None:
-        with _in_group("dataset"):
-            dataset = dataset.read_by(reader)
-    with _in_group("dataset"):
+        with _naming_group("dataset"):
+            dataset = dataset.with_reader(reader)
+    with _naming_group("dataset"):
         data = dataset.load(Path(data_dir), streams, n_clients)
     if validation_share:
         data = hold_back(data, validation_share, streams.validation())
     x_server = None
     if unlabelled is not None:
-        with _in_group("unlabelled"):
+        with _naming_group("unlabelled"):
             data, x_server = unlabelled.draw(data, Path(data_dir), streams.unlabelled())
     samples = len(data.y_train)
     if n_clients > samples:
@@ -302,8 +305,8 @@ def build_task(
         raise ConfigError(
             "client.augment", True, "must be false: random crops and flips are for cifar10 and cifar100 only"
         )
-    with _in_group("model"):
-        flat = FlatModel(_module(model, data, streams.model.integer()))
-    with _in_group("heterogeneity"):
+    with _naming_group("model"):
+        flat = FlatModel(_build_module(model, data, streams.model.integer()))
+    with _naming_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
     return Task(data, partition, flat, device, augment, heterogeneity.moved, heterogeneity.groups_n, x_server)

@@ -20,9 +20,9 @@ from ..errors import check
 from ..randomness import Streams
 from ..ranges import Checked, at_least, one_of
 from ..types import Facts
-from .archive import kept, read_npz, version
+from .archive import file_version, load_cached, read_npz
 from .data import Data, DataError
-from .datasets import data_of
+from .datasets import build_data
 
 PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # ids of no word: behind a short text, of words not known, between two texts
 FIRST_WORD = 3
@@ -31,7 +31,7 @@ WORD = re.compile(r"\w+|[^\w\s]+")  # letters and digits, or a run of other sign
 SPLITS = ("train", "dev", "test")
 
 
-class Known(NamedTuple):
+class TextFacts(NamedTuple):
     """Facts about a set of texts.
 
     files       names that its file may have in the data directory, the first one for a download
@@ -48,9 +48,9 @@ class Known(NamedTuple):
 
 
 KNOWN = {
-    "newsgroups20": Known(("newsgroups20.jsonl", "20news-bydate.jsonl"), 20, judged_on=("test",)),
-    "sst2": Known(("sst2.jsonl",), 2),
-    "mrpc": Known(("mrpc.jsonl",), 2, fields=("text1", "text2"), held_out=408),  # as many as in GLUE's
+    "newsgroups20": TextFacts(("newsgroups20.jsonl", "20news-bydate.jsonl"), 20, judged_on=("test",)),
+    "sst2": TextFacts(("sst2.jsonl",), 2),
+    "mrpc": TextFacts(("mrpc.jsonl",), 2, fields=("text1", "text2"), held_out=408),  # as many as in GLUE's
 }
 DRAW = 0  # seed of the samples held out, the same for every run
 
@@ -121,8 +121,8 @@ class Texts:
     def __init__(self, config: TextsConfig, reader: Reader | None = None):
         self.config, self._reader = config, reader
 
-    def read_by(self, reader: Reader) -> Texts:
-        """The same texts, as its ids. Raises ConfigError for settings of one's own words, and for too long texts."""
+    def with_reader(self, reader: Reader) -> Texts:
+        """Return these texts with the reader's ids. Raises ConfigError for settings of words and for long texts."""
         check(self.config.words is None, "words", self.config.words, "null: this model comes with words of its own")
         check(self.config.features is None, "features", self.config.features, "null: this model reads the texts")
         length = self.config.length
@@ -134,20 +134,20 @@ class Texts:
             return self._features(Path(data_dir) / f"{self.config.name}-{self.config.features}.npz")
         path = self.file(Path(data_dir))
         key = self._reader and self._reader.key
-        return kept((version(path), self.config, key), lambda: self._read(path))
+        return load_cached((file_version(path), self.config, key), lambda: self._read(path))
 
     def _features(self, path: Path) -> Data:
         if not path.exists():
             made = f"`python scripts/embed_text.py {self.config.name} --data-dir {path.parent}` of the repository makes"
             raise DataError(f"{path} is missing: {made} features of MiniLM-L6; dataset.features=null reads the texts")
-        return kept(version(path), lambda: data_of(path, read_npz(path), path.name))
+        return load_cached(file_version(path), lambda: build_data(path, read_npz(path), path.name))
 
     def samples(self, path: Path) -> tuple[dict[str, list[list[str]]], dict[str, list[int]], str]:
         """Texts and labels of each split, and what they came from. Raises DataError."""
         known, told = KNOWN[self.config.name], path.name
         samples: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
         labels: dict[str, list[int]] = {split: [] for split in SPLITS}
-        for split, label, parts in texts(path, known):
+        for split, label, parts in read_texts(path, known):
             labels[split].append(label)
             samples[split].append(parts)
         if known.held_out and not labels["dev"]:
@@ -161,7 +161,9 @@ class Texts:
     def _read(self, path: Path) -> Data:
         samples, labels, told = self.samples(path)
         judged = self.config.judged_on
-        x, symbols, padding = self._own_ids(samples) if self._reader is None else self._ids(samples, self._reader)
+        x, symbols, padding = (
+            self._own_ids(samples) if self._reader is None else self._reader_ids(samples, self._reader)
+        )
         y = {split: np.array(some, dtype=np.int64) for split, some in labels.items()}
         other = x["dev" if judged == "test" else "test"]
         return Data(
@@ -173,17 +175,21 @@ class Texts:
         )
 
     def _own_ids(self, samples: dict[str, list[list[str]]]) -> tuple[dict[str, np.ndarray], int, int]:
-        """Of each split, how many there are, and that of no word."""
+        """Return (ids of each split, number of ids, id of the padding)."""
         longest = self.config.length
-        words = {split: [list(islice(_words(parts), longest)) for parts in some] for split, some in samples.items()}
+        words = {
+            split: [list(islice(_split_words(parts), longest)) for parts in some] for split, some in samples.items()
+        }
         length = longest or max(map(len, words["train"]))
-        ids = _ids(words["train"], self.config.words)
-        return {split: encoded(some, ids, length) for split, some in words.items()}, FIRST_WORD + len(ids), PADDING
+        ids = _word_ids(words["train"], self.config.words)
+        return {split: encode_words(some, ids, length) for split, some in words.items()}, FIRST_WORD + len(ids), PADDING
 
-    def _ids(self, samples: dict[str, list[list[str]]], reader: Reader) -> tuple[dict[str, np.ndarray], int, int]:
+    def _reader_ids(
+        self, samples: dict[str, list[list[str]]], reader: Reader
+    ) -> tuple[dict[str, np.ndarray], int, int]:
         found = {split: reader.ids(some, self.config.length or reader.limit) for split, some in samples.items()}
         length = self.config.length or max(map(len, found["train"]))
-        x = {split: padded(some, reader.padding, length) for split, some in found.items()}
+        x = {split: pad_ids(some, reader.padding, length) for split, some in found.items()}
         return x, reader.symbols, reader.padding
 
     def file(self, data_dir: Path) -> Path:
@@ -206,8 +212,8 @@ class Texts:
         return sources.downloaded_texts(self.config.name, paths[0], ways_out)
 
 
-def texts(path: Path, known: Known) -> Iterator[tuple[str, int, list[str]]]:
-    """(split, label, text of each field) of each line. DataError with the number of a line that is none."""
+def read_texts(path: Path, known: TextFacts) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield (split, label, text of each field) of each line. Raises DataError with the number of a malformed line."""
     wanted = f'"split" ({", ".join(SPLITS)}), "label" (an integer, 0 to {known.classes - 1}) and '
     wanted += " and ".join(f'"{field}"' for field in known.fields) + " (text that is not empty)"
     try:
@@ -224,7 +230,7 @@ def texts(path: Path, known: Known) -> Iterator[tuple[str, int, list[str]]]:
         raise DataError(f"{path}: not a readable text ({error})") from error
 
 
-def _sample(line: Any, known: Known) -> tuple[str, int, list[str]]:
+def _sample(line: Any, known: TextFacts) -> tuple[str, int, list[str]]:
     if not isinstance(line, dict):
         raise TypeError(f"found {type(line).__name__}")
     split, label, parts = line["split"], line["label"], [line[field] for field in known.fields]
@@ -238,7 +244,7 @@ def _sample(line: Any, known: Known) -> tuple[str, int, list[str]]:
     return split, label, parts
 
 
-def _words(parts: list[str]) -> Iterator[str]:
+def _split_words(parts: list[str]) -> Iterator[str]:
     for number, part in enumerate(parts):
         if number:
             yield SIGN
@@ -246,22 +252,22 @@ def _words(parts: list[str]) -> Iterator[str]:
             yield found.group()
 
 
-def _ids(train: list[list[str]], most: int | None) -> dict[str, int]:
-    """The id of each known word."""
+def _word_ids(train: list[list[str]], most: int | None) -> dict[str, int]:
+    """Return word -> id for the known words."""
     counts = Counter(word for words in train for word in words)
     counts.pop(SIGN, None)
     ordered = sorted(counts, key=lambda word: (-counts[word], word))[:most]
     return {word: number for number, word in enumerate(ordered, start=FIRST_WORD)}
 
 
-def encoded(samples: list[list[str]], ids: dict[str, int], length: int) -> np.ndarray:
-    """(N, L) int32 ids of the first L words of each sample, PADDING behind them."""
+def encode_words(samples: list[list[str]], ids: dict[str, int], length: int) -> np.ndarray:
+    """Return (N, L) int32 ids of the first L words of each sample, padded with PADDING."""
     ids = ids | {SIGN: BETWEEN}
-    return padded([[ids.get(word, UNKNOWN) for word in words] for words in samples], PADDING, length)
+    return pad_ids([[ids.get(word, UNKNOWN) for word in words] for words in samples], PADDING, length)
 
 
-def padded(samples: list[list[int]], padding: int, length: int) -> np.ndarray:
-    """(N, L) int32: the first L ids of each sample and ``padding`` behind them."""
+def pad_ids(samples: list[list[int]], padding: int, length: int) -> np.ndarray:
+    """Return (N, L) int32: the first L ids of each sample, followed by ``padding``."""
     x = np.full((len(samples), length), padding, dtype=np.int32)
     for row, ids in zip(x, samples, strict=True):
         row[: len(ids)] = ids[:length]

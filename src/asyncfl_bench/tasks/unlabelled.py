@@ -17,8 +17,8 @@ from ..errors import ConfigError, check
 from ..ranges import Checked, at_least
 from ..types import Facts
 from .archive import UNREADABLE, read_npz
-from .data import Data, DataError, without
-from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, checked_samples
+from .data import Data, DataError, remove_samples
+from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, check_samples
 
 USUAL = 2000  # samples, as the FedEcho paper has
 LARGEST_SHARE = 0.2  # of the training set that is held back where no number is given
@@ -88,17 +88,17 @@ class HeldBack:
         check(count < total, "samples", count, f"less than {total}, the training samples of the data set")
         held = np.zeros(total, dtype=bool)
         held[generator.permutation(total)[:count]] = True
-        return without(data, held), data.x_train[held]
+        return remove_samples(data, held), data.x_train[held]
 
 
 class Auto:
-    """``HeldBack`` or ``Nothing``: see ``resolved``."""
+    """``HeldBack`` or ``Nothing``: see ``resolve_choice``."""
 
     Config = HeldBackConfig
 
     @staticmethod
-    def resolved(config: HeldBackConfig, needed: bool) -> tuple[str, type[Any], UnlabelledConfig]:
-        """(choice, class, config) of what it stands for."""
+    def resolve_choice(config: HeldBackConfig, needed: bool) -> tuple[str, type[Any], UnlabelledConfig]:
+        """Return (choice, class, config) of the part that replaces it."""
         if not needed:
             return "none", Nothing, UnlabelledConfig()
         return "held_back", HeldBack, config
@@ -134,7 +134,7 @@ class Images:
         assert self.config.name is not None
         check_images(data)
         images = TorchvisionImages(TorchvisionImagesConfig(self.config.name)).read(data_dir).x_train
-        return data, alike(_chosen(images, self.config.samples, generator, self.config.name), data)
+        return data, match_samples(_choose_samples(images, self.config.samples, generator, self.config.name), data)
 
 
 @dataclass
@@ -162,13 +162,13 @@ class OwnArray:
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         assert self.config.path is not None
         path = Path(self.config.path).expanduser()
-        x = checked_samples(path, "x", _array(path))
+        x = check_samples(path, "x", _array(path))
         if x.dtype != np.uint8 and (x.shape[1:] != data.shape or data.x_train.dtype != np.float32):
             wanted = (
                 f"uint8 images, or floats of the shape of the clients' samples where these are floats: {_kind(data)}"
             )
             raise DataError(f"{path}: x must be {wanted}; found {x.dtype} of shape {x.shape}")
-        return data, alike(_chosen(x, self.config.samples, generator, str(path)), data)
+        return data, match_samples(_choose_samples(x, self.config.samples, generator, str(path)), data)
 
 
 def _array(path: Path) -> np.ndarray:
@@ -211,16 +211,16 @@ class OtherSplit:
         if data.x_other is None:
             allowed = "one that the data set has: all its samples are to train or to test; held_back takes of these"
             raise ConfigError("", "other_split", f"must be {allowed}")
-        return data, _chosen(data.x_other, self.config.samples, generator, "the other split")
+        return data, _choose_samples(data.x_other, self.config.samples, generator, "the other split")
 
 
-def _chosen(x: np.ndarray, samples: int | None, generator: np.random.Generator, where: str) -> np.ndarray:
+def _choose_samples(x: np.ndarray, samples: int | None, generator: np.random.Generator, where: str) -> np.ndarray:
     check(samples is None or samples <= len(x), "samples", samples, f"at most {len(x)}, the samples of {where}")
     return x[np.sort(generator.permutation(len(x))[: samples or USUAL])]
 
 
-def alike(x: np.ndarray, data: Data) -> np.ndarray:
-    """Samples as the clients' are. Floats pass; uint8 images get their shape, and where these are floats their range.
+def match_samples(x: np.ndarray, data: Data) -> np.ndarray:
+    """Convert samples to the form of the clients' samples. Floats do not change; uint8 images get the shape and range.
 
     x  floats, or (N, C, H, W) uint8. Sizes change by linear interpolation, colours become grey by their mean and grey
        images three times the same. Raises ConfigError where the clients' samples are no images.
