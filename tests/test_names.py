@@ -19,7 +19,7 @@ ROOMS = (
 # participles, prepositions, adverbs and pronouns that say nothing by themselves
 WORDS = """
 name setting rank exact texts final late best short natural limited charged matching published paired placed judge
-kept maps numbers stamps equal malformed archived finished sent named packed covers walk checked checkable
+kept maps stamps equal malformed archived finished sent named packed covers walk checked checkable
 told held kept served shown given taken asked used said moved begun left lost spent stored filled balanced untouched
 along beside over under within away like alike above below about after before against apart of on
 each others other where whole same lone twin deaf past outlook hear accepts continues anchor Answer Question

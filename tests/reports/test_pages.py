@@ -119,9 +119,10 @@ def test_a_page_of_several_readings_judges_its_claims_for_each(paper_page):
             for algorithm, final in ({"ace": 0.5 + gap + noise} | others).items():
                 staleness = {"arrivals": {"staleness_mean": 2.0 if clients == "exponential" else 4.0 + seed}}
                 settings = {"algorithm": algorithm, "seed": seed, "delay": {**delay, "clients": clients}}
+                settings["tick_rounding"] = "down"
                 runs.append((settings, curve(final), {"summary": staleness}))
     page = paper_page("ace/figure2_delay_laws", runs, keys=("algorithm",))
-    own, alike = "clients' own speeds, rounded down", "clients alike, rounded down"  # of runs older than the rounding
+    own, alike = "clients' own speeds, rounded down", "clients alike, rounded down"
     verdicts = {(v.claim, v.reading): v.verdict for v in page.claims}
     assert verdicts["ace/figure2-ace-first", own] == "holds" and verdicts["ace/figure2-ace-first", alike] == "fails"
     table = shown(page, "claims_by_reading").set_index("claim")

@@ -43,16 +43,18 @@ def test_whole_numbers_stay_whole_and_a_setting_that_a_run_lacks_is_empty(tmp_pa
     assert setting_text(runs.loc["ace", "client.local_epochs"]) == "2"
 
 
-def test_a_run_from_before_there_was_a_group_differs_in_nothing_from_one_that_chose_none(tmp_path):
+def test_what_is_absent_from_a_run_makes_it_differ_in_nothing_from_a_run_without_it(tmp_path):
     write_run(tmp_path, "fedbuff", seed=0)
     new = write_run(tmp_path, "fedbuff", seed=1)
     config = yaml.safe_load((new / "config.yaml").read_text())
-    config |= {"unlabelled": {"_target_": "x.Nothing"}, "distillation": {"_target_": "x.NoDistillation"}}
-    config["choices"] |= {"unlabelled": "none", "distillation": "none"}
+    config |= {"unlabelled": {"_target_": "x.Nothing"}, "warm_up": 0}
+    config["choices"]["unlabelled"] = "none"
+    (new / "config.yaml").write_text(yaml.safe_dump(config))
+    assert distinguishing_keys(load_runs(tmp_path), []) == ["unlabelled"]
+    config["absent"] = ["unlabelled", "warm_up"]
     (new / "config.yaml").write_text(yaml.safe_dump(config))
     runs = load_runs(tmp_path)
-    assert distinguishing_keys(runs, []) == []
-    assert runs["distillation"].tolist() == runs["unlabelled"].tolist() == ["none", "none"]
+    assert distinguishing_keys(runs, []) == [] and not {"unlabelled", "warm_up"} & {*runs}
 
 
 @pytest.mark.filterwarnings("error")

@@ -137,10 +137,9 @@ def setting_text(value: object) -> str:
 def _build_row(record: Record) -> dict[str, Any]:
     """Return the row of ``load_runs`` for a record."""
     config, summary = dict(record.config), record.summary
-    choices = config.pop("choices", None)
-    chosen = {str(key): value for key, value in choices.items()} if isinstance(choices, dict) else {}
-    listed = config.pop(ABSENT, None)
+    listed, choices = config.pop(ABSENT, None), config.pop("choices", None)
     absent = set(map(str, listed)) if isinstance(listed, list) else set()
+    chosen = {str(k): value for k, value in choices.items() if k not in absent} if isinstance(choices, dict) else {}
     algorithm = config.get("algorithm")
     target = str(algorithm.get("_target_")) if isinstance(algorithm, dict) else "?"
     fixed = {
