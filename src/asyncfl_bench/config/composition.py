@@ -180,6 +180,14 @@ def _set(tree: dict[str, Any], one: Word, known_groups: dict[str, str]) -> None:
 _START = "start the run again with the words of its command"
 
 
+def _with_own_targets(tree: dict, checked: dict) -> dict:
+    """The tree with each class under the path of its own module, as ``checked`` has it: one class may have several."""
+    targets = {
+        name: part["_target_"] for name, part in checked.items() if isinstance(part, dict) and "_target_" in part
+    }
+    return {name: value | {"_target_": targets[name]} if name in targets else value for name, value in tree.items()}
+
+
 def _resumed(directory: str, words: list[Word]) -> Settings:
     """The settings a run directory was made with; only its budget and what leaves its identity alone may change.
 
@@ -188,7 +196,7 @@ def _resumed(directory: str, words: list[Word]) -> Settings:
     path = Path(directory).expanduser()
     tree, choices = _saved_config(path)
     was = check_settings(copy.deepcopy(tree), choices)
-    if identity_of_tree(tree, was.digests) != was.identity:
+    if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:
         raise ConfigError("resume", path, f"was made by another version, which had other settings; {_START}")
     changeable = [key for key in (*NOT_IDENTITY, "budget") if key not in (*PARTS, "resume")]
     for one in words:
