@@ -114,6 +114,12 @@ def test_algorithms_clients_tasks_and_simulation_do_not_import_each_other(layer)
         assert not imports_of(path) & (set(LAYERS) - {layer}), path.name
 
 
+def test_the_python_interface_does_not_import_the_command():
+    assert "multirun" in imports_of(PACKAGE / "api" / "calls.py")
+    for path in (PACKAGE / "api").glob("*.py"):
+        assert "cli" not in imports_of(path), path.name
+
+
 def test_only_the_composition_root_knows_all_parts():
     for layer in (*LAYERS, "tracking", "reports", "diagnostics"):
         for path in (PACKAGE / layer).rglob("*.py"):

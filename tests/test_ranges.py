@@ -11,11 +11,11 @@ import yaml
 
 from asyncfl_bench.config import PARTS, config_directory, options
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.ranges import Checked, above, allowed, at_least, one_of, within
+from asyncfl_bench.ranges import CheckedSettings, above, at_least, describe_range, one_of, within
 
 
 @dataclass
-class Base(Checked):
+class Base(CheckedSettings):
     share: Annotated[float, within("[0, 1)")] = 0.0
     rate: Annotated[float | None, above(0, null="for the budget's")] = None
     count: Annotated[int, at_least(1)] = 1
@@ -49,12 +49,15 @@ def test_a_value_out_of_range_is_refused_wherever_the_settings_are_made(settings
 def test_what_is_in_range_or_null_is_taken():
     assert Base(share=0.99, rate=None, count=7, kind="median", free=-3).count == 7
     for name, words in (("rate", "a number > 0, or null for the budget's"), ("kind", "one of mean, median")):
-        assert allowed(Base, name) == words
-    assert allowed(Base, "free") is None
+        assert describe_range(Base, name) == words
+    assert describe_range(Base, "free") is None
 
 
 def test_a_subclass_keeps_a_range_or_says_another_one():
-    assert allowed(Changed, "share") == "a number in [0, 1)" and allowed(Changed, "count") == "a whole number >= 3"
+    assert (
+        describe_range(Changed, "share") == "a number in [0, 1)"
+        and describe_range(Changed, "count") == "a whole number >= 3"
+    )
     for settings in ({"share": 1.0}, {"count": 2}):
         with pytest.raises(ConfigError):
             Changed(**settings)
@@ -81,5 +84,5 @@ def test_every_parts_settings_are_checked_and_every_override_of_the_check_keeps_
         if not dataclasses.fields(schema):
             continue
         own = inspect.getsource(schema.__post_init__) if "__post_init__" in vars(schema) else "super().__post_init__()"
-        if any(allowed(schema, field.name) for field in dataclasses.fields(schema)):
-            assert issubclass(schema, Checked) and "super().__post_init__()" in own, schema.__qualname__
+        if any(describe_range(schema, field.name) for field in dataclasses.fields(schema)):
+            assert issubclass(schema, CheckedSettings) and "super().__post_init__()" in own, schema.__qualname__

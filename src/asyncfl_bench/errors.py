@@ -32,10 +32,10 @@ class ConfigError(BenchError):
         super().__init__(key, value, allowed)  # all three: errors travel between processes by pickle
 
     def __str__(self) -> str:
-        return f"{self.key}={shown(self.value)}: {self.allowed}"
+        return f"{self.key}={format_value(self.value)}: {self.allowed}"
 
-    def under(self, prefix: str) -> ConfigError:
-        """The same error with ``prefix.`` before its key: a part knows its field, the caller its place."""
+    def with_prefix(self, prefix: str) -> ConfigError:
+        """Return this error with ``prefix.`` before its key: a part knows its field, and the caller knows the group."""
         return ConfigError(f"{prefix}.{self.key}" if self.key else prefix, self.value, self.allowed)
 
 
@@ -49,8 +49,8 @@ def lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in said)
 
 
-def shown(value: object) -> str:
-    """A value as it is written on the command line and in yaml."""
+def format_value(value: object) -> str:
+    """Return a value as written on the command line and in yaml."""
     if value is None:
         return "null"
     if isinstance(value, bool):

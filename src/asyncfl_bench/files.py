@@ -25,7 +25,7 @@ def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with naming(path), open(temporary, "wb") as file:
+        with naming_file(path), open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -38,8 +38,8 @@ def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """An OSError in the block names ``path`` where it names no file: a full disk is met when one is open already."""
+def naming_file(path: Path) -> Iterator[None]:
+    """Add ``path`` to an OSError in the block that names no file, as for a full disk while a file is open."""
     try:
         yield
     except (OSError, RuntimeError) as error:
@@ -52,7 +52,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    with naming(path):
+    with naming_file(path):
         path.write_text(text, encoding="utf-8")
 
 
@@ -67,8 +67,8 @@ def remove_leftovers(path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def is_held(path: Path) -> bool:
-    """Whether a process holds this lock file, as one does that is at a run."""
+def is_locked(path: Path) -> bool:
+    """Return True if a process holds this lock file, as each process does during a run."""
     from filelock import FileLock, Timeout
 
     if not path.exists():
@@ -89,7 +89,7 @@ def parse_json(text: str) -> Any:
     """The value of a text. Raises ValueError for what is not JSON or nested more deeply than anything this package
     writes."""
     try:
-        return _shallow(json.loads(text))
+        return _check_depth(json.loads(text))
     except RecursionError:
         raise ValueError(_DEEP) from None
 
@@ -109,14 +109,15 @@ def read_yaml(path: Path) -> Any:
                 depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
                 if depth > _DEPTH:
                     raise ValueError(_DEEP)
-        return _shallow(yaml.load(text, loader))
+        return _check_depth(yaml.load(text, loader))
     except RecursionError:
         raise ValueError(_DEEP) from None
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
 
 
-def _shallow(value: Any) -> Any:
+def _check_depth(value: Any) -> Any:
+    """Return ``value``. Raises ValueError for deep nesting."""
     level = [value]
     for _ in range(_DEPTH + 1):
         nested = [one for one in level if isinstance(one, (dict, list))]
@@ -147,8 +148,8 @@ def say(message: str) -> None:
             print(message, file=sys.stderr, flush=True)
 
 
-def plain(value: object) -> object:
-    """``value`` in the types JSON knows. NaN and both infinities become None: JSON has no word for them.
+def to_json_types(value: object) -> object:
+    """Convert ``value`` to JSON types. NaN and both infinities become None, because JSON has no such numbers.
 
     Scalars of NumPy and torch become Python numbers; tuples and arrays become lists. Raises TypeError for the rest.
     """
@@ -157,11 +158,11 @@ def plain(value: object) -> object:
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): to_json_types(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [to_json_types(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "tolist"):  # NumPy scalars and arrays, torch tensors: a number or a nested list
-        return plain(value.tolist())
+        return to_json_types(value.tolist())
     raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r}")

@@ -49,8 +49,8 @@ class Stream:
         self._bits.state = self._start
         return self._generator
 
-    def own(self, client: int = 0, count: int = 0) -> np.random.Generator:
-        """The same draws from a generator that nobody shares: it may be kept, and used in another thread."""
+    def separate_generator(self, client: int = 0, count: int = 0) -> np.random.Generator:
+        """Return a separate generator with the same draws, which can be kept and used in another thread."""
         counter = np.array([0, 0, count, client], np.uint64)
         return np.random.Generator(np.random.Philox(key=self._key, counter=counter))
 

@@ -1,6 +1,6 @@
 """What a setting may be, said once beside its type: ``momentum: Annotated[float, within("[0, 1)")] = 0.0``.
 
-A dataclass of settings that is ``Checked`` refuses other values when it is made; ``allowed`` puts the same in words.
+A subclass of ``CheckedSettings`` refuses other values. ``describe_range`` returns the range in words.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def one_of(*choices: str) -> Range:
     return Range(choices=choices)
 
 
-class Checked:
+class CheckedSettings:
     """Base of dataclasses of settings. Raises ConfigError for a value outside its field's range."""
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Checked:
             if limits.choices:
                 check_choice(name, value, limits.choices)
             else:
-                check(value is None or limits.holds(value), name, value, allowed(schema, name) or "")
+                check(value is None or limits.holds(value), name, value, describe_range(schema, name) or "")
 
     def idle(self, facts: Facts) -> dict[str, str]:
         """Settings that change no number, given the others and the rest of the run: by name under which circumstances,
@@ -92,8 +92,8 @@ class Checked:
         return {}
 
 
-def allowed(schema: type, name: str) -> str | None:
-    """What the setting may be, in words; None where no range is said."""
+def describe_range(schema: type, name: str) -> str | None:
+    """Return the allowed values of a setting in words; None for a setting without a range."""
     if name not in _ranges(schema):
         return None
     limits, hint = _ranges(schema)[name]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from .errors import BenchError
-from .ranges import Checked, one_of
+from .ranges import CheckedSettings, one_of
 from .stateful import Stateful
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PRECISIONS = ("fp32", "bf16", "int8")
 
 
 @dataclass
-class CacheConfig(Checked):
+class CacheConfig(CheckedSettings):
     """How a rule keeps every client's last vector.
 
     precision  fp32 | bf16: rounded to the nearest | int8: a scale per parameter tensor, rounded without bias

@@ -17,7 +17,7 @@ from asyncfl_bench import experiment
 from asyncfl_bench.cli import command
 from asyncfl_bench.config import PARTS, choices
 from asyncfl_bench.config import words as overrides
-from asyncfl_bench.errors import shown
+from asyncfl_bench.errors import format_value
 from asyncfl_bench.multirun import pending
 
 GRADIENTS = "has no effect on uploads that are gradients: the step is the server's, algorithm.eta or algorithm.c"
@@ -423,7 +423,7 @@ def test_a_right_command_gives_the_run_these_settings(command, given, answer):
         node = noted.settings.tree
         for part in key.split("."):
             node = node[part]
-        assert shown(node).startswith(value) if "." in value else shown(node) == value, key
+        assert format_value(node).startswith(value) if "." in value else format_value(node) == value, key
 
 
 @pytest.mark.parametrize(("command", "planned"), MULTIRUNS)

@@ -17,7 +17,7 @@ def test_a_draw_depends_on_its_key_and_not_on_what_was_drawn_before():
 
 def test_a_generator_of_ones_own_gives_the_same_draws_whatever_the_stream_is_asked_meanwhile():
     stream = Streams(3).batch
-    own = stream.own(4, 7)
+    own = stream.separate_generator(4, 7)
     first = own.random(5)
     stream(1, 1).random(3)
     np.testing.assert_array_equal(np.concatenate([first, own.random(5)]), stream(4, 7).random(10))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
-from ..ranges import Checked, above, at_least, one_of, within
+from ..ranges import CheckedSettings, above, at_least, one_of, within
 from ..stateful import Stateful
 from ..storage import Storage
 from ..types import USUAL_ITERATIONS
@@ -25,7 +25,7 @@ StepOn = Annotated[str, one_of("auto", "arrival", "tick")]
 
 
 @dataclass
-class RuleConfig(Checked):
+class RuleConfig(CheckedSettings):
     """Base class of all rule settings. The defaults describe a rule whose needs do not depend on them."""
 
     def adapt(self, needs: Needs) -> Needs:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import check
-from ..ranges import Checked, above, at_least, one_of, within
+from ..ranges import CheckedSettings, above, at_least, one_of, within
 from ..stateful import Stateful
 from ..types import Recorder
 from .base import ServerRule
@@ -26,7 +26,7 @@ FORWARD = 1 / 3  # of the work of a sample through the network and back
 
 
 @dataclass
-class NoDistillationConfig(Checked):
+class NoDistillationConfig(CheckedSettings):
     @property
     def takes_place(self) -> bool:
         return False
@@ -45,7 +45,7 @@ class NoDistillation:
 
 
 @dataclass
-class DistillationConfig(Checked):
+class DistillationConfig(CheckedSettings):
     """
     steps       mini-batches after each step of the rule; null: one pass over the samples; 0: none
     batch_size  B
@@ -215,7 +215,7 @@ class Distilled(Recorder, ServerRule):
         """Samples of each mini-batch: as many as were asked for, from shuffled passes over all."""
         import torch
 
-        generator, size, done = self._draws.own(0, self.rounds), self.settings.batch_size, 0
+        generator, size, done = self._draws.separate_generator(0, self.rounds), self.settings.batch_size, 0
         while True:
             order_u = torch.from_numpy(generator.permutation(self.server.samples)).to(self.model_d.device)
             for rows_b in order_u.split(size):

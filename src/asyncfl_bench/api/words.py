@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..config.words import quoted
-from ..errors import ConfigError, shown
+from ..errors import ConfigError, format_value
 
 Overrides = Iterable[str] | Mapping[str, Any]
 _PLAIN = re.compile(r"[\w./+-][\w./:+-]*")
@@ -42,7 +42,7 @@ def _format_value(key: str, value: Any) -> str:
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of NumPy's or torch's
         value = value.item()
     if value is None or isinstance(value, (bool, int, float)):
-        return shown(value)
+        return format_value(value)
     if isinstance(value, (list, tuple, range)):
         return f"[{','.join(_format_value(key, one) for one in value)}]"
     if hasattr(value, "__fspath__"):

@@ -154,12 +154,12 @@ class BatchedComputer(SequentialComputer):
     def _draws(self, work: Work) -> Iterator[tuple[np.ndarray, Any]]:
         """The mini-batch and the augmentation of each step. Not for threads where steps are few: streams are shared."""
         if work.local_steps >= SOLO_MIN_STEPS:
-            augment = None if self._augment is None else self._augment.own(work.client, work.count)
-            return self._drawn(self.batches.one_by_one(work), augment)
+            augment = None if self._augment is None else self._augment.separate_generator(work.client, work.count)
+            return self._draw_batches(self.batches.one_by_one(work), augment)
         augment = None if self._augment is None else self._augment(work.client, work.count)
-        return iter(list(self._drawn(self.batches.batches_of(work), augment)))
+        return iter(list(self._draw_batches(self.batches.batches_of(work), augment)))
 
-    def _drawn(self, batches: Iterable[np.ndarray], augment: np.random.Generator | None) -> Iterator:
+    def _draw_batches(self, batches: Iterable[np.ndarray], augment: np.random.Generator | None) -> Iterator:
         for batch in batches:
             yield batch, None if augment is None else self.task.draw_augmentation(augment, len(batch))
 
@@ -184,7 +184,7 @@ class BatchedComputer(SequentialComputer):
         def gradient(w_pd, step, into_pd):
             nonlocal total_p
             batches, cuts = zip(*map(next, drawn), strict=True)
-            index_pb, weight_pb = _padded(batches)
+            index_pb, weight_pb = _pad_batches(batches)
             augment = None
             if self._augment is not None:
                 augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
@@ -210,7 +210,7 @@ class BatchedComputer(SequentialComputer):
             self._pool.shutdown(cancel_futures=True)
 
 
-def _padded(batches: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _pad_batches(batches: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(p, B) sample indices, and weights 1/len in each row; short rows are filled with sample 0 at weight 0."""
     lengths = [len(batch) for batch in batches]
     index_pb = np.zeros((len(batches), max(1, *lengths)), dtype=np.int64)

@@ -29,7 +29,7 @@ class Batches:
 
     def one_by_one(self, work: Work) -> Iterator[np.ndarray]:
         """The same, each pass drawn when it is reached: work of many steps need not hold all its indices at once."""
-        return self._draw(work, self._stream.own(work.client, work.count))
+        return self._draw(work, self._stream.separate_generator(work.client, work.count))
 
     def sample_count(self, client: int) -> int:
         """Samples the client holds."""

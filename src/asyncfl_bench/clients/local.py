@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ..errors import Stopped, check
-from ..ranges import Checked, above, at_least, one_of, within
+from ..ranges import CheckedSettings, above, at_least, one_of, within
 from ..types import Facts, Work, Workload
 
 
 @dataclass
-class LocalConfig(Checked):
+class LocalConfig(CheckedSettings):
     """Fields of a client's work.
 
     batch_size     samples per mini-batch (a client with fewer uses all it has), or `all`: its full local data

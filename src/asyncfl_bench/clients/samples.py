@@ -36,7 +36,7 @@ class Samples:
 
     def batches(self, work: Work) -> Iterator[tuple[np.ndarray, Augmentation | None]]:
         """The samples of each step by their place in the training set, and how they are cut."""
-        generator = self._augment.own(work.client, work.count) if self._augment is not None else None
+        generator = self._augment.separate_generator(work.client, work.count) if self._augment is not None else None
         for batch in self._batches.one_by_one(work):
             yield batch, None if generator is None else self._task.draw_augmentation(generator, len(batch))
 

@@ -22,7 +22,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, check, did_you_mean
-from ..ranges import absent_settings, allowed
+from ..ranges import absent_settings, describe_range
 from ..tasks.models import ModelConfig
 from .places import importable
 from .settings import (
@@ -81,7 +81,7 @@ def _content(name: str, config: Any) -> str | None:
         try:
             return config.content_digest()
         except ConfigError as error:
-            raise error.under(name) from None
+            raise error.with_prefix(name) from None
     path = dataclasses.asdict(config).get("path")
     return _digest(f"{name}.path", path) if path else None
 
@@ -208,7 +208,7 @@ def _checked(schema: type, values: dict, prefix: str):
     except OmegaConfBaseException as error:
         key = str(error.full_key or error.key).partition("[")[0]
         annotation = str(known[key].type) if key in known else "value of the right type"
-        must = allowed(schema, key) or kind(annotation)
+        must = describe_range(schema, key) or kind(annotation)
         raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {must}") from None
     for key, value in converted.items():
         if value == "???":
@@ -216,7 +216,7 @@ def _checked(schema: type, values: dict, prefix: str):
     try:
         return schema(**converted | sections)
     except ConfigError as error:
-        raise (error.under(prefix) if prefix else error) from None
+        raise (error.with_prefix(prefix) if prefix else error) from None
 
 
 def _listed(known: dict) -> str:

@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from ..errors import ConfigError, did_you_mean, shown
-from ..ranges import allowed
+from ..errors import ConfigError, did_you_mean, format_value
+from ..ranges import describe_range
 from .check import kind, part_class
 from .choices import choice_file, groups, options, root_settings
 from .places import places, targets
@@ -115,7 +115,7 @@ def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator
         factory = field.default_factory
         default = field.default if factory is dataclasses.MISSING else factory()
         value = values.get(name, None if default is dataclasses.MISSING else default)
-        yield f"{prefix}{name}", value, allowed(schema, name) or kind(str(field.type))
+        yield f"{prefix}{name}", value, describe_range(schema, name) or kind(str(field.type))
 
 
 def _description(path: Path) -> str:
@@ -145,4 +145,4 @@ def _comments(path: Path) -> dict[str, str]:
 
 
 def _value(value: object) -> str:
-    return "[" + ",".join(map(shown, value)) + "]" if isinstance(value, list) else shown(value)
+    return "[" + ",".join(map(format_value, value)) + "]" if isinstance(value, list) else format_value(value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..algorithms.base import TickConfig
 from ..errors import ConfigError, check
-from ..ranges import Checked
+from ..ranges import CheckedSettings
 from ..types import Facts
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def resolve(settings: Settings) -> None:
         try:
             settings.parts[name].config.resolve(_facts(settings))
         except ConfigError as error:
-            raise error.under(name) from None
+            raise error.with_prefix(name) from None
     _check_that_time_passes(settings)
     settings.parts["diagnostics"].target.check_run(settings)
     _check_clients(settings)
@@ -73,7 +73,7 @@ def _clock_and_concurrency(settings: Settings) -> None:
         if isinstance(rule, TickConfig):
             rule.resolve_clock(root.clock)
     except ConfigError as error:
-        raise error.under("algorithm") from None
+        raise error.with_prefix("algorithm") from None
 
 
 def _needs_outputs(settings: Settings) -> bool:
@@ -202,7 +202,7 @@ def _idle(settings: Settings) -> dict[str, str]:
     idle = {
         f"{section}.{name}".rstrip("."): why
         for section, config in sections.items()
-        if isinstance(config, Checked)
+        if isinstance(config, CheckedSettings)
         for name, why in config.idle(facts).items()
     }
     if not (_needs_outputs(settings) or facts.cuts):

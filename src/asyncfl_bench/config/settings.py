@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import check
 from ..files import cache_folder
-from ..ranges import Checked, above, at_least, one_of, within
+from ..ranges import CheckedSettings, above, at_least, one_of, within
 from ..types import Facts
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ OBJECTIVES = ("validation/accuracy", "validation/loss", "test/accuracy", "test/l
 
 
 @dataclass
-class EvaluationConfig(Checked):
+class EvaluationConfig(CheckedSettings):
     """
     every             server iterations between evaluations
     every_time        units of virtual time between them instead
@@ -96,7 +96,7 @@ class EvaluationConfig(Checked):
 
 
 @dataclass
-class CheckpointConfig(Checked):
+class CheckpointConfig(CheckedSettings):
     """
     every          server iterations between checkpoints; null: none
     every_minutes  wall-clock minutes between them; null: none
@@ -110,7 +110,7 @@ class CheckpointConfig(Checked):
 
 
 @dataclass
-class RootConfig(Checked):
+class RootConfig(CheckedSettings):
     """The settings that belong to no group; conf/config.yaml says what each means."""
 
     seed: Annotated[int, at_least(0)] = 0

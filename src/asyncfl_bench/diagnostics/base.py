@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ranges import Checked
+from ..ranges import CheckedSettings
 from ..simulation.observer import Observer
 from ..stateful import Stateful
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class DiagnosticsConfig(Checked):
+class DiagnosticsConfig(CheckedSettings):
     """No settings."""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from ..errors import BenchError, ConfigError, check, shown
+from ..errors import BenchError, ConfigError, check, format_value
 from ..ranges import at_least
 from ..stateful import Stateful
 from ..types import Upload, Work
@@ -72,7 +72,7 @@ class Mse(Diagnostics):
         client = settings.parts["client"].config
 
         def need(value: object, needed: object, key: str, why: str) -> None:
-            check(value == needed, key, value, f"{shown(needed)} with diagnostics=mse: {why}")
+            check(value == needed, key, value, f"{format_value(needed)} with diagnostics=mse: {why}")
 
         name = settings.choices.get("algorithm")
         allowed = f"none: a step of algorithm={name} is no weighted sum of its uploads"

@@ -216,7 +216,7 @@ def _build_cut(settings: Settings, task: Task) -> Cut | None:
         if isinstance(config, SplitConfig):
             config.describe_cut_cost(cut.footprint.activation, task.classes)
     except ConfigError as error:
-        raise error.under("algorithm") from None
+        raise error.with_prefix("algorithm") from None
     return cut
 
 

@@ -13,7 +13,7 @@ from ..config import RESULTS_VERSION, Settings
 from ..config.words import word
 from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult
-from ..files import is_held, read_json, say
+from ..files import is_locked, read_json, say
 from .history import finished_in
 from .jobs import Job
 from .launchers import forget_workers
@@ -189,7 +189,7 @@ def _result(job: Job, places: Mapping[str, Path]) -> RunResult:
 
 def has_active_runs() -> bool:
     """Return True while a process works on a run of this sweep."""
-    return any(is_held(_lock(job)) for job in state.current)
+    return any(is_locked(_lock(job)) for job in state.current)
 
 
 def _lock(job: Job) -> Path:

@@ -36,7 +36,7 @@ def describe_server_cost(settings: Settings) -> str | None:
     try:
         return rule.config.describe_cut_cost(width, classes)
     except ConfigError as error:
-        raise error.under("algorithm") from None
+        raise error.with_prefix("algorithm") from None
 
 
 def measure_seconds(settings: Settings) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ..files import naming, write_text
+from ..files import naming_file, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ def write_parts(
         elif isinstance(part, Picture) and part.name not in drawn:
             lines.append(f"*`{part.name}`: {part.alt}; drawn with `--all-figures`.*")
         elif isinstance(part, Picture):
-            with naming(folder / f"{part.name}.png"):
+            with naming_file(folder / f"{part.name}.png"):
                 _write_figure(part.figure, folder / part.name, formats)
             lines.append(f"![{part.alt}]({part.name}.png)")
         elif part:
@@ -95,7 +95,7 @@ def _escape_html(text: str) -> str:
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
-    with naming(path):
+    with naming_file(path):
         frame.to_csv(path, index=False, lineterminator="\n", float_format="%.10g")
 
 

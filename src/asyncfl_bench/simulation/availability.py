@@ -9,13 +9,13 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..randomness import Streams
-from ..ranges import Checked, at_least, within
+from ..ranges import CheckedSettings, at_least, within
 from ..types import Facts, Work
 from .fleet import FleetFile
 
 
 @dataclass
-class AlwaysConfig(Checked):
+class AlwaysConfig(CheckedSettings):
     """No settings; the base of all."""
 
     def resolve(self, facts: Facts) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from ..ranges import Checked, above
+from ..ranges import CheckedSettings, above
 from ..types import USUAL_ITERATIONS, Counters
 
 COUNTED = ("server_iterations", "uploads", "client_steps", "bytes", "messages", "server_steps")
 
 
 @dataclass
-class BudgetConfig(Checked):
+class BudgetConfig(CheckedSettings):
     """When a run ends: whichever limit is reached first. null means no such limit.
 
     server_iterations  changes of the global model (ACE's first full round is one); USUAL_ITERATIONS where no limit is

@@ -14,13 +14,13 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
-from ..ranges import Checked, above, at_least, one_of, within
+from ..ranges import CheckedSettings, above, at_least, one_of, within
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .fleet import FleetFile
 
 
 @dataclass
-class DelayConfig(Checked):
+class DelayConfig(CheckedSettings):
     """unit: what one unit of delay means. Under `clock=auto` it also chooses the clock."""
 
     unit: Annotated[str, one_of("seconds", "ticks")] = "seconds"

@@ -10,13 +10,13 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Stream
-from ..ranges import Checked, one_of
+from ..ranges import CheckedSettings, one_of
 from ..stateful import Stateful
 from ..types import Facts
 
 
 @dataclass
-class ScheduleConfig(Checked):
+class ScheduleConfig(CheckedSettings):
     """Fields shared by all schedules.
 
     dispatch  `immediate`: a free slot is filled right after the arrival that freed it (and after the server

@@ -16,13 +16,13 @@ import numpy as np
 from ..errors import ConfigError, check
 from ..files import atomic_write, cache_folder
 from ..randomness import Streams
-from ..ranges import Checked, at_least, one_of, within
+from ..ranges import CheckedSettings, at_least, one_of, within
 from .archive import ARRAYS, file_version, load_cached, read_npz
 from .data import Data, DataError, Scale, channels_first, check_labels, samples_by_client
 
 
 @dataclass
-class DigitsConfig(Checked):
+class DigitsConfig(CheckedSettings):
     """split_seed: chooses the test set, apart from the run's seed."""
 
     split_seed: Annotated[int, within("[0, 4294967295]")] = 0
@@ -103,7 +103,7 @@ KNOWN = {
 
 
 @dataclass
-class TorchvisionImagesConfig(Checked):
+class TorchvisionImagesConfig(CheckedSettings):
     """
     name           mnist | fashion_mnist | cifar10 | cifar100 | cinic10
     train_samples  only the first so many training images, for quick runs; null takes all

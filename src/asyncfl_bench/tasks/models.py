@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
-from ..ranges import Checked, at_least, one_of, within
+from ..ranges import CheckedSettings, at_least, one_of, within
 from ..types import Facts
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _need_images(name: str, data_shape: tuple[int, ...], least: int) -> None:
 
 
 @dataclass
-class ModelConfig(Checked):
+class ModelConfig(CheckedSettings):
     """Settings of a model; the base of all."""
 
     can_be_cut = False  # between a client and the server

@@ -13,12 +13,12 @@ import numpy as np
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
-from ..ranges import Checked, above, at_least
+from ..ranges import CheckedSettings, above, at_least
 from ..types import Facts
 
 
 @dataclass
-class SplitConfig(Checked):
+class SplitConfig(CheckedSettings):
     """Settings of a split; the base of all."""
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..randomness import Streams
-from ..ranges import Checked, at_least, within
+from ..ranges import CheckedSettings, at_least, within
 from .archive import read_npz
 from .data import DataError, check_labels, samples_by_client, train_count
 
@@ -24,7 +24,7 @@ Part = tuple[Iterable[str], np.ndarray, np.ndarray]
 
 
 @dataclass
-class PoolConfig(Checked):
+class PoolConfig(CheckedSettings):
     """
     min_samples  only clients with at least so many samples take part
     max_samples  cap on a client's samples before their split; null for none

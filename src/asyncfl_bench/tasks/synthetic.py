@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
-from ..ranges import Checked, at_least, within
+from ..ranges import CheckedSettings, at_least, within
 from ..types import Facts
 from .data import Data, train_count
 
@@ -23,7 +23,7 @@ Samples = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
-class SyntheticConfig(Checked):
+class SyntheticConfig(CheckedSettings):
     """
     alpha        spread of the means of the clients' linear models; it changes no sample (see below)
     beta         spread of the clients' inputs

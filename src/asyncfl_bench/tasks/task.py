@@ -240,7 +240,7 @@ def _naming_group(group: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise (error if error.key == "n_clients" else error.under(group)) from error
+        raise (error if error.key == "n_clients" else error.with_prefix(group)) from error
 
 
 def _build_module(model, data: Data, seed: int) -> torch.nn.Module:

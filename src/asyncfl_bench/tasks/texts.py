@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
-from ..ranges import Checked, at_least, one_of
+from ..ranges import CheckedSettings, at_least, one_of
 from ..types import Facts
 from .archive import file_version, load_cached, read_npz
 from .data import Data, DataError
@@ -56,7 +56,7 @@ DRAW = 0  # seed of the samples held out, the same for every run
 
 
 @dataclass
-class TextsConfig(Checked):
+class TextsConfig(CheckedSettings):
     """
     name       newsgroups20 | sst2 | mrpc
     judged_on  the split that is the test set; what is neither this nor to train is ``Data.x_other``

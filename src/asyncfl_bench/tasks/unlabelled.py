@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..errors import ConfigError, check
-from ..ranges import Checked, at_least
+from ..ranges import CheckedSettings, at_least
 from ..types import Facts
 from .archive import UNREADABLE, read_npz
 from .data import Data, DataError, remove_samples
@@ -32,7 +32,7 @@ Drawn = tuple[Data, np.ndarray | None]
 
 
 @dataclass
-class UnlabelledConfig(Checked):
+class UnlabelledConfig(CheckedSettings):
     def resolve(self, facts: Facts) -> None:
         """Puts values in the place of null. Raises ConfigError for what does not fit the facts."""
 

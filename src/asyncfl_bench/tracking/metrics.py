@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 
 from ..errors import BenchError
-from ..files import plain
+from ..files import to_json_types
 
 COUNTERS = ("iteration", "uploads", "client_steps", "virtual_time", "wall_time")
 SENT = ("uplink_bytes", "downlink_bytes")  # counters too, which some archived runs lack
@@ -35,7 +35,7 @@ class MetricsFile:
         if missing:
             raise ValueError(f"a logged point lacks {', '.join(missing)}: every line of {self.path.name} carries these")
         ordered = {name: row[name] for name in COUNTERS} | row
-        line = json.dumps(plain(ordered), allow_nan=False) + "\n"
+        line = json.dumps(to_json_types(ordered), allow_nan=False) + "\n"
         if self._file is None:
             self._drop_half_line()
             self._file = self.path.open("ab", buffering=0)  # one write per line: nothing waits in a buffer

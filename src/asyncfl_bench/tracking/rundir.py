@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BenchError
-from ..files import atomic_write, plain
+from ..files import atomic_write, to_json_types
 from .metrics import MetricsFile
 from .trace import TRACE_TYPES, Trace
 
@@ -73,7 +73,7 @@ class RunDirectory:
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """summary.json. Its presence says the run ended, so it is written last. NaN and infinities become null."""
-        text = json.dumps(plain(dict(summary)), indent=2, allow_nan=False) + "\n"
+        text = json.dumps(to_json_types(dict(summary)), indent=2, allow_nan=False) + "\n"
         with atomic_write(self.summary_path) as file:
             file.write(text.encode())
 

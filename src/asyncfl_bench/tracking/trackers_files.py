@@ -8,7 +8,7 @@ import math
 import shutil
 from typing import Any, cast
 
-from ..files import plain
+from ..files import to_json_types
 from .metrics import read_metrics
 from .rundir import METRICS_NAME
 from .trackers import RunFacts, Tracker
@@ -30,7 +30,7 @@ class CsvTracker(Tracker):
             self._write_all()
             return
         with self._path.open("a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self._columns, restval="").writerow(cast("dict[str, Any]", plain(row)))
+            csv.DictWriter(file, self._columns, restval="").writerow(cast("dict[str, Any]", to_json_types(row)))
 
     def _write_all(self) -> None:
         rows = read_metrics(self._source)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..errors import BenchError, ConfigError
-from ..files import is_held
+from ..files import is_locked
 
 _FILES = "wandb/offline-run-*/run-*.wandb"
 LOCK_NAME = ".lock"  # in a run directory while a process is at the run
@@ -24,7 +24,7 @@ def send_offline_runs(folders: list[str]) -> int:
         if not place.is_dir():
             raise ConfigError("--sync", place, "no such folder; afl-run --sync DIR names the one with the runs")
     found = sorted({file.resolve() for place in places for file in place.rglob(_FILES)})
-    under_way = [file for file in found if is_held(file.parents[2] / LOCK_NAME)]
+    under_way = [file for file in found if is_locked(file.parents[2] / LOCK_NAME)]
     pending = [file for file in found if file not in under_way and not _is_sent(file)]
     print(
         f"{_count_text(pending)} to send, {_count_text([file for file in found if _is_sent(file)])} sent before", end=""

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from ..errors import check, check_choice
 from ..files import say
-from ..ranges import Checked, above
+from ..ranges import CheckedSettings, above
 from .metrics import COUNTERS
 from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 from .trackers import RunFacts, Tracker, first_line
@@ -28,7 +28,7 @@ _MOMENT_SECONDS = 10.0  # for what W&B says when it has itself given up sending
 
 
 @dataclass
-class WandbTrackerConfig(Checked):
+class WandbTrackerConfig(CheckedSettings):
     project: str = "asyncfl_bench"
     entity: str | None = None
     mode: str | None = None
