@@ -78,7 +78,7 @@ class Curves:
         limit, in_time = page.limit_of(cell), self.axis == "virtual_time"
         within = page.points if in_time else page.points[page.points["virtual_time"] <= limit]
         lines = []
-        for series in [one for one in page.series if one in self.only] if self.only else page.drawn:
+        for series in [one for one in page.series if one in self.only] if self.only else page.series_in_figures:
             points = within[within["run"].isin(runs.index[runs["series"] == series])]
             curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
             x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
@@ -86,7 +86,7 @@ class Curves:
         keys = pd.Series(page.cells.loc[cell])
         if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
             theirs = page.spec.published.curves_of(page.spec.paper, keys)
-            for series in [one for one in page.drawn if one in theirs]:
+            for series in [one for one in page.series_in_figures if one in theirs]:
                 x, y = (theirs[series][key].to_numpy(float) for key in ("x", "y"))
                 lines.append(Line(f"{series}, published", page.styles[series], x, y, dotted=True))
         rest = [key for key in page.keys if key != self.split]
@@ -225,7 +225,7 @@ class MeasureBySetting:
         values = values[values["cell"].isin(cells.index)].assign(x=lambda of: of[self.key].astype(float))
         real = {float(of): str(cell) for cell, of in cells[self.key].items() if page.is_real(str(cell))}
         theirs = {x: page.published_of(cell).get(measure.name, pd.Series(dtype=float)) for x, cell in real.items()}
-        for series in page.drawn:
+        for series in page.series_in_figures:
             own = values[values["series"] == series].groupby("x")["value"].agg(["mean", "std"]).dropna(subset="mean")
             x, y, std = own.index.to_numpy(float), own["mean"].to_numpy(), own["std"].to_numpy()
             lines.append(Line(series, page.styles[series], x, y, y - std, y + std, points=True))

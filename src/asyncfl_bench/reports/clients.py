@@ -115,7 +115,7 @@ def _kept_labels_figure(page: Page, clients: pd.DataFrame) -> Picture:
     panels = []
     for cell in page.cells.index:
         lines = []
-        for series in page.drawn:
+        for series in page.series_in_figures:
             of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
             if of.empty:
                 continue
@@ -162,7 +162,7 @@ def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> Picture:
     panels = []
     for cell in page.cells.index:
         lines = []
-        for series in page.drawn:
+        for series in page.series_in_figures:
             of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
             tenths = [client_tenths(run) for _, run in of.groupby("seed")]
             if not tenths:

@@ -63,7 +63,7 @@ def chart_data(page: Page) -> ChartData:
         (str(cell), str(series)): {str(key): text for key, text in differ.loc[of.index[0]].items() if text != "-"}
         for (cell, series), of in runs.groupby(["cell", "series"])
     }
-    first = page.drawn if len(page.drawn) < len(page.series) else ()
+    first = page.series_in_figures if len(page.series_in_figures) < len(page.series) else ()
     axes = [getattr(block, "axis", "") for block in page.spec.blocks]
     axis = next((axis for axis in axes if axis in AXES), AXES[0])
     return ChartData(pd.concat(frames), page.styles, settings, axis, page.metric, first, page.units)

@@ -103,7 +103,7 @@ class Page:
         return style.styles(self.series)
 
     @functools.cached_property
-    def drawn(self) -> list[str]:
+    def series_in_figures(self) -> list[str]:
         """The series that figures show: all, or the best by their mean final value."""
         means = self.values(Measure("final")).groupby("series")["value"].mean()
         best = means.sort_values(ascending=names.lower_is_better(self.metric)).index[: self.max_series]
@@ -262,8 +262,12 @@ def build_page(
 def finish_page(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
     """Fill in ``parts``: heading, sentences, blocks, chosen steps, claims, runs and origin."""
     parts = [part for block in page.spec.blocks for part in block(page)]
-    if "drawn" in vars(page) and (others := [series for series in page.series if series not in page.drawn]):
-        page.notes.append(f"Figures show the {len(page.drawn)} best series; left out of them: {'; '.join(others)}.")
+    if "series_in_figures" in vars(page) and (
+        others := [series for series in page.series if series not in page.series_in_figures]
+    ):
+        page.notes.append(
+            f"Figures show the {len(page.series_in_figures)} best series; left out of them: {'; '.join(others)}."
+        )
     page.parts = [f"# {page.title}", *header, *page.notes, *parts]
     table, by_reading = claims.verdict_table(page.claims), claims.verdicts_by_reading(page.claims)
     if len(table):

@@ -84,27 +84,30 @@ def coverage(page: Page) -> list[Part]:
 def origin(page: Page, commands: Sequence[str]) -> list[Part]:
     """Commands, revisions, versions and devices; no dates, so that the same runs give the same page."""
 
-    def each(key: str) -> str:
+    def distinct_values(key: str) -> str:
+        """Return the different values of a column as text; ``unknown`` if there are none."""
         values = {setting_text(value) for value in page.runs.get(key, ())} - {"-"}
         return ", ".join(sorted(values, key=sort_key)) or "unknown"
 
     computed = page.runs if page.measured.empty else page.measured
     hours = pd.to_numeric(computed.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
     lines = ["```sh", *commands, "```", ""] if commands else []
-    lines.append(f"- seeds {each('seed')}; {each('summary.device')}; {hours:.2g} hours of computing")
-    versions = f"{each('summary.versions.asyncfl_bench')}, torch {each('summary.versions.torch')}"
-    lines.append(f"{RUNS_BY} {versions}, revision {each('summary.git_revision')}; page by {__version__}")
+    lines.append(
+        f"- seeds {distinct_values('seed')}; {distinct_values('summary.device')}; {hours:.2g} hours of computing"
+    )
+    versions = f"{distinct_values('summary.versions.asyncfl_bench')}, torch {distinct_values('summary.versions.torch')}"
+    lines.append(f"{RUNS_BY} {versions}, revision {distinct_values('summary.git_revision')}; page by {__version__}")
     moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
     if moved.max() > 0:
         counts = dict.fromkeys(f"{count:g}" for count in (moved[moved > 0].min(), moved.max()))
         repaired = f"in {(moved > 0).sum()} of {len(moved)} runs, {' to '.join(counts)}"
-        total = f"of {each('summary.task.train_samples')} training samples"
+        total = f"of {distinct_values('summary.task.train_samples')} training samples"
         lines.append(f"- split: {repaired} {total} were moved so that every client has its minimum")
     digests = page.runs["data_digest"].dropna().unique()
     if len(digests) > 1:
         lines.append(f"- samples: {len(digests)} sets, which follow from the seed or from settings of the data")
-    if each("summary.data_source") != "unknown":
-        lines.append(f"- data: {each('summary.data_source')}")
+    if distinct_values("summary.data_source") != "unknown":
+        lines.append(f"- data: {distinct_values('summary.data_source')}")
     return [ORIGIN, "\n".join(lines)]
 
 
