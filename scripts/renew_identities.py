@@ -18,7 +18,7 @@ from asyncfl_bench.config.check import part_class
 from asyncfl_bench.config.settings import EvaluationConfig, RootConfig
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.simulation.budget import BudgetConfig
-from asyncfl_bench.tracking.archive import rewrite
+from asyncfl_bench.tracking.archive import rewrite_archive
 from asyncfl_bench.tracking.records import Record
 
 MOVED: dict[str, str] = {}  # class path in archives: where the class is now
@@ -103,4 +103,4 @@ def _schema(name: str, section: dict[str, Any]) -> Any:
 
 if __name__ == "__main__":
     for archive in sys.argv[1:]:
-        print(f"{archive}: {rewrite(archive, renewed)} runs")
+        print(f"{archive}: {rewrite_archive(archive, renewed)} runs")

@@ -1,6 +1,7 @@
 """Rules of the house, kept by tests."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,12 @@ def test_every_algorithm_has_its_file_test_docstring_and_row_in_the_docs(name):
     assert f"\n| `{name}` |" in (ROOT / "docs" / "algorithms.md").read_text()
     tests = "".join(path.read_text() for path in (ROOT / "tests" / "algorithms").glob("test_*.py"))
     assert name in tests
+
+
+def test_scripts_import_names_that_exist():
+    for path in (ROOT / "scripts").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("asyncfl_bench"):
+                module = importlib.import_module(str(node.module))
+                for name in (alias.name for alias in node.names if not hasattr(module, alias.name)):
+                    importlib.import_module(f"{node.module}.{name}")
