@@ -14,7 +14,7 @@ import torch
 from crashing import WORDS, assert_same
 
 from asyncfl_bench import run
-from asyncfl_bench.algorithms.base import ServerRule
+from asyncfl_bench.algorithms.common.split import SplitRule
 from asyncfl_bench.clients.local import LocalTraining
 from asyncfl_bench.experiment import stopping
 from asyncfl_bench.experiment.checkpoint import write_checkpoint
@@ -74,7 +74,7 @@ def test_a_server_step_stops_between_classes_and_is_done_again_to_the_same_bits(
     words += ["n_clients=4", "heterogeneity=iid", "client.batch_size=30", "algorithm.activation_buffer=3", "seed=1"]
     words += ["budget.server_iterations=6", "trace=true", "progress=false"]
     whole = run([*words, "output_dir=whole"])
-    calls, raise_if_stopped = 0, ServerRule.raise_if_stopped
+    calls, raise_if_stopped = 0, SplitRule.raise_if_stopped
 
     def stopped(self):
         nonlocal calls
@@ -84,7 +84,7 @@ def test_a_server_step_stops_between_classes_and_is_done_again_to_the_same_bits(
         raise_if_stopped(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ServerRule, "raise_if_stopped", stopped)
+        patched.setattr(SplitRule, "raise_if_stopped", stopped)
         cut = run([*words, "output_dir=cut"])
     assert cut.summary["exit_status"] == "interrupted" and calls == moment
     state = torch.load(cut.directory / "checkpoint.pt", weights_only=True)["state"]["rule"]
