@@ -49,7 +49,7 @@ def fake_gpu():
 
     with ExitStack() as stack:
         for owner, name, answer in (
-            (machine, "device", lambda choice: choice),
+            (machine, "select_device", lambda choice: choice),
             (machine, "device_name", str),
             (machine, "make_deterministic", lambda device: None),
             (machine, "reset_peak_memory", lambda device: None),

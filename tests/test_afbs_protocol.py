@@ -82,7 +82,7 @@ def test_every_job_of_a_sweep_is_accepted_at_every_scale(item, scale):
 def test_a_sweep_becomes_a_page(item, words, shown, afl_run, tmp_path):
     done = afl_run(f"sweep=afbs/{item}", "scale=smoke", "threads=1", "progress=false", *words)
     assert done.returncode == 0, done.stderr
-    assert report([f"afbs/{item}", "--scale", "smoke", "--out", str(tmp_path / "pages")]) == 0
+    assert report([f"afbs/{item}", "--scale", "smoke", "--all-figures", "--out", str(tmp_path / "pages")]) == 0
     folder = tmp_path / "pages" / "afbs" / item / "published-smoke"
     assert (folder / "README.md").exists() and any(shown in path.name for path in folder.iterdir())
 

@@ -17,7 +17,7 @@ from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.grid import jobs_of
 from asyncfl_bench.multirun.jobs import asks_for_multirun, plan, sweep_grids
 from asyncfl_bench.multirun.search import Search, draw_grids
-from asyncfl_bench.ranges import Checked, absent, at_least
+from asyncfl_bench.ranges import CheckedSettings, absent, at_least
 from asyncfl_bench.tracking.records import identity_of
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
@@ -291,7 +291,7 @@ class NoPrivacy:
     absent = True
 
     @dataclasses.dataclass
-    class Config(Checked):
+    class Config(CheckedSettings):
         noise: float = 0.0
 
 

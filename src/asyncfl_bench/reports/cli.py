@@ -200,7 +200,7 @@ def _load_runs(places: Sequence[str | Path]) -> pd.DataFrame:
     from .provenance import AGAIN
 
     runs = load_runs(*places)
-    if len(runs) == 1:
+    if len(runs) == len(places) == 1:
         return runs
     for run, note in runs.loc[runs["status"] == "unreadable", "note"].items():
         say(f"afl-report: left out, {str(run).removesuffix('::')}: {note}; {AGAIN}")
