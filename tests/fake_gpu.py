@@ -55,7 +55,7 @@ def fake_gpu():
             (machine, "reset_peak_memory", lambda device: None),
             (machine, "peak_memory", lambda device: 0),
             (machine, "free_memory", lambda device: None),
-            (storage, "_pinned", lambda rows: rows),
+            (storage, "_pin_memory", lambda rows: rows),
             (torch, "Generator", Generator),
             (torch, "save", write),
             (torch, "load", lambda path, **options: on_cpu(saved[int(zipfile.ZipFile(path).read("place"))])),
