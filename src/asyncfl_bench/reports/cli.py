@@ -176,7 +176,7 @@ def _write_free_page(given: argparse.Namespace) -> int:
         raise _UsageError(f"--where {unset[0]}: KEY=VALUE, for example heterogeneity.alpha=0.1")
     where = dict(text.partition("=")[::2] for text in given.where)
     out = _output_folder(given, True)
-    runs = _load_runs(given.names)
+    runs = _load_runs(given.names, names_single=False)  # a page of nothing else ends with that reason
     page = own_page(
         runs,
         ", ".join(given.names),
@@ -194,13 +194,16 @@ def _write_free_page(given: argparse.Namespace) -> int:
     return 0
 
 
-def _load_runs(places: Sequence[str | Path]) -> pd.DataFrame:
-    """Return the runs at or below ``places``; a line names each of several that cannot be read."""
+def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.DataFrame:
+    """Return the runs at or below ``places``; a line names each run that cannot be read.
+
+    names_single  also where it is the only run found
+    """
     from ..tracking.runs import load_runs
     from .provenance import AGAIN
 
     runs = load_runs(*places)
-    if len(runs) == len(places) == 1:
+    if len(runs) == 1 and not names_single:
         return runs
     for run, note in runs.loc[runs["status"] == "unreadable", "note"].items():
         say(f"afl-report: left out, {str(run).removesuffix('::')}: {note}; {AGAIN}")
