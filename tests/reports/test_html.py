@@ -206,7 +206,7 @@ def test_page_of_a_paper_becomes_what_is_shown():
         points=frame.drop(columns=["panel", "series", "seed"]),
         cells=pd.DataFrame({"delay.beta": [5.0, 30.0]}, index=pd.Index(PANELS, name="cell")),
         series=list(SERIES),
-        drawn=["ACE"],
+        series_in_figures=["ACE"],
         styles=styles(SERIES),
         metric="test/loss",
         spec=SimpleNamespace(published=None, blocks=(len, SimpleNamespace(axis="virtual_time"))),
