@@ -127,6 +127,16 @@ def test_only_the_composition_root_knows_all_parts():
             assert not imports_of(path) & {"experiment", "cli"}, path.name
 
 
+def test_pages_are_made_without_knowing_their_blocks_or_the_browser():
+    rooms = {"pages": {"blocks", "browser"}, "blocks": {"browser"}, "browser": {"blocks"}}
+    known = modules()
+    for name, path in known.items():
+        room = name.split(".")[2:3] if name.startswith("asyncfl_bench.reports.") else []
+        unknown = {f"asyncfl_bench.reports.{other}" for other in (rooms.get(room[0], ()) if room else ())}
+        imported = imported_modules(name, path, known, annotations=True)
+        assert not {".".join(module.split(".")[:3]) for module in imported} & unknown, name
+
+
 def test_server_rules_never_ask_for_the_clock_the_data_or_the_tracker():
     for path in (PACKAGE / "algorithms").rglob("*.py"):
         assert imports_of(path) <= {"errors", "randomness", "ranges", "stateful", "storage", "types"}, path.name

@@ -39,7 +39,7 @@ profiles:
 """
 PAGES = """
 from asyncfl_bench.reports.blocks import Curves
-from asyncfl_bench.reports.spec import PageSpec
+from asyncfl_bench.reports.pages.spec import PageSpec
 PAGES = (PageSpec("own/table1", "Own", "shows", ("delay",), (Curves("iteration"),)),)
 """
 

@@ -8,8 +8,8 @@ from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.claims import NAME, PageVerdicts, Verdict, to_json
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.board import board_text, write_board
-from asyncfl_bench.reports.provenance import RUNS_BY
+from asyncfl_bench.reports.pages.board import board_text, write_board
+from asyncfl_bench.reports.pages.provenance import RUNS_BY
 
 FASTER = "ACE and CA2FL come to an accuracy in fewer server iterations"
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from asyncfl_bench.analysis import names
-from asyncfl_bench.reports import style
-from asyncfl_bench.reports.figures import HeatMap, Line, Panel, heat_maps, line_panels
-from asyncfl_bench.reports.style import Style
-from asyncfl_bench.reports.write import Picture, Table, latex_table, markdown_table, write_parts
+from asyncfl_bench.reports.blocks.figures import HeatMap, Line, Panel, heat_maps, line_panels
+from asyncfl_bench.reports.pages import style
+from asyncfl_bench.reports.pages.style import Style
+from asyncfl_bench.reports.pages.write import Picture, Table, latex_table, markdown_table, write_parts
 
 LOOK = Style("#0072B2", "o")
 

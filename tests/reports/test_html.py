@@ -17,11 +17,11 @@ from reports.chromium import Chromium, missing
 
 from asyncfl_bench.analysis.measures import mean_curve
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports import chart, html
-from asyncfl_bench.reports.chart import ChartData, chart_numbers
-from asyncfl_bench.reports.html import chart_data, write_document
-from asyncfl_bench.reports.style import styles
-from asyncfl_bench.reports.write import Table
+from asyncfl_bench.reports.browser import chart, html
+from asyncfl_bench.reports.browser.chart import ChartData, chart_numbers
+from asyncfl_bench.reports.browser.html import chart_data, write_document
+from asyncfl_bench.reports.pages.style import styles
+from asyncfl_bench.reports.pages.write import Table
 
 for package in ("altair", "vl_convert"):
     pytest.importorskip(package, reason="needs the extra html")

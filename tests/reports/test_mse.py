@@ -8,10 +8,10 @@ from asyncfl_bench import run
 from asyncfl_bench.analysis.place import group_runs
 from asyncfl_bench.analysis.step_errors import drift_by_staleness, drift_ratios, error_table
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.mse import ErrorParts
-from asyncfl_bench.reports.page import Page
-from asyncfl_bench.reports.spec import PageSpec
-from asyncfl_bench.reports.write import Picture
+from asyncfl_bench.reports.blocks import ErrorParts
+from asyncfl_bench.reports.pages.page import Page
+from asyncfl_bench.reports.pages.spec import PageSpec
+from asyncfl_bench.reports.pages.write import Picture
 from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.runs import load_points, load_runs
 

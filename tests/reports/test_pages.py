@@ -16,11 +16,11 @@ from tiers import slow
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import paper_pages
-from asyncfl_bench.reports import page as page_module
-from asyncfl_bench.reports import provenance
-from asyncfl_bench.reports.page import NoRuns, Page, build_page
-from asyncfl_bench.reports.spec import Measure
-from asyncfl_bench.reports.write import Picture, Table, format_number, mean_and_deviation, write_parts
+from asyncfl_bench.reports.pages import assembly, provenance
+from asyncfl_bench.reports.pages.assembly import NoRuns, build_page
+from asyncfl_bench.reports.pages.page import Page
+from asyncfl_bench.reports.pages.spec import Measure
+from asyncfl_bench.reports.pages.write import Picture, Table, format_number, mean_and_deviation, write_parts
 from asyncfl_bench.tracking.runs import load_runs
 
 SPECS = paper_pages()
@@ -51,7 +51,7 @@ def paper_page(tmp_path, monkeypatch):
         grid = grid_by_hand(jobs, ())
         for key in keys:
             grid.jobs[key] = [setting(settings, key) for settings in jobs]
-        monkeypatch.setattr(page_module, "grid_of", lambda *_: replace(grid, sweep=name, profile=profile, scale=scale))
+        monkeypatch.setattr(assembly, "grid_of", lambda *_: replace(grid, sweep=name, profile=profile, scale=scale))
         spec = replace(SPECS[name], **changes)
         return build_page(spec, profile, scale, "standard", load_runs(folder))
 
@@ -828,8 +828,8 @@ def test_numbers_in_words():
 
 def test_a_measure_is_called_after_its_metric_and_clock(paper_page):
     page = paper_page("asyncfeded/figure2", figure2_runs(), keys=PLACE[1:])
-    assert Measure("equal", "uploads").label(page) == "test accuracy at equal uploads [%]"
-    assert Measure("time_to_90").label(page) == "time to 90 % of own best [ticks]"  # what the runs' delays count in
+    assert page.label(Measure("equal", "uploads")) == "test accuracy at equal uploads [%]"
+    assert page.label(Measure("time_to_90")) == "time to 90 % of own best [ticks]"  # what the runs' delays count in
     assert (
         page.axis_label("virtual_time") == "virtual time [ticks]"
         and page.axis_label("iteration") == "server iterations"

@@ -15,11 +15,11 @@ import pytest
 from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 
-from asyncfl_bench.reports import page as page_module
 from asyncfl_bench.reports.blocks import HeatMaps
 from asyncfl_bench.reports.cli import main
-from asyncfl_bench.reports.own import own_page
-from asyncfl_bench.reports.write import Picture, Table
+from asyncfl_bench.reports.own_runs import own_page
+from asyncfl_bench.reports.pages import assembly
+from asyncfl_bench.reports.pages.write import Picture, Table
 from asyncfl_bench.tracking.runs import load_runs
 
 ACCURACIES = [0.90, 0.92, 0.97]
@@ -356,7 +356,7 @@ def papers_runs(tmp_path, monkeypatch):
         jobs = [{"algorithm": "ace", "seed": seed, "alpha": alpha} for seed in (0, 1)]
         return replace(grid_by_hand(jobs, ("algorithm",)), sweep=sweep, profile=profile, scale=scale)
 
-    monkeypatch.setattr(page_module, "grid_of", grid_of)
+    monkeypatch.setattr(assembly, "grid_of", grid_of)
 
 
 @pytest.mark.slow

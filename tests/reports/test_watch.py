@@ -5,7 +5,7 @@ import os
 import pytest
 
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports import watch
+from asyncfl_bench.reports.browser import watch
 
 
 @pytest.fixture

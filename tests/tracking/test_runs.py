@@ -16,7 +16,7 @@ import asyncfl_bench
 from asyncfl_bench.analysis.differences import distinguishing_keys
 from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.own import own_page
+from asyncfl_bench.reports.own_runs import own_page
 from asyncfl_bench.tracking.records import identity_of
 from asyncfl_bench.tracking.runs import flatten, load_points, load_runs, setting_text
 

@@ -15,7 +15,7 @@ from ..config.places import paper_folders
 from ..errors import BenchError
 
 if TYPE_CHECKING:
-    from ..reports.spec import PageSpec
+    from ..reports.pages.spec import PageSpec
 
 
 def paper_pages() -> dict[str, PageSpec]:

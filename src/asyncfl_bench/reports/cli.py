@@ -17,8 +17,8 @@ from ..files import say
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .page import Page
-    from .spec import PageSpec
+    from .pages.page import Page
+    from .pages.spec import PageSpec
 
 FORMATS = ("png", "pdf", "svg", "tex")
 AXES = ("iteration", "uploads", "virtual_time", "bytes")
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         if not given.watch:
             return write(given)
-        from .watch import watch_folders
+        from .browser.watch import watch_folders
 
         def build() -> str:
             write(given)
@@ -167,8 +167,8 @@ def _output_folder(given: argparse.Namespace, free: bool) -> Path:
 
 def _write_free_page(given: argparse.Namespace) -> int:
     """Write the page of any runs and print its table. Returns the exit code."""
-    from .own import own_page  # these bring pandas and matplotlib: not for --help
-    from .write import Table, markdown_table
+    from .own_runs import own_page  # these bring pandas and matplotlib: not for --help
+    from .pages.write import Table, markdown_table
 
     if given.profile or given.scale or given.length:
         raise _UsageError(f"{given.names[0]}: --profile, --scale and --length go with a page; use --where for own runs")
@@ -200,7 +200,7 @@ def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.Da
     names_single  also where it is the only run found
     """
     from ..tracking.runs import load_runs
-    from .provenance import AGAIN
+    from .pages.provenance import AGAIN
 
     runs = load_runs(*places)
     if len(runs) == 1 and not names_single:
@@ -212,8 +212,8 @@ def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.Da
 
 def _write_pages(given: argparse.Namespace) -> int:
     """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
-    from .board import write_board
-    from .page import NoRuns, build_page
+    from .pages.assembly import NoRuns, build_page
+    from .pages.board import write_board
 
     specs = _find_specs(given.names)
     if given.panels or given.where or given.compare != ["algorithm"] or given.axis:
@@ -257,7 +257,7 @@ def _write_pages(given: argparse.Namespace) -> int:
 
 def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> Path:
     """A paper's page, or at scale small its section of the overview: that page itself only where it is asked for."""
-    from .overview import SCALE, write_overview
+    from .pages.overview import SCALE, write_overview
 
     folder = out / page.spec.sweep / name
     if page.scale != SCALE:
@@ -275,15 +275,15 @@ def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> 
 def _write_parts(page: Page, folder: Path, given: argparse.Namespace, figures: int | None = None) -> Path:
     """Write README.md, its tables and figures, and the browser page if it is asked for or there. Returns
     README.md's path."""
-    from .provenance import is_foreign
-    from .write import write_parts
+    from .pages.provenance import is_foreign
+    from .pages.write import write_parts
 
     if is_foreign(folder / "README.md"):
         raise BenchError(f"{folder / 'README.md'} is no page of afl-report; choose another place with --out")
     target = write_parts(page.parts, folder, given.format, figures)
     browser_page = folder / "page.html"
     if given.html or given.watch or browser_page.exists():  # an earlier one has other numbers
-        from .html import write_html
+        from .browser.html import write_html
 
         write_html(page, browser_page, _REFRESH_SECONDS if given.watch else None)
     return target

@@ -1,11 +1,22 @@
 """The pages of the ACE paper (arXiv:2511.19066)."""
 
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import Accuracies, Counts, Curves, HeatMaps, MeasureBySetting, Staleness
-from ...reports.clients import ClientAccuracy
-from ...reports.comparisons import FINAL, Cost, Leaders, Neighbours, Overall, WithPublished, equal_budgets
-from ...reports.mse import ErrorParts
-from ...reports.spec import AXES, Block, PageSpec
+from ...reports.blocks import (
+    Accuracies,
+    ClientAccuracy,
+    Cost,
+    Counts,
+    Curves,
+    ErrorParts,
+    HeatMaps,
+    Leaders,
+    MeasureBySetting,
+    Neighbours,
+    Overall,
+    Staleness,
+    WithPublished,
+)
+from ...reports.pages.spec import AXES, FINAL, Block, PageSpec, equal_budgets
 
 _SKEW_BY_DELAY = ("heterogeneity.alpha", "delay")
 _LAW = ("delay.clients", "tick_rounding")

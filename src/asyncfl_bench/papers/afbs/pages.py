@@ -6,10 +6,18 @@ import pandas as pd
 
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import Curves, Values
-from ...reports.clients import ClientAccuracy, KeptUploads
-from ...reports.comparisons import BEST, FINAL, TO_LEVEL, UPLOADS, Cost, Leaders, Neighbours, Reference, WithPublished
-from ...reports.spec import Block, Measure, PageSpec
+from ...reports.blocks import (
+    ClientAccuracy,
+    Cost,
+    Curves,
+    KeptUploads,
+    Leaders,
+    Neighbours,
+    Reference,
+    Values,
+    WithPublished,
+)
+from ...reports.pages.spec import BEST, FINAL, TO_LEVEL, UPLOADS, Block, Measure, PageSpec
 
 _K = "heterogeneity.groups"
 _UPLINK, _DOWNLINK = (Measure(f"summary.used.{way}_bytes") for way in ("uplink", "downlink"))

@@ -3,9 +3,19 @@
 import pandas as pd
 
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import Curves, HeatMaps, MeasureBySetting, Search, Values
-from ...reports.comparisons import BEST, TO_90, TO_TARGET, UPLOADS, Cost, Leaders, Neighbours, Reference, WithPublished
-from ...reports.spec import Block, Measure, PageSpec
+from ...reports.blocks import (
+    Cost,
+    Curves,
+    HeatMaps,
+    Leaders,
+    MeasureBySetting,
+    Neighbours,
+    Reference,
+    Search,
+    Values,
+    WithPublished,
+)
+from ...reports.pages.spec import BEST, TO_90, TO_TARGET, UPLOADS, Block, Measure, PageSpec
 
 _P = "availability.probability"
 _PROBLEMS = ("synthetic_1_1 with mlp", "femnist with cnn_one_pool", "shakespeare_sized with lstm")

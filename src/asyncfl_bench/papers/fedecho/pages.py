@@ -4,21 +4,19 @@ import pandas as pd
 
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import Curves, Staleness, Values
-from ...reports.clients import ClientAccuracy, Stragglers
-from ...reports.comparisons import (
-    BEST,
-    FINAL,
-    LATE,
-    UPLOADS,
+from ...reports.blocks import (
+    ClientAccuracy,
     Cost,
+    Curves,
     Leaders,
     Neighbours,
     Reference,
+    Staleness,
+    Stragglers,
+    Values,
     WithPublished,
-    equal_budgets,
 )
-from ...reports.spec import Block, Measure, PageSpec
+from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Block, Measure, PageSpec, equal_budgets
 
 _SKEW_BY_DELAY = ("delay", "heterogeneity.alpha")
 _FINAL = {"final": ("final_accuracy_percent", "std_percent")}

@@ -4,20 +4,8 @@ import pandas as pd
 
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import Curves, Staleness, Values
-from ...reports.clients import ClientAccuracy
-from ...reports.comparisons import (
-    BEST,
-    FINAL,
-    LATE,
-    UPLOADS,
-    Leaders,
-    Neighbours,
-    Reference,
-    WithPublished,
-    equal_budgets,
-)
-from ...reports.spec import Block, Measure, PageSpec
+from ...reports.blocks import ClientAccuracy, Curves, Leaders, Neighbours, Reference, Staleness, Values, WithPublished
+from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Block, Measure, PageSpec, equal_budgets
 
 _SPLIT = ("heterogeneity", "heterogeneity.shards_per_client", "heterogeneity.alpha")
 _PRINTED = {"late": ("final_accuracy_percent", "std_percent")}

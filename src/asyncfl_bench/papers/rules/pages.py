@@ -1,8 +1,7 @@
 """Comparisons of our own among all rules of the package."""
 
-from ...reports.blocks import Accuracies, Curves, Staleness, Values
-from ...reports.comparisons import BEST, FINAL, UPLOADS, Leaders, Overall, Reference, equal_budgets
-from ...reports.spec import PageSpec
+from ...reports.blocks import Accuracies, Curves, Leaders, Overall, Reference, Staleness, Values
+from ...reports.pages.spec import BEST, FINAL, UPLOADS, PageSpec, equal_budgets
 
 PAGES = (
     PageSpec(

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from .. import __version__
-from ..analysis.differences import sort_key, value_texts
-from ..tasks.datasets import KNOWN
-from ..tracking.runs import setting_text
+from ... import __version__
+from ...analysis.differences import sort_key, value_texts
+from ...tracking.runs import setting_text
+from .page import Page
+from .problems import partial_image_sets, problems
 from .write import Part, Table, format_number
-
-if TYPE_CHECKING:
-    from .page import Page
 
 ORIGIN = "## Where this comes from"  # every page ends so
 RUNS_BY = "- runs by asyncfl_bench"  # every page whose runs are archived says so
@@ -114,30 +111,6 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
 def is_foreign(path: Path) -> bool:
     """Whether there is a file that is no page."""
     return path.exists() and ORIGIN not in path.read_text(encoding="utf-8", errors="replace")
-
-
-def problems(runs: pd.DataFrame) -> set[str]:
-    """``data set with model`` of every run, and what features of the data the model reads, if not the data."""
-    features = runs.get("dataset.features", [None] * len(runs))
-    return {
-        f"{data} with {model}" + ("" if pd.isna(read) else f" on features of {read}")
-        for data, model, read in zip(runs["dataset"], runs["model"], features, strict=True)
-    }
-
-
-def partial_image_sets(runs: pd.DataFrame) -> list[str]:
-    """Return the image sets of which not all images were used.
-
-    The file has fewer, a setting asks for fewer, or some training images are held back.
-    """
-    said = []
-    for (name, known), split in itertools.product(KNOWN.items(), ("train", "test")):
-        whole, counted = getattr(known, split), f"summary.task.{split}_samples"
-        used = pd.to_numeric(runs[counted][runs["dataset"] == name]) if counted in runs else runs.index[:0]
-        if used.min() < whole:
-            span = " to ".join(dict.fromkeys(f"{count:.0f}" for count in (used.min(), used.max())))
-            said.append(f"{span} of {name}'s {whole} {split}{'ing' * (split == 'train')} images")
-    return said
 
 
 def _describe_kind(used: set[str], own: set[str], what: str) -> str:

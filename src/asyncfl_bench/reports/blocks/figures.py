@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .style import Style
+from ..pages.style import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

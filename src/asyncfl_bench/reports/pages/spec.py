@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pandas as pd
 
-from ..analysis import names
-from ..analysis.published import PublishedNumbers
+from ...analysis import names
+from ...analysis.published import PublishedNumbers
 from .write import Part
-
-if TYPE_CHECKING:
-    from .page import Page
 
 AXES = tuple(names.AXES)
 
@@ -42,23 +39,18 @@ class Measure:
         """Return True if the measure is a value of the page's metric."""
         return self.kind in ("equal", "final", "late", "best", "unsteadiness")
 
-    def label(self, page: Page, short: bool = False) -> str:
-        """``test accuracy at equal uploads [%]``; short: as a word in a column, ``equal uploads``."""
-        name, _, unit = names.metric_label(page.metric).partition(" [")
-        clock = page.axis_label("virtual_time").removeprefix("virtual time")
-        if self.kind.endswith(".virtual_time"):
-            return page.axis_label("virtual_time")
-        known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
-        known["time_to_level"] = f"time to target{clock}"
-        known["late"] = f"mean of the last ten, {name}" + (f" [{unit}" if unit else "")
-        if self.kind == "equal":
-            known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[self.axis]}"
-            return known["equal"] + (f" [{unit}" if unit and not short else "")
-        own = f"{self.kind} {name}" + (f" [{unit}" if unit else "")
-        return known.get(self.kind, own if self.is_of_metric else self.kind.rpartition(".")[2].replace("_", " "))
+
+FINAL, LATE, BEST, UPLOADS = Measure("final"), Measure("late"), Measure("best"), Measure("uploads")
+TO_90, TO_TARGET, TO_LEVEL = Measure("time_to_90"), Measure("time_to_target"), Measure("time_to_level")
 
 
-Block = Callable[["Page"], list[Part]]  # a field ``measures``: what it ranks by
+def equal_budgets(*axes: str) -> tuple[Measure, ...]:
+    """Return the measures of the metric at equal budgets of these axes, or of all."""
+    return tuple(Measure("equal", axis) for axis in axes or AXES)
+
+
+# called with the ``Page``, which knows its specification; a field ``measures``: what the block ranks by
+Block = Callable[[Any], list[Part]]
 
 
 @dataclass(frozen=True)

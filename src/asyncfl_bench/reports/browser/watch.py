@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ..errors import BenchError
-from ..tracking.records import run_folders
-from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
+from ...errors import BenchError
+from ...tracking.records import run_folders
+from ...tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
 SECONDS = 3.0
 _FILES = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ..files import naming_file, write_text
+from ...files import naming_file, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

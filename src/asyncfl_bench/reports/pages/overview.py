@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..analysis.claims import NAME, to_dict
-from ..errors import BenchError
-from ..files import read_json, write_text
+from ...analysis.claims import NAME, to_dict
+from ...errors import BenchError
+from ...files import read_json, write_text
 from . import provenance
+from .page import Page
 from .write import Part, Table, markdown_table
-
-if TYPE_CHECKING:
-    from .page import Page
 
 SCALE = "small"
 _FIRST = "# {paper}: the pages at scale small"

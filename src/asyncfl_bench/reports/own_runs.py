@@ -12,11 +12,10 @@ from ..analysis.place import group_runs
 from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
-from .blocks import Accuracies, Curves, Values
-from .clients import ClientAccuracy
-from .comparisons import BEST, FINAL, Leaders, Neighbours, Overall, equal_budgets
-from .page import Page, finish_page
-from .spec import Block, Measure, PageSpec
+from .blocks import Accuracies, ClientAccuracy, Curves, Leaders, Neighbours, Overall, Values
+from .pages.assembly import finish_page
+from .pages.page import Page
+from .pages.spec import BEST, FINAL, Block, Measure, PageSpec, equal_budgets
 
 _SPENT = ("server_iterations", "uploads", "virtual_time")
 

@@ -1,4 +1,4 @@
-"""The chart of a page in a browser: the numbers that ``browser/page.js`` averages, and what Vega draws of them."""
+"""The chart of a page in a browser: the numbers that ``page.js`` averages, and what Vega draws of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from ..analysis.measures import GRID_POINTS
-from ..analysis.names import axis_label, is_percent, metric_label, series_order
-from ..analysis.statistics import CONFIDENCE, MIN_SEEDS
-from ..tracking.metrics import SENT
-from .style import Style
+from ...analysis.measures import GRID_POINTS
+from ...analysis.names import axis_label, is_percent, metric_label, series_order
+from ...analysis.statistics import CONFIDENCE, MIN_SEEDS
+from ...tracking.metrics import SENT
+from ..pages.style import Style
 
 AXES = ("iteration", "uploads", "virtual_time", "bytes")  # those there are, are offered
 MOST = 380_000  # numbers in one file, up to three bytes each: beyond it the last metrics, and then points, are left out

@@ -1,6 +1,6 @@
 """A page in a browser: one file that opens from disk and asks no network for anything. Needs the extra ``html``.
 
-It holds the runs' evaluations: ``browser/page.js`` averages the chosen ones and Vega draws them. Library and numbers
+It holds the runs' evaluations: ``page.js`` averages the chosen ones and Vega draws them. Library and numbers
 are packed (gzip, base64), so that figure 2 with 100 runs and all its metrics stays below 1 MB. The page's own content
 policy forbids the browser to load anything.
 """
@@ -24,14 +24,14 @@ from string import Template
 
 import pandas as pd
 
-from ..analysis.differences import is_setting
-from ..analysis.measures import final_values
-from ..analysis.names import metric_label
-from ..errors import BenchError
-from ..tracking.runs import setting_text as as_text
+from ...analysis.differences import is_setting
+from ...analysis.measures import final_values
+from ...analysis.names import metric_label
+from ...errors import BenchError
+from ...tracking.runs import setting_text as as_text
+from ..pages.page import Page
+from ..pages.write import Part, Picture, Table
 from .chart import AXES, ChartData, chart_numbers
-from .page import Page
-from .write import Part, Picture, Table
 
 _VERDICTS = ("holds", "fails", "undecided", "not run", "blocked", "larger", "smaller", "unknown")
 
@@ -199,8 +199,8 @@ def _compress(text: str) -> str:
 
 
 def _read_asset(name: str) -> str:
-    """Return a file of the folder ``browser``."""
-    return resources.files(__package__).joinpath("browser", name).read_text(encoding="utf-8")
+    """Return a file beside this module."""
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 @cache

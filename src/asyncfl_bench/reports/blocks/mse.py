@@ -7,20 +7,18 @@ Legend: M uploads of a buffer, n clients, n_t clients in ACED's mean.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..analysis import names
-from ..analysis.step_errors import drift_by_staleness, drift_ratios, error_table
-from ..diagnostics.correlation import LAGS
+from ...analysis import names
+from ...analysis.step_errors import drift_by_staleness, drift_ratios, error_table
+from ...diagnostics.correlation import LAGS
+from ..pages.page import Page
+from ..pages.style import Style
+from ..pages.write import Part, Picture, Table
 from .figures import Line, Panel, line_panels
-from .style import Style
-from .write import Part, Picture, Table
-
-if TYPE_CHECKING:
-    from .page import Page
 
 _ERROR = {"a2": "E|A|²", "b2": "E|B|²", "c2": "E|C|²", "error": "E|A+B+C|²"}
 _NOISE = {"a2": "E|A|²", "a2_predicted": "predicted", "a2_ratio": "ratio", "sigma2": "σ²"}

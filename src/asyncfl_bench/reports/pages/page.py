@@ -1,37 +1,29 @@
-"""A page: what a specification asks for, the runs there are for it, and the parts that its blocks make of them."""
+"""A page: its specification, its runs, and the numbers that its blocks read."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from ..analysis import claims, measures, names, statistics
-from ..analysis.claims import PageVerdicts
-from ..analysis.contrasts import values_of
-from ..analysis.differences import value_texts
-from ..analysis.grids import grid_of
-from ..analysis.measures import test_step
-from ..analysis.place import MatchedRuns, match_runs, runs_for_page
-from ..analysis.verdicts import PART
-from ..errors import BenchError
-from ..files import write_text
-from ..tracking.archive import NAME as ARCHIVE_NAME
-from ..tracking.archive import pack_archive
-from ..tracking.runs import load_points
-from . import provenance, style
+from ...analysis import claims, measures, names, statistics
+from ...analysis.claims import PageVerdicts
+from ...analysis.contrasts import values_of
+from ...analysis.differences import value_texts
+from ...analysis.measures import test_step
+from ...analysis.place import MatchedRuns
+from ...analysis.verdicts import PART
+from ...files import write_text
+from ...tracking.archive import NAME as ARCHIVE_NAME
+from ...tracking.archive import pack_archive
+from . import style
+from .problems import partial_image_sets, problems
 from .spec import Measure, PageSpec
 from .write import Part, Table
-
-_SMOKE = "The index of all claims leaves smoke tests out."
-
-
-class NoRuns(BenchError):
-    """None of the runs there are is one of this page."""
 
 
 @dataclass
@@ -111,6 +103,22 @@ class Page:
 
     def axis_label(self, axis: str) -> str:
         return names.axis_label(axis, self.units)
+
+    def label(self, measure: Measure, short: bool = False) -> str:
+        """Return what the measure is called: ``test accuracy at equal uploads [%]``; short: ``equal uploads``."""
+        kind = measure.kind
+        name, _, unit = names.metric_label(self.metric).partition(" [")
+        clock = self.axis_label("virtual_time").removeprefix("virtual time")
+        if kind.endswith(".virtual_time"):
+            return self.axis_label("virtual_time")
+        known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
+        known["time_to_level"] = f"time to target{clock}"
+        known["late"] = f"mean of the last ten, {name}" + (f" [{unit}" if unit else "")
+        if kind == "equal":
+            known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[measure.axis]}"
+            return known["equal"] + (f" [{unit}" if unit and not short else "")
+        own = f"{kind} {name}" + (f" [{unit}" if unit else "")
+        return known.get(kind, own if measure.is_of_metric else kind.rpartition(".")[2].replace("_", " "))
 
     @functools.cached_property
     def units(self) -> list[object]:
@@ -193,14 +201,14 @@ class Page:
         as_printed = (self.profile, self.scale) == ("published", "full")
         return (
             as_printed
-            and provenance.problems(runs) <= set(self.spec.problems)
-            and not provenance.partial_image_sets(runs)
+            and problems(runs) <= set(self.spec.problems)
+            and not partial_image_sets(runs)
             and not sources & set(self.spec.stand_ins)
         )
 
     @property
     def verdicts(self) -> PageVerdicts:
-        scale = PART if self.scale == "full" and provenance.partial_image_sets(self.runs) else self.scale
+        scale = PART if self.scale == "full" and partial_image_sets(self.runs) else self.scale
         return PageVerdicts(self.spec.sweep, self.profile, scale, self.length, tuple(self.claims))
 
     @property
@@ -218,66 +226,6 @@ class Page:
         """``claims.json``, where the paper claims something."""
         if self.claims:
             write_text(folder / claims.NAME, claims.to_json(self.verdicts))
-
-
-def build_page(
-    spec: PageSpec,
-    profile: str,
-    scale: str,
-    length: str,
-    runs: pd.DataFrame,
-    metric: str = "test/accuracy",
-    max_series: int = 12,
-) -> Page:
-    """The page of those of ``runs`` (of ``load_runs``) that its sweep lists.
-
-    Raises NoRuns when there is none, BenchError when no run can be shown.
-    """
-    tuned = spec.tuned if profile == "fair" or spec.searched else ()
-    grid = grid_of(spec.sweep, profile, scale, length)
-    placed = match_runs(grid, runs_for_page(runs, grid), cells=spec.cells, tuned=tuned)
-    if placed.runs.empty:
-        reasons = set(placed.left_out["reason"]) - {"not in this sweep"}
-        text = f"no run to show{': all ' if reasons else ''}{' or '.join(sorted(reasons))}"
-        raise BenchError(text) if reasons else NoRuns(text)
-    if spec.relabel is not None:
-        lost = placed.left_out["reason"] == "diverged"
-        whole = runs.loc[placed.left_out.index[lost]].assign(**placed.left_out[lost])
-        placed.left_out.loc[lost, "series"] = [spec.relabel(run) for _, run in whole.iterrows()]
-        placed.runs["series"] = [spec.relabel(run) for _, run in placed.runs.iterrows()]
-    # those of another sweep's run with the same settings are that sweep's; claims ask for this page's
-    placed.runs["profile"], placed.runs["scale"], placed.runs["length"] = profile, scale, length
-    page = Page(spec, placed, load_points(placed.runs), profile, scale, length, metric, max_series)
-    page.notes += [_SMOKE] if scale == "smoke" else []
-    diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
-    page.measured = runs.reindex(index=[*placed.runs.index, *diverged], columns=["experiment", "summary.wall_seconds"])
-    if tuned:
-        page.placed, page.choices = measures.choose_tuned(placed, page.points)
-        page.points = page.points[page.points["run"].isin(page.runs.index)]
-    page.claims = claims.evaluate_claims(spec.sweep, page.placed, page.points, spec.limit, spec.readings, spec.levels)
-    commands = [" ".join(["afl-run", "-m", *grid.command]), page.command]
-    return finish_page(page, provenance.header(page), commands)
-
-
-def finish_page(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
-    """Fill in ``parts``: heading, sentences, blocks, chosen steps, claims, runs and origin."""
-    parts = [part for block in page.spec.blocks for part in block(page)]
-    if "series_in_figures" in vars(page) and (
-        others := [series for series in page.series if series not in page.series_in_figures]
-    ):
-        page.notes.append(
-            f"Figures show the {len(page.series_in_figures)} best series; left out of them: {'; '.join(others)}."
-        )
-    page.parts = [f"# {page.title}", *header, *page.notes, *parts]
-    table, by_reading = claims.verdict_table(page.claims), claims.verdicts_by_reading(page.claims)
-    if len(table):
-        bold = table.assign(verdict=[f"**{verdict}**" for verdict in table["verdict"]])
-        page.parts += ["## What the paper claims"]
-        if len(by_reading):
-            page.parts += [Table("claims_by_reading", by_reading, by_reading, len(by_reading.columns))]
-        page.parts += [Table("claims", None if len(by_reading) else bold, table, 5)]
-    page.parts += [*provenance.chosen_values(page), *provenance.coverage(page), *provenance.origin(page, commands)]
-    return page
 
 
 def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..analysis.names import series_order
+from ...analysis.names import series_order
 
 
 @dataclass(frozen=True)

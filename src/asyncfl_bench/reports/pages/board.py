@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..analysis import claims
-from ..analysis.claims import VERDICTS, Claim, PageVerdicts, Verdict
-from ..analysis.verdicts import pages_of, read_pages, verdict_of
-from ..files import write_text
+from ...analysis import claims
+from ...analysis.claims import VERDICTS, Claim, PageVerdicts, Verdict
+from ...analysis.verdicts import pages_of, read_pages, verdict_of
+from ...files import write_text
 from .provenance import RUNS_BY
 
 _INTRODUCTION = """# What the papers claim and what the runs say

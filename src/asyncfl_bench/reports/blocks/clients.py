@@ -5,20 +5,18 @@ C classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..analysis import names, statistics
-from ..analysis.participation import client_tenths, kept_by_label, kept_shares, straggler_shares
-from ..tracking.runs import load_clients
+from ...analysis import names, statistics
+from ...analysis.participation import client_tenths, kept_by_label, kept_shares, straggler_shares
+from ...tracking.runs import load_clients
+from ..pages.page import Page
+from ..pages.write import Part, Picture, Table, format_number, mean_and_deviation
 from .comparisons import interval_texts
 from .figures import Line, Panel, label_maps, line_panels
-from .write import Part, Picture, Table, format_number, mean_and_deviation
-
-if TYPE_CHECKING:
-    from .page import Page
 
 _SHOWN = {
     "mean_accuracy": "mean",

@@ -12,20 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from ..analysis import names, statistics
-from ..analysis.differences import sort_key
-from ..analysis.published import read_published
-from .page import Page
-from .spec import AXES, Measure
-from .write import Part, Table, format_number, mean_and_deviation
-
-FINAL, LATE, BEST, UPLOADS = Measure("final"), Measure("late"), Measure("best"), Measure("uploads")
-TO_90, TO_TARGET, TO_LEVEL = Measure("time_to_90"), Measure("time_to_target"), Measure("time_to_level")
-
-
-def equal_budgets(*axes: str) -> tuple[Measure, ...]:
-    """Return the measures of the metric at equal budgets of these axes, or of all."""
-    return tuple(Measure("equal", axis) for axis in axes or AXES)
+from ...analysis import names, statistics
+from ...analysis.differences import sort_key
+from ...analysis.published import read_published
+from ..pages.page import Page
+from ..pages.spec import FINAL, Measure
+from ..pages.write import Part, Table, format_number, mean_and_deviation
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class Leaders:
             if _values_by_seed(page, by_name[m])[str(cell), str(first)].isna().any():  # then so it is of all others
                 data.loc[row, ["better", "next"]] = "no one in every seed", "-"
         data["tau"] = [_agreement(page, by_name[m], c) for m, c in zip(data["measure"], data["cell"], strict=True)]
-        columns: dict[str, Any] = {"by": [by_name[name].label(page, True) for name in data["measure"]]}
+        columns: dict[str, Any] = {"by": [page.label(by_name[name], short=True) for name in data["measure"]]}
         columns |= {"cell": data["cell"], "leader": data["better"], **_test_columns(page, data, self.measures, "next")}
         note = ""
         if data["tau"].notna().any():
@@ -70,7 +62,7 @@ class Neighbours:
                     **_test_columns(page, data, (measure,), "next"),
                 }
                 table = Table(f"neighbours_{measure.name}", pd.DataFrame(columns), page.with_keys(data), 3)
-                parts += [f"**Neighbours by {measure.label(page)}**", table]
+                parts += [f"**Neighbours by {page.label(measure)}**", table]
         return parts
 
 
@@ -93,7 +85,7 @@ class Overall:
                 above = (math.nan,) * 3
                 if self.reference in whole and series != self.reference:
                     above = statistics.probability_of_improvement(of, whole[self.reference])
-                rows.append((measure.label(page, True), series, mean, low, high, *above))
+                rows.append((page.label(measure, short=True), series, mean, low, high, *above))
         names = ["by", "algorithm", "iqm", "low", "high", "above", "above_low", "above_high"]
         data = pd.DataFrame(rows, columns=names)
         if len(page.cells) < 2 or data["algorithm"].nunique() < 2:
@@ -142,7 +134,7 @@ class Cost:
         called = dict(zip(page.cells[self.key], page.cell_texts[self.key], strict=True))
         span = " to ".join(names.setting_label(self.key, called[end]) for end in (ends[0], ends[-1]))
         table = Table("cost", pd.DataFrame(columns), data, 2 if "cell" in columns else 1)
-        return [f"## Lost from {span}: {self.measure.label(page)}", table]
+        return [f"## Lost from {span}: {page.label(self.measure)}", table]
 
 
 @dataclass(frozen=True)
@@ -160,7 +152,7 @@ class Reference:
                 own = by_seed.get((cell, self.reference))
                 for series in page.series if own is not None else ():
                     if own is not None and series != self.reference and (cell, series) in by_seed:
-                        row = {"measure": measure.name, "by": measure.label(page), "cell": cell, "series": series}
+                        row = {"measure": measure.name, "by": page.label(measure), "cell": cell, "series": series}
                         rows.append(row | _paired_columns(own - by_seed[cell, series], page.resolution(measure)))
         if not rows:
             return []
@@ -211,7 +203,7 @@ class WithPublished:
         self, page: Page, measure: Measure, cell: str, series: str, theirs: pd.Series, real: bool
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Return numbers and texts of one measure of one cell and series, beside the published number."""
-        name, label, digits = measure.name, measure.label(page), page.decimals(measure)
+        name, label, digits = measure.name, page.label(measure), page.decimals(measure)
         value, spread = float(theirs[name]), float(theirs[f"{name}_spread"])
         row: dict[str, Any] = {f"{name}_published": value, f"{name}_spread": spread}
         printed = format_number(value, "", digits) + (

@@ -1,0 +1,28 @@
+"""Blocks of pages. A block is a few settings; called with a page it returns tables, figures and headings."""
+
+from .clients import ClientAccuracy, KeptUploads, Stragglers
+from .comparisons import Cost, Leaders, Neighbours, Overall, Reference, WithPublished
+from .curves import Curves, HeatMaps, MeasureBySetting
+from .mse import ErrorParts
+from .tables import Accuracies, Counts, Search, Staleness, Values
+
+__all__ = [
+    "Accuracies",
+    "ClientAccuracy",
+    "Cost",
+    "Counts",
+    "Curves",
+    "ErrorParts",
+    "HeatMaps",
+    "KeptUploads",
+    "Leaders",
+    "MeasureBySetting",
+    "Neighbours",
+    "Overall",
+    "Reference",
+    "Search",
+    "Staleness",
+    "Stragglers",
+    "Values",
+    "WithPublished",
+]

@@ -1,0 +1,150 @@
+"""Blocks that draw a metric or a measure: curves against an axis, against a setting, heat maps over two settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ...analysis import measures as measured
+from ...analysis import names
+from ...analysis.differences import sort_key, value_texts
+from ..pages.page import Page
+from ..pages.spec import FINAL, Measure
+from ..pages.write import Part, Picture
+from .comparisons import other_keys
+from .figures import HeatMap, Line, Panel, heat_maps, line_panels
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The metric against an axis: a panel per cell, mean over seeds with a band of one deviation; published dotted.
+    Uploads have a logarithmic axis, others where runs end far apart.
+
+    metric  instead of the page's; only: series; split: a key of the cells with a figure for each of its values
+    name    of the files, where a page draws an axis twice
+    """
+
+    axis: str = "iteration"
+    metric: str = ""
+    only: tuple[str, ...] = ()
+    split: str = ""
+    columns: int = 2
+    heading: str = ""
+    name: str = "curves"
+
+    def __call__(self, page: Page) -> list[Part]:
+        metric = self.metric or page.metric
+        if metric not in page.points or self.axis not in page.points:
+            return []
+        pictures: list[Part] = []
+        ends = page.points.groupby("run")[self.axis].max()
+        far = self.axis == "uploads" or bool(ends.max() > 8 * ends.min() > 0)
+        log = far and page.spec.limit == math.inf
+        x_label, y_label = page.axis_label(self.axis), names.metric_label(metric)
+        for _, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
+            panels = [self._build_panel(page, metric, str(cell), log) for cell in cells.index]
+            lines = [line for panel in panels for line in panel.lines if len(line.x)]
+            if not lines:
+                continue
+            figure = line_panels(panels, x_label, y_label, columns=self.columns, x_log=log)
+            value = page.cell_texts.loc[cells.index[0], self.split] if self.split else ""
+            end = self.axis
+            if self.split:
+                end = f"{self.split.rpartition('.')[2]}{value}".replace(".", "_").replace("/", "_")
+                end += f"_{self.axis}" if self.axis != "virtual_time" else ""
+            name = f"{metric.rpartition('/')[2] if self.metric else self.name}_{end}"
+            where = f", {names.setting_label(self.split, value)}" if self.split else ""
+            over = "mean and deviation over seeds" if any(line.low is not None for line in lines) else "one seed"
+            alt = f"{y_label} against {x_label}{where}, {over}"
+            pictures.append(Picture(name, figure, alt))
+        return [self.heading or f"## Against {names.AXES[self.axis]}", *pictures] if pictures else []
+
+    def _build_panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
+        runs = page.runs[page.runs["cell"] == cell]
+        limit, in_time = page.limit_of(cell), self.axis == "virtual_time"
+        within = page.points if in_time else page.points[page.points["virtual_time"] <= limit]
+        lines = []
+        for series in [one for one in page.series if one in self.only] if self.only else page.series_in_figures:
+            points = within[within["run"].isin(runs.index[runs["series"] == series])]
+            curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
+            x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
+            lines.append(Line(series, page.styles[series], x, y, *(band if curve["seeds"].max() > 1 else ())))
+        keys = pd.Series(page.cells.loc[cell])
+        if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
+            theirs = page.spec.published.curves_of(page.spec.paper, keys)
+            for series in [one for one in page.series_in_figures if one in theirs]:
+                x, y = (theirs[series][key].to_numpy(float) for key in ("x", "y"))
+                lines.append(Line(f"{series}, published", page.styles[series], x, y, dotted=True))
+        rest = [key for key in page.keys if key != self.split]
+        title = names.cell_label(rest, list(page.cell_texts.loc[cell, rest]))
+        return Panel(title, lines, top=100.0 if names.is_percent(metric) else None)
+
+
+@dataclass(frozen=True)
+class MeasureBySetting:
+    """Measures against a numeric key of the cells: a panel per measure and value of the others; published dotted."""
+
+    key: str
+    shown: tuple[Measure, ...]
+
+    def __call__(self, page: Page) -> list[Part]:
+        panels = []
+        for title, cells in other_keys(page, self.key):
+            for measure in self.shown:
+                top = 100.0 if measure.is_of_metric and names.is_percent(page.metric) else None
+                panels.append(Panel(title, self._lines(page, measure, cells), page.label(measure), top))
+        if not any(len(line.x) for panel in panels for line in panel.lines):
+            return []  # runs that did not count what is measured
+        label = names.key_label(self.key, page.cells[self.key])
+        figure = line_panels(panels, label, "")
+        name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])
+        what = " and ".join(page.label(measure) for measure in self.shown)
+        return [Picture(name, figure, f"{what} against {label}, mean and deviation over seeds")]
+
+    def _lines(self, page: Page, measure: Measure, cells: pd.DataFrame) -> list[Line]:
+        values, lines = page.values(measure), []
+        values = values[values["cell"].isin(cells.index)].assign(x=lambda of: of[self.key].astype(float))
+        real = {float(of): str(cell) for cell, of in cells[self.key].items() if page.is_real(str(cell))}
+        theirs = {x: page.published_of(cell).get(measure.name, pd.Series(dtype=float)) for x, cell in real.items()}
+        for series in page.series_in_figures:
+            own = values[values["series"] == series].groupby("x")["value"].agg(["mean", "std"]).dropna(subset="mean")
+            x, y, std = own.index.to_numpy(float), own["mean"].to_numpy(), own["std"].to_numpy()
+            lines.append(Line(series, page.styles[series], x, y, y - std, y + std, points=True))
+            known = {x: of[series] for x, of in sorted(theirs.items()) if series in of.index}
+            dotted = np.array([*known], dtype=float), np.array([*known.values()], dtype=float)
+            lines.append(Line(f"{series}, published", page.styles[series], *dotted, dotted=True))
+        return lines
+
+
+@dataclass(frozen=True)
+class HeatMaps:
+    """Heat maps of a measure over two keys: one per series if both are the cells', else one per cell or one in all."""
+
+    rows: str
+    columns: str
+    measure: Measure = FINAL
+
+    def __call__(self, page: Page) -> list[Part]:
+        keys = [self.rows, self.columns]
+        values = page.values(self.measure).set_index("run")[["series", "cell", "value"]].join(page.runs[keys])
+        own = [key in page.keys for key in keys]
+        values["map"] = values["series"] if all(own) else "" if any(own) else values["cell"]
+        for key in keys:
+            values[key] = value_texts(values[key])
+        ticks = [sorted(set(values[key]) - {"-"}, key=sort_key) for key in keys]
+        maps = []
+        for title in sorted(set(values["map"]), key=names.series_order):
+            means = values[values["map"] == title].groupby(keys)["value"].agg(["mean", "std"])
+            both = (means[how].unstack().reindex(index=ticks[0], columns=ticks[1]) for how in ("mean", "std"))
+            maps.append(HeatMap(title, *(grid.to_numpy(float) for grid in both)))
+        if not any(np.isfinite(one.mean_rc).any() for one in maps):
+            return []
+        rows, columns = ([names.short_value(key, text) for text in of] for key, of in zip(keys, ticks, strict=True))
+        labels = [names.key_label(key, of) for key, of in zip(keys, ticks, strict=True)]
+        top = 100.0 if self.measure.is_of_metric and names.is_percent(page.metric) else None
+        figure = heat_maps(maps, rows, columns, labels[0], labels[1], page.label(self.measure), top)
+        alt = f"{page.label(self.measure)}, mean ± deviation over seeds, {labels[0]} by {labels[1]}"
+        return [Picture(f"heat_maps_{self.measure.name}", figure, alt)]
