@@ -4,12 +4,6 @@ import ast
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "asyncfl_bench"
-# rooms whose names are checked
-ROOMS = (
-    *("algorithms", "analysis", "clients", "diagnostics", "papers", "reports", "tracking", "simulation"),
-    *("tasks", "experiment", "multirun", "cli", "api"),
-    *("storage.py", "stateful.py", "types.py", "files.py", "errors.py", "ranges.py", "randomness.py"),
-)
 # participles, prepositions, adverbs and pronouns that say nothing by themselves
 WORDS = """
 setting rank exact texts final late best short natural limited charged matching published paired placed judge
@@ -20,9 +14,10 @@ each others other where whole same lone twin deaf past outlook hear accepts cont
 noted watched probed complete finished ended searched drawn placed once told served shown planned tried alike
 without like by by_kind varied raised made pooled seeded encoded padded compiled judged stopped own plain
 Past Lines Known Pieces Chosen Checked
+typed waits inside listed deletes instead explained resumed searched importable Earlier Word word
 """
 FORBIDDEN = frozenset(WORDS.split())
-# bounds of a setting, which read as a phrase beside its type: Annotated[float, within("[0, 1)")]
+# bounds that the author of a rule types beside the type of a setting: Annotated[float, within("[0, 1)")]
 PHRASES = {("ranges.py", "above"), ("ranges.py", "within")}
 
 
@@ -37,10 +32,8 @@ def definitions(path: Path) -> list[tuple[int, str]]:
 
 
 def test_no_definition_is_named_by_a_bare_participle_preposition_adverb_or_pronoun():
-    paths = [
-        path for room in ROOMS for path in ((PACKAGE / room).rglob("*.py") if "." not in room else [PACKAGE / room])
-    ]
-    assert len(paths) > 60
+    paths = list(PACKAGE.rglob("*.py"))
+    assert len(paths) > 200
     found = [
         f"{path.relative_to(PACKAGE)}:{line} {name}"
         for path in paths

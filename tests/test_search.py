@@ -10,7 +10,7 @@ import pytest
 
 from asyncfl_bench import load_runs, run
 from asyncfl_bench.config import compose
-from asyncfl_bench.config.words import word
+from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.search import Search, draw_grids
@@ -76,10 +76,10 @@ def test_a_sweep_file_and_the_command_line_say_what_is_searched():
     jobs = plan([*words, "algorithm=ace,fedbuff"])
     assert [len([job for job in jobs if f"algorithm={name}" in job.overrides]) for name in ("ace", "fedbuff")] == [4, 4]
     of_ace, of_fedbuff = jobs[0], jobs[-1]
-    assert [word(text).key for text in of_ace.drawn] == ["algorithm.c"]
-    assert {word(text).key for text in of_fedbuff.drawn} == {"algorithm.eta", "client.lr"}
+    assert [parse_override(text).key for text in of_ace.drawn] == ["algorithm.c"]
+    assert {parse_override(text).key for text in of_fedbuff.drawn} == {"algorithm.eta", "client.lr"}
     narrowed = plan([*words, "algorithm=fedbuff", "client.lr=interval(0.1,0.2)", "algorithm.eta=1"])
-    assert {word(text).key for job in narrowed for text in job.drawn} == {"client.lr"} and len(narrowed) == 4
+    assert {parse_override(text).key for job in narrowed for text in job.drawn} == {"client.lr"} and len(narrowed) == 4
     assert all(0.1 <= job.settings.parts["client"].config.lr <= 0.2 for job in narrowed)
     assert len(plan([*words, "algorithm=ace", "shard=2/4", "seed=0,1"])) == 2  # one trial, two seeds
 

@@ -184,9 +184,9 @@ def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_direct
 
 @pytest.mark.slow
 def test_the_hundred_runs_of_figure_2_take_a_dozen_compositions_by_hydra():
-    choices._composed.cache_clear()
+    choices._compose_cached.cache_clear()
     assert len(plan(["sweep=ace/figure2"])) == 100
-    assert choices._composed.cache_info().misses <= 12  # 5 algorithms by 2 delays, and the sweep file's own
+    assert choices._compose_cached.cache_info().misses <= 12  # 5 algorithms by 2 delays, and the sweep file's own
 
 
 @pytest.mark.slow

@@ -98,12 +98,12 @@ class AsyncflSearchPath(SearchPathPlugin):
     """Adds these sources to those that Hydra searches, each before the folder whose papers and sweeps it reads."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        from asyncfl_bench.config.places import BY_HAND, given, places
+        from asyncfl_bench.config.places import BY_HAND, named_folders, places
 
         path, (own, *others) = search_path.get_path(), places()
         at = [number for number, one in enumerate(path) if one.path.removeprefix("file://") == str(own.conf)]
         path.insert(at[0] if at else len(path), SearchPathElement(own.source, f"asyncfl://{own.conf}"))
         for place in others:
-            provider = BY_HAND if place.conf in given() else place.source
+            provider = BY_HAND if place.conf in named_folders() else place.source
             search_path.append(provider, f"asyncfl://{place.conf}")
             search_path.append(provider, f"file://{place.conf}")

@@ -11,8 +11,8 @@ from torch.utils.data import TensorDataset
 
 import asyncfl_bench
 from asyncfl_bench import ConfigError, Observer, run, sweep
-from asyncfl_bench.api.words import list_overrides
-from asyncfl_bench.config.words import word
+from asyncfl_bench.api.overrides import list_overrides
+from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.tasks.archive import ARRAYS
 
@@ -67,7 +67,7 @@ def frame():
 )
 def test_a_value_means_the_same_as_a_word(value, understood):
     (text,) = list_overrides({"key": value}, {})
-    assert word(text).value == understood and not word(text).several
+    assert parse_override(text).value == understood and not parse_override(text).several
 
 
 def test_nested_mappings_are_dotted_keys_and_keywords_come_after_them():

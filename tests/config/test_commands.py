@@ -15,8 +15,7 @@ from tiers import slow
 
 from asyncfl_bench import experiment
 from asyncfl_bench.cli import command
-from asyncfl_bench.config import PARTS, choices
-from asyncfl_bench.config import words as overrides
+from asyncfl_bench.config import PARTS, choices, overrides
 from asyncfl_bench.errors import format_value
 from asyncfl_bench.multirun import pending
 
@@ -456,8 +455,8 @@ def test_a_plan_composes_once_for_each_choice_of_groups_and_parses_each_word_onc
     compose, parse = hydra.compose, OverridesParser.parse_override
     monkeypatch.setattr(hydra, "compose", lambda *args, **named: composed.append(named) or compose(*args, **named))
     monkeypatch.setattr(OverridesParser, "parse_override", lambda self, text: parsed.append(text) or parse(self, text))
-    choices._composed.cache_clear()
-    overrides.word.cache_clear()
+    choices._compose_cached.cache_clear()
+    overrides.parse_override.cache_clear()
     assert command._main(shlex.split(f"sweep=ace/figure2 scale=medium seed=range(0,5) {words} --plan")) == 0
     assert capsys.readouterr().out.startswith(f"{runs} runs, ")
     assert len(composed) == compositions  # of the sweep itself, and of each algorithm and delay

@@ -194,7 +194,7 @@ def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_a
 )
 def test_what_a_scale_chooses_instead_is_checked(listed, said, parts):
     write(parts, {"paper/own.yaml": f"{GLOBAL}scales:\n  smoke:\n    instead: {listed}\n"})
-    places.use([parts])
+    places.use_folders([parts])
     with pytest.raises(ConfigError, match=said):
         compose(["paper=own", "scale=smoke", "algorithm=asgd"])
 
@@ -212,7 +212,7 @@ OF_SWEEP = f"{GLOBAL}defaults:\n  - override /paper: own\n  - override /model: s
 )
 def test_a_sweeps_choice_wins_over_its_papers_and_that_for_the_scale_over_both(paper, for_scale, expected, parts):
     write(parts, {"paper/own.yaml": GLOBAL + paper, "sweep/own/two.yaml": OF_SWEEP + for_scale})
-    places.use([parts])
+    places.use_folders([parts])
     assert hydra_config(["sweep=own/two", "scale=smoke"]).hydra.runtime.choices.model == expected
 
 
@@ -225,7 +225,7 @@ def test_a_sweeps_choice_wins_over_its_papers_and_that_for_the_scale_over_both(p
 )
 def test_a_yaml_may_refuse_a_choice_that_does_not_go_with_it(listed, said, parts):
     write(parts, {"paper/own.yaml": f"{GLOBAL}scales:\n  smoke:\n    refused: {listed}\n"})
-    places.use([parts])
+    places.use_folders([parts])
     with pytest.raises(ConfigError, match=said):
         compose(["paper=own", "scale=smoke"])
 
@@ -237,7 +237,7 @@ def test_its_sweep_and_its_paper_are_found_too(parts, afl_run):
     assert answer.returncode == 0, answer.stderr
     names = sorted(path.name[:5] for path in (parts.parent / "runs/own/two/published-smoke").glob("*-*"))
     assert names == ["asgd-", "my_ru"]
-    places.use([parts])
+    places.use_folders([parts])
     settings = compose(["paper=own", "algorithm=my_rule"])
     assert settings.root.n_clients == 7 and settings.parts["algorithm"].config.c == 0.7
     assert "own/table1" in paper_pages() and "ace/figure2" in paper_pages()
@@ -261,21 +261,21 @@ def test_an_installed_package_offers_parts_and_is_not_imported_for_a_list(instal
 
 def test_what_a_run_directory_may_have_imported(installed, parts):
     assert places.allowed_packages() == {"asyncfl_bench", "lab"}
-    with places.using([parts]):
+    with places.using_folders([parts]):
         assert places.allowed_packages() == {"asyncfl_bench", "lab", "mine"}
     assert "mine" not in places.allowed_packages()
 
 
 def test_a_package_without_the_folder_is_named_and_left_out(installed, capsys):
     write(installed, {"lab-1.dist-info/entry_points.txt": f"[{places.ENTRY_POINTS}]\nlab = lab.nothing\n"})
-    places._installed.cache_clear()
+    places._installed_places.cache_clear()
     assert "labs" not in options("algorithm")
     assert "lab.nothing offers parts, but has no folder conf/; left out" in capsys.readouterr().err
 
 
 def test_a_name_that_two_places_have_is_refused_when_it_is_chosen(parts):
     write(parts, {"algorithm/ace.yaml": YAML.format(target="mine.Mine")})
-    places.use([parts])
+    places.use_folders([parts])
     with pytest.raises(ConfigError, match=r"algorithm=ace: is in asyncfl_bench and .*parts; give one of them another"):
         compose(["algorithm=ace"])
     assert compose(["algorithm=my_rule"]).choices["algorithm"] == "my_rule"
@@ -294,7 +294,7 @@ def test_a_folder_that_cannot_be_one_of_parts_is_refused(folder, said, parts):
     (parts.parent / "empty").mkdir()
     write(parts.parent, {"misspelled/algoritm/x.yaml": "# x"} if folder == "misspelled" else {})
     with pytest.raises(ConfigError, match=said):
-        places.use([folder])
+        places.use_folders([folder])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from asyncfl_bench.config import places
 from asyncfl_bench.config.choices import hydra_config, options
-from asyncfl_bench.config.manual import about
+from asyncfl_bench.config.manual import describe_choices
 from asyncfl_bench.config.variants import VARIANTS, papers_with, variant
 from asyncfl_bench.errors import ConfigError
 
@@ -32,7 +32,7 @@ def papers(tmp_path, monkeypatch):
         for name, text in texts.items():
             (tmp_path / "paper").mkdir(exist_ok=True)
             (tmp_path / "paper" / f"{name}.yaml").write_text(GLOBAL + text)
-        places.use([tmp_path])
+        places.use_folders([tmp_path])
 
     return write
 
@@ -60,7 +60,7 @@ def test_an_included_paper_has_the_sections_that_a_paper_lacks(papers):
     assert variant("paper_profile", "two/fair") == {"n_clients": 20}
     assert variant("paper_algorithm", "two/fair/ace") == {"seed": 5}
     assert variant("paper_algorithm", "two/fair/asgd") == {"algorithm": {"c": 3e-5}}
-    assert "It sets, with sections for profile=fair, scale=smoke:" in about(["paper=two"])
+    assert "It sets, with sections for profile=fair, scale=smoke:" in describe_choices(["paper=two"])
 
 
 def test_a_changed_file_counts_at_once(papers):

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from ..algorithms import SHOWN_ORDER
-from ..config.places import config_directory, targets
+from ..config.places import class_names, config_directory
 
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
 AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}
@@ -69,7 +69,7 @@ def rule_labels() -> dict[str, str]:
     """Label of each rule of this package, by the name of its yaml."""
     found = {}
     for path in (config_directory() / "algorithm").glob("*.yaml"):
-        module, _, class_name = targets(path)[0].rpartition(".")
+        module, _, class_name = class_names(path)[0].rpartition(".")
         found[path.stem] = str(getattr(import_module(module), class_name).label)
     return found
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import compose, places
-from ..config.words import word
+from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, ConfigError
 from .objects import Objects
-from .words import Overrides, list_overrides
+from .overrides import Overrides, list_overrides
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -45,7 +45,7 @@ def run(
     objects = Objects.from_arguments(overrides, settings)
     with _using_folders(config_dir):
         words = list_overrides(*objects.others)
-        for one in map(word, words):
+        for one in map(parse_override, words):
             if one.key == "sweep" and one.values != ("null",):
                 name = one.values[0] if one.values else None
                 raise ConfigError("sweep", name, f"is a multirun: sweep(['sweep={name}']) runs it")
@@ -86,4 +86,4 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
 def _using_folders(config_dir: ConfigDir) -> AbstractContextManager[None]:
     if config_dir is None:
         return nullcontext()
-    return places.using([config_dir] if isinstance(config_dir, (str, Path)) else config_dir)
+    return places.using_folders([config_dir] if isinstance(config_dir, (str, Path)) else config_dir)

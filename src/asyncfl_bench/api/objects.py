@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..config.words import word
+from ..config.overrides import parse_override
 from ..errors import ConfigError
-from .words import Overrides
+from .overrides import Overrides
 
 _OWN = ("dataset", "model")
 
@@ -68,7 +68,7 @@ class Objects:
 
         Raises ConfigError for settings of a group that an object replaces.
         """
-        keys = {word(text).key for text in words}
+        keys = {parse_override(text).key for text in words}
         for key in keys:
             if (group := key.partition(".")[0]) in self.nodes:
                 raise ConfigError(key, "", f"does not go with an object as {group}; give it to the object itself")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..config import places
-from ..config.choices import hydra_config, instead
-from ..config.composition import Compositions, check_one_word, compose
+from ..config.choices import hydra_config, substituted_choices
+from ..config.composition import Compositions, compose, refuse_tracking_axis
+from ..config.overrides import parse_override, quote_override
 from ..config.settings import RootConfig
-from ..config.words import quoted, word
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import say
@@ -94,7 +94,7 @@ def _main(arguments: list[str]) -> int:
             from ..config import manual
 
             words = [a for a in arguments if not a.startswith("-")]
-            print(manual.about(words) if words else manual.overview())
+            print(manual.describe_choices(words) if words else manual.overview())
             return 0
         if arguments[:1] == ["--sync"]:
             from ..tracking.trackers_sync import send_offline_runs
@@ -110,7 +110,7 @@ def _main(arguments: list[str]) -> int:
             if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
                 words = [a for a in arguments if "=" in a and not a.startswith("-")]
                 Compositions().settings(words)
-                arguments = [*(a for a in arguments if a not in words), *instead(words), *words]
+                arguments = [*(a for a in arguments if a not in words), *substituted_choices(words), *words]
             return run_hydra(arguments)
         planned, measured = "--plan" in arguments, "--measure" in arguments
         if measured and not planned:
@@ -145,10 +145,10 @@ def _take_folders(arguments: list[str]) -> list[str]:
                 raise ConfigError(places.BY_HAND, None, "must name a folder: afl-run --config-dir DIR algorithm=mine")
             folders.append(folder if given else left.pop(0))
         elif flag == "hydra.searchpath":
-            folders += places.searched(word(one).value)
+            folders += places.search_path_folders(parse_override(one).value)
         else:
             rest.append(one)
-    places.use(folders)
+    places.use_folders(folders)
     return rest
 
 
@@ -179,7 +179,7 @@ def _split_arguments(arguments: list[str]) -> tuple[bool, list[str]]:
             value = word.partition("=")[2] or (rest.pop(0) if rest else "")
             if not value or value.startswith("-"):
                 raise ConfigError("resume", value, "must name a run directory: afl-run --resume DIR")
-            overrides.append(quoted("resume", value))
+            overrides.append(quote_override("resume", value))
         elif word.startswith("-"):
             raise ConfigError(word, "", "no such option; afl-run --help shows what there is")
         elif "=" not in word and not word.startswith("~"):
@@ -191,8 +191,8 @@ def _split_arguments(arguments: list[str]) -> tuple[bool, list[str]]:
 
 def _check_single_run(overrides: list[str]) -> None:
     """Raise ConfigError for overrides that are valid only in a multirun."""
-    for one in map(word, overrides):
-        check_one_word(one)
+    for one in map(parse_override, overrides):
+        refuse_tracking_axis(one)
         if one.several:
             how = "is a list of values: afl-run -m runs them all"
             if one.draw is not None:
@@ -219,7 +219,7 @@ def _check_contract(arguments: list[str]) -> int:
     if other := [text for text in arguments if text in ("--plan", "--measure")]:
         raise InputError(f"--check: does not go with {other[0]}; leave out one of the two")
     multirun, overrides = _split_arguments(arguments)
-    keys = {word(text).key for text in overrides}
+    keys = {parse_override(text).key for text in overrides}
     if multirun or "algorithm" not in keys or keys & {"resume", "sweep"}:
         raise InputError("--check: checks one rule; name it, with settings if need be: afl-run --check algorithm=mine")
     _check_single_run(overrides)
@@ -239,7 +239,7 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
     from ..multirun.workers import workers_of
 
     jobs = plan_multirun(overrides)[0]
-    words = [word(text) for text in overrides]
+    words = [parse_override(text) for text in overrides]
     places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
     hydra = hydra_config(group_overrides(overrides)).hydra
 

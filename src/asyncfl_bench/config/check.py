@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError, check, did_you_mean
 from ..ranges import absent_settings, describe_range
 from ..tasks.models import ModelConfig
-from .places import importable
+from .places import allow_local_modules
 from .settings import (
     ABSENT,
     DATA_VARIABLE,
@@ -60,33 +60,34 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
             near = did_you_mean(key, (*root_names, *PARTS, TRACKING, *sections))
             raise ConfigError(key, value, f"is not a setting{near}")
     settings = Settings(
-        root=_typed(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
-        parts=_parts(tree, choices),
-        trackers=_trackers(tree.get(TRACKING)),
+        root=_to_dataclass(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
+        parts=_build_parts(tree, choices),
+        trackers=_build_trackers(tree.get(TRACKING)),
         choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
-        **{name: _typed(cls, _section(tree, name), name) for name, cls in sections.items()},
+        **{name: _to_dataclass(cls, _section(tree, name), name) for name, cls in sections.items()},
     )
     _check_paths(settings)
     resolve(settings)
     for name, part in settings.parts.items():
-        if name not in NOT_IDENTITY and (digest := _content(name, part.config)) is not None:
+        if name not in NOT_IDENTITY and (digest := _content_digest(name, part.config)) is not None:
             settings.digests[name] = digest
     settings.tree = _resolved_tree(settings, sections)
     return settings
 
 
-def _content(name: str, config: Any) -> str | None:
-    """Digest of what the setting ``path`` names, if there is one."""
+def _content_digest(name: str, config: Any) -> str | None:
+    """Return the digest of the file that the setting ``path`` names; None without one. Raises ConfigError."""
     if isinstance(config, ModelConfig):
         try:
             return config.content_digest()
         except ConfigError as error:
             raise error.with_prefix(name) from None
     path = dataclasses.asdict(config).get("path")
-    return _digest(f"{name}.path", path) if path else None
+    return _file_digest(f"{name}.path", path) if path else None
 
 
-def _digest(key: str, path: str) -> str:
+def _file_digest(key: str, path: str) -> str:
+    """Return the SHA-256 of a file as hex digits. Raises ConfigError if it cannot be read."""
     try:
         with open(Path(path).expanduser(), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -101,9 +102,10 @@ def _section(tree: dict, name: str, dotted: str = "") -> dict:
     return section
 
 
-def _parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
+def _build_parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
+    """Return the part of each group. Raises ConfigError."""
     try:
-        return {name: _part(tree.get(name), name) for name in PARTS}
+        return {name: _build_part(tree.get(name), name) for name in PARTS}
     except ConfigError as error:
         if error.key in ("algorithm.eta", "algorithm.total_steps"):  # who chose a group did not write these keys
             why = f"with algorithm={choices.get('algorithm')}, whose server step is no c * sqrt(n / T)"
@@ -112,24 +114,25 @@ def _parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
         raise
 
 
-def _part(node: Any, group: str) -> Part:
+def _build_part(node: Any, group: str) -> Part:
+    """Return the class and the checked settings of one section. Raises ConfigError."""
     if not isinstance(node, dict) or "_target_" not in node:
         raise ConfigError(group, node, f"must be one of the choices of the group {group}")
     target = part_class(f"{group}._target_", str(node["_target_"]))
     values = {k: v for k, v in node.items() if k != "_target_"}
-    return Part(target, _typed(target.Config, values, group))
+    return Part(target, _to_dataclass(target.Config, values, group))
 
 
 def part_class(key: str, name: str) -> Any:
     """The class that a yaml names. Raises ConfigError: no such module, one that cannot be imported, no such class."""
-    importable()
+    allow_local_modules()
     module_name, _, class_name = name.rpartition(".")
     check(bool(module_name), key, name, "a class as MODULE.CLASS")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigError(key, name, _inside(module_name, error)) from None
+            raise ConfigError(key, name, _describe_import_error(module_name, error)) from None
         parent, _, last = str(error.name).rpartition(".")
         folders = getattr(sys.modules[parent], "__path__", []) if parent else None
         there = [one.name for one in pkgutil.iter_modules(folders)]
@@ -137,7 +140,7 @@ def part_class(key: str, name: str) -> Any:
         allowed = f"must name a class as MODULE.CLASS; there is no module {last} {where}{did_you_mean(last, there)}"
         raise ConfigError(key, name, allowed) from None
     except Exception as error:
-        raise ConfigError(key, name, _inside(module_name, error)) from None
+        raise ConfigError(key, name, _describe_import_error(module_name, error)) from None
     target = getattr(module, class_name, None)
     if target is None:
         near = did_you_mean(class_name, (one for one in vars(module) if not one.startswith("_")))
@@ -147,8 +150,8 @@ def part_class(key: str, name: str) -> Any:
     return target
 
 
-def _inside(module: str, error: Exception) -> str:
-    """What goes wrong while a module is imported, and where."""
+def _describe_import_error(module: str, error: Exception) -> str:
+    """Return a message with the error that a module raised on import, and its line."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     at = (error.filename, error.lineno) if isinstance(error, SyntaxError) else None
     if at is None and frames[1:]:  # the first one is ours
@@ -164,51 +167,60 @@ def tracker_sections(node: Any) -> dict[str, Any]:
     return {f"{TRACKING}.{name}": section for name, section in (node or {}).items()}
 
 
-def _trackers(node: Any) -> dict[str, Part]:
+def _build_trackers(node: Any) -> dict[str, Part]:
+    """Return the chosen trackers by name. Raises ConfigError, also for a package that is not installed."""
     sections = tracker_sections(node).items()
-    trackers = {key.removeprefix(f"{TRACKING}."): _part(section, key) for key, section in sections}
+    trackers = {key.removeprefix(f"{TRACKING}."): _build_part(section, key) for key, section in sections}
     for name, part in trackers.items():
         if part.target.needs is not None and importlib.util.find_spec(part.target.needs[0]) is None:
             raise ConfigError(TRACKING, name, f"needs pip install 'asyncfl_bench[{part.target.needs[1]}]'")
     return trackers
 
 
-_TYPED: dict[tuple, Any] = {}  # jobs of a sweep share most of their sections
+_DATACLASSES: dict[tuple, Any] = {}  # jobs of a sweep share most of their sections
 
 
-def _typed(schema: type, values: dict, prefix: str):
-    """``values`` as an instance of the dataclass ``schema``: unknown keys, types and ranges are errors."""
+def _to_dataclass(schema: type, values: dict, prefix: str):
+    """Return ``values`` as a new instance of the dataclass ``schema``.
+
+    Raises ConfigError for unknown keys, wrong types and values outside their range.
+    """
     key = (schema, prefix, repr(values))
-    if key not in _TYPED:
-        _TYPED[key] = _checked(schema, values, prefix)
-    return copy.deepcopy(_TYPED[key])
+    if key not in _DATACLASSES:
+        _DATACLASSES[key] = _build_dataclass(schema, values, prefix)
+    return copy.deepcopy(_DATACLASSES[key])
 
 
-def _checked(schema: type, values: dict, prefix: str):
+def _build_dataclass(schema: type, values: dict, prefix: str):
+    """As ``_to_dataclass``, without its cache."""
     known = {f.name: f for f in dataclasses.fields(schema)}
     dotted = f"{prefix}." if prefix else ""
     hints: dict[str, Any] = get_type_hints(schema)
     nested = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     sections = {
-        name: _typed(cast(type, cls), _section(values, name, dotted) if name in values else {}, f"{dotted}{name}")
+        name: _to_dataclass(
+            cast(type, cls), _section(values, name, dotted) if name in values else {}, f"{dotted}{name}"
+        )
         for name, cls in nested.items()
     }
     values = {key: value for key, value in values.items() if key not in nested}
     for key, value in values.items():
         if key not in known:
-            raise ConfigError(f"{dotted}{key}", value, f"is not a setting{did_you_mean(key, known)}{_listed(known)}")
+            raise ConfigError(
+                f"{dotted}{key}", value, f"is not a setting{did_you_mean(key, known)}{_known_keys(known)}"
+            )
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
         _check_finite(f"{dotted}{key}", value)
         if hints[key] is bool and isinstance(value, int | float) and value not in (0, 1):
-            raise ConfigError(f"{dotted}{key}", value, f"must be {kind('bool')}")
+            raise ConfigError(f"{dotted}{key}", value, f"must be {describe_type('bool')}")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), values)
         converted = cast(dict[str, Any], OmegaConf.to_container(merged))
     except OmegaConfBaseException as error:
         key = str(error.full_key or error.key).partition("[")[0]
         annotation = str(known[key].type) if key in known else "value of the right type"
-        must = describe_range(schema, key) or kind(annotation)
+        must = describe_range(schema, key) or describe_type(annotation)
         raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {must}") from None
     for key, value in converted.items():
         if value == "???":
@@ -219,12 +231,13 @@ def _checked(schema: type, values: dict, prefix: str):
         raise (error.with_prefix(prefix) if prefix else error) from None
 
 
-def _listed(known: dict) -> str:
+def _known_keys(known: dict) -> str:
+    """Return the end of a message that lists the known keys."""
     return f"; known: {', '.join(known)}" if known else "; it has none"
 
 
-def kind(annotation: str) -> str:
-    """A type in words."""
+def describe_type(annotation: str) -> str:
+    """Return a type in words: ``int | None`` is "a whole number or null"."""
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "None": "null"}
     if annotation.startswith("list["):
         kind = {"list[int]": "whole numbers, for example [1, 2]", "list[str]": "words, for example [one, two]"}
@@ -247,24 +260,25 @@ def _check_paths(settings: Settings) -> None:
             return
 
 
-def _named(part: Part) -> dict:
+def _part_tree(part: Part) -> dict:
+    """Return the section of config.yaml for a part."""
     return {"_target_": f"{part.target.__module__}.{part.target.__qualname__}"} | dataclasses.asdict(part.config)
 
 
 def _resolved_tree(settings: Settings, sections: dict) -> dict:
     tree = dataclasses.asdict(settings.root)
-    tree |= {name: _named(part) for name, part in settings.parts.items()}
-    tree[TRACKING] = {name: _named(part) for name, part in settings.trackers.items()}
+    tree |= {name: _part_tree(part) for name, part in settings.parts.items()}
+    tree[TRACKING] = {name: _part_tree(part) for name, part in settings.trackers.items()}
     for name in sections:
         tree[name] = dataclasses.asdict(getattr(settings, name))
     tree["choices"] = dict(settings.choices)
-    if absent := _absent(settings, sections):
+    if absent := _absent_settings(settings, sections):
         tree[ABSENT] = absent
     return tree
 
 
-def _absent(settings: Settings, sections: dict) -> list[str]:
-    """Settings, and groups whose chosen class is ``absent``, that are left out of the identity."""
+def _absent_settings(settings: Settings, sections: dict) -> list[str]:
+    """Return the settings, and the groups whose class is ``absent``, that are left out of the identity."""
     configs = {"": settings.root} | {f"{name}.": getattr(settings, name) for name in sections}
     configs |= {f"{name}.": part.config for name, part in settings.parts.items()}
     groups = [name for name, part in settings.parts.items() if getattr(part.target, "absent", False)]

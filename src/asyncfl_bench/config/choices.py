@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, check, did_you_mean
+from .overrides import parse_override
 from .places import places
 from .settings import PARTS, TRACKING
-from .words import word
 
 # Sections of yaml files that are no settings. `instead`: group -> choice, made by a file that cannot override a choice;
 # `refused`: group -> why its choice does not go with the file. The others are a sweep's: its `instead`, its overrides.
@@ -65,29 +65,29 @@ def hydra_config(overrides: list[str]) -> Any:
 
     Raises ConfigError.
     """
-    return _hydra_config([*instead(overrides), *overrides])
+    return _compose([*substituted_choices(overrides), *overrides])
 
 
-def instead(overrides: list[str]) -> list[str]:
-    """The choices that yaml files list in ``instead``, as words, for groups that the overrides leave alone: those of a
-    sweep's file for a scale or profile before those of the sweep's own file, and these before those of its paper.
-    (Hydra forbids to choose groups in files that it finds by other choices.)
+def substituted_choices(overrides: list[str]) -> list[str]:
+    """Return the choices that yaml files list in ``instead``, as overrides, for groups that the overrides do not name.
+    A sweep's scale or profile is used before the sweep itself, and the sweep before its paper.
+    (Hydra forbids a file that another choice selects to choose groups.)
 
     Raises ConfigError, also for a combination that a yaml file refuses.
     """
-    chosen = {word(text).key for text in overrides}
-    composed = _hydra_config(overrides)
+    chosen = {parse_override(text).key for text in overrides}
+    composed = _compose(overrides)
     refused, choices = composed.get(REFUSED, {}), composed.hydra.runtime.choices
     check(hasattr(refused, "items") and {*refused} <= {*choices}, REFUSED, refused, "a reason for each of some groups")
     for group, reason in refused.items():
         raise ConfigError(group, choices[group], reason)
-    paper, sweep = _listed(composed, INSTEAD), _listed(composed, SWEEP_INSTEAD)
+    paper, sweep = _read_choices(composed, INSTEAD), _read_choices(composed, SWEEP_INSTEAD)
     own = {group: choice for group, choice in composed.get(SWEEP_CHOICES, {}).items() if group in paper}
     return [f"{group}={choice}" for group, choice in (paper | own | sweep).items() if group not in chosen]
 
 
-def _listed(composed: Any, section: str) -> dict[str, str]:
-    """Group -> choice, of one of the sections. Raises ConfigError."""
+def _read_choices(composed: Any, section: str) -> dict[str, str]:
+    """Return group -> choice of one section. Raises ConfigError for an unknown group or choice."""
     listed = composed.get(section, {})
     allowed = f"a choice for each of some of the groups {', '.join(PARTS)}"
     check(hasattr(listed, "items") and {*listed} <= {*PARTS}, INSTEAD, listed, allowed)
@@ -96,16 +96,21 @@ def _listed(composed: Any, section: str) -> dict[str, str]:
     return dict(listed)
 
 
-def _hydra_config(overrides: list[str]) -> Any:
+def _compose(overrides: list[str]) -> Any:
+    """Return Hydra's composition of exactly these overrides. Raises ConfigError."""
     overrides = [text for text in overrides if text != "sweep=null"]  # Hydra knows no null among choices
     folders = tuple(dict.fromkeys(folder for place in places() for folder in (place.conf, place.sweeps)))
     newest = max(path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*"))
-    return _composed(tuple(overrides), folders, newest)
+    return _compose_cached(tuple(overrides), folders, newest)
 
 
 @functools.lru_cache(maxsize=64)
-def _composed(overrides: tuple[str, ...], folders: tuple[Path, ...], newest: int) -> Any:
-    """folders, newest  all that yaml files are taken from, and when one of them was last changed: see places.py"""
+def _compose_cached(overrides: tuple[str, ...], folders: tuple[Path, ...], newest: int) -> Any:
+    """As ``_compose``, once for the same yaml files.
+
+    folders  all folders of yaml files: see places.py
+    newest   when one of the files was last changed, in ns
+    """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -117,16 +122,16 @@ def _composed(overrides: tuple[str, ...], folders: tuple[Path, ...], newest: int
         with initialize_config_dir(str(places()[0].conf), version_base="1.3"):
             return hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
     except (HydraException, ValueError) as error:  # ValueError: hydra/launcher=null
-        raise explained(error, list(overrides)) from None
+        raise translate_error(error, list(overrides)) from None
     finally:
         GlobalHydra.instance().clear()
         if before is not None:
             GlobalHydra.instance().initialize(before)
 
 
-def explained(error: Exception, overrides: list[str]) -> ConfigError:
-    """An exception of Hydra's as one line. Mistyped groups and keys are caught earlier; this is for all the rest."""
+def translate_error(error: Exception, overrides: list[str]) -> ConfigError:
+    """Return an exception of Hydra as a ConfigError of one line. Mistyped groups and keys are found earlier."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    culprit = next((o for o in overrides if word(o).key in text), overrides[-1] if overrides else "")
+    culprit = next((o for o in overrides if parse_override(o).key in text), overrides[-1] if overrides else "")
     key, _, value = culprit.lstrip("+~").partition("=")
     return ConfigError(key or "config", value, text)

@@ -17,20 +17,20 @@ from ..errors import ConfigError, did_you_mean
 from ..files import read_yaml
 from .check import check_settings, tracker_sections
 from .choices import SECTIONS, choice_file, choices_with, groups, hydra_config
-from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, targets
-from .settings import NOT_IDENTITY, PARTS, TRACKING, Earlier, Settings, identity_of_tree
+from .overrides import Override, parse_override
+from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, class_names
+from .settings import NOT_IDENTITY, PARTS, TRACKING, EarlierRun, Settings, identity_of_tree
 from .variants import papers_with
-from .words import Word, word
 
 OWN = "own"  # the choice of a group whose part is an object of the Python program
 
 
 def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
     """Composes and checks one run. own: sections that stand for objects, by group. Raises ConfigError."""
-    words = [word(text) for text in overrides]
+    words = [parse_override(text) for text in overrides]
     resumed = [w for w in words if w.key == "resume" and w.values and w.values[0] != "null"]
     if resumed:
-        return _resumed(str(resumed[-1].value), [w for w in words if w.key != "resume"])
+        return _resumed_settings(str(resumed[-1].value), [w for w in words if w.key != "resume"])
     return Compositions().settings(overrides, own)
 
 
@@ -45,17 +45,17 @@ class Compositions:
 
     def config(self, overrides: list[str]) -> tuple[dict[str, Any], Any]:
         """(config as plain containers, Hydra's own settings). Raises ConfigError for what does not fit."""
-        words = [word(text) for text in overrides]
+        words = [parse_override(text) for text in overrides]
         for one in words:
             self._check_choice(one)
-            if one.deletes and not one.key.startswith("hydra"):
+            if one.is_deletion and not one.key.startswith("hydra"):
                 raise ConfigError(one.text, "", "cannot be taken out; give it another value")
         specials = {w.key for w in words if w.special}
         values = [w for w in words if self._is_value(w) and w.key not in specials]
         base, hydra = self._base(tuple(w.text for w in words if w not in values))
         tree = copy.deepcopy(base)
         for one in values:
-            _set(tree, one, self._groups)
+            _set_value(tree, one, self._groups)
         replace_limits(tree, overrides)
         return tree, hydra
 
@@ -63,9 +63,9 @@ class Compositions:
         """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
         config, hydra = self.config(overrides)
         settings = check_composed(config, hydra, own)
-        for one in map(word, overrides):
+        for one in map(parse_override, overrides):
             refuse_idle(one, settings)
-        if any(word(text).key == "hydra.run.dir" for text in overrides):
+        if any(parse_override(text).key == "hydra.run.dir" for text in overrides):
             if not hydra.run.dir:
                 raise ConfigError("hydra.run.dir", "", "must be a directory")
             settings.place = Path(hydra.run.dir).expanduser()
@@ -74,17 +74,17 @@ class Compositions:
     def _base(self, overrides: tuple[str, ...]) -> tuple[dict, Any]:
         if overrides not in self._bases:
             config = hydra_config(list(overrides))
-            self._bases[overrides] = plain(config), config.hydra
+            self._bases[overrides] = to_containers(config), config.hydra
         return self._bases[overrides]
 
-    def _is_value(self, one: Word) -> bool:
+    def _is_value(self, one: Override) -> bool:
         """Whether it sets one of our settings, which chooses no yaml file: not ``paper``, not ``hydra/launcher``."""
         ours = "/" not in one.key and ("." in one.key or one.key not in self._groups)
         simple = not one.several and "${" not in one.text
         # Hydra's own folders are below output_dir
         return ours and simple and one.key != "output_dir" and one.key.partition(".")[0] != "hydra"
 
-    def _check_choice(self, one: Word) -> None:
+    def _check_choice(self, one: Override) -> None:
         """The choices of a group, before Hydra sees them."""
         for value in one.values:
             if one.key in self._groups and not (value == "null" and one.key == "sweep"):
@@ -93,14 +93,14 @@ class Compositions:
                     self._file(one.key, choice)
 
 
-def check_one_word(one: Word) -> None:
-    """Refuses ``tracking=wandb,csv``, two runs of one identity, where one run with both is meant."""
+def refuse_tracking_axis(one: Override) -> None:
+    """Raise ConfigError for ``tracking=wandb,csv``, which would be two runs of one identity."""
     if one.key == TRACKING and one.several:
         raise ConfigError(TRACKING, ",".join(one.values), f"several in one run are written [{','.join(one.values)}]")
 
 
-def plain(config: Any) -> dict[str, Any]:
-    """A composed config as plain containers, Hydra's own settings left out. Raises ConfigError."""
+def to_containers(config: Any) -> dict[str, Any]:
+    """Return a composed config as dicts and lists, without Hydra's settings. Raises ConfigError."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -114,7 +114,7 @@ def plain(config: Any) -> dict[str, Any]:
 def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
     """Limits among ``overrides`` take the place of all limits that yaml files set. ConfigError when none is left."""
     given: dict[str, Any] = {}
-    for one in map(word, overrides):
+    for one in map(parse_override, overrides):
         if one.key == "budget" and isinstance(one.value, dict):
             given.update(one.value)
         elif one.key.startswith("budget."):
@@ -126,7 +126,7 @@ def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
         raise ConfigError(f"budget.{key}", None, "must be a number, or another limit of budget must be")
 
 
-def refuse_idle(one: Word, settings: Settings) -> None:
+def refuse_idle(one: Override, settings: Settings) -> None:
     """Raises ConfigError for a word without effect on these settings, unless it switches off what is off anyhow."""
     if one.value and (why := settings.idle.get(one.key)) is not None:
         raise ConfigError(one.key, one.value, f"has no effect {why}")
@@ -149,15 +149,15 @@ def check_composed(
     for group in PARTS:  # a class of one's own named in the place of the chosen one has its own name
         target = str((config.get(group) or {}).get("_target_"))
         ours = target.startswith(f"{PACKAGE}.")
-        if not ours and target not in targets(choice_file(group, choices[group])):
+        if not ours and target not in class_names(choice_file(group, choices[group])):
             choices[group] = target.rpartition(".")[2].lower()
     config |= own
     choices |= dict.fromkeys(own, OWN)
     return check_settings(config, choices)
 
 
-def _set(tree: dict[str, Any], one: Word, known_groups: dict[str, str]) -> None:
-    """Gives one setting its value in place. Raises ConfigError when there is no such setting."""
+def _set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]) -> None:
+    """Set one value in the tree. Raises ConfigError if there is no such setting."""
     *sections, last = one.key.split(".")
     node: Any = tree
     walked: list[str] = []
@@ -188,10 +188,10 @@ def _with_own_targets(tree: dict, checked: dict) -> dict:
     return {name: value | {"_target_": targets[name]} if name in targets else value for name, value in tree.items()}
 
 
-def _resumed(directory: str, words: list[Word]) -> Settings:
-    """The settings a run directory was made with; only its budget and what leaves its identity alone may change.
+def _resumed_settings(directory: str, words: list[Override]) -> Settings:
+    """Return the settings of a run directory, changed by overrides of its budget and of settings outside its identity.
 
-    With another budget it is another run: beside the earlier one, in a directory of its own name.
+    With another budget it is another run, in another directory beside the earlier one. Raises ConfigError.
     """
     path = Path(directory).expanduser()
     tree, choices = _saved_config(path)
@@ -203,14 +203,14 @@ def _resumed(directory: str, words: list[Word]) -> Settings:
         if not {one.key, one.key.partition(".")[0]} & {*changeable}:
             value = one.text.partition("=")[2]
             raise ConfigError(one.key, value, f"cannot be changed by a resumed run; only {', '.join(changeable)} can")
-        _set(tree, one, {})
+        _set_value(tree, one, {})
     replace_limits(tree, [one.text for one in words])
     tree["resume"] = str(path)
     settings = check_settings(tree, choices)
     settings.place = path
     if settings.identity != was.identity:
         named = path if path.name not in ("", "..") else path.resolve()
-        settings.place, settings.earlier = named.parent / settings.name, Earlier(path, was.identity)
+        settings.place, settings.earlier = named.parent / settings.name, EarlierRun(path, was.identity)
     return settings
 
 

@@ -12,9 +12,9 @@ import yaml
 
 from ..errors import ConfigError, did_you_mean, format_value
 from ..ranges import describe_range
-from .check import kind, part_class
+from .check import describe_type, part_class
 from .choices import choice_file, groups, options, root_settings
-from .places import places, targets
+from .places import class_names, places
 from .settings import PARTS
 from .variants import VARIANTS, variant
 
@@ -55,47 +55,52 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def about(words: list[str]) -> str:
-    """``algorithm=aced``: that choice's settings; ``algorithm``: the choices. Raises ConfigError."""
+def describe_choices(words: list[str]) -> str:
+    """Return the settings of a choice for ``algorithm=aced``, and the choices of a group for ``algorithm``.
+
+    Raises ConfigError for an unknown group or choice.
+    """
     texts = []
     for text in words:
         group, given, choice = text.partition("=")
         if group not in (known := groups()):
             wanted = f"must be a group, --help algorithm, or a choice, --help algorithm=ace{did_you_mean(group, known)}"
             raise ConfigError("--help", text, wanted)
-        texts.append(_choice(group, choice) if given else _group(group, known[group]))
+        texts.append(_describe_choice(group, choice) if given else _describe_group(group, known[group]))
     return "\n\n".join(texts)
 
 
-def _group(group: str, description: str) -> str:
+def _describe_group(group: str, description: str) -> str:
+    """Return a line for each choice of a group."""
     names = options(group)
     width = max(map(len, names), default=0)
     lines = [f"  {group}={name:<{width}}  {_description(choice_file(group, name))}" for name in names]
     return "\n".join([f"{group}: {description}", "", *lines])
 
 
-def _choice(group: str, choice: str) -> str:
+def _describe_choice(group: str, choice: str) -> str:
+    """Return the settings of one choice, with their allowed values and comments. Raises ConfigError."""
     path = choice_file(group, choice)
     lines = [f"{group}={choice}: {_description(path)}", f"in {path}", ""]
     if group not in PARTS:
-        held = _sections(group, choice)
+        held = _describe_sections(group, choice)
         says = f"It sets, with sections for {held}:" if held else "It sets:"
         return "\n".join([*lines, says, "", textwrap.indent("\n".join(_body(path)), "  ")])
-    schema = part_class(f"{group}._target_", targets(path)[0]).Config
+    schema = part_class(f"{group}._target_", class_names(path)[0]).Config
     tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     comments = _comments(path)
     nested = isinstance(tree.get(group), dict)  # a yaml that also changes another group
     if not dataclasses.fields(schema):
         lines.append("It has no settings.")
     for key, value, limits in _settings(schema, tree[group] if nested else tree):
-        lines.append(f"  {group}.{key}={_value(value)}" + (f"    {limits}" if limits else ""))
+        lines.append(f"  {group}.{key}={_format_value(value)}" + (f"    {limits}" if limits else ""))
         comment = comments.get(f"{group}.{key}" if nested else key, "")
         lines += textwrap.wrap(comment, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
 
 
-def _sections(owner: str, name: str) -> str:
-    """``profile=fair|published, scale=medium``: the sections of a paper or sweep, and of those that it includes."""
+def _describe_sections(owner: str, name: str) -> str:
+    """Return the sections of a paper or sweep and of its included files: ``profile=fair|published, scale=medium``."""
     listed = []
     for group in [part for part in ("profile", "scale") if f"{owner}_{part}" in VARIANTS]:
         found = [one for one in options(group) if variant(f"{owner}_{group}", f"{name}/{one}") is not None]
@@ -115,7 +120,7 @@ def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator
         factory = field.default_factory
         default = field.default if factory is dataclasses.MISSING else factory()
         value = values.get(name, None if default is dataclasses.MISSING else default)
-        yield f"{prefix}{name}", value, describe_range(schema, name) or kind(str(field.type))
+        yield f"{prefix}{name}", value, describe_range(schema, name) or describe_type(str(field.type))
 
 
 def _description(path: Path) -> str:
@@ -144,5 +149,6 @@ def _comments(path: Path) -> dict[str, str]:
     return found
 
 
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
+    """Return a value as it is written on a command line."""
     return "[" + ",".join(map(format_value, value)) + "]" if isinstance(value, list) else format_value(value)

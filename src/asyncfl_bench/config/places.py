@@ -58,36 +58,39 @@ def places() -> list[Place]:
     """All there are, this package's own first."""
     conf = config_directory()
     own = Place(PACKAGE, conf, conf.parent / "sweeps", Path(__file__).parents[1] / "papers")
-    return [own, *_installed(tuple(sys.path)), *_by_hand]
+    return [own, *_installed_places(tuple(sys.path)), *_by_hand]
 
 
-def given() -> list[Path]:
-    """The folders named by hand."""
+def named_folders() -> list[Path]:
+    """Return the folders that ``--config-dir`` named."""
     return [place.conf for place in _by_hand]
 
 
-def words() -> list[str]:
-    """What names them on a command line."""
-    return [word for folder in given() for word in (BY_HAND, str(folder))]
+def folder_options() -> list[str]:
+    """Return the options that name the same folders on a command line."""
+    return [word for folder in named_folders() for word in (BY_HAND, str(folder))]
 
 
-def use(folders: Iterable[str | Path]) -> None:
-    """From now on these folders are places too, in the stead of any that were named before. Raises ConfigError."""
-    _by_hand[:] = [_checked(folder) for folder in folders]
+def use_folders(folders: Iterable[str | Path]) -> None:
+    """Use these folders as places, instead of folders that were named before.
+
+    Raises ConfigError for a folder that does not exist or has no folder of a group.
+    """
+    _by_hand[:] = [_place_in(folder) for folder in folders]
 
 
-def importable() -> None:
-    """Modules in the current directory can be imported; what is installed comes first."""
+def allow_local_modules() -> None:
+    """Append the current directory to sys.path, so that installed modules come first."""
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
 
 
 @contextmanager
-def using(folders: Iterable[str | Path]) -> Iterator[None]:
-    """The same for a while."""
+def using_folders(folders: Iterable[str | Path]) -> Iterator[None]:
+    """Use these folders as places while the block is open. Raises ConfigError, as ``use_folders``."""
     before = list(_by_hand)
     try:
-        use(folders)
+        use_folders(folders)
         yield
     finally:
         _by_hand[:] = before
@@ -101,12 +104,12 @@ def allowed_packages() -> frozenset[str]:
     names |= {*filter(None, os.environ.get(ALLOW_VARIABLE, "").split(","))}
     for place in _by_hand:
         for path in place.conf.rglob("*.yaml"):
-            names |= {target.partition(".")[0] for target in targets(path)}
+            names |= {target.partition(".")[0] for target in class_names(path)}
     return frozenset(names)
 
 
-def targets(path: Path) -> list[str]:
-    """The classes that a yaml file names."""
+def class_names(path: Path) -> list[str]:
+    """Return the names of the classes that a yaml file has as ``_target_``."""
     return re.findall(r"^\s*_target_:\s*(\S+)", path.read_text(encoding="utf-8"), re.M)
 
 
@@ -119,7 +122,8 @@ def paper_folders() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def _checked(given: str | Path) -> Place:
+def _place_in(given: str | Path) -> Place:
+    """Return the place of a folder. Raises ConfigError if it does not exist or has no folder of a group."""
     folder = Path(given).expanduser().absolute()
     if not folder.is_dir():
         raise ConfigError(BY_HAND, given, "must be an existing folder of groups, for example with algorithm/NAME.yaml")
@@ -132,19 +136,19 @@ def _checked(given: str | Path) -> Place:
     return Place(str(given), folder, folder / "sweep", folder / "paper")
 
 
-def searched(value: object) -> list[str]:
-    """The folders of Hydra's own way to name places, ``hydra.searchpath=[file:///PATH,pkg://PACKAGE.FOLDER]``."""
+def search_path_folders(value: object) -> list[str]:
+    """Return the folders of ``hydra.searchpath=[file:///PATH,pkg://PACKAGE.FOLDER]``. Raises ConfigError."""
     found = []
     for text in value if isinstance(value, list) else [value]:
         scheme, _, rest = str(text).rpartition("://")
         if scheme not in ("", "file", "pkg"):
             raise ConfigError("hydra.searchpath", text, "must be file://FOLDER or pkg://PACKAGE.FOLDER")
-        found.append(str(_folder_of(rest) or rest) if scheme == "pkg" else rest)
+        found.append(str(_package_folder(rest) or rest) if scheme == "pkg" else rest)
     return found
 
 
-def _folder_of(package: str) -> Path | None:
-    """The folder of a package, which is not imported."""
+def _package_folder(package: str) -> Path | None:
+    """Return the folder of a package, without importing it; None if there is no such package."""
     try:
         spec = importlib.util.find_spec(package)
     except Exception:  # of a dotted name the parents are imported
@@ -157,11 +161,11 @@ def _entry_points() -> Iterable[metadata.EntryPoint]:
 
 
 @functools.lru_cache(maxsize=8)
-def _installed(path: tuple[str, ...]) -> list[Place]:
-    """path: sys.path, which decides what is installed."""
+def _installed_places(path: tuple[str, ...]) -> list[Place]:
+    """Return the places of installed packages. path: sys.path, which decides which packages are found."""
     found = []
     for entry in _entry_points():
-        folder = _folder_of(entry.value)
+        folder = _package_folder(entry.value)
         if folder is None or not (folder / "conf").is_dir():
             said = f"the installed package {entry.value} offers parts, but has no folder conf/; left out"
             print(f"{PACKAGE}: {said}", file=sys.stderr)

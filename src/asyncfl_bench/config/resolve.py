@@ -30,11 +30,11 @@ ORDER = (
 def resolve(settings: Settings) -> None:
     """Checks ``settings`` across groups and puts values in the place of every `auto` and null."""
     _check_length(settings)
-    _clock_and_concurrency(settings)
-    _unlabelled(settings)
-    _cut(settings)
-    _queue(settings)
-    _waits(settings)
+    _resolve_clock_and_concurrency(settings)
+    _resolve_unlabelled(settings)
+    _check_cut_model(settings)
+    _check_queues(settings)
+    _check_waiting_rule(settings)
     for name in ORDER:
         try:
             settings.parts[name].config.resolve(_facts(settings))
@@ -43,7 +43,7 @@ def resolve(settings: Settings) -> None:
     _check_that_time_passes(settings)
     settings.parts["diagnostics"].target.check_run(settings)
     _check_clients(settings)
-    settings.idle = _idle(settings)
+    settings.idle = _idle_settings(settings)
 
 
 def _check_length(settings: Settings) -> None:
@@ -53,7 +53,8 @@ def _check_length(settings: Settings) -> None:
     check(not fair, "length", "long", "standard with profile=fair, whose budget is the same for all already")
 
 
-def _clock_and_concurrency(settings: Settings) -> None:
+def _resolve_clock_and_concurrency(settings: Settings) -> None:
+    """Set the clock and the concurrency, and check the settings that depend on the clock."""
     root = settings.root
     cuts, choices = settings.needs.cuts, settings.choices
     if root.clock == "auto":
@@ -80,8 +81,8 @@ def _needs_outputs(settings: Settings) -> bool:
     return settings.parts["distillation"].config.takes_place or settings.needs.outputs
 
 
-def _unlabelled(settings: Settings) -> None:
-    """What `auto` stands for."""
+def _resolve_unlabelled(settings: Settings) -> None:
+    """Choose the samples that `auto` stands for. Raises ConfigError if a rule needs samples and has none."""
     needed, part, choices = _needs_outputs(settings), settings.parts["unlabelled"], settings.choices
     if choices.get("unlabelled") == "auto":
         choices["unlabelled"], part.target, part.config = part.target.resolve_choice(part.config, needed)
@@ -90,8 +91,8 @@ def _unlabelled(settings: Settings) -> None:
     check(not needed or choices.get("unlabelled") != "none", "unlabelled", "none", allowed)
 
 
-def _cut(settings: Settings) -> None:
-    """What goes with algorithms whose clients hold a part of the model."""
+def _check_cut_model(settings: Settings) -> None:
+    """Check what an algorithm whose clients hold a part of the model allows."""
     needs, parts, root = settings.needs, settings.parts, settings.root
     for name, limit in {"messages": settings.budget.messages, "server_steps": settings.budget.server_steps}.items():
         allowed = f"null with algorithm={settings.choices.get('algorithm')}, whose clients hold the whole model"
@@ -116,8 +117,8 @@ def _cut(settings: Settings) -> None:
     check(executor != "batched", "executor", executor, allowed)
 
 
-def _queue(settings: Settings) -> None:
-    """What goes with a schedule under which a client may have several pieces of work."""
+def _check_queues(settings: Settings) -> None:
+    """Check that the rule allows several pieces of work for a client, if the schedule gives them."""
     if not settings.parts["schedule"].target.queues:
         return
     needs, choices = settings.needs, settings.choices
@@ -127,8 +128,8 @@ def _queue(settings: Settings) -> None:
     check(not one, "schedule", choices.get("schedule"), allowed)
 
 
-def _waits(settings: Settings) -> None:
-    """A rule that steps only once it has heard certain clients has to hear them."""
+def _check_waiting_rule(settings: Settings) -> None:
+    """Check that every client for which the rule waits sends an upload."""
     needs, root = settings.needs, settings.root
     name = settings.choices.get("algorithm")
     allowed = f"always or suspension with algorithm={name}, which would wait without end for who has left"
@@ -166,8 +167,8 @@ def _facts(settings: Settings) -> Facts:
         steps_on_ticks=on_ticks,
         upload_kinds=parts["algorithm"].target.upload_kinds,
         upload=client.upload,
-        proximal=_setting(rule, needs.proximal),
-        first_k=_setting(rule, needs.first_k),
+        proximal=_setting_value(rule, needs.proximal),
+        first_k=_setting_value(rule, needs.first_k),
         workload=workload,
         one_step=workload.one_step and not needs.chooses_k,
         variates=needs.keeps == "variate",
@@ -182,7 +183,7 @@ def _facts(settings: Settings) -> Facts:
     )
 
 
-def _setting(config: Any, name: str | None) -> tuple[str, Any] | None:
+def _setting_value(config: Any, name: str | None) -> tuple[str, Any] | None:
     """The name and the value of a setting; None where there is no name or no value yet."""
     value = None if name is None else vars(config)[name]
     return None if name is None or value is None else (name, value)
@@ -195,8 +196,8 @@ def _check_clients(settings: Settings) -> None:
     check(by_labels or not settings.evaluation.clients, "evaluation.clients", True, allowed)
 
 
-def _idle(settings: Settings) -> dict[str, str]:
-    """Settings that change nothing in this run: by dotted key under which circumstances, and what acts instead."""
+def _idle_settings(settings: Settings) -> dict[str, str]:
+    """Return the settings without effect in this run: dotted key -> when that is so, and what acts instead."""
     facts = _facts(settings)
     sections = {name: part.config for name, part in settings.parts.items()} | {"evaluation": settings.evaluation}
     idle = {

@@ -150,8 +150,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Earlier:
-    """The run that another one goes on from: its directory and its identity."""
+class EarlierRun:
+    """The finished run that another run resumes with a larger budget: its directory and its identity."""
 
     directory: Path
     identity: str
@@ -170,7 +170,7 @@ class Settings:
     tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
     place: Path | None = None  # a run directory named by hand, instead of one under output_dir
     asked_output_dir: Path | None = None  # of a sweep's run, whose own output_dir is the sweep's folder below that
-    earlier: Earlier | None = None  # what is resumed, where that had another budget and so was another run
+    earlier: EarlierRun | None = None  # what is resumed, where that had another budget and so was another run
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 
@@ -227,16 +227,16 @@ def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({
     digests  by part, of the file that its `path` names: what is in the file decides the numbers, not where it is
     """
     place = "algorithm.cache.place"  # changes no number
-    kept = _without(tree, {*NOT_IDENTITY, "choices", ABSENT, place, *tree.get(ABSENT, ())})
+    kept = _without_keys(tree, {*NOT_IDENTITY, "choices", ABSENT, place, *tree.get(ABSENT, ())})
     for name in digests.keys() & kept.keys():
         kept[name]["path"] = digests[name]
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _without(tree: dict, keys: set[str], prefix: str = "") -> dict:
-    """A copy of nested sections that lacks some dotted keys."""
+def _without_keys(tree: dict, keys: set[str], prefix: str = "") -> dict:
+    """Return a copy of nested sections without some dotted keys."""
     return {
-        name: _without(value, keys, f"{dotted}.") if isinstance(value, dict) else value
+        name: _without_keys(value, keys, f"{dotted}.") if isinstance(value, dict) else value
         for name, value in tree.items()
         if (dotted := f"{prefix}{name}") not in keys
     }

@@ -43,7 +43,7 @@ def variant(group: str, choice: str) -> dict[str, Any] | None:
     owner, *sections = VARIANTS[group]
     words = choice.split("/")
     name, chosen = "/".join(words[: -len(sections)]), words[-len(sections) :]
-    return _find(owner, name, tuple(zip(sections, chosen, strict=False)))
+    return _find_section(owner, name, tuple(zip(sections, chosen, strict=False)))
 
 
 def papers_with(profile: str) -> list[str]:
@@ -51,32 +51,38 @@ def papers_with(profile: str) -> list[str]:
     return [paper for paper in options("paper") if variant("paper_profile", f"{paper}/{profile}") is not None]
 
 
-def _find(group: str, name: str, path: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
+def _find_section(group: str, name: str, path: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
+    """Return a section of a file or of a file it includes. path: (section, choice) from the outer to the inner one."""
     files = (place.folder(group) / f"{name}.yaml" for place in places())
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return None
-    included, known = _read(group, file, file.stat().st_mtime_ns)
+    included, known = _read_sections(group, file, file.stat().st_mtime_ns)
     if own := known.get(path):
         return own
-    inherited = (_find(group, one, path) for one in reversed(included))
+    inherited = (_find_section(group, one, path) for one in reversed(included))
     return next((found for found in inherited if found is not None), known.get(path))
 
 
 @functools.lru_cache(maxsize=256)
-def _read(group: str, file: Path, changed: int) -> tuple[list[str], dict[tuple, dict[str, Any]]]:
-    """(the files that it includes, the settings by sections and choices). changed: when the file was last changed."""
+def _read_sections(group: str, file: Path, changed: int) -> tuple[list[str], dict[tuple, dict[str, Any]]]:
+    """Return (the files that it includes, the settings by sections and choices).
+
+    changed: when the file was last changed, in ns; of the cache's key
+    """
     tree: Any = OmegaConf.to_container(OmegaConf.load(file))  # reads 3e-5 as a number, unlike PyYAML
     known: dict[tuple, dict[str, Any]] = {}
     if not isinstance(tree, dict):
         return [], known  # Hydra says what is wrong
-    _collect(group, file, tree, (), known)
+    _collect_sections(group, file, tree, (), known)
     defaults = tree.get("defaults")
     return [one for one in defaults if isinstance(one, str)] if isinstance(defaults, list) else [], known
 
 
-def _collect(group: str, file: Path, node: dict[str, Any], path: tuple, known: dict[tuple, dict[str, Any]]) -> None:
-    """Adds what the node's sections hold to `known`. Raises ConfigError for sections that no run reads."""
+def _collect_sections(
+    group: str, file: Path, node: dict[str, Any], path: tuple, known: dict[tuple, dict[str, Any]]
+) -> None:
+    """Add the sections of a node to `known`. Raises ConfigError for sections that no run reads."""
     for section in [key for key in node if key in SECTIONS]:
         outer = ".".join(word for step in path for word in step)
         key = f"{outer}.{section}" if outer else section
@@ -96,4 +102,4 @@ def _collect(group: str, file: Path, node: dict[str, Any], path: tuple, known: d
                 raise ConfigError(f"{key}.{choice}", settings, f"must hold settings; in {file}")
             inner = (*path, (section, choice))
             known[inner] = {name: value for name, value in settings.items() if name not in SECTIONS}
-            _collect(group, file, settings, inner, known)
+            _collect_sections(group, file, settings, inner, known)

@@ -18,8 +18,8 @@ from ..algorithms.base import BufferConfig, ServerRule, equip
 from ..algorithms.common.split import SplitRule
 from ..algorithms.common.trial import TrialPart, TrialServer
 from ..config import compose
+from ..config.overrides import parse_override
 from ..config.places import places
-from ..config.words import word
 from ..errors import BenchError, ConfigError, InputError
 from ..files import read_yaml
 from ..randomness import Streams
@@ -91,8 +91,8 @@ def _unwrap(rule: Any) -> ServerRule:
 
 def add_defaults(words: list[str], *defaults: str) -> list[str]:
     """Add the defaults for settings that the words do not name."""
-    keys = {word(text).key for text in words}
-    return [*(text for text in defaults if word(text).key not in keys), *words]
+    keys = {parse_override(text).key for text in words}
+    return [*(text for text in defaults if parse_override(text).key not in keys), *words]
 
 
 def _call_for_bool(method: Callable[..., Any], *arguments: Any) -> bool:
@@ -230,7 +230,7 @@ def check_settings(candidate: Candidate) -> None:
     for name, value in {**outside, "no_such_setting": 1}.items():
         key = f"algorithm.{name}"
         try:
-            compose([*(text for text in candidate.words if word(text).key != key), f"{key}={value}"])
+            compose([*(text for text in candidate.words if parse_override(text).key != key), f"{key}={value}"])
         except ConfigError as error:
             require(error.key == key, f"{key}={value} is refused as {error.key}; name the setting itself")
             require("\n" not in str(error), f"the message about {key}={value} has several lines")
@@ -353,7 +353,7 @@ def check_rule(words: list[str]) -> Iterator[tuple[str, str | None, str]]:
 
     words  of a command. Raises ConfigError or InputError for those that cannot work, before the first check
     """
-    clocks = CLOCKS[:1] if any(word(text).key == "delay" for text in words) else CLOCKS
+    clocks = CLOCKS[:1] if any(parse_override(text).key == "delay" for text in words) else CLOCKS
     candidates = [Candidate(words, clock) for clock in clocks]
     rule = candidates[0].settings.choices["algorithm"]
     limits = declared_limits(rule)

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 
-from ..config.words import MOST_RUNS, word
+from ..config.overrides import MOST_RUNS, parse_override
 from ..errors import InputError
 
 Grid = dict[str, list[str]]
@@ -21,16 +21,19 @@ def combine(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], argum
                theirs, and values no grid lists join the one that lists most of them; a range or its place taken by a
                value applies to all of them. Any other key applies to all.
     """
-    union = [{key: list(word(f"{key}={v}").values) for key, v in {**params, **grid}.items()} for grid in grids or [{}]]
+    union = [
+        {key: list(parse_override(f"{key}={v}").values) for key, v in {**params, **grid}.items()}
+        for grid in grids or [{}]
+    ]
     for text in arguments:
-        key, values = text.partition("=")[0], list(word(text).values)
+        key, values = text.partition("=")[0], list(parse_override(text).values)
         owners = [grid for grid in union if key in grid]
         if key in params or not owners:
             for grid in union:
                 grid[key] = values
             continue
         listed = {value for grid in owners for value in grid[key]}
-        if any(word(f"{key}={value}").draw is not None for value in (*values, *listed)):
+        if any(parse_override(f"{key}={value}").draw is not None for value in (*values, *listed)):
             for grid in owners:
                 grid[key] = values
             continue

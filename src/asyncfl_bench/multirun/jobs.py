@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.choices import groups, hydra_config, options
-from ..config.composition import Compositions, check_composed, check_one_word, refuse_idle
+from ..config.composition import Compositions, check_composed, refuse_idle, refuse_tracking_axis
+from ..config.overrides import parse_override
 from ..config.settings import ORIGINS, Settings
 from ..config.variants import papers_with
-from ..config.words import word
 from ..errors import BenchError, ConfigError
 from . import search
 from .grid import Grid, combine, jobs_of
@@ -66,13 +66,13 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     run; a job that only fails in a combination has its error.
     """
     check_chosen(overrides)
-    asked, overrides = {word(text).key for text in overrides}, search.expand_short_settings(overrides)
-    hydra_words = [*hydra_words, *(text for text in overrides if word(text).of_hydra)]
+    asked, overrides = {parse_override(text).key for text in overrides}, search.expand_short_settings(overrides)
+    hydra_words = [*hydra_words, *(text for text in overrides if parse_override(text).is_for_hydra)]
     for text in overrides:
-        one = word(text)
-        if one.deletes:
+        one = parse_override(text)
+        if one.is_deletion:
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
-        check_one_word(one)
+        refuse_tracking_axis(one)
         if one.key == "hydra/launcher":
             check_times(hydra_config(hydra_words).hydra.launcher)
         if one.key in _FOLDERS and len(one.values) > 1:
@@ -90,15 +90,15 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
         config, hydra = compositions.config([*hydra_words, *words])
         return with_run_directory(check_composed(config, hydra), hydra)
 
-    given = {word(text).key for text in overrides}
+    given = {parse_override(text).key for text in overrides}
     jobs: dict[tuple[str, ...], Job] = {}
     refused: dict[tuple[str, ...], BenchError] = {}
     for words in jobs_of(union):
         try:
             settings = settings_of(words)
-            idle = tuple(text for text in words if (key := word(text).key) in given and key in settings.idle)
+            idle = tuple(text for text in words if (key := parse_override(text).key) in given and key in settings.idle)
             kept = [text for text in words if text not in idle]
-            drawn = tuple(text for text in kept if word(text).key in ranged)
+            drawn = tuple(text for text in kept if parse_override(text).key in ranged)
             job = Job(kept, settings_of(kept) if idle else settings, left_out=idle, drawn=drawn)
             if drawn:
                 search.check_objective(settings)
@@ -125,18 +125,19 @@ def _refuse_idle(jobs: list[Job]) -> None:
     """Raises ConfigError for a setting of the command line without effect on any job, and for jobs that differ in
     settings of the sweep's file alone that have none."""
     planned = [(job, job.settings) for job in jobs if job.settings is not None]
-    acting = {word(text).key for job, _ in planned for text in job.overrides}
+    acting = {parse_override(text).key for job, _ in planned for text in job.overrides}
     for job, settings in planned:
-        for one in map(word, job.left_out):
+        for one in map(parse_override, job.left_out):
             if one.key not in acting:
                 refuse_idle(one, settings)
     first: dict[frozenset[str], Job] = {}
     for job, settings in planned:
-        twin = first.setdefault(frozenset(text for text in job.overrides if word(text).key not in settings.idle), job)
+        effective = (text for text in job.overrides if parse_override(text).key not in settings.idle)
+        twin = first.setdefault(frozenset(effective), job)
         for text, other in zip(job.overrides, twin.overrides, strict=False):
-            if text != other and (why := settings.idle.get(word(text).key)) is not None:
-                values = f"{word(other).values[0]},{word(text).values[0]}"
-                raise ConfigError(word(text).key, values, f"has no effect {why}; these would be one run")
+            if text != other and (why := settings.idle.get(parse_override(text).key)) is not None:
+                values = f"{parse_override(other).values[0]},{parse_override(text).values[0]}"
+                raise ConfigError(parse_override(text).key, values, f"has no effect {why}; these would be one run")
 
 
 def _jobs_to_check(union: list[Grid]) -> Iterable[list[str]]:
@@ -176,13 +177,15 @@ def sweep_grids(overrides: list[str]) -> list[Grid]:
         params["paper"] = ",".join(paper for paper in listed if paper in papers_with(profile))
         if not params["paper"]:
             raise ConfigError("profile", profile, "must be published: this sweep's papers have no other")
-    return combine(params, hydra.sweeper.get("grids") or [], (text for text in overrides if not word(text).of_hydra))
+    return combine(
+        params, hydra.sweeper.get("grids") or [], (text for text in overrides if not parse_override(text).is_for_hydra)
+    )
 
 
 def _check_one_search(overrides: list[str], union: list[Grid]) -> None:
     """What a profile searches is one grid for the whole multirun: refuses papers that search in different ones."""
     papers = list(dict.fromkeys(paper for grid in union for paper in grid.get("paper", [])))
-    others = [text for text in overrides if word(text).key != "paper"]
+    others = [text for text in overrides if parse_override(text).key != "paper"]
     searched = [
         dict(chosen_config([*others, f"paper={paper}"]).hydra.sweeper.get("params") or {})
         for paper in (papers if len(papers) > 1 else [])
@@ -197,15 +200,15 @@ def chosen_config(overrides: list[str]) -> Any:
     depend on that. Raises ConfigError."""
     check_chosen(overrides)
     known = {*groups(), "hydra/launcher"}  # a launcher's preset may say how many threads a job has
-    chosen = [w for text in overrides if (w := word(text)).key in known or w.key.startswith("hydra.sweeper.")]
-    Compositions().config([w.first for w in chosen if w.key in known and w.values])
-    return hydra_config([w.first for w in chosen if w.values])
+    chosen = [w for text in overrides if (w := parse_override(text)).key in known or w.key.startswith("hydra.sweeper.")]
+    Compositions().config([w.text_of_first_value for w in chosen if w.key in known and w.values])
+    return hydra_config([w.text_of_first_value for w in chosen if w.values])
 
 
 def check_chosen(overrides: list[str]) -> None:
     """Raises ConfigError for a launcher or a sweeper that there is not."""
     checks = {"hydra/launcher": check_launcher, "hydra/sweeper": check_sweeper}
-    for one in map(word, overrides):
+    for one in map(parse_override, overrides):
         if one.key in checks:
             checks[one.key](",".join(one.values))
         elif (group := one.key.replace(".", "/")) in checks:
@@ -214,7 +217,7 @@ def check_chosen(overrides: list[str]) -> None:
 
 def asks_for_multirun(overrides: list[str]) -> bool:
     """True when the overrides name a sweep file that asks for a multirun by itself."""
-    if not any(word(text).key == "sweep" and text != "sweep=null" for text in overrides):
+    if not any(parse_override(text).key == "sweep" and text != "sweep=null" for text in overrides):
         return False
     return str(chosen_config(overrides).hydra.mode).endswith("MULTIRUN")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import RESULTS_VERSION, Settings
-from ..config.words import word
+from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult
 from ..files import is_locked, read_json, say
@@ -68,7 +68,7 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     say(
         f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already{_describe_archives(jobs, ended)}"
     )
-    if left_out := sorted({word(text).key for job in jobs for text in job.left_out}):
+    if left_out := sorted({parse_override(text).key for job in jobs for text in job.left_out}):
         say(f"{', '.join(left_out)}: left out of the runs on which it has no effect")
     state.current = [job for job in pending if job.settings is not None]
     lines = SweepProgress(jobs, pending, workers)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..config import places
 from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config
-from ..config.composition import check_composed, plain, replace_limits
-from ..config.words import word
+from ..config.composition import check_composed, replace_limits, to_containers
+from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from ..files import say
 from . import pending, search
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def run_all(overrides: list[str]) -> int:
     """Run a multirun and return the exit code. The result is in ``pending.state``."""
     pending.state.current, pending.state.stopped, pending.state.result = [], False, None
-    if any(one.key == "hydra/sweeper" and one.values != ("pending_runs",) for one in map(word, overrides)):
+    if any(one.key == "hydra/sweeper" and one.values != ("pending_runs",) for one in map(parse_override, overrides)):
         return _run_other_sweeper(overrides)
     pending.state.planned, folder = plan_multirun(overrides)
     try:
@@ -45,7 +45,11 @@ def group_overrides(overrides: list[str]) -> list[str]:
     All other overrides concern jobs. Each job is composed separately.
     """
     known = {*groups(), "output_dir"}
-    return [one.first for one in map(word, overrides) if one.values and (one.key in known or one.of_hydra)]
+    return [
+        one.text_of_first_value
+        for one in map(parse_override, overrides)
+        if one.values and (one.key in known or one.is_for_hydra)
+    ]
 
 
 def _run_other_sweeper(overrides: list[str]) -> int:
@@ -60,7 +64,7 @@ def _run_other_sweeper(overrides: list[str]) -> int:
 
 def plan_multirun(overrides: list[str]) -> tuple[list[Job], list[str]]:
     """Return (jobs, overrides that set the folder of the runs). Raises ConfigError."""
-    if any(one.key == "resume" and one.text != "resume=null" for one in map(word, overrides)):
+    if any(one.key == "resume" and one.text != "resume=null" for one in map(parse_override, overrides)):
         raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
     name = sweep_name(overrides)
     folder = []
@@ -85,12 +89,14 @@ def run_hydra(arguments: list[str]) -> int:
         ours = str(place.sweeper._target_).endswith(".PendingRuns")
         try:
             by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
-            places.use(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
+            places.use_folders(
+                one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand
+            )
             chosen = place
             if {INSTEAD, SWEEP_INSTEAD} & {*config}:
                 config = hydra_config([*place.overrides.hydra, *place.overrides.task])
                 chosen = config.hydra
-            tree = plain(config)
+            tree = to_containers(config)
             replace_limits(tree, place.overrides.task)
             settings = with_run_directory(check_composed(tree, chosen), place)
             if not pending.state.current and sys.stderr.isatty():
@@ -158,6 +164,6 @@ def closing_line(result: RunResult, time_unit: str) -> str:
         problem = f" ({summary['error']})" if summary["error"] else ""
         return (
             f"{summary['name']}: interrupted after {used['server_iterations']} server iterations{problem}; "
-            f"go on with: afl-run {shlex.join([*places.words(), '--resume', str(result.directory)])}"
+            f"go on with: afl-run {shlex.join([*places.folder_options(), '--resume', str(result.directory)])}"
         )
     return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"

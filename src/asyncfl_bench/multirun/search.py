@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.words import MOST_RUNS, Draw, word
+from ..config.overrides import MOST_RUNS, Draw, parse_override
 from ..errors import ConfigError, check
 from .grid import Grid
 
@@ -85,7 +85,7 @@ def draw_grids(grid: Grid, search: Search) -> list[Grid]:
 
 
 def _ranges(grid: Grid) -> dict[str, Draw]:
-    found = {key: word(f"{key}={values[0]}").draw for key, values in sorted(grid.items()) if len(values) == 1}
+    found = {key: parse_override(f"{key}={values[0]}").draw for key, values in sorted(grid.items()) if len(values) == 1}
     return {key: draw for key, draw in found.items() if draw is not None}
 
 

@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         if given.config_dir:
             from ..config import places  # brings yaml: not for --help
 
-            places.use(given.config_dir)
+            places.use_folders(given.config_dir)
         write = (
             _write_free_page
             if all(Path(name).exists() for name in given.names) and given.runs is None

@@ -1,4 +1,4 @@
-"""Python values as the words of a command line."""
+"""Python values as overrides of a command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..config.words import quoted
+from ..config.overrides import quote_override
 from ..errors import ConfigError, format_value
 
 Overrides = Iterable[str] | Mapping[str, Any]
@@ -39,6 +39,7 @@ def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
 
 
 def _format_value(key: str, value: Any) -> str:
+    """Return a Python value as an override has it. Raises ConfigError for other kinds of values."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of NumPy's or torch's
         value = value.item()
     if value is None or isinstance(value, (bool, int, float)):
@@ -50,4 +51,4 @@ def _format_value(key: str, value: Any) -> str:
     if not isinstance(value, str):
         allowed = "must be text, a number, true or false, None, or a list of such"
         raise ConfigError(key, type(value).__name__, allowed)
-    return value if _PLAIN.fullmatch(value) else quoted("", value)[1:]
+    return value if _PLAIN.fullmatch(value) else quote_override("", value)[1:]

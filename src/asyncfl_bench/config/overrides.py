@@ -1,4 +1,4 @@
-"""An override of the command line, parsed once: ``delay.beta=10``, ``seed=0,1,2``, ``+hydra.job.env_set.X=1``."""
+"""Overrides of the command line, each parsed once: ``delay.beta=10``, ``seed=0,1,2``, ``+hydra.job.env_set.X=1``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ MOST_RUNS = 10_000  # of a multirun: one takes some 10 ms to plan
 
 @dataclass(frozen=True)
 class Draw:
-    """``interval(a,b)``, ``tag(log,…)`` of it, ``int(…)`` of it with both ends, ``tag(draw,choice(a,b))``."""
+    """Range that a search draws from: ``interval(a,b)``, ``tag(log,…)`` of it, ``int(…)`` of it with both ends, or
+    ``tag(draw,choice(a,b))``."""
 
     low: float = 0
     high: float = 0
@@ -25,14 +26,15 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Word:
-    """One override.
+class Override:
+    """One override of the command line.
 
-    key      what it sets, without ``+``, ``~`` and ``@package``
-    values   the values it lists, each as it would be written alone; none for a deletion
-    several  it lists values for a multirun
-    special  it adds or deletes a key or names a package, which only Hydra's own composition can do
-    value    the single value, as Hydra understands it
+    text     the override as it is written
+    key      the setting or group, without ``+``, ``~`` and ``@package``
+    values   the listed values, each as it is written alone; none for a deletion
+    several  True for a list of values, which only a multirun accepts
+    special  True if it adds or deletes a key or names a package, which only Hydra's composition can do
+    value    the single value, as Hydra understands it; None for a list and a deletion
     draw     the range that a search draws from; ``values`` then has its text
     """
 
@@ -45,30 +47,31 @@ class Word:
     draw: Draw | None = None
 
     @property
-    def deletes(self) -> bool:
+    def is_deletion(self) -> bool:
+        """Return True for ``~key``."""
         return self.text.startswith("~")
 
     @property
-    def of_hydra(self) -> bool:
-        """Whether it sets something of Hydra's own: ``hydra.sweep.dir``, ``hydra/launcher``."""
+    def is_for_hydra(self) -> bool:
+        """Return True if the key belongs to Hydra: ``hydra.sweep.dir``, ``hydra/launcher``."""
         return self.key.partition(".")[0].partition("/")[0] == "hydra"
 
     @property
-    def first(self) -> str:
-        """The same with its first value only."""
+    def text_of_first_value(self) -> str:
+        """Override with the first of the values only, as text."""
         return f"{self.text.partition('=')[0]}={self.values[0]}"
 
 
-def quoted(key: str, text: str) -> str:
-    """The word that gives ``key`` this very text, whatever signs are in it."""
+def quote_override(key: str, text: str) -> str:
+    """Return the override that sets ``key`` to the text, with quotes around any special signs."""
     escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)  # backslashes count only before a quote, and at the end
     escaped += "\\" * (len(escaped) - len(escaped.rstrip("\\")))
     return f"{key}='{escaped}'"
 
 
 @functools.lru_cache(maxsize=8192)
-def word(text: str) -> Word:
-    """``text`` parsed. Raises ConfigError."""
+def parse_override(text: str) -> Override:
+    """Parse one override. Raises ConfigError for text that is none, and for a range without values."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import Glob
     from hydra.errors import HydraException
@@ -81,7 +84,7 @@ def word(text: str) -> Word:
             raise ConfigError(parsed.key_or_group, text.partition("=")[2], "must list its values, for example 1,2,3")
         if several := parsed.is_sweep_override():
             _check_sweep(parsed)
-        draw = _draw(parsed)
+        draw = _parse_draw(parsed)
         if parsed.is_delete():
             values = []
         elif draw is not None:
@@ -95,11 +98,11 @@ def word(text: str) -> Word:
         raise ConfigError(key, value, "must be written key=value; quote text with spaces or special signs") from None
     special = parsed.is_add() or parsed.is_force_add() or parsed.is_delete() or parsed.package is not None
     single = None if several or parsed.is_delete() else parsed.value()
-    return Word(text, parsed.key_or_group, tuple(values), several, special, single, draw)
+    return Override(text, parsed.key_or_group, tuple(values), several, special, single, draw)
 
 
 def _check_sweep(parsed: Any) -> None:
-    """Raises ConfigError for an unknown tag, and for a range that lists no value or more than MOST_RUNS."""
+    """Raise ConfigError for an unknown tag, and for a range that lists no value or more than MOST_RUNS."""
     from hydra.core.override_parser.types import IntervalSweep, RangeSweep
 
     sweep, key, text = parsed.value(), parsed.key_or_group, parsed.input_line.partition("=")[2]
@@ -112,8 +115,11 @@ def _check_sweep(parsed: Any) -> None:
         check(0 < steps <= MOST_RUNS, key, text, f"range(start,stop,step) of 1 to {MOST_RUNS} values")
 
 
-def _draw(parsed: Any) -> Draw | None:
-    """Raises ConfigError for a range in which there is nothing, or no logarithm."""
+def _parse_draw(parsed: Any) -> Draw | None:
+    """Return the range of a search, or None for other overrides.
+
+    Raises ConfigError for an empty range, and for a logarithmic one that is not positive.
+    """
     from hydra.core.override_parser.types import IntervalSweep, Sweep
 
     sweep = parsed.value() if parsed.is_sweep_override() else None
