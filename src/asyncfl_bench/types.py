@@ -165,26 +165,6 @@ class Reply:
         return self.gradient.element_size() * self.gradient.numel()
 
 
-class Executor(Protocol):
-    """Computes work. The engine gives it every dispatch whose upload will arrive, and later asks once for what was
-    computed, or discards the work when its client has left meanwhile."""
-
-    def dispatch(self, work: Work, model_d: torch.Tensor) -> None: ...
-
-    def deliver(self, work: Work) -> Delivery: ...
-
-    def discard(self, work: Work) -> None: ...
-
-
-class StagedExecutor(Executor, Protocol):
-    """Computes tasks of several stages. ``dispatch`` and ``start_next_stage`` begin one. ``deliver`` gives the
-    content of its message, or at the end of the last stage the upload."""
-
-    def start_next_stage(self, work: Work, reply: Reply) -> None:
-        """Begin the next stage of a task, with the reply to its last message."""
-        ...
-
-
 class ServerTask(Protocol):
     """What a server can compute by itself, on u samples of its own without labels; reaches a rule as ``rule.server``.
 

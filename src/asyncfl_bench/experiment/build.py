@@ -23,12 +23,12 @@ from ..config.places import PACKAGE
 from ..errors import BenchError, ConfigError
 from ..randomness import Streams
 from ..simulation.engine import Simulation
+from ..simulation.executor import Executor
 from ..simulation.fleet import check_same_clients
 from ..storage import CacheConfig, Storage, bytes_of
 from ..tasks.native import NativeNetwork
 from ..tasks.parts import Cut
 from ..tasks.task import Task, build_task
-from ..types import Executor
 from . import machine, memory
 from .dry_run import NullComputer, NullServer, peak_vectors
 from .probe import add_probe

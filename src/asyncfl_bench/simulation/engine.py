@@ -14,21 +14,11 @@ from typing import cast
 from ..errors import BenchError
 from ..randomness import Streams
 from ..stateful import Stateful
-from ..types import (
-    ClientTable,
-    Counters,
-    Delivery,
-    Executor,
-    Footprint,
-    Recorder,
-    Reply,
-    StagedExecutor,
-    Work,
-    Workload,
-)
+from ..types import ClientTable, Counters, Delivery, Footprint, Recorder, Reply, Work, Workload
 from . import received
 from .budget import BudgetConfig
 from .dispatches import Dispatches
+from .executor import Executor, StagedExecutor
 from .observer import Observer
 from .slots import Slots
 from .timeline import Timeline
@@ -280,9 +270,8 @@ class Simulation(Stateful):
         """Give a message to the rule; each client that the rule answers starts its next stage."""
         counters, time = self.counters, self.counters.virtual_time
         message = received.message(work, delivery, self._samples_n[work.client], counters)
-        stepped = self._check_answer(
-            self.rule.receive_message(message)
-        )  # may raise Stopped: it gets the same message again
+        # may raise Stopped: the rule then gets the same message again
+        stepped = self._check_answer(self.rule.receive_message(message))
         self._timeline.end_first()
         self._timeline.waiting[work.client] = work
         counters.messages += 1
