@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from asyncfl_bench.data.texts import KNOWN, Texts, TextsConfig, pad_ids
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.files import atomic_write
-from asyncfl_bench.tasks.pretrained import MINILM, Bert, BertConfig
-from asyncfl_bench.tasks.texts import KNOWN, Texts, TextsConfig, pad_ids
+from asyncfl_bench.models.pretrained import MINILM, Bert, BertConfig
 
 BATCH = 64  # texts at once, the longest beside the longest: what is padded is not much
 

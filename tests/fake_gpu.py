@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from asyncfl_bench import storage
 from asyncfl_bench.experiment import machine
-from asyncfl_bench.tasks import flat
+from asyncfl_bench.models import flat
 
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
 CPU_GENERATOR = torch.Generator

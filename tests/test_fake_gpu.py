@@ -15,12 +15,14 @@ from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.common.caches import make_cache
 from asyncfl_bench.algorithms.common.sums import RunningSum
 from asyncfl_bench.config import config_directory, options
+from asyncfl_bench.data.base import Data, Scale
+from asyncfl_bench.models.convolutional import Cnn, CnnConfig
+from asyncfl_bench.models.flat import FlatModel
+from asyncfl_bench.models.language import Lstm, LstmConfig
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig
+from asyncfl_bench.models.task import Task
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.storage import PLACES, PRECISIONS, CacheConfig, Storage
-from asyncfl_bench.tasks.data import Data, Scale
-from asyncfl_bench.tasks.flat import FlatModel
-from asyncfl_bench.tasks.models import Cnn, CnnConfig, Lstm, LstmConfig, Mlp, MlpConfig
-from asyncfl_bench.tasks.task import Task
 
 pytestmark = pytest.mark.slow  # whole runs: seconds each
 

@@ -34,7 +34,7 @@ WORKLOADS = {
 
 def network(workload: Workload) -> torch.nn.Module:
     """The module our own runs train, built by our own code: it needs torch and nothing else."""
-    from asyncfl_bench.tasks import networks
+    from asyncfl_bench.models import networks
 
     if workload.network == "lenet5":
         return networks.lenet5((3, 32, 32), 10)

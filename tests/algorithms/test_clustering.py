@@ -6,8 +6,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from asyncfl_bench.algorithms.common.clustering import k_means, projected_shares
+from asyncfl_bench.data.partition import Clusters, ClustersConfig
 from asyncfl_bench.randomness import Stream, Streams
-from asyncfl_bench.tasks.partition import Clusters, ClustersConfig
 
 
 def labels(groups, clients=60, samples=12_000, classes=10, **config):

@@ -13,8 +13,8 @@ import asyncfl_bench
 from asyncfl_bench import ConfigError, Observer, run, sweep
 from asyncfl_bench.api.overrides import list_overrides
 from asyncfl_bench.config.overrides import parse_override
+from asyncfl_bench.data.archive import ARRAYS
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.tasks.archive import ARRAYS
 
 QUICK = {"scale": "smoke", "progress": False, "model": "softmax"}
 
@@ -133,7 +133,7 @@ def test_clients_of_the_frame_are_the_clients_of_the_run(frame):
 
 
 def test_tensors_data_sets_and_arrays_of_the_same_numbers_are_the_same_samples(frame):
-    from asyncfl_bench.tasks.given import arrays_of, digest_of_arrays
+    from asyncfl_bench.data.given import arrays_of, digest_of_arrays
 
     x, y = torch.tensor(frame[["a", "b", "c"]].to_numpy(np.float32)), torch.tensor(frame["label"] == "yes").long()
     pair = TensorDataset(x[:50], y[:50]), TensorDataset(x[50:], y[50:])
@@ -145,7 +145,8 @@ def test_tensors_data_sets_and_arrays_of_the_same_numbers_are_the_same_samples(f
 
 
 def test_a_run_with_objects_is_told_by_what_is_in_them(frame):
-    from asyncfl_bench.tasks.given import arrays_of, digest_of_arrays, digest_of_network
+    from asyncfl_bench.data.given import arrays_of, digest_of_arrays
+    from asyncfl_bench.models.given import digest_of_network
 
     assert digest_of_arrays(arrays_of(frame)) == digest_of_arrays(arrays_of(frame.copy()))
     other = frame.assign(a=frame["a"].where(frame.index != 7, 0.0))

@@ -12,9 +12,9 @@ from asyncfl_bench.clients.queue import ComputedUpload, WorkQueue
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import Stopped
+from asyncfl_bench.models.task import build_task
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.observer import Observer
-from asyncfl_bench.tasks.task import build_task
 from asyncfl_bench.types import Work
 
 

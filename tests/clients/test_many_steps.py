@@ -11,11 +11,11 @@ from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
 from asyncfl_bench.clients.queue import WorkQueue
 from asyncfl_bench.clients.versions import ClientSums, ClientVariates
+from asyncfl_bench.data.base import Data
+from asyncfl_bench.models.flat import FlatModel
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig
+from asyncfl_bench.models.task import Task
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.tasks.data import Data
-from asyncfl_bench.tasks.flat import FlatModel
-from asyncfl_bench.tasks.models import Mlp, MlpConfig
-from asyncfl_bench.tasks.task import Task
 from asyncfl_bench.types import Work
 
 SIZES = [70, 33, 12, 0, 33]

@@ -7,11 +7,11 @@ import torch
 from asyncfl_bench.clients import samples as samples_module
 from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.samples import Samples
+from asyncfl_bench.data.base import Data
+from asyncfl_bench.models.flat import FlatModel
+from asyncfl_bench.models.perceptrons import Softmax, SoftmaxConfig
+from asyncfl_bench.models.task import Task
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.tasks.data import Data
-from asyncfl_bench.tasks.flat import FlatModel
-from asyncfl_bench.tasks.models import Softmax, SoftmaxConfig
-from asyncfl_bench.tasks.task import Task
 from asyncfl_bench.types import Work
 
 PARTITION = [np.arange(13), np.arange(13, 40), np.arange(40, 41)]

@@ -175,8 +175,8 @@ def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_a
         assert answer.returncode == 0, answer.stderr
     made = [yaml.safe_load(path.read_text()) for path in tmp_path.rglob("config.yaml")]
     assert len(made) >= 2 and {(one["choices"]["model"], one["n_clients"]) for one in made} == {("softmax", 6)}
-    assert "models.Mlp" not in afl_run(*words, "--cfg", "job").stdout
-    assert "models.Mlp" in afl_run(*words, "model=mlp", "--cfg", "job").stdout
+    assert "perceptrons.Mlp" not in afl_run(*words, "--cfg", "job").stdout
+    assert "perceptrons.Mlp" in afl_run(*words, "model=mlp", "--cfg", "job").stdout
 
 
 @pytest.mark.parametrize(

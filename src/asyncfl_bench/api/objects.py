@@ -46,16 +46,18 @@ class Objects:
         return found
 
     def _add_objects(self, given: Mapping[str, Any]) -> None:
-        from ..tasks import given as tasks
-
         if "dataset" in given:
-            arrays = tasks.arrays_of(given["dataset"])
-            self._add_node("dataset", tasks.GivenData, arrays, tasks.digest_of_arrays(arrays), given["dataset"])
+            from ..data.given import GivenData, arrays_of, digest_of_arrays
+
+            arrays = arrays_of(given["dataset"])
+            self._add_node("dataset", GivenData, arrays, digest_of_arrays(arrays), given["dataset"])
             if "client_train" in arrays:
                 self.clients = len({*arrays["client_train"].tolist()})
         if "model" in given:
-            digest = tasks.digest_of_network(given["model"])
-            self._add_node("model", tasks.GivenModel, given["model"], digest, given["model"])
+            from ..models.given import GivenModel, digest_of_network
+
+            digest = digest_of_network(given["model"])
+            self._add_node("model", GivenModel, given["model"], digest, given["model"])
 
     def _add_node(self, group: str, target: type, value: object, digest: str, given: object) -> None:
         kind = getattr(given, "__name__", type(given).__name__)
@@ -82,14 +84,14 @@ class Objects:
         if not self._held:
             yield
             return
-        from ..tasks import given as tasks
+        from ..data.given import HELD
 
-        tasks.HELD.update(self._held)
+        HELD.update(self._held)
         try:
             yield
         finally:
             for digest in self._held:
-                tasks.HELD.pop(digest, None)
+                HELD.pop(digest, None)
 
 
 def _is_name(value: object) -> bool:

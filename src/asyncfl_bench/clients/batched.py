@@ -40,8 +40,8 @@ class BatchedComputer(SequentialComputer):
     """Stacked models: the work of p clients as one computation on (p, d), on a CPU in as many parts as there are cores.
 
     Results equal those of one after another up to rounding. Not for batch normalisation.
-    On a CPU a perceptron's work of many steps is done piece by piece with formulas for one model (tasks/perceptron.py),
-    unless steps are small and many pieces have the same number of them.
+    On a CPU a perceptron's work of many steps is done piece by piece with formulas for one model
+    (kernels/perceptron.py), unless steps are small and many pieces have the same number of them.
     """
 
     def __init__(self, *args, workers: int = 1, **options):

@@ -15,8 +15,8 @@ CUT = ", cut behind one of these"
 
 
 def native_network(choice: str, device: str, task, cut=None):
-    """The task's compiled kernel (tasks.native.NativeNetwork), where the executor ``choice`` asks for it or leaves it
-    open and it is faster; else None. With it both parts of a ``cut`` model (tasks.parts.Cut) are compiled, too.
+    """The task's compiled kernel (kernels.native.NativeNetwork), where the executor ``choice`` asks for it or leaves it
+    open and it is faster; else None. With it both parts of a ``cut`` model (models.parts.Cut) are compiled, too.
 
     A small network of linear layers alone has formulas that are faster still with many clients at once (see
     ``batched``). Where only a compiler lacks, one line says so. Raises ConfigError for ``native`` where it cannot be.

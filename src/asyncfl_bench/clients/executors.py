@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SelectedRows(Protocol):
-    """The part of a model with a large embedding that a piece of work reads (tasks.rows.SelectedRows)."""
+    """The part of a model with a large embedding that a piece of work reads (models.rows.SelectedRows)."""
 
     def select_rows(self, w_d: torch.Tensor) -> torch.Tensor: ...
 
@@ -38,11 +38,11 @@ class SelectedRows(Protocol):
 class SequentialComputer:
     """One piece of work after another, each computed at its delivery.
 
-    task      data on the device and the model (tasks.task.Task)
+    task      data on the device and the model (models.task.Task)
     local     what a client does (LocalTraining)
     batches   which samples it sees
     statistics_rate  with batch norm: the server's running statistics move this far towards each delivered client's
-    network   what computes gradients, in any number of threads (tasks.native.NativeNetwork); None: the task's own
+    network   what computes gradients, in any number of threads (kernels.native.NativeNetwork); None: the task's own
     reports   uploads come with what the local model says about the server's own samples (``task.server``)
     """
 

@@ -26,7 +26,7 @@ class Samples:
     """Where the steps of a piece of work get their samples. Nothing here is shared by two pieces of work, so each may
     be computed in a thread of its own.
 
-    task     tasks.task.Task
+    task     models.task.Task
     augment  the stream of crops and flips; None: images as they are
     """
 

@@ -22,8 +22,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, check, did_you_mean
+from ..models.base import ModelConfig
 from ..ranges import absent_settings, describe_range
-from ..tasks.models import ModelConfig
 from .places import allow_local_modules
 from .settings import (
     ABSENT,

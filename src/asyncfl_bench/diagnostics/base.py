@@ -44,7 +44,7 @@ class Diagnostics(Observer, Stateful):
         rule     the run's server rule, to look at
         shadow   a second server rule of the run's own kind and settings, not started
         model_d  (d,) the global model; the rule moves it in place
-        task     tasks.task.Task
+        task     models.task.Task
         client   clients.local.LocalConfig, resolved
         has_left  has_left(client, iteration): whether that client has dropped out
         """

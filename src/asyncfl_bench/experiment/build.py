@@ -21,14 +21,14 @@ from ..clients.versions import ClientMemories, ClientSums, ClientVariates, Clien
 from ..config import Settings
 from ..config.places import PACKAGE
 from ..errors import BenchError, ConfigError
+from ..kernels.native import NativeNetwork
+from ..models.parts import Cut
+from ..models.task import Task, build_task
 from ..randomness import Streams
 from ..simulation.engine import Simulation
 from ..simulation.executor import Executor
 from ..simulation.fleet import check_same_clients
 from ..storage import CacheConfig, Storage, bytes_of
-from ..tasks.native import NativeNetwork
-from ..tasks.parts import Cut
-from ..tasks.task import Task, build_task
 from . import machine, memory
 from .dry_run import NullComputer, NullServer, peak_vectors
 from .probe import add_probe

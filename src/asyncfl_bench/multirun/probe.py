@@ -25,7 +25,7 @@ def describe_server_cost(settings: Settings) -> str | None:
         return None
     import torch
 
-    from ..tasks.datasets import DigitsConfig, TorchvisionImagesConfig
+    from ..data.datasets import DigitsConfig, TorchvisionImagesConfig
 
     if not isinstance(dataset.config, DigitsConfig | TorchvisionImagesConfig):
         return None

@@ -17,6 +17,7 @@ from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError
 from ..files import say
 from . import pending, search
 from .jobs import Job, check_chosen, plan, sweep_name, with_run_directory
+from .trials import describe_best_trials
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -33,7 +34,7 @@ def run_all(overrides: list[str]) -> int:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if any(job.drawn for job in pending.state.planned):
-        print(search.describe_best_trials(pending.state.planned, pending.places_of(pending.state.planned)))
+        print(describe_best_trials(pending.state.planned, pending.places_of(pending.state.planned)))
     if code == EXIT_INTERRUPTED:
         say("afl-run: stopped; the same command goes on where it was")
     return code

@@ -6,7 +6,7 @@ import itertools
 
 import pandas as pd
 
-from ...tasks.datasets import KNOWN
+from ...data.datasets import KNOWN
 
 
 def problems(runs: pd.DataFrame) -> set[str]:

@@ -1,0 +1,85 @@
+""".npz files: a broken one is named, of several jobs one writes a missing one, the runs of a sweep read one once."""
+
+from __future__ import annotations
+
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+
+from ..files import atomic_write
+from .base import DataError
+
+# RuntimeError: encrypted members, and compressions that are not known
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+T = TypeVar("T")
+_cached: list[tuple[object, Any]] = []  # the last key and what it gave
+
+
+def load_cached(key: object, make: Callable[[], T]) -> T:
+    """Return the result of ``make``, or that of the last call in this process if its ``key`` was the same.
+
+    The runs of a sweep thus read, check and digest their data once. The result must not be changed.
+    """
+    if not (_cached and _cached[0][0] == key):
+        _cached.clear()  # two data sets may not fit into memory
+        _cached.append((key, make()))
+    return _cached[0][1]
+
+
+def file_version(path: Path) -> tuple[str, int, int]:
+    """Return (path, time of the last change, bytes), which differ after a change of the file."""
+    facts = path.stat()
+    return str(path.resolve()), facts.st_mtime_ns, facts.st_size
+
+
+def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+    """The arrays ``required``, and those of ``optional`` that are there. DataError names file and problem."""
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{path}: a single array, not an .npz archive")
+        with archive:
+            missing = [name for name in required if name not in archive]
+            if missing:
+                found = " ".join(", ".join(archive.files).split()) or "nothing"  # a damaged name may have a line break
+                raise DataError(f"{path}: no array {', '.join(missing)} in it (found {found})")
+            return {name: archive[name] for name in (*required, *optional) if name in archive}
+    except UNREADABLE as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(f"{path}: not a readable .npz file ({reason}); delete it or put a good one there") from error
+
+
+def build_cached(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:
+    """Write the arrays of ``make`` to an .npz file, as ``write_once`` does."""
+
+    def build_writer() -> Callable[[BinaryIO], None]:
+        named: dict[str, Any] = dict(make())  # NumPy's hints take any keyword for its flag allow_pickle
+        return lambda file: np.savez(file, **named)
+
+    return write_once(path, build_writer, ways_out)
+
+
+def write_once(path: Path, content: Callable[[], Callable[[BinaryIO], object]], ways_out: str) -> Path:
+    """Write ``path`` unless it exists, and return it. ``content`` returns a function that writes into the open file.
+
+    One of several jobs writes the file, and the others wait. Raises DataError with ``ways_out`` if the directory cannot
+    be written.
+    """
+    from filelock import FileLock
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.parent / f".{path.name}.lock"):
+            if not path.exists():  # another job may have finished it while this one waited
+                write = content()
+                with atomic_write(path) as file:
+                    write(file)
+    except OSError as error:
+        raise DataError(f"{path.parent} cannot be written ({error}). {ways_out}") from error
+    return path

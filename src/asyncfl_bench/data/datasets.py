@@ -1,0 +1,250 @@
+"""Data sets with real samples: digits, five image sets, and a user's own arrays.
+
+A class takes its config; ``load(data_dir, streams, n_clients)`` gives a ``Data``. Nothing is read before that.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from ..errors import ConfigError, check
+from ..files import atomic_write, cache_folder
+from ..randomness import Streams
+from ..ranges import CheckedSettings, at_least, one_of, within
+from .archive import ARRAYS, file_version, load_cached, read_npz
+from .base import Data, DataError, Scale, channels_first, check_labels, samples_by_client
+
+
+@dataclass
+class DigitsConfig(CheckedSettings):
+    """split_seed: chooses the test set, apart from the run's seed."""
+
+    split_seed: Annotated[int, within("[0, 4294967295]")] = 0
+
+    @property
+    def known_shape(self) -> tuple[tuple[int, ...], int]:
+        """(shape of a sample, classes), as far as it is known before the data are read; other data sets lack it."""
+        return (1, 8, 8), 10
+
+
+class Digits:
+    """scikit-learn's 1797 handwritten digits of 8x8 pixels, 10 classes: 1437 to train, 360 to test.
+
+    Stratified split, the same for every run seed. Pixels 0 .. 16 become float32 0 .. 1, shape (1, 8, 8).
+    Source: UCI "Optical Recognition of Handwritten Digits", test part, as shipped with scikit-learn. Needs no network.
+    """
+
+    Config = DigitsConfig
+
+    def __init__(self, config: DigitsConfig):
+        self.config = config
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        return load_cached(("digits", self.config.split_seed), self._read)
+
+    def _read(self) -> Data:
+        """From the user's cache: importing scikit-learn takes as long as all else that a short run does."""
+        path = cache_folder() / f"digits-{metadata.version('scikit-learn')}-{self.config.split_seed}.npz"
+        arrays: dict[str, Any]  # NumPy's hints take any keyword for its flag allow_pickle
+        try:
+            arrays = read_npz(path)
+        except DataError:
+            arrays = self._split()
+            with suppress(OSError):  # then the next process takes as long as this one
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(path) as file:
+                    np.savez(file, **arrays)
+        return Data(arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"], classes=10)
+
+    def _split(self) -> dict[str, Any]:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
+        x, y = load_digits(return_X_y=True)
+        x = (x / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+        split = train_test_split(x, y.astype(np.int64), test_size=0.2, stratify=y, random_state=self.config.split_seed)
+        return dict(zip(("x_train", "x_test", "y_train", "y_test"), split, strict=True))
+
+
+@dataclass(frozen=True)
+class _ImageFacts:
+    """Facts about an image set. mean, std: of its training pixels by channel, as in common use."""
+
+    label: str  # torchvision's name, where it has the set
+    train: int  # images
+    test: int
+    classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def has_colors(self) -> bool:
+        """Return True for images with three channels."""
+        return len(self.mean) == 3
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        return (32, 32, 3) if self.has_colors else (28, 28)
+
+
+KNOWN = {
+    "mnist": _ImageFacts("MNIST", 60000, 10000, 10, (0.1307,), (0.3081,)),
+    "fashion_mnist": _ImageFacts("FashionMNIST", 60000, 10000, 10, (0.2860,), (0.3530,)),
+    "cifar10": _ImageFacts("CIFAR10", 50000, 10000, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": _ImageFacts("CIFAR100", 50000, 10000, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
+    "cinic10": _ImageFacts("CINIC10", 90000, 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
+}
+
+
+@dataclass
+class TorchvisionImagesConfig(CheckedSettings):
+    """
+    name           mnist | fashion_mnist | cifar10 | cifar100 | cinic10
+    train_samples  only the first so many training images, for quick runs; null takes all
+    test_samples   the same for the test images
+    """
+
+    name: Annotated[str, one_of(*KNOWN)] = "cifar10"
+    train_samples: Annotated[int | None, at_least(1, null="for all")] = None
+    test_samples: Annotated[int | None, at_least(1, null="for all")] = None
+
+    @property
+    def known_shape(self) -> tuple[tuple[int, ...], int]:
+        """See ``DigitsConfig.known_shape``."""
+        height, width, *_ = KNOWN[self.name].image
+        return (len(KNOWN[self.name].mean), height, width), KNOWN[self.name].classes
+
+
+class TorchvisionImages:
+    """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 or CINIC-10 as (N, C, H, W) uint8.
+
+    ``<data_dir>/<name>.npz`` (x_train, y_train, x_test, y_test; images (N, 28, 28) or (N, 32, 32, 3) uint8) is used
+    when it is there. Otherwise torchvision downloads the set into ``data_dir`` and that file is written, once, however
+    many jobs ask for it. Raises DataError when neither works.
+    """
+
+    Config = TorchvisionImagesConfig
+
+    def __init__(self, config: TorchvisionImagesConfig):
+        self.config = config
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        path = self._file(Path(data_dir))
+        return load_cached((file_version(path), self.config), lambda: self._read(path))
+
+    def read(self, data_dir: Path) -> Data:
+        """What ``load`` gives, not kept for later runs."""
+        return self._read(self._file(Path(data_dir)))
+
+    def _read(self, path: Path) -> Data:
+        arrays, known = read_npz(path), KNOWN[self.config.name]
+        x, y = {}, {}
+        for split, count in (("train", self.config.train_samples), ("test", self.config.test_samples)):
+            images = arrays[f"x_{split}"]
+            if images.dtype != np.uint8 or images.shape[1:] != known.image:
+                wanted = ", ".join(map(str, known.image))
+                found = f"found {images.dtype} of shape {images.shape}"
+                raise DataError(f"{path}: x_{split} must be uint8 of shape (N, {wanted}), {found}")
+            labels = check_labels(path, arrays, f"_{split}", known.classes)
+            if count is not None and count > len(labels):
+                allowed = f"must be null or an integer from 1 to {len(labels)}, the {split} images in {path}"
+                raise ConfigError(f"{split}_samples", count, allowed)
+            x[split], y[split] = channels_first(images[:count]), labels[:count]
+        samples, scale = (x["train"], y["train"], x["test"], y["test"]), Scale(known.mean, known.std)
+        return Data(*samples, known.classes, scale, augmentable=known.has_colors)
+
+    def _file(self, data_dir: Path) -> Path:
+        name = self.config.name
+        paths = [data_dir / f"{one}.npz" for one in dict.fromkeys((name.replace("_", "-"), name))]
+        for path in paths:
+            if path.exists():
+                return path
+        from .download import fetch_dataset  # here only: a machine with the file needs no torchvision
+
+        return fetch_dataset(KNOWN[name].label, data_dir, paths)
+
+
+@dataclass
+class ArraysConfig:
+    """path: the user's .npz file, absolute or relative to where the command is started; required."""
+
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        wanted = "an existing .npz file with the arrays x_train, y_train, x_test, y_test"
+        check(self.path is not None and Path(self.path).expanduser().is_file(), "path", self.path, wanted)
+
+
+class Arrays:
+    """A user's own data from one .npz file.
+
+    x_train, x_test  floats (N, F) or (N, C, H, W), used as they are; or uint8 images (N, H, W) or (N, H, W, C), scaled
+                     to 0 .. 1 and normalised by the training set's own mean and standard deviation per channel
+    y_train, y_test  integers 0 .. classes - 1; the largest label says how many classes there are
+    client_train     optional (N,) integers, one client id per training sample: the natural partition, by rising id
+    Raises DataError naming the array when it is of another kind, has NaN or infinite values, or lengths differ.
+    """
+
+    Config = ArraysConfig
+
+    def __init__(self, config: ArraysConfig):
+        self.config = config
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        assert self.config.path is not None
+        path = Path(self.config.path).expanduser()
+        return load_cached(file_version(path), lambda: build_data(path, read_npz(path, optional=("client_train",))))
+
+
+def build_data(place: object, arrays: dict[str, np.ndarray], source: str | None = None) -> Data:
+    """Build a data set from a user's arrays, see ``Arrays``. Raises DataError, which names their ``place``."""
+    if missing := [name for name in ARRAYS if name not in arrays]:
+        raise DataError(f"{place}: no array {', '.join(missing)} in it (found {', '.join(arrays) or 'nothing'})")
+    y_train, y_test = (check_labels(place, arrays, suffix, None) for suffix in ("_train", "_test"))
+    x_train, x_test = (check_samples(place, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
+    if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
+        found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
+        raise DataError(f"{place}: samples of x_train and x_test must be of one kind and shape, {found}")
+    classes = 1 + int(max(y_train.max(), y_test.max()))
+    if classes > (samples := len(y_train) + len(y_test)):  # codes or identifiers, which would make a huge last layer
+        raise DataError(f"{place}: labels must be numbered from 0, found {classes - 1} among {samples} samples")
+    scale = _own_scale(x_train) if x_train.dtype == np.uint8 else None
+    client = arrays.get("client_train")
+    natural = None if client is None else samples_by_client(place, "client_train", client, len(y_train))
+    return Data(x_train, y_train, x_test, y_test, classes, scale, natural, source=source)
+
+
+def check_samples(path: object, name: str, x: np.ndarray) -> np.ndarray:
+    """Return float32 samples, or uint8 images with channels first. Raises DataError for other arrays."""
+    if x.dtype == np.uint8 and x.ndim in (3, 4) and x.size:
+        if x.ndim == 4 and x.shape[3] > 4 >= x.shape[1]:  # read as it stands, rows would be taken for channels
+            raise DataError(f"{path}: {name} must have its channels last, (N, H, W, C), found uint8 of shape {x.shape}")
+        return channels_first(x)
+    if np.issubdtype(x.dtype, np.floating) and x.ndim in (2, 4) and x.size:
+        with np.errstate(over="ignore"):  # a float64 too large for float32 is reported as infinite, below
+            x = np.ascontiguousarray(x, np.float32)
+        if not np.isfinite(x).all():
+            raise DataError(f"{path}: {name} has NaN or infinite values (as float32)")
+        return x
+    wanted = "floats (N, F) or (N, C, H, W), or uint8 images (N, H, W) or (N, H, W, C)"
+    raise DataError(f"{path}: {name} must be {wanted}, found {x.dtype} of shape {x.shape}")
+
+
+def _own_scale(x: np.ndarray) -> Scale:
+    """Mean and standard deviation per channel of (N, C, H, W) uint8 images, exact, from pixel counts."""
+    count_cv = np.zeros((x.shape[1], 256), np.int64)
+    for start in range(0, len(x), 4096):  # bincount makes int64 copies: a block at a time keeps them small
+        for channel, counts in enumerate(count_cv):
+            counts += np.bincount(x[start : start + 4096, channel].ravel(), minlength=256)
+    value = np.arange(256) / 255
+    share_cv = count_cv / count_cv.sum(axis=1, keepdims=True)
+    mean = share_cv @ value
+    std = np.sqrt((share_cv * (value - mean[:, None]) ** 2).sum(axis=1))
+    std[std == 0] = 1.0  # a constant channel becomes 0, not NaN
+    return Scale(tuple(mean.tolist()), tuple(std.tolist()))

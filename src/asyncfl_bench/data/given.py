@@ -1,0 +1,145 @@
+"""Data that are objects of the Python program: ``run(dataset=frame)``.
+
+A run knows them by a digest of what decides its numbers, which is a part of its identity. The objects themselves are in
+``HELD`` while the run lasts; another process cannot go on with it.
+
+Legend: N samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import ConfigError
+from ..randomness import Streams
+from .archive import ARRAYS
+from .base import Data, DataError
+from .datasets import build_data
+
+HELD: dict[str, Any] = {}  # digest: arrays or network
+LABEL, CLIENT, TEST = "label", "client", "test"  # columns of a frame that are no features
+TEST_SHARE = 0.2  # of data that come without a test set
+
+
+@dataclass
+class GivenDataConfig:
+    """
+    digest  of the samples
+    kind    class of the object they came as
+    """
+
+    digest: str = ""
+    kind: str = ""
+
+
+class GivenData:
+    """Samples given as an object, see ``arrays_of``."""
+
+    Config = GivenDataConfig
+
+    def __init__(self, config: GivenDataConfig):
+        self.config = config
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        return build_data("dataset", find_object(self.config.digest, self.config.kind), self.config.kind)
+
+
+def find_object(digest: str, kind: str) -> Any:
+    """Return the object with this digest. Raises ConfigError if this process does not have it."""
+    if digest not in HELD:
+        said = f"is a {kind} of the Python program that made this run: the same run(...) there goes on with it"
+        raise ConfigError("", "object", said)
+    return HELD[digest]
+
+
+def arrays_of(given: object) -> dict[str, np.ndarray]:
+    """Arrays as in the file of ``dataset=arrays``, of
+
+    a mapping          with those names, or four of them in that order: x_train, y_train, x_test, y_test
+    a pandas frame     a column ``label``; ``client`` and ``test`` (true or false), if there are any; all else numbers
+    a torch Dataset    of pairs (sample, label)
+    a pair of either   to train, to test
+
+    Tensors of bytes (N, C, H, W) are images. What has no test set gives a fifth of its samples, the same for all seeds.
+    Raises DataError.
+    """
+    if isinstance(given, (tuple, list)) and len(given) == len(ARRAYS):
+        given = dict(zip(ARRAYS, given, strict=True))
+    if isinstance(given, Mapping):
+        arrays = {str(name): _array(value) for name, value in given.items()}
+        if other := [f"{name} of {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"]:
+            raise DataError(f"dataset: arrays must hold numbers: {', '.join(other)}")
+        return arrays
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        train, test = (_columns(one) for one in given)
+    else:
+        columns = _columns(given)
+        held_out = columns.pop(TEST, None)
+        if held_out is None:
+            total = len(columns["y"])
+            chosen = np.random.default_rng(0).permutation(total)[: int(TEST_SHARE * total)]
+            held_out = np.isin(np.arange(total), chosen)
+        train = {name: values[~held_out] for name, values in columns.items()}
+        test = {name: values[held_out] for name, values in columns.items()}
+    parts = [(name, "train", train) for name in ("x", "y", CLIENT) if name in train]
+    parts += [(name, "test", test) for name in ("x", "y")]
+    return {f"{name}_{split}": columns[name] for name, split, columns in parts}
+
+
+def _columns(given: object) -> dict[str, np.ndarray]:
+    """x, y and, where there are such, client and test."""
+    if hasattr(given, "columns") and hasattr(given, "to_numpy"):
+        return _frame_columns(given)
+    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
+        try:
+            pairs = [given[place] for place in range(len(given))]
+            return {"x": np.stack([_array(x) for x, _ in pairs]), "y": np.array([int(y) for _, y in pairs])}
+        except (TypeError, ValueError) as error:
+            reason = f"its items must be pairs of a sample and a label, samples of one shape ({error})"
+            raise DataError(f"dataset: {type(given).__name__}: {reason}") from error
+    wanted = "a pandas frame, a torch Dataset, a pair of either, or the arrays x_train, y_train, x_test, y_test"
+    raise DataError(f"dataset: {type(given).__name__}: must be {wanted}")
+
+
+def _frame_columns(frame: Any) -> dict[str, np.ndarray]:
+    import pandas as pd
+
+    if LABEL not in frame:
+        raise DataError(f"dataset: the frame must have a column {LABEL}; found {', '.join(map(str, frame.columns))}")
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()]
+        raise DataError(f"dataset: columns must have different names: {', '.join(map(str, twice))} is there twice")
+    features = frame.drop(columns=[LABEL, CLIENT, TEST], errors="ignore")
+    if words := [str(name) for name in features if not pd.api.types.is_numeric_dtype(features[name])]:
+        raise DataError(f"dataset: columns must be numbers: {', '.join(words)}")
+    label = frame[LABEL]
+    whole = pd.api.types.is_integer_dtype(label)
+    found = {"x": features.to_numpy(np.float32), "y": label.to_numpy() if whole else pd.factorize(label, sort=True)[0]}
+    if CLIENT in frame:
+        found[CLIENT] = pd.factorize(frame[CLIENT], sort=True)[0]
+    if TEST in frame:
+        found[TEST] = frame[TEST].to_numpy(bool)
+    return found
+
+
+def _array(value: Any) -> np.ndarray:
+    if isinstance(value, torch.Tensor):
+        array = value.detach().cpu().numpy()
+        return array.transpose(0, 2, 3, 1) if array.dtype == np.uint8 and array.ndim == 4 else array
+    return np.asarray(value)
+
+
+def digest_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """16 hex digits over every number."""
+    hashed = hashlib.blake2b(digest_size=8)
+    for name, array in sorted(arrays.items()):
+        hashed.update(f"{name} {array.dtype} {array.shape}".encode())
+        hashed.update(np.ascontiguousarray(array).data)
+    return hashed.hexdigest()

@@ -1,0 +1,143 @@
+"""Sources of samples: LEAF's json files and repositories on Hugging Face, as parts for ``pool.join_parts``.
+
+Texts are downloaded from public copies into a plain file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from .archive import write_once
+from .base import DataError
+from .pool import Part
+
+ROWS = 1000  # of a repository, converted in one go
+
+
+def leaf_files(folder: Path) -> list[Path]:
+    """LEAF's files below ``folder``, those to train first; empty if there are none.
+
+    LEAF's scripts leave every stage of their work beside each other. If there are folders `train` and `test` these are
+    taken, else the files `all_data*.json`, else all.
+    """
+    found = sorted(folder.rglob("*.json"))
+    parent = {path: path.parent.name for path in found}
+    split = [path for path in found if parent[path] == "train"] + [path for path in found if parent[path] == "test"]
+    return split or [path for path in found if path.name.startswith("all_data")] or found
+
+
+def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarray, np.ndarray]]) -> Iterator[Part]:
+    """A part for each user in each file: `user_data: {USER: {x: [...], y: [...]}}`.
+
+    convert  turns a user's lists into arrays, raising ValueError or TypeError for what it does not know
+    Raises DataError with file and user.
+    """
+    for path in files:
+        try:
+            users = json.loads(path.read_bytes())["user_data"]
+            lists = {user: (content["x"], content["y"]) for user, content in users.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            wanted = "user_data: {USER: {x: [...], y: [...]}}"
+            raise DataError(f"{path}: not a json file of LEAF's with {wanted} ({_describe_error(error)})") from error
+        for user, (x, y) in lists.items():
+            if not x and not y:
+                continue
+            try:
+                x_part, y_part = convert(x, y)
+                if len(x_part) != len(y_part):
+                    raise ValueError(f"{len(x_part)} samples with {len(y_part)} labels")
+            except (ValueError, TypeError) as error:
+                raise DataError(f"{path}: user {user}: {_describe_error(error)}") from error
+            yield [user] * len(y_part), x_part, y_part
+
+
+def hub_parts(
+    repository: str, convert: Callable[[dict[str, Any]], Part], data_dir: Path, ways_out: str
+) -> Iterator[Part]:
+    """Parts of the split `train` of a repository on Hugging Face, which is downloaded into ``data_dir``/huggingface.
+
+    convert  turns a dictionary of columns, each a list, into a part
+    Raises DataError, with ``ways_out``, for whatever fails.
+    """
+    load_dataset = _load_dataset(repository, "leaf", ways_out)
+    try:
+        rows = load_dataset(repository, split="train", cache_dir=str(data_dir / "huggingface"))
+        for columns in rows.iter(batch_size=ROWS):
+            yield convert(columns)
+    except Exception as error:  # no network, a refused or cut transfer, other columns: the same way out for all
+        raise _download_error(repository, error, ways_out) from error
+
+
+def downloaded_texts(name: str, path: Path, ways_out: str) -> Path:
+    """Writes the set of texts ``name`` (of data.texts) to ``path``, a json object a line, and returns it.
+
+    Of several jobs one downloads and the others wait for its file. Raises DataError, with ``ways_out``, for whatever
+    fails.
+    """
+
+    def content() -> Callable[[BinaryIO], int]:
+        lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in TEXTS[name](path.parent, ways_out)]
+        return lambda file: file.write("".join(lines).encode())
+
+    return write_once(path, content, ways_out)
+
+
+def _newsgroups(data_dir: Path, ways_out: str) -> Iterator[dict[str, Any]]:
+    """20 Newsgroups by date, whole posts, through scikit-learn."""
+    from sklearn.datasets import fetch_20newsgroups
+
+    try:
+        for split in ("train", "test"):
+            found = fetch_20newsgroups(data_home=str(data_dir), subset=split)
+            for text, label in zip(found.data, found.target, strict=True):
+                yield {"split": split, "label": int(label), "text": text}
+    except Exception as error:  # as above
+        raise _download_error("20 Newsgroups", error, ways_out) from error
+
+
+def _read_hub(
+    repository: tuple[str, ...], fields: dict[str, str], data_dir: Path, ways_out: str
+) -> Iterator[dict[str, Any]]:
+    """Lines of all splits of a repository on Hugging Face; those without a label are left out.
+
+    fields  name of a text here -> its column there
+    """
+    load_dataset = _load_dataset(repository[0], "text", ways_out)
+    try:
+        for split, rows in load_dataset(*repository, cache_dir=str(data_dir / "huggingface")).items():
+            for row in (row for row in rows if row["label"] >= 0):  # -1: GLUE keeps it to itself
+                texts = {field: row[column] for field, column in fields.items()}
+                yield {"split": {"validation": "dev"}.get(split, split), "label": row["label"], **texts}
+    except Exception as error:  # as above
+        raise _download_error(repository[0], error, ways_out) from error
+
+
+TEXTS: dict[str, Callable[[Path, str], Iterator[dict[str, Any]]]] = {
+    "newsgroups20": _newsgroups,
+    "sst2": partial(_read_hub, ("stanfordnlp/sst2",), {"text": "sentence"}),
+    "mrpc": partial(_read_hub, ("nyu-mll/glue", "mrpc"), {"text1": "sentence1", "text2": "sentence2"}),
+}
+
+
+def _load_dataset(repository: str, extra: str, ways_out: str) -> Callable[..., Any]:
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        needs = f"its download needs the package datasets (pip install 'asyncfl_bench[{extra}]')"
+        raise DataError(f"{repository} is missing and {needs}. {ways_out}") from error
+    return load_dataset
+
+
+def _download_error(what: str, error: Exception, ways_out: str) -> DataError:
+    return DataError(f"{what} is missing and its download failed ({_describe_error(error)}). {ways_out}")
+
+
+def _describe_error(error: Exception) -> str:
+    """Return the error in one short line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,293 @@
+"""Texts with labels, read from plain files of one json object a line, as the numbers of their words.
+
+Legend: N samples, L tokens of a sample.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..errors import check
+from ..randomness import Streams
+from ..ranges import CheckedSettings, at_least, one_of
+from ..types import Facts
+from .archive import file_version, load_cached, read_npz
+from .base import Data, DataError
+from .datasets import build_data
+
+PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # ids of no word: behind a short text, of words not known, between two texts
+FIRST_WORD = 3
+SIGN = "\n"  # that one text ends and the next begins: no word, since these have no white space
+WORD = re.compile(r"\w+|[^\w\s]+")  # letters and digits, or a run of other signs
+SPLITS = ("train", "dev", "test")
+
+
+class TextFacts(NamedTuple):
+    """Facts about a set of texts.
+
+    files       names that its file may have in the data directory, the first one for a download
+    fields      of a line with text in them
+    judged_on   splits that may be the test set
+    held_out    training samples that are the split `dev` of a file without one
+    """
+
+    files: tuple[str, ...]
+    classes: int
+    fields: tuple[str, ...] = ("text",)
+    judged_on: tuple[str, ...] = ("dev", "test")
+    held_out: int = 0
+
+
+KNOWN = {
+    "newsgroups20": TextFacts(("newsgroups20.jsonl", "20news-bydate.jsonl"), 20, judged_on=("test",)),
+    "sst2": TextFacts(("sst2.jsonl",), 2),
+    "mrpc": TextFacts(("mrpc.jsonl",), 2, fields=("text1", "text2"), held_out=408),  # as many as in GLUE's
+}
+DRAW = 0  # seed of the samples held out, the same for every run
+
+
+@dataclass
+class TextsConfig(CheckedSettings):
+    """
+    name       newsgroups20 | sst2 | mrpc
+    judged_on  the split that is the test set; what is neither this nor to train is ``Data.x_other``
+    length     L: longer texts are cut, shorter ones padded; null: the longest text to train
+    words      known ones, the most frequent first; null: all that occur in what is trained on, or the model's own
+    features   numbers that an encoder gave each text, in place of ids: NAME of a file <data_dir>/<name>-NAME.npz
+    download   whether a missing file may be downloaded
+    """
+
+    name: Annotated[str, one_of(*KNOWN)] = "sst2"
+    judged_on: Annotated[str, one_of("dev", "test")] = "test"
+    length: Annotated[int | None, at_least(1, null="for the longest text to train")] = None
+    words: Annotated[int | None, at_least(1, null="for all")] = None
+    features: str | None = None
+    download: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = KNOWN[self.name].judged_on
+        check(self.judged_on in allowed, "judged_on", self.judged_on, f"{' or '.join(allowed)} for {self.name}")
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        if self.features is None:
+            return {}
+        return dict.fromkeys(("judged_on", "length", "words", "download"), "with features, whose file has decided it")
+
+
+class Reader(Protocol):
+    """What makes the numbers that stand for texts: an encoder's own tokenizer.
+
+    key      by which its ids can be told from another one's
+    limit    ids of the longest text that the encoder takes
+    symbols  ids there are
+    padding  the id behind shorter texts
+    """
+
+    key: str
+    limit: int
+    symbols: int
+    padding: int
+
+    def ids(self, samples: list[list[str]], length: int) -> list[list[int]]:
+        """The ids of each sample, a text or a pair of texts, cut after ``length``."""
+
+
+class Texts:
+    """20 Newsgroups, SST-2 or MRPC as (N, L) int32 ids of words, with id 0 behind texts shorter than L.
+
+    Files   ``<data_dir>/<name>.jsonl``, a line ``{"split": "train", "label": 3, "text": "…"}`` for each text; of MRPC
+            `text1` and `text2`, read as one text with a sign of its own between them. With ``download`` a missing file
+            is made of a public copy, once. DataError names file, line and what is wrong there.
+    Words   runs of letters and digits, or of other signs, in lower case. The words of the training texts (cut to L)
+            have the ids from 3, the most frequent first, equally frequent ones by their letters; all others are id 1.
+            A model that comes with a tokenizer (model=bert) has its ids instead, and texts no longer than it takes.
+    Splits  `train` is trained on, ``judged_on`` is the test set. A file of MRPC without `dev` has 408 of its training
+            pairs held out for it by a fixed draw, where GLUE's list is another one.
+    Posts of 20 Newsgroups are read as they are, whose headers, signatures and quotes give much of the class away.
+    """
+
+    Config = TextsConfig
+
+    def __init__(self, config: TextsConfig, reader: Reader | None = None):
+        self.config, self._reader = config, reader
+
+    def with_reader(self, reader: Reader) -> Texts:
+        """Return these texts with the reader's ids. Raises ConfigError for settings of words and for long texts."""
+        check(self.config.words is None, "words", self.config.words, "null: this model comes with words of its own")
+        check(self.config.features is None, "features", self.config.features, "null: this model reads the texts")
+        length = self.config.length
+        check((length or 1) <= reader.limit, "length", length, f"null or at most {reader.limit}, the model's limit")
+        return Texts(self.config, reader)
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        if self.config.features is not None:
+            return self._features(Path(data_dir) / f"{self.config.name}-{self.config.features}.npz")
+        path = self.file(Path(data_dir))
+        key = self._reader and self._reader.key
+        return load_cached((file_version(path), self.config, key), lambda: self._read(path))
+
+    def _features(self, path: Path) -> Data:
+        if not path.exists():
+            made = f"`python scripts/embed_text.py {self.config.name} --data-dir {path.parent}` of the repository makes"
+            raise DataError(f"{path} is missing: {made} features of MiniLM-L6; dataset.features=null reads the texts")
+        return load_cached(file_version(path), lambda: build_data(path, read_npz(path), path.name))
+
+    def samples(self, path: Path) -> tuple[dict[str, list[list[str]]], dict[str, list[int]], str]:
+        """Texts and labels of each split, and what they came from. Raises DataError."""
+        known, told = KNOWN[self.config.name], path.name
+        samples: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
+        labels: dict[str, list[int]] = {split: [] for split in SPLITS}
+        for split, label, parts in read_texts(path, known):
+            labels[split].append(label)
+            samples[split].append(parts)
+        if known.held_out and not labels["dev"]:
+            _hold_out(samples, labels, path, known.held_out)
+            told = f"{path.name}, {known.held_out} of its training samples held out"
+        for split in ("train", self.config.judged_on):
+            if not labels[split]:
+                raise DataError(f'{path}: no line has "split": "{split}"')
+        return samples, labels, told
+
+    def _read(self, path: Path) -> Data:
+        samples, labels, told = self.samples(path)
+        judged = self.config.judged_on
+        x, symbols, padding = (
+            self._own_ids(samples) if self._reader is None else self._reader_ids(samples, self._reader)
+        )
+        y = {split: np.array(some, dtype=np.int64) for split, some in labels.items()}
+        other = x["dev" if judged == "test" else "test"]
+        return Data(
+            *(x["train"], y["train"], x[judged], y[judged], KNOWN[self.config.name].classes),
+            symbols=symbols,
+            padding=padding,
+            source=told,
+            x_other=other if len(other) else None,
+        )
+
+    def _own_ids(self, samples: dict[str, list[list[str]]]) -> tuple[dict[str, np.ndarray], int, int]:
+        """Return (ids of each split, number of ids, id of the padding)."""
+        longest = self.config.length
+        words = {
+            split: [list(islice(_split_words(parts), longest)) for parts in some] for split, some in samples.items()
+        }
+        length = longest or max(map(len, words["train"]))
+        ids = _word_ids(words["train"], self.config.words)
+        return {split: encode_words(some, ids, length) for split, some in words.items()}, FIRST_WORD + len(ids), PADDING
+
+    def _reader_ids(
+        self, samples: dict[str, list[list[str]]], reader: Reader
+    ) -> tuple[dict[str, np.ndarray], int, int]:
+        found = {split: reader.ids(some, self.config.length or reader.limit) for split, some in samples.items()}
+        length = self.config.length or max(map(len, found["train"]))
+        x = {split: pad_ids(some, reader.padding, length) for split, some in found.items()}
+        return x, reader.symbols, reader.padding
+
+    def file(self, data_dir: Path) -> Path:
+        """Where the texts are. Raises DataError when they are not and nothing downloads them."""
+        paths = [data_dir / file for file in KNOWN[self.config.name].files]
+        for path in paths:
+            if path.exists():
+                return path
+        looked = " and ".join(map(str, paths))
+        line = {"split": "train", "label": 0} | dict.fromkeys(KNOWN[self.config.name].fields, "…")
+        ways_out = (
+            f"Looked for {looked} (lines {json.dumps(line, ensure_ascii=False)}). `dataset.download=true` downloads "
+            "it; the data directory is set by `data_dir=` or the environment variable ASYNCFL_BENCH_DATA; "
+            "`dataset=digits model=mlp` runs offline."
+        )
+        if not self.config.download:
+            raise DataError(f"{self.config.name} is missing. {ways_out}")
+        from . import sources  # here only: with the file there is no need of them
+
+        return sources.downloaded_texts(self.config.name, paths[0], ways_out)
+
+
+def read_texts(path: Path, known: TextFacts) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield (split, label, text of each field) of each line. Raises DataError with the number of a malformed line."""
+    wanted = f'"split" ({", ".join(SPLITS)}), "label" (an integer, 0 to {known.classes - 1}) and '
+    wanted += " and ".join(f'"{field}"' for field in known.fields) + " (text that is not empty)"
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    yield _sample(json.loads(line), known)
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                    what = f"no {error}" if isinstance(error, KeyError) else str(error)
+                    raise DataError(f"{path}, line {number}: must be a json object with {wanted}: {what}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not a readable text ({error})") from error
+
+
+def _sample(line: Any, known: TextFacts) -> tuple[str, int, list[str]]:
+    if not isinstance(line, dict):
+        raise TypeError(f"found {type(line).__name__}")
+    split, label, parts = line["split"], line["label"], [line[field] for field in known.fields]
+    if split not in SPLITS:
+        raise ValueError(f"split={split!r}")
+    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < known.classes:
+        raise ValueError(f"label={label!r}")
+    for field, part in zip(known.fields, parts, strict=True):
+        if not isinstance(part, str) or not part.strip():
+            raise ValueError(f"{field}={part!r:.40}")
+    return split, label, parts
+
+
+def _split_words(parts: list[str]) -> Iterator[str]:
+    for number, part in enumerate(parts):
+        if number:
+            yield SIGN
+        for found in WORD.finditer(part.lower()):
+            yield found.group()
+
+
+def _word_ids(train: list[list[str]], most: int | None) -> dict[str, int]:
+    """Return word -> id for the known words."""
+    counts = Counter(word for words in train for word in words)
+    counts.pop(SIGN, None)
+    ordered = sorted(counts, key=lambda word: (-counts[word], word))[:most]
+    return {word: number for number, word in enumerate(ordered, start=FIRST_WORD)}
+
+
+def encode_words(samples: list[list[str]], ids: dict[str, int], length: int) -> np.ndarray:
+    """Return (N, L) int32 ids of the first L words of each sample, padded with PADDING."""
+    ids = ids | {SIGN: BETWEEN}
+    return pad_ids([[ids.get(word, UNKNOWN) for word in words] for words in samples], PADDING, length)
+
+
+def pad_ids(samples: list[list[int]], padding: int, length: int) -> np.ndarray:
+    """Return (N, L) int32: the first L ids of each sample, followed by ``padding``."""
+    x = np.full((len(samples), length), padding, dtype=np.int32)
+    for row, ids in zip(x, samples, strict=True):
+        row[: len(ids)] = ids[:length]
+    return x
+
+
+def _hold_out(samples: dict[str, list], labels: dict[str, list], path: Path, count: int) -> None:
+    """Moves ``count`` samples from `train` to `dev`, of each class in proportion."""
+    y = np.array(labels["train"], dtype=np.int64)
+    if len(y) <= count:
+        raise DataError(f"{path}: more than {count} lines to train are needed where none is dev, found {len(y)}")
+    order = np.random.default_rng(DRAW).permutation(len(y))
+    # sorted by the place within the class, as a share of it: the first ones have all classes in proportion
+    place = np.zeros(len(y))
+    for label in np.unique(y):
+        own = order[y[order] == label]
+        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+    held = np.zeros(len(y), dtype=bool)
+    held[np.argsort(place, kind="stable")[:count]] = True
+    for lists in (samples, labels):
+        everyone = lists["train"]
+        for split, chosen in (("train", ~held), ("dev", held)):
+            lists[split] = [everyone[i] for i in np.flatnonzero(chosen)]

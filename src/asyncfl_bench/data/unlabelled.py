@@ -1,0 +1,254 @@
+"""The server's own samples, without labels. Drawn once for each seed; never the test images of the task.
+
+A class takes its config; ``draw(data, data_dir, generator)`` gives what is left for the clients and the samples.
+
+Legend: N samples, u of them the server's, C channels, H height, W width, F features, L tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from ..errors import ConfigError, check
+from ..ranges import CheckedSettings, at_least
+from ..types import Facts
+from .archive import UNREADABLE, read_npz
+from .base import Data, DataError, remove_samples
+from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, check_samples
+
+USUAL = 2000  # samples, as the FedEcho paper has
+LARGEST_SHARE = 0.2  # of the training set that is held back where no number is given
+# the set most like another one; for all others a name is needed
+ALIKE = {"cifar10": "cifar100", "cifar100": "cifar10", "mnist": "fashion_mnist", "fashion_mnist": "mnist"}
+ALIKE |= {"digits": "mnist", "femnist": "fashion_mnist", "cinic10": "cifar100"}
+# digits of the same writers, CIFAR-10's images inside CINIC-10: some may be the task's test images
+SAME = {"femnist": "mnist", "cifar10": "cinic10", "cinic10": "cifar10"}
+
+Drawn = tuple[Data, np.ndarray | None]
+
+
+@dataclass
+class UnlabelledConfig(CheckedSettings):
+    def resolve(self, facts: Facts) -> None:
+        """Puts values in the place of null. Raises ConfigError for what does not fit the facts."""
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        if facts.outputs or not fields(self):
+            return {}
+        return dict.fromkeys(
+            ("", *(field.name for field in fields(self))), f"with algorithm={facts.algorithm}, {_UNUSED}"
+        )
+
+
+_UNUSED = "whose server uses no samples of its own; distillation=fedecho does"
+
+
+@dataclass
+class SamplesConfig(UnlabelledConfig):
+    """
+    samples  u; null: USUAL, or what can be had
+    """
+
+    samples: Annotated[int | None, at_least(1, null="for 2000 or what can be had")] = None
+
+
+class Nothing:
+    """The server has none."""
+
+    Config = UnlabelledConfig
+
+    def __init__(self, config: UnlabelledConfig):
+        """There is nothing to keep."""
+
+    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
+        return data, None
+
+
+@dataclass
+class HeldBackConfig(SamplesConfig):
+    def idle(self, facts: Facts) -> dict[str, str]:
+        return {}  # it leaves the clients fewer samples in any case
+
+
+class HeldBack:
+    """Some of the training samples, which no client then has."""
+
+    Config = HeldBackConfig
+
+    def __init__(self, config: SamplesConfig):
+        self.config = config
+
+    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
+        total = len(data.y_train)
+        count = self.config.samples or max(1, min(USUAL, int(LARGEST_SHARE * total)))
+        check(count < total, "samples", count, f"less than {total}, the training samples of the data set")
+        held = np.zeros(total, dtype=bool)
+        held[generator.permutation(total)[:count]] = True
+        return remove_samples(data, held), data.x_train[held]
+
+
+class Auto:
+    """``HeldBack`` or ``Nothing``: see ``resolve_choice``."""
+
+    Config = HeldBackConfig
+
+    @staticmethod
+    def resolve_choice(config: HeldBackConfig, needed: bool) -> tuple[str, type[Any], UnlabelledConfig]:
+        """Return (choice, class, config) of the part that replaces it."""
+        if not needed:
+            return "none", Nothing, UnlabelledConfig()
+        return "held_back", HeldBack, config
+
+
+@dataclass
+class ImagesConfig(SamplesConfig):
+    """
+    name  of the set; null: the one of ALIKE
+    """
+
+    name: str | None = None
+
+    def resolve(self, facts: Facts) -> None:
+        others = [name for name in KNOWN if name not in (facts.dataset, SAME.get(facts.dataset))]
+        if self.name is None:
+            self.name = ALIKE.get(facts.dataset)
+        allowed = (
+            f"one of {', '.join(others)} with dataset={facts.dataset}; unlabelled=held_back takes of the clients' own"
+        )
+        check(self.name in others, "name", self.name, allowed)
+
+
+class Images:
+    """Training images of another set."""
+
+    Config = ImagesConfig
+
+    def __init__(self, config: ImagesConfig):
+        self.config = config
+
+    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
+        assert self.config.name is not None
+        check_images(data)
+        images = TorchvisionImages(TorchvisionImagesConfig(self.config.name)).read(data_dir).x_train
+        return data, match_samples(_choose_samples(images, self.config.samples, generator, self.config.name), data)
+
+
+@dataclass
+class OwnArrayConfig(SamplesConfig):
+    """
+    path  the user's .npy or .npz file, absolute or relative to where the command is started; required
+    """
+
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.path is not None and Path(self.path).expanduser().is_file()
+        check(ok, "path", self.path, "an existing .npy file, or an .npz file with the array x")
+
+
+class OwnArray:
+    """A user's own samples: floats of the shape and scale of the clients' samples, or uint8 images of any size."""
+
+    Config = OwnArrayConfig
+
+    def __init__(self, config: OwnArrayConfig):
+        self.config = config
+
+    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
+        assert self.config.path is not None
+        path = Path(self.config.path).expanduser()
+        x = check_samples(path, "x", _array(path))
+        if x.dtype != np.uint8 and (x.shape[1:] != data.shape or data.x_train.dtype != np.float32):
+            wanted = (
+                f"uint8 images, or floats of the shape of the clients' samples where these are floats: {_kind(data)}"
+            )
+            raise DataError(f"{path}: x must be {wanted}; found {x.dtype} of shape {x.shape}")
+        return data, match_samples(_choose_samples(x, self.config.samples, generator, str(path)), data)
+
+
+def _array(path: Path) -> np.ndarray:
+    if path.suffix == ".npz":
+        return read_npz(path, ("x",))["x"]
+    try:
+        found = np.load(path, allow_pickle=False)
+    except UNREADABLE as error:
+        raise DataError(f"{path}: not a readable .npy file") from error
+    if not isinstance(found, np.ndarray):
+        raise DataError(f"{path}: an .npz file by its content; name it so")
+    return found
+
+
+class Noise:
+    """Independent numbers, uniform between the lowest and the highest of the training set."""
+
+    Config = SamplesConfig
+
+    def __init__(self, config: SamplesConfig):
+        self.config = config
+
+    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
+        shape = (self.config.samples or USUAL, *data.shape)
+        if np.issubdtype(data.x_train.dtype, np.integer):
+            return data, generator.integers(0, data.symbols or 256, shape, dtype=data.x_train.dtype)
+        low, high = float(data.x_train.min()), float(data.x_train.max())
+        return data, generator.uniform(low, high, shape).astype(np.float32)
+
+
+class OtherSplit:
+    """What the data set has besides the samples to train and to test, its labels thrown away."""
+
+    Config = SamplesConfig
+
+    def __init__(self, config: SamplesConfig):
+        self.config = config
+
+    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
+        if data.x_other is None:
+            allowed = "one that the data set has: all its samples are to train or to test; held_back takes of these"
+            raise ConfigError("", "other_split", f"must be {allowed}")
+        return data, _choose_samples(data.x_other, self.config.samples, generator, "the other split")
+
+
+def _choose_samples(x: np.ndarray, samples: int | None, generator: np.random.Generator, where: str) -> np.ndarray:
+    check(samples is None or samples <= len(x), "samples", samples, f"at most {len(x)}, the samples of {where}")
+    return x[np.sort(generator.permutation(len(x))[: samples or USUAL])]
+
+
+def match_samples(x: np.ndarray, data: Data) -> np.ndarray:
+    """Convert samples to the form of the clients' samples. Floats do not change; uint8 images get the shape and range.
+
+    x  floats, or (N, C, H, W) uint8. Sizes change by linear interpolation, colours become grey by their mean and grey
+       images three times the same. Raises ConfigError where the clients' samples are no images.
+    """
+    if x.dtype != np.uint8:
+        return x
+    check_images(data)
+    import torch
+    from torch.nn import functional as F
+
+    images = torch.from_numpy(x).float()
+    channels, *size = data.shape
+    if images.shape[1] != channels:
+        images = images.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
+    if list(images.shape[2:]) != size:
+        images = F.interpolate(images, size, mode="bilinear", antialias=True)
+    if data.x_train.dtype == np.uint8:
+        return images.round().clamp(0, 255).to(torch.uint8).contiguous().numpy()
+    low, high = float(data.x_train.min()), float(data.x_train.max())
+    return (images * ((high - low) / 255) + low).contiguous().numpy()
+
+
+def check_images(data: Data) -> None:
+    """ConfigError where the clients' samples are no images, which others could be brought into the shape of."""
+    if len(data.shape) != 3 or data.symbols is not None:
+        raise ConfigError("", "images", f"must be held_back, noise or arrays of floats: clients have {_kind(data)}")
+
+
+def _kind(data: Data) -> str:
+    shape = "x".join(map(str, data.shape))
+    return f"{shape} token ids" if data.symbols is not None else f"{data.x_train.dtype} {shape}"

@@ -1,0 +1,317 @@
+"""Small convolutional networks on a CPU by a kernel in C++ (native.cpp) that is compiled for their shapes.
+
+torch takes several times as long for a LeNet5 gradient of 50 samples on one core (``make bench``, W1). The kernel is
+compiled on first use, by the C++ compiler that is there or by the package ``ziglang``, and kept; without one torch
+computes as ever.
+
+Where a number is infinite or NaN, the gradient is not finite in the same components as torch's.
+
+Legend: d parameters, B samples of a mini-batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import BenchError
+from .compiler import build_library
+from .plain import plain_layers
+
+SOURCE = (
+    Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
+)  # now: a long sweep may outlive the package it began with
+MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's stack
+TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
+_ENTRIES = """
+extern "C" void gradient(const float* w, const Samples* x, const int64_t* labels, const float* shares,
+                         const float* bias, int64_t b, float* out, float* d_in, float* loss, char* memory) {
+  *loss = Net::gradient(w, *x, Targets{labels, shares}, bias, b, out, d_in, Memory{memory});
+}
+extern "C" void pull_back(const float* w, const Samples* x, const float* d_out, int64_t b, float* out, char* memory) {
+  Net::pull_back(w, *x, d_out, b, out, Memory{memory});
+}
+extern "C" void outputs(const float* w, const Samples* x, int64_t b, float* out, char* memory) {
+  Net::outputs(w, *x, b, out, Memory{memory});
+}
+extern "C" int64_t bytes(int64_t b, int64_t back) { return back ? Net::bytes<true>(b) : Net::bytes<false>(b); }
+"""
+
+
+class VectorModel(Protocol):
+    """A torch module whose parameters are one flat vector of d numbers: ``models.flat.FlatModel``."""
+
+    module: nn.Module
+    d: int
+
+    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """With a square kernel and zero padding; then bias, ReLU and a 2x2 max-pool or none. Sizes are those that enter."""
+
+    channels: int
+    height: int
+    width: int
+    outputs: int
+    kernel: int
+    padding: int
+    pool: bool
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) of what comes out."""
+        height, width = (side + 2 * self.padding - self.kernel + 1 for side in (self.height, self.width))
+        return (self.outputs, height // 2, width // 2) if self.pool else (self.outputs, height, width)
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Blocks of convolution, then linear layers with ReLU in between: features, hidden widths, classes. Of the first
+    layers of a network that is cut perhaps features alone, or a ReLU behind the last of them, too."""
+
+    convolutions: tuple[Convolution, ...]
+    widths: tuple[int, ...]
+    relu: bool = False
+
+    @classmethod
+    def try_from_module(cls, module: nn.Module, data_shape: tuple[int, ...]) -> Shapes | None:
+        """Return the shapes of a sequential network on samples of ``data_shape``; None for any other network."""
+        layers = plain_layers(module)
+        convolutions: list[Convolution] = []
+        shape = tuple(data_shape)
+        while layers and isinstance(layers[0], nn.Conv2d):
+            pool = len(layers) > 2 and isinstance(layers[2], nn.MaxPool2d)
+            if len(shape) != 3 or not _is_kernel_block(layers[: 2 + pool]):
+                return None
+            convolution = layers[0]
+            kernel, padding = int(convolution.kernel_size[0]), int(convolution.padding[0])
+            convolutions.append(Convolution(*shape, convolution.out_channels, kernel, padding, pool))
+            shape = convolutions[-1].shape
+            del layers[: 2 + pool]
+        if layers and isinstance(layers[0], nn.Flatten):
+            del layers[0]
+        elif layers and len(shape) > 1:
+            return None
+        linears = [layer for layer in layers[::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
+        relus = [layer for layer in layers[1::2] if isinstance(layer, nn.ReLU)]
+        if len(linears) + len(relus) < len(layers) or not (convolutions or linears) or min(shape) < 1:
+            return None
+        widths = (math.prod(shape), *(layer.out_features for layer in linears))
+        found = cls(tuple(convolutions), widths, len(relus) == len(linears) > 0)
+        fit = all(layer.in_features == width for layer, width in zip(linears, widths, strict=False))
+        return found if fit and found._stack_bytes() <= MAX_STACK_BYTES else None
+
+    def _stack_bytes(self) -> int:
+        sizes = [(c.height + 2 * c.padding) * (c.width + 2 * c.padding + 16) * c.channels for c in self.convolutions]
+        return 4 * (sum(sizes) + sum(c.shape[0] * c.shape[1] * c.shape[2] for c in self.convolutions))
+
+    @property
+    def d(self) -> int:
+        """Number of parameters."""
+        linear = sum((before + 1) * after for before, after in pairwise(self.widths))
+        return linear + sum((c.channels * c.kernel**2 + 1) * c.outputs for c in self.convolutions)
+
+    def source(self) -> str:
+        """The kernel for these shapes."""
+        last = len(self.convolutions) - 1
+        blocks = []
+        for i, c in enumerate(self.convolutions):
+            numbers = (c.channels, c.height, c.width, c.outputs, c.kernel, c.padding, c.pool, i == 0, i == last)
+            blocks.append(f"Conv<{', '.join(str(int(number)) for number in numbers)}>")
+        widths = ", ".join(map(str, self.widths))
+        relu = str(self.relu).lower()
+        return f"{SOURCE}\nusing Net = Network<Chain<{', '.join(blocks)}>, {relu}, {widths}>;\n{_ENTRIES}"
+
+
+def _is_kernel_block(layers: list[nn.Module]) -> bool:
+    """Return True for a convolution that the kernel supports, a ReLU, and optionally a 2x2 max-pool."""
+    convolution, behind, pools = layers[0], layers[1:2], layers[2:]
+    assert isinstance(convolution, nn.Conv2d)
+    (kernel, other), padding = convolution.kernel_size, convolution.padding
+    return (
+        kernel == other
+        and not isinstance(padding, str)
+        and padding[0] == padding[1]
+        and (convolution.stride, convolution.dilation, convolution.groups) == ((1, 1), (1, 1), 1)
+        and convolution.padding_mode == "zeros"
+        and convolution.bias is not None
+        and len(behind) == 1
+        and isinstance(behind[0], nn.ReLU)
+        and all(
+            (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode) == (2, 2, 0, 1, False)
+            for pool in pools
+            if isinstance(pool, nn.MaxPool2d)
+        )
+    )
+
+
+class BatchSelection:
+    """The samples of a mini-batch by index, and the crop of each image.
+
+    index    (B,) whole numbers
+    augment  dy, dx, flip as in ``Task.batch``, around images ``border`` pixels of zeros; None: images as they are
+    """
+
+    def __init__(self, index: np.ndarray, augment: Sequence[np.ndarray] | None = None, border: int = 0):
+        self.index_b = np.ascontiguousarray(index, np.int64)
+        self.cut_3b = None if augment is None else np.stack([part.astype(np.int64) for part in augment])
+        self.border = border
+
+
+class _Samples(ctypes.Structure):
+    _fields_ = [
+        ("numbers", ctypes.c_void_p),
+        ("pixels", ctypes.c_void_p),
+        ("table", ctypes.c_void_p),
+        ("channels", ctypes.c_int64),
+        ("chosen", ctypes.c_void_p),
+        ("cut", ctypes.c_void_p),
+        ("height", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("border", ctypes.c_int64),
+    ]
+
+
+class NativeNetwork:
+    """Gradients of one network, from any number of threads at once: the kernel runs without the interpreter's lock."""
+
+    has_statistics = False
+
+    def __init__(self, library: ctypes.CDLL, width: int, numbers_cv: Tensor | None):
+        pointer, count = ctypes.c_void_p, ctypes.c_int64
+        samples = ctypes.POINTER(_Samples)
+        self._gradient, self._pull_back = library.gradient, library.pull_back
+        self._outputs, self._bytes = library.outputs, library.bytes
+        self._gradient.argtypes = (*(pointer, samples, pointer, pointer, pointer, count), *[pointer] * 4)
+        self._pull_back.argtypes = (pointer, samples, pointer, count, pointer, pointer)
+        self._outputs.argtypes = (pointer, samples, count, pointer, pointer)
+        self._gradient.restype = self._pull_back.restype = self._outputs.restype = None
+        self._bytes.argtypes, self._bytes.restype = (count, count), count
+        self._width = width
+        self._numbers_cv = None if numbers_cv is None else numbers_cv.contiguous()
+        self._own = threading.local()  # each thread's workspace
+
+    @classmethod
+    def try_compile(
+        cls, flat: VectorModel, data_shape: tuple[int, ...], numbers_cv: Tensor | None = None
+    ) -> NativeNetwork | None:
+        """Compile the kernel for a network; None if the kernel does not support the network.
+
+        Raises BenchError if there is no compiler, compilation fails, or the results differ from torch.
+
+        numbers_cv  (C, 256) float32, where samples are uint8: the number that each value of a channel stands for
+        """
+        shapes = Shapes.try_from_module(flat.module, data_shape)
+        if shapes is None or shapes.relu or len(shapes.widths) == 1 or shapes.d != flat.d:
+            return None
+        native = cls.compile_shapes(shapes, numbers_cv)
+        native._check(flat, data_shape)
+        return native
+
+    @classmethod
+    def compile_shapes(cls, shapes: Shapes, numbers_cv: Tensor | None = None) -> NativeNetwork:
+        """Compile the kernel for these shapes. The results are not compared with torch."""
+        try:
+            return cls(build_library(shapes.source()), shapes.widths[-1], numbers_cv)
+        except AttributeError as error:  # some compiler made something else
+            raise BenchError(str(error)) from None
+
+    def gradient(
+        self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, chosen: BatchSelection | None = None
+    ) -> Tensor:
+        """See ``FlatModel.gradient``; results equal its up to rounding.
+
+        x  (N, …) float32 or uint8, of which ``chosen`` is the mini-batch, or all
+        y  (N,) int64 labels, or (N, C) float32 shares
+        """
+        return self._gradient_of(w_d, x.contiguous(), y.contiguous(), None, out_d, None, chosen)
+
+    def gradient_of_inputs(
+        self, w_d: Tensor, x: Tensor, y: Tensor, bias_c: Tensor | None, out_d: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The gradient with respect to x (B, …), of its shape, of the mean cross-entropy of logits + ``bias_c``, and
+        that loss; ``out_d`` gets the gradient at ``w_d`` of the same."""
+        x, y, bias_c = x.contiguous(), y.contiguous(), None if bias_c is None else bias_c.contiguous()
+        d_in = torch.empty_like(x)
+        return d_in, self._gradient_of(w_d, x, y, bias_c, out_d, d_in)
+
+    def _gradient_of(
+        self,
+        w_d: Tensor,
+        x: Tensor,
+        y: Tensor,
+        bias_c: Tensor | None,
+        out_d: Tensor | None,
+        d_in: Tensor | None,
+        chosen: BatchSelection | None = None,
+    ) -> Tensor:
+        count, loss = len(y if chosen is None else chosen.index_b), w_d.new_empty(())
+        samples, memory = self._samples(x, chosen), self._memory(count)
+        targets = (None, y.data_ptr()) if y.is_floating_point() else (y.data_ptr(), None)
+        bias, out, into = (None if part is None else part.data_ptr() for part in (bias_c, out_d, d_in))
+        self._gradient(w_d.data_ptr(), samples, *targets, bias, count, out, into, loss.data_ptr(), memory)
+        return loss
+
+    def backpropagate(self, w_d: Tensor, x: Tensor, gradient: Tensor, out_d: Tensor) -> None:
+        """Write the gradient at ``w_d`` into ``out_d``, given the ``gradient`` (B, …) of the outputs at x (B, …)."""
+        x, gradient, count = x.contiguous(), gradient.contiguous(), len(x)
+        samples, memory = self._samples(x), self._memory(count)
+        self._pull_back(w_d.data_ptr(), samples, gradient.data_ptr(), count, out_d.data_ptr(), memory)
+
+    def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
+        """See ``FlatModel.logits``, of float32 or uint8; results equal its up to rounding. Of the first layers of a
+        network (B, numbers) what goes out."""
+        x, out, count = x.contiguous(), w_d.new_empty((len(x), self._width)), len(x)
+        self._outputs(w_d.data_ptr(), self._samples(x), count, out.data_ptr(), self._memory(count, back=False))
+        return out
+
+    def _samples(self, x: Tensor, chosen: BatchSelection | None = None) -> _Samples:
+        at = None if chosen is None else chosen.index_b.ctypes.data
+        cut = None if chosen is None or chosen.cut_3b is None else chosen.cut_3b.ctypes.data
+        if x.dtype == torch.float32 and cut is None:
+            return _Samples(numbers=x.data_ptr(), chosen=at)
+        numbers_cv = self._numbers_cv
+        if x.dtype != torch.uint8 or numbers_cv is None:
+            raise TypeError(f"samples of {x.dtype}{'' if cut is None else ', to be cut'}")
+        known = _Samples(pixels=x.data_ptr(), table=numbers_cv.data_ptr(), channels=len(numbers_cv), chosen=at, cut=cut)
+        known.height, known.width, known.border = *x.shape[-2:], 0 if chosen is None else chosen.border
+        return known
+
+    def _memory(self, count: int, back: bool = True) -> int:
+        """Address of a workspace for so many samples, once through the layers or also ``back``."""
+        size, memory = self._bytes(count, back), getattr(self._own, "memory", None)
+        if memory is None or len(memory) < size:
+            memory = self._own.memory = torch.empty(size, dtype=torch.uint8)
+        return memory.data_ptr()
+
+    def _check(self, flat: VectorModel, data_shape: tuple[int, ...]) -> None:
+        x, w_d, y = exact_numbers(data_shape, flat.d, self._width)
+        expected_d, found_d = torch.empty_like(w_d), torch.empty_like(w_d)
+        flat.gradient(w_d, x, y, expected_d)
+        self.gradient(w_d, x, y, found_d)
+        check_alike(expected_d, found_d)
+
+
+def exact_numbers(shape: tuple[int, ...], d: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """x (3, *shape), w_d and y (3,) whose sums are exact, so that no winner under a pool is a matter of rounding."""
+    drawn = torch.Generator().manual_seed(0)
+    x = torch.randint(-8, 9, (3, *shape), generator=drawn) / 4
+    return x, torch.randint(-1, 2, (d,), generator=drawn) / 16, torch.randint(classes, (3,), generator=drawn)
+
+
+def check_alike(expected_d: Tensor, found_d: Tensor) -> None:
+    """BenchError for gradients that differ by more than rounding."""
+    if not (found_d - expected_d).abs().max() <= TOLERANCE * expected_d.abs().max():
+        raise BenchError("what was compiled gives another gradient than torch")

@@ -1,0 +1,105 @@
+"""Base of the models that a config can name. They import torch in ``build`` alone; the modules are in ``networks``.
+
+Legend: C channels, H height, W width, F features, L tokens.
+Every ``build(data_shape, classes, seed)`` gives a float32 torch module on the CPU whose initial weights depend on
+``seed`` alone; torch's own random state is left as it was. ConfigError when the model cannot take such samples.
+A model with ``reads_tokens`` takes (L,) token ids in place of numbers and is also told how many symbols there are, and
+which one stands behind short samples, if any: ``build(data_shape, classes, seed, symbols, padding)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from ..errors import ConfigError, check
+from ..ranges import CheckedSettings, at_least
+from ..types import Facts
+
+if TYPE_CHECKING:
+    from ..data.texts import Reader
+
+
+def require_images(name: str, data_shape: tuple[int, ...], least: int) -> None:
+    """ConfigError unless samples are (C, H, W) with H and W of at least ``least`` pixels."""
+    if len(data_shape) != 3:
+        allowed = f"needs images, the data set has {data_shape[0]} features; model=mlp or model=softmax takes them"
+        raise ConfigError("", name, allowed)
+    height, width = data_shape[1:]
+    if min(height, width) < least:
+        allowed = f"needs images of at least {least}x{least} pixels, the data set has {height}x{width}"
+        raise ConfigError("", name, f"{allowed}; model=mlp takes them")
+
+
+@dataclass
+class ModelConfig(CheckedSettings):
+    """Settings of a model; the base of all."""
+
+    can_be_cut = False  # between a client and the server
+
+    @property
+    def layers(self) -> int:
+        """Of a model that can be cut; 0 of others."""
+        return 0
+
+    def resolve(self, facts: Facts) -> None:
+        """Puts values in the place of null. Raises ConfigError for what does not fit the facts."""
+
+    def content_digest(self) -> str | None:
+        """Of files of the user's that the model is made of; None: there are none."""
+        return None
+
+    @property
+    def batch_norm(self) -> bool:
+        """Whether it normalises over the samples of a batch, and so has statistics of the clients' data."""
+        return False
+
+    @property
+    def statistics_rate(self) -> float:
+        """With batch normalisation: how far the server's statistics move towards those of each arriving client."""
+        return 1.0
+
+
+class Model:
+    """Base of all. ``build`` gives the module; ``name`` is the choice of the group model, for messages."""
+
+    Config = ModelConfig
+    name = "model"
+    reads_tokens = False
+
+    def __init__(self, config: ModelConfig):
+        self.config = config
+
+    def reader(self) -> Reader | None:
+        """What makes the ids of texts, for a model that comes with its own; None: the data set does."""
+        return None
+
+
+@dataclass
+class SequentialConfig(ModelConfig):
+    """Fields of a model that is one layer after another, and so can be cut between a client and the server.
+
+    cut  layers of it in the clients' part, for algorithms that cut the model
+    """
+
+    cut: Annotated[int | None, at_least(1, null="for the model's own")] = field(default=None, kw_only=True)
+    can_be_cut = True
+    usual_cut = first_cut = 1  # the least at which the clients' part has parameters
+    number_of_layers = 0  # the last one has parameters
+
+    @property
+    def layers(self) -> int:
+        return self.number_of_layers
+
+    def resolve(self, facts: Facts) -> None:
+        if facts.cuts and self.cut is None:
+            self.cut = self.usual_cut
+        ok = not (facts.cuts and self.batch_norm)
+        check(ok, "norm", "batch", f"group with algorithm={facts.algorithm}: parts of a model keep no statistics")
+        ok = self.cut is None or self.first_cut <= self.cut < self.layers
+        check(ok, "cut", self.cut, f"from {self.first_cut} to {self.layers - 1}, of the model's {self.layers} layers")
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        return super().idle(facts) | (
+            {} if facts.cuts else {"cut": f"with algorithm={facts.algorithm}, whose clients hold the whole model"}
+        )

@@ -1,0 +1,207 @@
+"""Models of images: convolutions, pools and fully connected layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from ..errors import check
+from ..ranges import at_least, one_of, within
+from ..types import Facts
+from .base import Model, ModelConfig, SequentialConfig, require_images
+
+if TYPE_CHECKING:
+    import torch
+
+NARROWEST = 64  # of the widths 64, 128, 256, 512 of ResNet-18 and VGG-16: what divides 64 divides all
+
+
+@dataclass
+class LeNet5Config(SequentialConfig):
+    """Cut behind the second pool if nothing else is said."""
+
+    usual_cut = 6
+    number_of_layers = 12
+
+
+class LeNet5(Model):
+    """LeCun et al. 1998 with ReLU and max-pooling: conv 5x5 to 6, pool, conv 5x5 to 16, pool, linear 120, 84, classes.
+
+    Images below 32 pixels are padded by 2 at the first convolution, so 28x28 is the original's 32x32.
+    Parameters: 61 706 on MNIST, 62 006 on CIFAR-10, 69 656 on CIFAR-100. Images of at least 12x12. Of a
+    model on CIFAR-10 that is cut after layer 3, 6, 9 or 11 clients send 1176, 400, 120 or 84 numbers for each sample.
+    """
+
+    Config = LeNet5Config
+    name = "lenet5"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        require_images(self.name, data_shape, least=12)
+        from . import networks
+
+        return networks.build_seeded(seed, lambda: networks.lenet5(data_shape, classes))
+
+
+@dataclass
+class CnnConfig(SequentialConfig):
+    """
+    hidden  width of the fully connected layer
+    """
+
+    hidden: Annotated[int, at_least(1)] = 128
+    usual_cut = 6  # behind the second pool
+    number_of_layers = 10
+
+
+class Cnn(Model):
+    """Conv 3x3 to 32, pool, conv 3x3 to 64, pool, linear hidden, classes; ReLU, padding 1. Images of at least 4x4."""
+
+    Config = CnnConfig
+    config: CnnConfig
+    name = "cnn"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        require_images(self.name, data_shape, least=4)
+        from . import networks
+
+        return networks.build_seeded(seed, lambda: networks.cnn(data_shape, self.config.hidden, classes))
+
+
+@dataclass
+class CnnOnePoolConfig(SequentialConfig):
+    """Cut behind the pool if nothing else is said."""
+
+    usual_cut = 5
+    number_of_layers = 7
+
+
+class CnnOnePool(Model):
+    """Conv 3x3 to 32, conv 3x3 to 64, pool, linear classes; ReLU, no padding. Images of at least 6x6.
+
+    AsyncFedED (arXiv:2205.13797) says of its network for FEMNIST: two convolutions, one pooling, one linear layer. The
+    sizes are our choice. 590 270 parameters with 28x28 grey pixels and 62 classes.
+    """
+
+    Config = CnnOnePoolConfig
+    name = "cnn_one_pool"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        require_images(self.name, data_shape, least=6)
+        from . import networks
+
+        return networks.build_seeded(seed, lambda: networks.cnn_one_pool(data_shape, classes))
+
+
+@dataclass
+class AlexNetConfig(SequentialConfig):
+    """Cut behind the second ReLU, as GAS has it, if nothing else is said."""
+
+    usual_cut = 6
+    number_of_layers = 15
+
+
+class AlexNet(Model):
+    """The small AlexNet of GAS (Yang, Liu 2024), as its released code has it. Images of at least 12x12.
+
+    Conv 3x3 to 32, pool, ReLU, conv to 64, pool, ReLU | conv to 128, 256, 256, pool 3x3 of stride 2, ReLU, linear 1024,
+    512, classes; padding 1, no activation between the last convolutions or linear layers. GAS cuts it after layer 6
+    (the line; 3, 7 and 11 besides): 64x8x8 activations of 3x32x32 pixels, 19 392 of 3 868 746 parameters on clients.
+    """
+
+    Config = AlexNetConfig
+    name = "alexnet"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        require_images(self.name, data_shape, least=12)
+        from . import networks
+
+        return networks.build_seeded(seed, lambda: networks.alexnet(data_shape, classes))
+
+
+@dataclass
+class NormalisedConfig(ModelConfig):
+    """
+    norm             normalisation over groups of channels, or over the batch
+    groups           of group normalisation: 1, 2, 4, 8, 16, 32 or 64; not used by batch
+    statistics_rate  of batch: how far the server's running statistics move towards those of each arriving client
+    """
+
+    norm: Annotated[str, one_of("group", "batch")] = "group"
+    groups: int = 32
+    statistics_rate: Annotated[float, within("(0, 1]")] = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        divides = 1 <= self.groups <= NARROWEST and NARROWEST % self.groups == 0
+        check(divides, "groups", self.groups, "a divisor of 64, the narrowest layer: 1, 2, 4, 8, 16, 32 or 64")
+
+    @property
+    def batch_norm(self) -> bool:
+        return self.norm == "batch"
+
+    @property
+    def normalised_groups(self) -> int | None:
+        """Of group normalisation; None for batch normalisation."""
+        return None if self.batch_norm else self.groups
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        unused, other = ("groups", "group") if self.batch_norm else ("statistics_rate", "batch")
+        return {unused: f"with model.norm={self.norm}; {other} has it"}
+
+
+@dataclass
+class ResNet18Config(NormalisedConfig):
+    """No settings of its own."""
+
+
+class ResNet18(Model):
+    """torchvision's ResNet-18 with the stem for small images: 3x3 convolution of stride 1, no max-pooling.
+
+    Group normalisation (Wu, He 2018, arXiv:1803.08494: 32 groups) has no statistics of the clients' data; batch
+    normalisation trains with each batch's own mean and variance, as always, and is judged with running ones: a client
+    reports the mean over the batches of its work, the server keeps a moving average over arrivals. 11.17 M parameters
+    with 3 channels and 10 classes. Images of at least 8x8; 16x16 with batch, which cannot normalise one sample of one
+    pixel.
+    Source: He et al. 2016, arXiv:1512.03385.
+    """
+
+    Config = ResNet18Config
+    config: ResNet18Config
+    name = "resnet18"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        require_images(self.name, data_shape, least=16 if self.config.norm == "batch" else 8)
+        from . import networks
+
+        return networks.build_seeded(
+            seed, lambda: networks.resnet18(data_shape, classes, self.config.normalised_groups)
+        )
+
+
+@dataclass
+class Vgg16Config(SequentialConfig, NormalisedConfig):
+    """Cut behind the second pool, as GAS has it, if nothing else is said."""
+
+    usual_cut = 10
+    number_of_layers = 37
+
+
+class Vgg16(Model):
+    """VGG-16 for small images: 13 convolutions with normalisation and ReLU, 5 pools, linear 4096, 4096, classes.
+
+    A convolution counts as one layer with its normalisation. GAS (Yang, Liu 2024), which uses batch normalisation, cuts
+    it after layer 10 (the default there), 17, 24 or 31, the pools 2 to 5. Its dropout is left out: a gradient here is a
+    function of the model and the samples alone, so that work can be computed in any order. 33 646 666 parameters with
+    3x32x32 pixels and 10 classes. Images of at least 32x32.
+    Source: Simonyan, Zisserman 2015, arXiv:1409.1556.
+    """
+
+    Config = Vgg16Config
+    config: Vgg16Config
+    name = "vgg16"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        require_images(self.name, data_shape, least=32)
+        from . import networks
+
+        return networks.build_seeded(seed, lambda: networks.vgg16(data_shape, classes, self.config.normalised_groups))

@@ -1,0 +1,158 @@
+"""A torch module seen as one flat vector.
+
+Legend: d parameters, b batch statistics, p models at once, B samples of a mini-batch, C classes.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn import functional as F
+
+from ..errors import BenchError
+from ..kernels.stacked import StackedPerceptron
+from .networks import Encoder, FastText
+from .rows import EmbeddingModel
+
+
+class FlatModel:
+    """Computes with a module at any flat vector ``w_d`` without copying it: the parameters become views of it.
+
+    All vectors are contiguous float32 on the model's device. The module's parameters stay bound to the last vector
+    used, which is therefore kept alive; nothing here ever writes to it.
+    d          number of parameters that are trained; frozen ones stay as they are
+    alone      what is computed for one model at a time: recurrent layers, say, whose kernels do no more; None: several
+    embedding  the model seen through the rows of its embedding that samples read, or None
+    """
+
+    def __init__(self, module: nn.Module):
+        self.module = module.train()
+        modules: list[Any] = list(module.modules())
+        self._normalisations = [m for m in modules if getattr(m, "running_mean", None) is not None]
+        for normalisation in self._normalisations:
+            normalisation.momentum = None  # plain mean over the batches since the last reset
+        frozen = [p for p in module.parameters() if not p.requires_grad]
+        self._shared: dict[int, Any] = {id(p): p for p in frozen}  # by all twins: nothing writes to them
+        named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        self._parameters = list(named.values())
+        self._names = list(named)
+        self._shapes = [p.shape for p in self._parameters]
+        self._sizes = [p.numel() for p in self._parameters]
+        self.d = sum(self._sizes)
+        self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
+        self.perceptron = StackedPerceptron.try_from_module(module)
+        self.embedding = EmbeddingModel.try_from_module(module)
+        kinds = ((nn.RNNBase, "a recurrent network"), (FastText, "an embedding of words"), (Encoder, "a transformer"))
+        self.alone = next((what for kind, what in kinds if any(isinstance(m, kind) for m in modules)), None)
+        self.to(self._initial_d.device)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Numbers in each parameter tensor, in the order of the flat vector."""
+        return tuple(self._sizes)
+
+    def to(self, device: torch.device | str) -> FlatModel:
+        """Moves the model there, in place; returns itself."""
+        self.module.to(device)
+        self._initial_d = self._initial_d.to(device)
+        self._bound = 0  # moving a recurrent layer to a GPU puts its weights into memory of its own, even from there
+        self._bind(self._initial_d)
+        buffers = self.module.named_buffers()  # found again: moving a module replaces its buffers
+        self._statistics = [buffer for name, buffer in buffers if name.endswith(("running_mean", "running_var"))]
+        return self
+
+    def clone_for_thread(self) -> FlatModel:
+        """Return a copy with separate parameter bindings, for another thread."""
+        return FlatModel(copy.deepcopy(self.module, dict(self._shared)))
+
+    def initial_d(self) -> Tensor:
+        """(d,) a fresh copy of the initial parameters."""
+        return self._initial_d.clone()
+
+    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
+        """Writes the gradient at ``w_d`` of the mean cross-entropy over the mini-batch into ``out_d``.
+
+        x (B, ...) float32 or token ids, y (B,) int64, out_d (d,). Returns the loss in nats, a detached scalar tensor.
+        Batch normalisation, if any, takes this batch into its running statistics (see ``reset_statistics``).
+        """
+        self._bind(w_d)
+        loss = F.cross_entropy(self.module(x), y)
+        parts = torch.autograd.grad(loss, self._parameters)
+        torch.cat([part.reshape(-1) for part in parts], out=out_d)
+        return loss.detach()
+
+    def stacked_gradient(self, w_pd: Tensor, x_pb: Tensor, y_pb: Tensor, weight_pb: Tensor, out_pd: Tensor) -> Tensor:
+        """Gradients of p models at once, each on its own mini-batch; writes (p, d), returns the (p,) losses in nats.
+
+        Model i's loss is sum_b weight_pb[i, b] * cross-entropy(i, b). Weights >= 0 that sum to 1 in each row give a
+        weighted mean; zeros make padding, so that mini-batches of several sizes fit in one call.
+        x_pb (p, B, ...) float32, y_pb (p, B) int64, weight_pb (p, B) float32.
+        BenchError for batch normalisation, whose statistics belong to one model at a time, and for ``alone``.
+        """
+        if self.has_statistics:
+            raise BenchError("several models at once do not work with batch normalisation; use model.norm=group")
+        if self.alone is not None:
+            raise BenchError(f"several models at once do not work with {self.alone}")
+        if self.perceptron is not None:
+            return self.perceptron.gradient(w_pd, x_pb, y_pb, weight_pb, out_pd)
+        w_stacked = {
+            name: part.view(-1, *shape)
+            for name, part, shape in zip(self._names, w_pd.split(self._sizes, dim=1), self._shapes, strict=True)
+        }
+        grads, loss_p = vmap(grad_and_value(self._weighted_loss))(w_stacked, x_pb, y_pb, weight_pb)
+        torch.cat([grads[name].reshape(len(w_pd), -1) for name in self._names], dim=1, out=out_pd)
+        return loss_p.detach()
+
+    def _weighted_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight_b: Tensor) -> Tensor:
+        loss_b = F.cross_entropy(functional_call(self.module, parameters, (x,)), y, reduction="none")
+        return (loss_b * weight_b).sum()
+
+    def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
+        """(B, C) outputs at ``w_d`` in evaluation mode, without a graph; leaves the module in training mode."""
+        self._bind(w_d)
+        self.module.eval()
+        try:
+            with torch.inference_mode():
+                return self.module(x)
+        finally:
+            self.module.train()
+
+    def named_tensors(self, w_d: Tensor) -> dict[str, Tensor]:
+        """Return name -> tensor, with parameters from ``w_d`` and the current buffers: copies on the model's device."""
+        parts = zip(self._names, w_d.split(self._sizes), self._shapes, strict=True)
+        parameters = {name: part.view(shape).detach().clone() for name, part, shape in parts}
+        return parameters | {name: buffer.detach().clone() for name, buffer in self.module.named_buffers()}
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether batch normalisation keeps running means and variances."""
+        return bool(self._statistics)
+
+    def statistics(self) -> Tensor:
+        """(b,) a copy of all running means and variances; empty without batch normalisation."""
+        if not self._statistics:
+            return self._initial_d.new_empty(0)
+        return torch.cat([buffer.reshape(-1) for buffer in self._statistics])
+
+    def reset_statistics(self) -> None:
+        """Forgets them: from here on they are the plain mean over the training batches that follow."""
+        for normalisation in self._normalisations:
+            normalisation.reset_running_stats()
+
+    def load_statistics(self, statistics_b: Tensor) -> None:
+        """Puts back what ``statistics`` gave, or any (b,) mixture of such vectors."""
+        parts = statistics_b.split([buffer.numel() for buffer in self._statistics]) if self._statistics else ()
+        for buffer, part in zip(self._statistics, parts, strict=True):
+            buffer.copy_(part.view_as(buffer))
+
+    def _bind(self, w_d: Tensor) -> None:
+        # bound parameters keep the vector's memory alive, so an equal address is the same memory
+        if w_d.data_ptr() == self._bound:
+            return
+        for parameter, part, shape in zip(self._parameters, w_d.detach().split(self._sizes), self._shapes, strict=True):
+            parameter.data = part.view(shape)
+        self._bound = w_d.data_ptr()

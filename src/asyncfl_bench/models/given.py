@@ -1,0 +1,133 @@
+"""Networks that are objects of the Python program: ``run(model=module)``.
+
+``data.given`` holds them while the run lasts.
+
+Legend: B samples of a mini-batch.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..data.given import find_object
+from ..errors import ConfigError
+from .base import Model, ModelConfig
+from .networks import build_seeded
+
+
+@dataclass
+class GivenModelConfig(ModelConfig):
+    """
+    digest  of the network
+    kind    class of the object it came as
+    """
+
+    digest: str = ""
+    kind: str = ""
+
+
+class GivenModel(Model):
+    """A torch module, trained from the weights it has, or what makes one when called, whose weights the seed draws.
+
+    It takes (B, ...) samples and gives (B, classes) logits. Nothing in it may draw random numbers or be frozen.
+    """
+
+    Config = GivenModelConfig
+    config: GivenModelConfig
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.config.kind
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+        given = find_object(self.config.digest, self.config.kind)
+        module = copy.deepcopy(given) if isinstance(given, nn.Module) else _build_network(given, seed)
+        _check_network(module, data_shape, classes)
+        return module.cpu()
+
+
+def digest_of_network(given: object) -> str:
+    """16 hex digits over the layers with their plain attributes, the source of classes that are not torch's, and the
+    weights; of what makes a network those of one seed. What a ``forward`` calls elsewhere is not looked into."""
+    if not isinstance(given, nn.Module) and not callable(given):
+        allowed = "must be a torch module, or what makes one when called without arguments"
+        raise ConfigError("model", type(given).__name__, allowed)
+    module = given if isinstance(given, nn.Module) else _build_network(given, 0)
+    if lazy := [name for name, one in module.named_parameters() if nn.parameter.is_lazy(one)]:
+        raise ConfigError("model", lazy[0], "must have a shape: call the module on a sample once before")
+    hashed = hashlib.blake2b(str(isinstance(given, nn.Module)).encode(), digest_size=8)
+    hashed.update(repr(module).encode())
+    for name, layer in module.named_modules():
+        simple = (bool, int, float, str, tuple, list, type(None))
+        plain = {key: value for key, value in vars(layer).items() if key[0] != "_" and isinstance(value, simple)}
+        hashed.update(f"{name} {sorted(plain.items())}".encode())
+    for own in sorted({type(layer) for layer in module.modules()}, key=lambda own: own.__qualname__):
+        if own.__module__.partition(".")[0] not in ("torch", "torchvision"):
+            hashed.update(_source(own))
+    for name, tensor in module.state_dict().items():
+        hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        hashed.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+    return hashed.hexdigest()
+
+
+def _source(own: type) -> bytes:
+    """The text of a class; its compiled methods where there is no text, as in a prompt."""
+    try:
+        return inspect.getsource(own).encode()
+    except (OSError, TypeError):
+        codes = [value.__code__ for value in vars(own).values() if inspect.isfunction(value)]
+        return repr([(code.co_code, code.co_names, code.co_consts) for code in codes]).encode()
+
+
+def _build_network(make: Callable[[], Any], seed: int) -> nn.Module:
+    """Call ``make`` with the random state of ``seed``. Raises ConfigError unless it returns a torch module."""
+    try:
+        module = build_seeded(seed, make)
+    except TypeError as error:
+        name = getattr(make, "__name__", "object")
+        raise ConfigError("model", name, f"must make a torch module when called without arguments: {error}") from error
+    if not isinstance(module, nn.Module):
+        allowed = f"must make a torch module when called, made a {type(module).__name__}"
+        raise ConfigError("model", getattr(make, "__name__", "object"), allowed)
+    return module
+
+
+def _check_network(module: nn.Module, data_shape: tuple[int, ...], classes: int) -> None:
+    """Raise ConfigError for a network that cannot be trained as one vector, or whose runs are not repeatable."""
+
+    def require(ok: bool, allowed: str) -> None:
+        if not ok:
+            raise ConfigError("", type(module).__name__, allowed)
+
+    named = dict(module.named_parameters())
+    require(bool(named), "must have parameters")
+    frozen = [name for name, parameter in named.items() if not parameter.requires_grad]
+    require(not frozen, f"must have no frozen parameters: {', '.join(frozen[:3])}")
+    other = [name for name, parameter in named.items() if parameter.dtype != torch.float32]
+    require(not other, f"must have float32 parameters: {', '.join(other[:3])} is not")
+    trial, before = copy.deepcopy(module).train(), torch.get_rng_state()
+    try:
+        logits = trial(torch.zeros(2, *data_shape))
+    except Exception as error:
+        shape = "x".join(map(str, data_shape))
+        require(
+            False, f"must take samples of shape {shape}: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        )
+    drawn = not torch.equal(before, torch.get_rng_state())
+    require(not drawn, "must draw no random numbers, or no run could be resumed: set the p of its dropout to 0")
+    found = tuple(getattr(logits, "shape", ()))
+    require(found == (2, classes), f"must give (2, {classes}) logits for two samples, gave {found or type(logits)}")
+    grads = torch.autograd.grad(logits.sum(), list(trial.parameters()), allow_unused=True)
+    unused = [name for name, grad in zip(named, grads, strict=True) if grad is None]
+    require(
+        not unused, f"must use all its parameters: {', '.join(unused[:3])} {'is' if len(unused) == 1 else 'are'} not"
+    )

@@ -1,0 +1,83 @@
+"""Models of token ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from ..errors import ConfigError
+from ..ranges import at_least
+from .base import Model, ModelConfig
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class LstmConfig(ModelConfig):
+    """
+    embedding  numbers that stand for a token
+    hidden     width of each layer
+    layers     LSTM layers on top of each other
+    """
+
+    embedding: Annotated[int, at_least(1)] = 8
+    hidden: Annotated[int, at_least(1)] = 256
+    layers: Annotated[int, at_least(1)] = 2
+
+
+class Lstm(Model):
+    """Embedding, LSTM layers over all tokens, and a linear layer on the last step's output: the token that follows.
+
+    Its work is computed one model at a time (executor sequential or threads). 819 920 parameters with 80 symbols.
+    Source: LEAF's network for Shakespeare (arXiv:1812.01097); AsyncFedED (arXiv:2205.13797) names the same layers.
+    """
+
+    Config = LstmConfig
+    config: LstmConfig
+    name, reads_tokens = "lstm", True
+
+    def build(
+        self, data_shape: tuple[int, ...], classes: int, seed: int, symbols: int, padding: int | None = None
+    ) -> torch.nn.Module:
+        if padding is not None:  # its last step would read what stands behind a sample
+            raise ConfigError("", self.name, "needs samples of one length, these are padded; model=fasttext takes them")
+        from . import networks
+
+        sizes = (self.config.embedding, self.config.hidden, self.config.layers)
+        return networks.build_seeded(seed, lambda: networks.Lstm(symbols, *sizes, classes))
+
+
+@dataclass
+class FastTextConfig(ModelConfig):
+    """
+    embedding  numbers that stand for a word or bigram
+    buckets    rows of the embedding that bigrams are hashed into; 0: words alone
+    """
+
+    embedding: Annotated[int, at_least(1)] = 64
+    buckets: Annotated[int, at_least(0)] = 65536
+
+
+class FastText(Model):
+    """The mean embedding of a text's words and bigrams, and a linear layer. Weights U(-0.5, 0.5), bias 0.
+
+    A piece of work computes with the rows of the embedding that its samples read and no others (``models.rows``); one
+    model at a time (executor sequential or threads). (symbols + buckets) embedding + (embedding + 1) classes
+    parameters: 5 080 130 on SST-2.
+    Source: Joulin et al. 2016, arXiv:1607.01759, whose bigrams are hashed too. AFBS (arXiv:2506.12754) names FastText
+    on SST-2; 64 numbers a word and the initial weights are those of FLGO, on which its authors built, and which gives
+    every bigram of the training texts a row of its own.
+    """
+
+    Config = FastTextConfig
+    config: FastTextConfig
+    name, reads_tokens = "fasttext", True
+
+    def build(
+        self, data_shape: tuple[int, ...], classes: int, seed: int, symbols: int, padding: int | None = None
+    ) -> torch.nn.Module:
+        from . import networks
+
+        sizes = (self.config.buckets, self.config.embedding, classes)
+        return networks.build_seeded(seed, lambda: networks.FastText(symbols, *sizes, padding))

@@ -1,0 +1,227 @@
+"""The torch modules behind ``models``. Samples come as (B, C, H, W) or (B, F) float32 or (B, L) token ids,
+logits leave as (B, classes)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..data.vision import torchvision
+
+
+def build_seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
+    """Build a module with initial weights drawn on the CPU from ``seed``, for any device of the run."""
+    before = torch.get_rng_state()
+    try:
+        torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would also seed every GPU
+        return make()
+    finally:
+        torch.set_rng_state(before)
+
+
+def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
+    linear = nn.Linear(prod(shape), classes)
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(nn.Flatten(), linear)
+
+
+def mlp(shape: tuple[int, ...], hidden: list[int], classes: int) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()]
+    width = prod(shape)
+    for next_width in hidden:
+        layers += [nn.Linear(width, next_width), nn.ReLU()]
+        width = next_width
+    return nn.Sequential(*layers, nn.Linear(width, classes))
+
+
+def lenet5(shape: tuple[int, ...], classes: int) -> nn.Module:
+    channels, height, width = shape
+    padding = 2 if min(height, width) < 32 else 0
+    left = prod(((side + 2 * padding - 4) // 2 - 4) // 2 for side in (height, width))
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5, padding=padding),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * left, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
+def cnn(shape: tuple[int, ...], hidden: int, classes: int) -> nn.Module:
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * (height // 4) * (width // 4), hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )
+
+
+def cnn_one_pool(shape: tuple[int, ...], classes: int) -> nn.Module:
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * ((height - 4) // 2) * ((width - 4) // 2), classes),
+    )
+
+
+def alexnet(shape: tuple[int, ...], classes: int) -> nn.Module:
+    channels, height, width = shape
+    left = prod((side // 4 - 3) // 2 + 1 for side in (height, width))
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(64, 128, 3, padding=1),
+        nn.Conv2d(128, 256, 3, padding=1),
+        nn.Conv2d(256, 256, 3, padding=1),
+        nn.MaxPool2d(3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256 * left, 1024),
+        nn.Linear(1024, 512),
+        nn.Linear(512, classes),
+    )
+
+
+def vgg16(shape: tuple[int, ...], classes: int, groups: int | None) -> nn.Module:
+    """``groups`` of group normalisation, or None for batch normalisation. A convolution and its normalisation are one
+    layer, so layers are counted as without them."""
+    channels, height, width = shape
+    layers: list[nn.Module] = []
+    for widths in ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)):
+        for wide in widths:
+            norm = nn.BatchNorm2d(wide) if groups is None else nn.GroupNorm(groups, wide)
+            layers += [nn.Sequential(nn.Conv2d(channels, wide, 3, padding=1), norm), nn.ReLU()]
+            channels = wide
+        layers.append(nn.MaxPool2d(2))
+    left = (height // 32) * (width // 32)
+    linear = (nn.Linear(512 * left, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, classes))
+    return nn.Sequential(*layers, nn.Flatten(), *linear)
+
+
+class Lstm(nn.Module):
+    """(B, L) integers 0 .. symbols - 1 to (B, classes) logits."""
+
+    def __init__(self, symbols: int, embedding: int, hidden: int, layers: int, classes: int):
+        super().__init__()
+        self.embedding = nn.Embedding(symbols, embedding)
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
+        self.output = nn.Linear(hidden, classes)
+        # On a GPU torch copies the weights into an order of its own at each call and advises to keep them so. Here they
+        # are views of a flat vector, another one at each call; what is copied is small beside the work.
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk", UserWarning)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        step, _ = self.lstm(self.embedding(x.int()))
+        return self.output(step[:, -1])
+
+
+class FastText(nn.Module):
+    """(B, L) word ids 0 .. symbols - 1 to (B, classes) logits: the mean embedding of words and bigrams, a linear layer.
+
+    A word has a row of the embedding of its own, a bigram the one that its two ids are hashed to, of ``buckets``.
+    padding  the id that is no word; None: all are
+    """
+
+    def __init__(self, symbols: int, buckets: int, embedding: int, classes: int, padding: int | None):
+        super().__init__()
+        self.symbols, self.buckets, self.padding = symbols, buckets, padding
+        self.embedding = nn.Embedding(symbols + buckets, embedding)
+        self.output = nn.Linear(embedding, classes)
+        for weight in (self.embedding.weight, self.output.weight):
+            nn.init.uniform_(weight, -0.5, 0.5)
+        nn.init.zeros_(self.output.bias)
+
+    def rows(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, M) rows of the embedding that each sample reads, words first, and whether there is a word or bigram."""
+        there = torch.ones_like(x, dtype=torch.bool) if self.padding is None else x != self.padding
+        if not self.buckets:
+            return x.long(), there
+        first, second = x[:, :-1].long(), x[:, 1:].long()
+        # Knuth's multiplicative hashing; products stay far below 2^63, so they are the same on every machine
+        bigram = self.symbols + ((first * 2654435761 + second * 2246822519) >> 8) % self.buckets
+        return torch.cat([x.long(), bigram], dim=1), torch.cat([there, there[:, :-1] & there[:, 1:]], dim=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        row, there = self.rows(x)
+        weight = self.embedding.weight
+        share = there.to(weight.dtype)
+        share = share / share.sum(dim=1, keepdim=True).clamp(min=1)  # a text without words has the mean 0
+        mean = nn.functional.embedding_bag(row, weight, per_sample_weights=share, mode="sum")
+        return self.output(mean)
+
+
+class Encoder(nn.Module):
+    """(B, L) ids to (B, classes) logits: the mean of an encoder's outputs over a text's tokens, a linear layer.
+
+    body       a transformer of the package transformers
+    padding    the id behind texts of fewer than L tokens
+    separator  the id that ends a text, for encoders that tell a first from a second text; None: this one does not
+    """
+
+    def __init__(self, body: Any, classes: int, padding: int, separator: int | None):
+        super().__init__()
+        self.body, self.padding, self.separator = body, padding, separator
+        self.output = nn.Linear(body.get_input_embeddings().embedding_dim, classes)
+        nn.init.normal_(self.output.weight, std=0.02)
+        nn.init.zeros_(self.output.bias)
+        self.train()
+
+    def train(self, mode: bool = True) -> Encoder:
+        """Without dropout in either mode."""
+        return super().train(False)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, E) what the linear layer reads."""
+        there = x != self.padding
+        longest = int(there.sum(dim=1).max())  # what stands behind all texts of a mini-batch costs nothing
+        x, there = x[:, :longest].long(), there[:, :longest]
+        which = {}
+        if self.separator is not None:
+            ends = x == self.separator
+            which["token_type_ids"] = ((ends.cumsum(dim=1) - ends.long()) > 0).long() * there
+        out = self.body(input_ids=x, attention_mask=there.long(), **which).last_hidden_state
+        share = there.to(out.dtype)
+        return torch.einsum("ble,bl->be", out, share / share.sum(dim=1, keepdim=True))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.output(self.features(x))
+
+
+def resnet18(shape: tuple[int, ...], classes: int, groups: int | None) -> nn.Module:
+    """``groups`` of group normalisation, or None for batch normalisation."""
+    models = torchvision("model=resnet18").models
+    norm = nn.BatchNorm2d if groups is None else lambda width: nn.GroupNorm(groups, width)
+    module = models.resnet18(num_classes=classes, norm_layer=norm)
+    module.conv1 = nn.Conv2d(shape[0], module.conv1.out_channels, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(module.conv1.weight, mode="fan_out", nonlinearity="relu")  # as its other convolutions
+    module.maxpool = nn.Identity()
+    return module

@@ -1,0 +1,161 @@
+"""A sequential network cut in two: the first layers with the clients, the others with the server.
+
+Legend: d parameters of a part, B samples of a mini-batch, C classes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from ..kernels.native import NativeNetwork, Shapes, check_alike, exact_numbers
+from ..types import Reply
+from .flat import FlatModel
+from .footprint import footprint
+
+Back = Callable[[Tensor], Tensor]  # from the gradient of what goes out, of its shape, to the (d,) gradient
+
+
+class Part:
+    """Consecutive layers as a function of a flat vector of their own parameters.
+
+    What it gave does not depend on it any more: a graph may wait for its backward pass while others are computed.
+    While it computes it holds the parameters, so each thread needs a ``clone_for_thread``.
+    d  number of parameters;  tensors  that they are
+    """
+
+    def __init__(self, layers: nn.Sequential):
+        self.module = layers
+        named = dict(layers.named_parameters())
+        self._names, self._shapes = list(named), [p.shape for p in named.values()]
+        self._sizes = [p.numel() for p in named.values()]
+        self.d, self.tensors = sum(self._sizes), len(self._sizes)
+
+    def __call__(self, w_d: Tensor, x: Tensor) -> Tensor:
+        """What the layers make of (B, ...) samples."""
+        parts = zip(self._names, w_d.split(self._sizes), self._shapes, strict=True)
+        return functional_call(self.module, {name: part.view(shape) for name, part, shape in parts}, (x,))
+
+    def forward(self, w_d: Tensor, x: Tensor) -> tuple[Tensor, Back]:
+        """Return the outputs for (B, ...) samples and the backward function, to call once before ``w_d`` changes."""
+        leaf_d = w_d.detach().requires_grad_()
+        a = self(leaf_d, x)
+        # a number, of which this is the gradient: to be given one, torch imports for seconds
+        return a.detach(), lambda gradient: torch.autograd.grad((a * gradient).sum(), leaf_d)[0]
+
+    def clone_for_thread(self) -> Part:
+        """Return a copy for another thread."""
+        return Part(copy.deepcopy(self.module))
+
+
+class CompiledPart:
+    """The same by a compiled kernel, which computes the forward pass again on the way back: nothing waits but x."""
+
+    def __init__(self, network: NativeNetwork, shape: tuple[int, ...]):
+        self._network, self._shape = network, shape
+
+    def forward(self, w_d: Tensor, x: Tensor) -> tuple[Tensor, Back]:
+        """See ``Part.forward``; results equal its up to rounding."""
+
+        def backward(gradient: Tensor) -> Tensor:
+            out_d = torch.empty_like(w_d)
+            self._network.backpropagate(w_d, x, gradient, out_d)
+            return out_d
+
+        return self._network.logits(w_d, x).view(len(x), *self._shape), backward
+
+    def clone_for_thread(self) -> CompiledPart:
+        """Return this object, which has no state."""
+        return self
+
+
+def split_layers(flat: FlatModel, layers: int) -> tuple[Part, Part]:
+    """Split an ``nn.Sequential`` model into its first ``layers`` and the other layers.
+
+    The parameters of the first layers are the first in the model's flat vector.
+    """
+    module = copy.deepcopy(flat.module)
+    assert isinstance(module, nn.Sequential)
+    return Part(module[:layers]), Part(module[layers:])
+
+
+class Cut:
+    """A task whose model is cut: what the clients compute with, and what the server does (``types.ServerPart``).
+
+    flat     the model;  layers  of it with the clients
+    shape    of a sample;  classes  C
+    client     the clients' part, a Part or a CompiledPart
+    footprint  what it costs them
+    server_tensors  parameter tensors of the server's part
+    """
+
+    def __init__(self, flat: FlatModel, layers: int, shape: tuple[int, ...], classes: int):
+        part, self._server = split_layers(flat, layers)
+        self.client: Part | CompiledPart = part
+        self.d_client, self.classes, self.server_tensors = part.d, classes, self._server.tensors
+        self._w_d, self._shape = flat.initial_d(), shape
+        sample = self._w_d.new_zeros((1, *shape))
+        self.footprint = footprint(flat.module, sample, layers)
+        with torch.no_grad():
+            self.activation = tuple(part(self._w_d[: part.d], sample).shape[1:])
+        self._compiled: NativeNetwork | None = None  # the server's part
+
+    def compile(self) -> bool:
+        """Computes by compiled kernels from now on; whether it can. BenchError as of ``NativeNetwork.of``."""
+        part = self.client
+        assert isinstance(part, Part)
+        shapes = (
+            Shapes.try_from_module(part.module, self._shape),
+            Shapes.try_from_module(self._server.module, self.activation),
+        )
+        found = [part for part in shapes if part is not None]
+        if len(found) < 2 or sum(part.d for part in found) != len(self._w_d):
+            return False
+        client, server = map(NativeNetwork.compile_shapes, found)
+        compiled = CompiledPart(client, self.activation)
+        x, w_d, y = exact_numbers(self._shape, len(self._w_d), self.classes)
+        answers = []
+        for clients, servers in ((compiled, server), (part, None)):
+            self._compiled = servers
+            a, back = clients.forward(w_d[: self.d_client], x)
+            out_d = torch.empty_like(w_d)
+            reply = self.answer(w_d[self.d_client :], a, y, out_d=out_d[self.d_client :])
+            out_d[: self.d_client] = back(reply.gradient)
+            answers.append(out_d)
+        check_alike(*reversed(answers))
+        self.client, self._compiled = compiled, server
+        return True
+
+    def gradient(self, s_d: Tensor, a: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
+        """See ``types.ServerPart``."""
+        if self._compiled is not None:
+            return self._compiled.gradient(s_d, a, y, out_d)
+        leaf_d = s_d.detach().requires_grad_()
+        loss = F.cross_entropy(self._logits(leaf_d, a), y)
+        out_d.copy_(torch.autograd.grad(loss, leaf_d)[0])
+        return loss.detach()
+
+    def answer(
+        self, s_d: Tensor, a: Tensor, y: Tensor, bias_c: Tensor | None = None, out_d: Tensor | None = None
+    ) -> Reply:
+        """See ``types.ServerPart``."""
+        if self._compiled is not None:
+            return Reply(*self._compiled.gradient_of_inputs(s_d, a, y, bias_c, out_d))
+        leaf, leaf_d = a.detach().requires_grad_(), s_d.detach()
+        if out_d is not None:
+            leaf_d.requires_grad_()
+        logits = self._logits(leaf_d, leaf)
+        loss = F.cross_entropy(logits if bias_c is None else logits + bias_c, y)
+        if out_d is None:
+            return Reply(torch.autograd.grad(loss, leaf)[0], loss.detach())
+        gradient, gradient_d = torch.autograd.grad(loss, (leaf, leaf_d))
+        out_d.copy_(gradient_d)
+        return Reply(gradient, loss.detach())
+
+    def _logits(self, s_d: Tensor, a: Tensor) -> Tensor:
+        return self._server(s_d, a.view(len(a), *self.activation))

@@ -1,0 +1,61 @@
+"""Models of linear layers on the flattened sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import check
+from .base import Model, ModelConfig, SequentialConfig
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class SoftmaxConfig(ModelConfig):
+    """No settings."""
+
+
+class Softmax(Model):
+    """Multinomial logistic regression: one linear layer with bias, all zero at the start. A convex problem."""
+
+    Config = SoftmaxConfig
+    name = "softmax"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        from . import networks
+
+        return networks.build_seeded(seed, lambda: networks.softmax(data_shape, classes))
+
+
+@dataclass
+class MlpConfig(SequentialConfig):
+    """
+    hidden  widths of the hidden layers, each >= 1
+    """
+
+    hidden: list[int] = field(default_factory=lambda: [200])
+    usual_cut = 3  # behind the first ReLU
+    first_cut = 2
+
+    @property
+    def layers(self) -> int:
+        return 2 * len(self.hidden) + 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(len(self.hidden) > 0 and min(self.hidden) >= 1, "hidden", self.hidden, "a list of integers >= 1")
+
+
+class Mlp(Model):
+    """Fully connected layers with ReLU in between, on the flattened sample."""
+
+    Config = MlpConfig
+    config: MlpConfig
+    name = "mlp"
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+        from . import networks
+
+        return networks.build_seeded(seed, lambda: networks.mlp(data_shape, list(self.config.hidden), classes))

@@ -1,0 +1,49 @@
+"""What the server computes on samples of its own, in the stead of clients: ``types.ServerTask``.
+
+Legend: u samples, B of a mini-batch, C classes, d parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..kernels.native import NativeNetwork
+from .flat import FlatModel
+
+SAMPLES = 256  # of one forward pass, as in evaluation: more leave a CPU's cache
+
+
+class Network(Protocol):
+    """FlatModel, NativeNetwork or StackedPerceptron."""
+
+    def logits(self, w_d: Tensor, x: Tensor) -> Tensor: ...
+
+
+class ServerSamples:
+    """The server's samples on the device, in the clients' scale.
+
+    x_u       (u, *shape) float32, or (u, L) token ids
+    compiled  computes gradients instead of ``flat``, or None
+    """
+
+    def __init__(self, x_u: Tensor, flat: FlatModel, classes: int):
+        self.samples, self.classes = len(x_u), classes
+        self.compiled: NativeNetwork | None = None
+        self._x_u, self._flat = x_u, flat
+
+    def gradient(self, w_d: Tensor, rows_b: Tensor, target_bc: Tensor, out_d: Tensor) -> Tensor:
+        """See ``types.ServerTask``. Running statistics of batch normalisation stay as they are."""
+        x, compiled = self._x_u.index_select(0, rows_b), self.compiled
+        if compiled is not None:
+            return compiled.gradient(w_d, x, target_bc, out_d)
+        statistics_b = self._flat.statistics()
+        loss = self._flat.gradient(w_d, x, target_bc, out_d)
+        self._flat.load_statistics(statistics_b)
+        return loss
+
+    def outputs(self, network: Network, w_d: Tensor) -> Tensor:
+        """(u, C) logits at ``w_d``. For any number of threads with a network each."""
+        return torch.cat([network.logits(w_d, x) for x in self._x_u.split(SAMPLES)])

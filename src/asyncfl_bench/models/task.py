@@ -1,0 +1,316 @@
+"""A task ready to run: data on the device, its partition, and the model's loss and metrics.
+
+Legend: n clients, d parameters, B samples of a mini-batch, C channels, H height, W width, L tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..data.base import Data, digest_arrays, hold_back
+from ..data.texts import Texts
+from ..errors import ConfigError
+from ..kernels.native import BatchSelection, NativeNetwork
+from ..randomness import Streams
+from ..types import ClientTable, Footprint
+from .flat import FlatModel
+from .footprint import footprint
+from .server import ServerSamples
+
+if TYPE_CHECKING:
+    from ..types import Augmentation
+
+CROP_PADDING = 4  # pixels on each side, the customary choice for 32x32 photographs
+EVALUATION_SAMPLES = {"cpu": 256, "cuda": 2048}  # of one batch; larger ones leave a CPU's cache: up to twice the time
+
+
+class Task:
+    """What the clients train on and how the global model is judged.
+
+    data       moved to ``device`` once, images as uint8, token ids as they are
+    partition  n arrays of training-sample indices
+    flat       the model; moved to ``device``
+    augment    whether training batches are to be cropped and flipped (the caller draws and passes the offsets)
+    tests_c    (C,) test samples of each class
+    moved      samples that were moved between clients so that each holds the least number asked for
+    groups_n   (n,) planted group of each client; None where the split plants none
+    x_server   samples of the server's own, of the training samples' kind; None: it has none
+    server     what it computes on them, or None
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        partition: list[np.ndarray],
+        flat: FlatModel,
+        device: str,
+        augment: bool = False,
+        moved: int = 0,
+        groups_n: np.ndarray | None = None,
+        x_server: np.ndarray | None = None,
+    ):
+        self.partition, self.moved = partition, moved
+        self.flat = flat.to(device)
+        self.augment = augment
+        self.clients = ClientTable(
+            np.array([len(samples) for samples in partition], dtype=np.int64),
+            np.stack([np.bincount(data.y_train[samples], minlength=data.classes) for samples in partition]),
+            groups_n,
+        )
+        self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
+        self.digest = data.digest if x_server is None else digest_arrays(x_server, before=data.digest)
+        self.tests_c = np.bincount(data.y_test, minlength=data.classes)
+        self.device = torch.device(device)
+        self._x_train, self._y_train = self._to_device(data.x_train), self._to_device(data.y_train)
+        self._judged = {"test": (self._to_device(data.x_test), self._to_device(data.y_test))}
+        if data.x_validation is not None and data.y_validation is not None:
+            self._judged["validation"] = self._to_device(data.x_validation), self._to_device(data.y_validation)
+        self.compiled: NativeNetwork | None = None  # computes instead of ``flat`` where no executor is involved
+        self._threads = 1
+        self._factor: Tensor | None = None
+        self._offset: Tensor | None = None
+        if data.scale is not None:
+            mean, std = np.asarray(data.scale.mean), np.asarray(data.scale.std)
+            self._factor = self._to_device((1 / (255 * std)).astype(np.float32)).view(-1, 1, 1)
+            self._offset = self._to_device((-mean / std).astype(np.float32)).view(-1, 1, 1)
+        self.server: ServerSamples | None = None
+        if x_server is not None:
+            self.server = ServerSamples(self.as_float(self._to_device(x_server)), self.flat, self.classes)
+
+    @cached_property
+    def footprint(self) -> Footprint:
+        """What the model costs the clients."""
+        x, _ = self.batch(np.zeros(1, dtype=np.int64))
+        return footprint(self.flat.module, x)
+
+    def try_compile(self) -> NativeNetwork | None:
+        """Compile the model for a CPU; None if the kernel does not support it. See ``NativeNetwork.try_compile``."""
+        numbers_cv = None
+        if self._factor is not None:
+            values = torch.arange(256, dtype=torch.uint8).view(256, 1, 1, 1).expand(-1, self.shape[0], 1, 1)
+            numbers_cv = self.as_float(values)[:, :, 0, 0].T
+        return NativeNetwork.try_compile(self.flat, self.shape, numbers_cv)
+
+    def evaluate_with(self, network: NativeNetwork, threads: int) -> None:
+        """Evaluate with this network in ``threads`` threads. The results do not depend on their number."""
+        self.compiled, self._threads = network, threads
+        if self.server is not None:
+            self.server.compiled = network
+
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+    def batch(self, indices: np.ndarray | Tensor, augment: Augmentation | None = None) -> tuple[Tensor, Tensor]:
+        """Training samples by index: x (..., *shape) float32 and y (...) int64, for indices of any shape (...). Token
+        ids stay integers, (..., L).
+
+        augment  (dy, dx, flip) as ``draw_augmentation`` gives them, of the indices' shape: each image, with 4 zero
+                 pixels around it, is cut at row dy and column dx and then mirrored left to right where flip is true
+        """
+        if isinstance(indices, np.ndarray):
+            indices = torch.from_numpy(indices).to(self.device)
+        flat_index = indices.reshape(-1)
+        x = self._x_train.index_select(0, flat_index)
+        if augment is not None:
+            x = crop_and_flip(x, *(torch.from_numpy(np.ascontiguousarray(a)).to(self.device).view(-1) for a in augment))
+        y = self._y_train.index_select(0, flat_index)
+        return self.as_float(x).view(*indices.shape, *self.shape), y.view(indices.shape)
+
+    def gradient_in_place(
+        self,
+        network: NativeNetwork,
+        w_d: Tensor,
+        out_d: Tensor,
+        indices: np.ndarray,
+        augment: Augmentation | None = None,
+    ) -> Tensor:
+        """``network.gradient`` of the mini-batch that ``batch`` would fetch: samples are taken where they lie."""
+        chosen = BatchSelection(indices, augment, CROP_PADDING)
+        return network.gradient(w_d, self._x_train, self._y_train, out_d, chosen)
+
+    def from_numpy(self, array: np.ndarray) -> Tensor:
+        """The array on the task's device."""
+        return torch.from_numpy(array).to(self.device)
+
+    def draw_augmentation(self, generator: np.random.Generator, b: int) -> Augmentation:
+        """dy, dx (b,) integers 0 .. 8 and flip (b,) bool, all uniform."""
+        dy_b, dx_b = generator.integers(0, 2 * CROP_PADDING + 1, size=(2, b))
+        return dy_b, dx_b, generator.random(b) < 0.5
+
+    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
+        """As ``FlatModel.gradient``."""
+        return self.flat.gradient(w_d, x, y, out_d)
+
+    def evaluate(self, w_d: Tensor, hits_c: np.ndarray | None = None) -> dict[str, float]:
+        """``test/accuracy`` (share, 0 to 1) and ``test/loss`` (mean cross-entropy in nats) of ``w_d`` on the test set,
+        and ``validation/…`` on the samples held back, if any.
+
+        hits_c  (C,) filled with how many test samples of each class the model has right
+
+        Draws nothing and leaves the model as it was. A model that has diverged gives a loss of NaN or infinity and an
+        accuracy at chance level (NaN outputs count as a vote for the first class).
+        """
+        return {
+            f"{name}/{key}": value
+            for name, (x, y) in self._judged.items()
+            for key, value in self._evaluate_samples(w_d, x, y, hits_c if name == "test" else None).items()
+        }
+
+    def _evaluate_samples(
+        self, w_d: Tensor, x_all: Tensor, y_all: Tensor, hits_c: np.ndarray | None
+    ) -> dict[str, float]:
+        """Return accuracy (0 to 1) and loss (nats) on these samples. ``hits_c`` gets the correct samples by class."""
+        size = EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
+
+        def evaluate_batch(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            compiled = self.compiled
+            logits = self.flat.logits(w_d, self.as_float(x)) if compiled is None else compiled.logits(w_d, x)
+            right = logits.argmax(dim=1) == y
+            hits = right.sum() if hits_c is None else (F.one_hot(y, self.classes) * right[:, None]).sum(dim=0)
+            return hits, F.cross_entropy(logits, y, reduction="sum").double()
+
+        pieces = x_all.split(size), y_all.split(size)
+        if self._threads == 1:
+            results = list(map(evaluate_batch, *pieces))
+        else:
+            with ThreadPoolExecutor(self._threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                results = list(pool.map(evaluate_batch, *pieces))
+        correct, loss = zip(*results, strict=True)
+        if hits_c is not None:
+            hits_c[:] = torch.stack(correct).sum(dim=0).cpu()
+        total = len(y_all)  # divided at the end: one wait for the device instead of one per batch
+        hits, nats = torch.stack([torch.stack(correct).sum().double(), torch.stack(loss).sum()]).tolist()
+        return {"accuracy": hits / total, "loss": nats / total}
+
+    def test_samples(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Test samples by index: x (B, *shape) float32, and y (B,) int64."""
+        x, y = self._judged["test"]
+        rows = rows.to(self.device)
+        return self.as_float(x.index_select(0, rows)), y.index_select(0, rows)
+
+    @property
+    def chance(self) -> float:
+        """Test accuracy of the best constant answer, 0 to 1."""
+        return int(self.tests_c.max()) / int(self.tests_c.sum())
+
+    def describe(self) -> dict:
+        """Facts for the log and the summary."""
+        return {
+            "train_samples": len(self._y_train),
+            "test_samples": len(self._judged["test"][1]),
+            "classes": self.classes,
+            "shape": list(self.shape),
+            "clients": self.clients.n,
+            "moved_samples": self.moved,
+            "smallest_client": int(self.clients.samples_n.min()),
+            "largest_client": int(self.clients.samples_n.max()),
+            "d": self.flat.d,
+            **({} if self.server is None else {"server_samples": self.server.samples}),
+        }
+
+    def as_float(self, x: Tensor) -> Tensor:
+        """Pixels to normalised float32; floats and token ids pass."""
+        if self._factor is None or self._offset is None:
+            return x
+        return x.float().mul_(self._factor).add_(self._offset)
+
+
+def crop_and_flip(x: Tensor, dy_b: Tensor, dx_b: Tensor, flip_b: Tensor) -> Tensor:
+    """(B, C, H, W) images, each cut out of itself with zeros around it, at its own place, then mirrored or not."""
+    b, channels, height, width = x.shape
+    padded = F.pad(x, (CROP_PADDING,) * 4)
+    row_bh = dy_b[:, None] + torch.arange(height, device=x.device)
+    column_w = torch.arange(width, device=x.device)
+    column_bw = dx_b[:, None] + torch.where(flip_b[:, None], width - 1 - column_w, column_w)
+    # one gather with flat positions: 4 times faster than indexing rows and columns
+    position = (row_bh[:, :, None] * padded.shape[3] + column_bw[:, None, :]).view(b, 1, height * width)
+    cut = padded.view(b, channels, -1).gather(2, position.expand(b, channels, -1))
+    return cut.view(b, channels, height, width)
+
+
+@contextmanager
+def _naming_group(group: str) -> Iterator[None]:
+    """Add the group to the key of a ConfigError in the block. The key n_clients is already complete."""
+    try:
+        yield
+    except ConfigError as error:
+        raise (error if error.key == "n_clients" else error.with_prefix(group)) from error
+
+
+def _build_module(model, data: Data, seed: int) -> torch.nn.Module:
+    """Build the model's module. Raises ConfigError if only one of model and data set uses token ids."""
+    name = model.name
+    if model.reads_tokens:
+        if data.symbols is None:
+            shape = "x".join(map(str, data.shape))
+            sets = "dataset=sst2 and dataset=shakespeare have"
+            allowed = f"needs token ids, the data set has samples of {shape} numbers; {sets} token ids"
+            raise ConfigError("", name, allowed)
+        return model.build(data.shape, data.classes, seed, data.symbols, data.padding)
+    if data.symbols is not None:
+        takes = "lstm" if data.padding is None else "fasttext"
+        allowed = f"needs numbers, the data set has samples of {data.shape[0]} token ids; model={takes} takes them"
+        raise ConfigError("", name, allowed)
+    return model.build(data.shape, data.classes, seed)
+
+
+def build_task(
+    dataset,
+    heterogeneity,
+    model,
+    *,
+    n_clients: int,
+    data_dir: Path,
+    streams: Streams,
+    device: str,
+    augment: bool = False,
+    validation_share: float = 0.0,
+    unlabelled=None,
+) -> Task:
+    """Loads the data, splits them over the clients and builds the model.
+
+    dataset, heterogeneity, model  objects of ``datasets`` or ``synthetic``, ``partition`` and ``models``
+    unlabelled                     of ``unlabelled``: the server's own samples; None: it has none
+    Raises ConfigError with the full key when they do not fit each other, DataError when the data cannot be had.
+    """
+    if n_clients < 1:
+        raise ConfigError("n_clients", n_clients, "must be an integer >= 1")
+    with _naming_group("model"):
+        reader = model.reader()
+        if reader is not None and not isinstance(dataset, Texts):
+            raise ConfigError("", model.name, "needs texts: dataset=newsgroups20, sst2 or mrpc")
+    if reader is not None:
+        with _naming_group("dataset"):
+            dataset = dataset.with_reader(reader)
+    with _naming_group("dataset"):
+        data = dataset.load(Path(data_dir), streams, n_clients)
+    if validation_share:
+        data = hold_back(data, validation_share, streams.validation())
+    x_server = None
+    if unlabelled is not None:
+        with _naming_group("unlabelled"):
+            data, x_server = unlabelled.draw(data, Path(data_dir), streams.unlabelled())
+    samples = len(data.y_train)
+    if n_clients > samples:
+        raise ConfigError(
+            "n_clients", n_clients, f"must be at most {samples}, the training samples that clients can have"
+        )
+    if augment and not data.augmentable:
+        raise ConfigError(
+            "client.augment", True, "must be false: random crops and flips are for cifar10 and cifar100 only"
+        )
+    with _naming_group("model"):
+        flat = FlatModel(_build_module(model, data, streams.model.integer()))
+    with _naming_group("heterogeneity"):
+        partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
+    return Task(data, partition, flat, device, augment, heterogeneity.moved, heterogeneity.groups_n, x_server)

@@ -1,0 +1,52 @@
+"""The result of a search: its best trials, and the command that tests the best one over seeds."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..config.settings import Settings
+from .jobs import Job
+
+_SHOWN, _SEEDS = 3, 5
+
+
+def describe_best_trials(jobs: Sequence[Job], places: Mapping[str, Path]) -> str:
+    """Return the result of a search as text: the best trials, and a command that tests the best one over seeds.
+
+    places  see ``pending.places_of``
+    The text is empty without a search. Trials with fewer finished seeds than others do not compete: a trial that
+    diverges for some seeds must not win by its other seeds.
+    """
+    values: dict[tuple[str, ...], dict[tuple[str, ...], list[float]]] = {}
+    last: dict[tuple[str, ...], Settings] = {}  # that of the greatest seed
+    for job in jobs:
+        if job.drawn and job.settings is not None:
+            rest = tuple(text for text in job.overrides if text not in job.drawn and not text.startswith("seed="))
+            last[rest] = max(job.settings, last.get(rest, job.settings), key=lambda settings: settings.root.seed)
+            trials = values.setdefault(rest, {})
+            of_trial = trials.setdefault(job.drawn, [])
+            result = job.finished_result(places, again=True)
+            value = math.nan if result is None else result.value(job.settings.root.objective)
+            if not math.isnan(value):
+                of_trial.append(value)
+    return "\n".join(_describe_trials(rest, last[rest], trials) for rest, trials in values.items())
+
+
+def _describe_trials(rest: tuple[str, ...], settings: Settings, trials: dict[tuple[str, ...], list[float]]) -> str:
+    """Return the ranked trials of one search as text, and the command that tests the best one."""
+    objective = settings.root.objective
+    most = max(map(len, trials.values()))
+    means = {trial: sum(of) / most for trial, of in trials.items() if most and len(of) == most}
+    what = " ".join(text for text in rest if text.startswith(("algorithm=", "sweep="))) or "the search"
+    lines = [f"\n{what}: {len(means)} of {len(trials)} trials have {objective}"]
+    ranked = sorted(means, key=lambda trial: means[trial], reverse=not objective.endswith("loss"))
+    lines += [f"  {means[trial]:.4f}  {' '.join(trial)}" for trial in ranked[:_SHOWN]]
+    if ranked:
+        seeds = ",".join(str(settings.root.seed + 1 + i) for i in range(_SEEDS))
+        folder = f"{Path(settings.root.output_dir)}-best"
+        command = ["afl-run", "-m", *rest, *ranked[0], f"seed={seeds}", f"hydra.sweep.dir={folder}"]
+        lines.append(f"the best on test samples, over seeds it was not chosen by:\n  {shlex.join(command)}")
+    return "\n".join(lines)

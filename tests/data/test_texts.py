@@ -1,0 +1,152 @@
+"""Sets of texts, from plain files and from a download."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from asyncfl_bench.data.base import DataError
+from asyncfl_bench.data.texts import FIRST_WORD, PADDING, UNKNOWN, Texts, TextsConfig
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.randomness import Streams
+
+
+def texts(directory, name="sst2", judged_on="dev", **settings):
+    return Texts(TextsConfig(name, judged_on, **settings)).load(directory, Streams(0), 1)
+
+
+def write(directory, lines, name="sst2"):
+    text = "".join(line if isinstance(line, str) else json.dumps(line) for line in lines for line in (line, "\n"))
+    (directory / f"{name}.jsonl").write_text(text, encoding="utf-8")
+
+
+def line(split, label, text):
+    return {"split": split, "label": label, "text": text}
+
+
+FILM = [
+    line("train", 1, "A good film , a GOOD film"),
+    line("train", 0, "bad , bad !!"),
+    line("dev", 1, "good , good actors"),
+    line("test", 0, "a bad one"),
+]
+
+
+def test_words_are_numbered_by_how_often_they_occur_in_the_texts_to_train(tmp_path):
+    write(tmp_path, FILM)
+    data = texts(tmp_path)
+    # ",", "a", "bad", "film", "good" twice each, by their letters; "!!" once
+    comma, a, bad, film, good, marks = range(FIRST_WORD, FIRST_WORD + 6)
+    assert data.x_train.dtype == np.int32 and data.symbols == FIRST_WORD + 6 and data.padding == PADDING
+    assert data.x_train.tolist() == [[a, good, film, comma, a, good, film], [bad, comma, bad, marks, *[PADDING] * 3]]
+    assert data.x_test.tolist() == [[good, comma, good, UNKNOWN, *[PADDING] * 3]]
+    assert data.y_train.tolist() == [1, 0] and data.y_test.tolist() == [1] and data.classes == 2
+    assert data.x_other.tolist() == [[a, bad, UNKNOWN, *[PADDING] * 4]] and data.source == "sst2.jsonl"
+    judged = texts(tmp_path, judged_on="test")
+    assert judged.y_test.tolist() == [0] and judged.x_other.tolist() == data.x_test.tolist()
+
+
+def test_texts_are_cut_and_the_number_of_known_words_is_limited(tmp_path):
+    write(tmp_path, FILM)
+    data = texts(tmp_path, length=2, words=2)
+    assert data.symbols == FIRST_WORD + 2  # of the cut texts "a good" and "bad ,": "," and "a"
+    assert data.x_train.tolist() == [[FIRST_WORD + 1, UNKNOWN], [UNKNOWN, FIRST_WORD]]
+
+
+def pairs(count):
+    return [{"split": "train", "label": int(i % 3 > 0), "text1": f"word{i}", "text2": "Again"} for i in range(count)]
+
+
+def test_pairs_are_one_text_with_a_sign_between_and_408_are_held_out_in_proportion(tmp_path):
+    write(tmp_path, pairs(600), "mrpc")
+    data = texts(tmp_path, "mrpc")
+    assert data.shape == (3,) and set(data.x_train[:, 1]) == {2} and set(data.x_train[:, 2]) == {FIRST_WORD}
+    assert len(data.y_train) == 192 and len(data.y_test) == 408 and data.y_test.sum() == 272
+    assert set(data.x_test[:, 0]) == {UNKNOWN} and len(set(data.x_train[:, 0])) == 192  # no pair is on both sides
+    assert data.x_other is None and data.source == "mrpc.jsonl, 408 of its training samples held out"
+    assert texts(tmp_path, "mrpc").digest == data.digest
+    more = {"split": "dev", "label": 1, "text1": "word1", "text2": "word2"}
+    write(tmp_path, [*pairs(600), more], "mrpc")
+    assert len(texts(tmp_path, "mrpc").y_test) == 1 and len(texts(tmp_path, "mrpc").y_train) == 600
+    write(tmp_path, pairs(300), "mrpc")
+    with pytest.raises(DataError, match="more than 408 lines to train are needed where none is dev, found 300"):
+        texts(tmp_path, "mrpc")
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"split": "train", "text": "x"}, "no 'label'"),
+        (line("train", 2, "x"), "label=2"),
+        (line("train", "1", "x"), "label='1'"),
+        (line("valid", 1, "x"), "split='valid'"),
+        (line("train", 1, " \n"), r"text=' \\n'"),
+        ([1, 0, "x"], "found list"),
+        ("{'split': 'train'}", "Expecting property name"),
+    ],
+)
+def test_a_line_that_is_no_sample_is_named_with_its_number(tmp_path, bad, said):
+    write(tmp_path, [*FILM, bad])
+    wanted = '"split" \\(train, dev, test\\), "label" \\(an integer, 0 to 1\\) and "text" \\(text that is not empty\\)'
+    with pytest.raises(
+        DataError, match=f"^{tmp_path}/sst2.jsonl, line 5: must be a json object with {wanted}: .*{said}"
+    ):
+        texts(tmp_path)
+
+
+def test_a_split_that_is_missing_and_bytes_that_are_no_text_are_named(tmp_path):
+    write(tmp_path, FILM[:2])
+    with pytest.raises(DataError, match=r'sst2.jsonl: no line has "split": "dev"'):
+        texts(tmp_path)
+    (tmp_path / "sst2.jsonl").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match=r"sst2.jsonl: not a readable text \("):
+        texts(tmp_path)
+    with pytest.raises(ConfigError, match="judged_on=dev: must be test for newsgroups20"):
+        TextsConfig("newsgroups20", "dev")
+
+
+def test_without_the_file_the_message_says_what_was_looked_for_and_how_else_it_goes(tmp_path):
+    with pytest.raises(DataError) as caught:
+        texts(tmp_path, "newsgroups20", "test")
+    for part in (
+        f"{tmp_path}/newsgroups20.jsonl and {tmp_path}/20news-bydate.jsonl",
+        "dataset.download=true",
+        "digits",
+    ):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_a_download_becomes_a_plain_file_that_is_read_from_then_on(tmp_path, monkeypatch):
+    asked = []
+
+    def load_dataset(*repository, cache_dir):
+        asked.append(repository)
+        rows = [{"sentence": "good film", "label": 1, "idx": 0}, {"sentence": "bad", "label": 0, "idx": 1}]
+        return {"train": rows, "validation": rows[:1], "test": [{"sentence": "unknown", "label": -1, "idx": 0}]}
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    data = texts(tmp_path, download=True)
+    assert data.y_train.tolist() == [1, 0] and data.y_test.tolist() == [1] and data.x_other is None
+    assert texts(tmp_path).digest == data.digest and asked == [("stanfordnlp/sst2",)]
+    assert (tmp_path / "sst2.jsonl").read_text().splitlines()[0] == json.dumps(
+        {"split": "train", "label": 1, "text": "good film"}
+    )
+
+
+def test_a_download_that_fails_or_lacks_its_package_leaves_nothing_and_says_so(tmp_path, monkeypatch):
+    def load_dataset(*repository, cache_dir):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    with pytest.raises(DataError, match=r"nyu-mll/glue .*failed \(ConnectionError: no route to host\).*mrpc.jsonl"):
+        texts(tmp_path, "mrpc", download=True)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"pip install 'asyncfl_bench\[text\]'"):
+        texts(tmp_path, download=True)
+    assert not list(tmp_path.glob("*.jsonl"))

@@ -1,0 +1,199 @@
+"""Where the server's own samples are from."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from asyncfl_bench import run
+from asyncfl_bench.config import compose
+from asyncfl_bench.data.base import Data, Scale
+from asyncfl_bench.data.unlabelled import match_samples
+from asyncfl_bench.errors import BenchError, ConfigError
+from asyncfl_bench.experiment.build import build_run
+from asyncfl_bench.randomness import Streams
+
+ECHO = ["algorithm=fedecho", "n_clients=10", "model=softmax"]
+
+
+def server_of(*words):
+    """(task, the server's samples as the model sees them)."""
+    built = build_run(compose([*ECHO, *words]))
+    built.executor.close()
+    return built.task, built.task.server._x_u
+
+
+def rows(x):
+    return {row.tobytes() for row in np.asarray(x).reshape(len(x), -1)}
+
+
+def test_held_back_samples_are_taken_from_the_clients_and_never_from_the_test_set():
+    task, x_u = server_of("seed=3")
+    whole, _ = server_of("seed=3", "unlabelled.samples=1")
+    assert task.describe()["train_samples"] == 1437 - 287 and task.server.samples == len(x_u) == 287
+    assert task.describe()["server_samples"] == 287
+    assert not rows(x_u) & rows(task._x_train) and not rows(x_u) & rows(task._judged["test"][0])
+    assert len(whole._y_train) == 1436
+    _, other = server_of("seed=4")
+    assert rows(other) != rows(x_u)
+    _, again = server_of("seed=3", "heterogeneity.alpha=5", "delay=exponential")
+    assert torch.equal(again, x_u)
+
+
+def test_held_back_samples_leave_those_of_clients_that_data_come_with():
+    x, y = np.arange(60, dtype=np.float32).reshape(30, 2), np.arange(30) % 3
+    np.savez("own.npz", x_train=x, y_train=y, x_test=x[:3] - 99, y_test=y[:3], client_train=np.arange(30) % 5)
+    words = ["dataset=arrays", "dataset.path=own.npz", "heterogeneity=natural", "n_clients=5", "unlabelled.samples=9"]
+    task, x_u = server_of(*words)
+    held = {tuple(row) for row in x_u.tolist()}
+    for client, part in enumerate(task.partition):
+        mine = {tuple(row) for row in x[client::5].tolist()}
+        assert {tuple(row) for row in task._x_train[torch.from_numpy(part)].tolist()} == mine - held
+    assert sum(map(len, task.partition)) == 21
+
+
+def test_nothing_is_drawn_where_nothing_needs_it():
+    settings = compose(["algorithm=fedbuff", "n_clients=10"])
+    assert settings.choices["unlabelled"] == "none" and build_run(settings).task.server is None
+    control, _ = server_of("algorithm=fedbuff", "unlabelled=held_back")
+    echo, _ = server_of()
+    assert [part.tolist() for part in control.partition] == [part.tolist() for part in echo.partition]
+
+
+def pictures(folder, name, shape, count=40):
+    rng = np.random.default_rng(len(name))
+    x, y = rng.integers(0, 256, (count, *shape), dtype=np.uint8), np.arange(count) % 10
+    np.savez(folder / f"{name}.npz", x_train=x, y_train=y, x_test=255 - x, y_test=y)
+    return x
+
+
+def test_images_of_another_set_come_in_the_clients_shape_and_scale(tmp_path):
+    own, other = pictures(tmp_path, "cifar10", (32, 32, 3)), pictures(tmp_path, "cifar100", (32, 32, 3))
+    words = [f"data_dir={tmp_path}", "dataset=cifar10", "heterogeneity=iid", "unlabelled=images"]
+    assert compose([*ECHO, *words]).tree["unlabelled"]["name"] == "cifar100"
+    task, x_u = server_of(*words, "unlabelled.samples=30")
+    scale = Scale((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+    expected = (other.transpose(0, 3, 1, 2) / 255 - np.reshape(scale.mean, (3, 1, 1))) / np.reshape(
+        scale.std, (3, 1, 1)
+    )
+    distance = np.abs(x_u.numpy()[:, None] - expected[None]).max(axis=(2, 3, 4))
+    assert len(x_u) == 30 and (distance.min(axis=1) < 1e-5).all() and len(set(distance.argmin(axis=1))) == 30
+    assert len(task._y_train) == len(own)
+
+    digits, x_u = server_of(f"data_dir={tmp_path}", "dataset=digits", "unlabelled=images", "unlabelled.name=cifar10")
+    assert x_u.shape == (40, *digits.shape) and x_u.min() >= 0 and x_u.max() <= 1
+
+
+def test_colours_become_grey_grey_becomes_colours_and_sizes_change():
+    def clients(*shape, dtype=np.uint8):
+        x = np.array([0, 4], dtype).repeat(np.prod(shape)).reshape(2, *shape)
+        return Data(x, np.array([0, 1]), x, np.array([0, 1]), 2)
+
+    red = np.zeros((1, 3, 4, 4), np.uint8)
+    red[:, 0] = 255
+    assert (match_samples(red, clients(1, 4, 4)) == 85).all()
+    assert match_samples(red[:, :1], clients(3, 4, 4)).shape == (1, 3, 4, 4)
+    assert (match_samples(red[:, :1], clients(3, 8, 2)) == 255).all()
+    np.testing.assert_allclose(match_samples(red, clients(1, 2, 2, dtype=np.float32)), 4 / 3, rtol=1e-6)
+    with pytest.raises(ConfigError, match="must be held_back, noise or arrays"):
+        match_samples(red, clients(5, dtype=np.float32))
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_samples_of_a_file(suffix):
+    x = np.random.default_rng(0).normal(size=(12, 1, 8, 8)).astype(np.float32)
+    np.savez("own.npz", x=x)
+    np.save("own.npy", x)
+    words = ["unlabelled=arrays", f"unlabelled.path=own.{suffix}"]
+    _, x_u = server_of(*words)
+    assert torch.equal(x_u, torch.from_numpy(x))
+    with pytest.raises(ConfigError, match=r"unlabelled\.samples=13: must be at most 12"):
+        server_of(*words, "unlabelled.samples=13")
+    before = compose([*ECHO, *words]).identity
+    np.savez("own.npz", x=x + 1)
+    np.save("own.npy", x + 1)
+    assert compose([*ECHO, *words]).identity != before
+
+
+@pytest.mark.parametrize("choice", ["arrays unlabelled.path=own.npy", "noise"])
+def test_samples_are_drawn_anew_for_each_seed_and_change_with_nothing_else(choice):
+    np.save("own.npy", np.random.default_rng(0).random((50, 1, 8, 8), np.float32))
+    words = [*f"unlabelled={choice}".split(), "unlabelled.samples=9"]
+    (_, one), (_, other) = (server_of(*words, f"seed={seed}") for seed in (1, 2))
+    _, again = server_of(*words, "seed=1", "heterogeneity.alpha=5", "delay=exponential")
+    assert torch.equal(one, again) and rows(one) != rows(other)
+
+
+def test_noise_has_the_range_of_the_clients_samples():
+    _, x_u = server_of("unlabelled=noise", "unlabelled.samples=500")
+    assert x_u.shape == (500, 1, 8, 8) and 0 <= x_u.min() < 0.01 and 0.99 < x_u.max() <= 1
+    assert abs(float(x_u.mean()) - 0.5) < 0.01
+    assert len(rows(x_u)) == 500
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("unlabelled.samples=1437", r"unlabelled\.samples=1437: must be less than 1437"),
+        ("unlabelled.samples=0", r"unlabelled\.samples=0: must be a whole number >= 1"),
+        ("unlabelled=images unlabelled.name=digits", r"unlabelled\.name=digits: must be one of mnist, "),
+        (
+            "unlabelled=images dataset=cifar10 unlabelled.name=cifar10",
+            r"unlabelled\.name=cifar10: must be one of mnist",
+        ),
+        ("unlabelled=images dataset=synthetic heterogeneity=natural", r"unlabelled\.name=null: must be one of mnist"),
+        ("unlabelled=arrays", r"unlabelled\.path=null: must be an existing \.npy file"),
+        ("unlabelled=arrays unlabelled.path=text.npy", r"text\.npy: not a readable \.npy file"),
+        ("unlabelled=arrays unlabelled.path=renamed.npy", r"renamed\.npy: an \.npz file by its content"),
+        (
+            "unlabelled=images dataset=cifar10 unlabelled.name=cinic10",
+            r"unlabelled\.name=cinic10: must be one of mnist",
+        ),
+        ("unlabelled=images dataset=femnist unlabelled.name=mnist", r"unlabelled\.name=mnist: must be one of fashion_"),
+        ("unlabelled=arrays unlabelled.path=wide.npy", r"wide\.npy: x must be uint8 images, or floats of the shape"),
+        ("unlabelled=arrays unlabelled.path=nan.npy", r"nan\.npy: x has NaN or infinite values"),
+        ("unlabelled=arrays unlabelled.path=named.npz", r"named\.npz: no array x in it \(found y\)"),
+        ("unlabelled=images unlabelled.samples=99 data_dir=.", r"unlabelled\.samples=99: must be at most 40"),
+    ],
+)
+def test_what_cannot_be_had_is_said_in_one_line(words, said, tmp_path):
+    (tmp_path / "text.npy").write_text("no array")
+    np.save("wide.npy", np.zeros((4, 1, 9, 9), np.float32))
+    np.save("nan.npy", np.full((4, 1, 8, 8), np.nan, np.float32))
+    np.savez("named.npz", y=np.zeros(3))
+    np.savez("other.npz", x=np.zeros((4, 1, 8, 8)))
+    (tmp_path / "other.npz").rename(tmp_path / "renamed.npy")
+    pictures(tmp_path, "mnist", (28, 28))
+    with pytest.raises(BenchError, match=said) as caught:
+        server_of(*words.split())
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 2
+
+
+def test_token_ids_are_held_back_too_and_noise_is_of_known_ids():
+    generator = Streams(0).unlabelled()
+    x = np.zeros((20, 5), np.uint8)
+    data = Data(x, np.arange(20) % 2, x, np.arange(20) % 2, 2, symbols=7)
+    settings = compose([*ECHO, "unlabelled=noise"])
+    _, drawn = settings.parts["unlabelled"].build().draw(data, None, generator)
+    assert drawn.shape == (2000, 5) and drawn.dtype == np.uint8 and drawn.max() == 6
+
+
+def test_a_split_of_its_own_that_a_set_has_can_be_the_servers():
+    x = np.arange(30, dtype=np.int32).reshape(10, 3)
+    data = Data(x[:4], np.zeros(4, np.int64), x[4:6], np.zeros(2, np.int64), 2, symbols=30, x_other=x[6:])
+    other = compose([*ECHO, "unlabelled=other_split", "unlabelled.samples=3"]).parts["unlabelled"].build()
+    left, drawn = other.draw(data, None, Streams(0).unlabelled())
+    assert left is data and drawn.dtype == np.int32 and len(drawn) == 3
+    assert {tuple(row) for row in drawn} < {tuple(row) for row in x[6:]}
+    with pytest.raises(ConfigError, match=r"other_split: must be one that the data set has: .* held_back"):
+        other.draw(replace(data, x_other=None), None, Streams(0).unlabelled())
+    with pytest.raises(ConfigError, match="samples=5: must be at most 4, the samples of the other split"):
+        compose([*ECHO, "unlabelled=other_split", "unlabelled.samples=5"]).parts["unlabelled"].build().draw(
+            data, None, Streams(0).unlabelled()
+        )
+
+
+def test_a_finished_run_of_fedecho_names_its_samples():
+    result = run([*ECHO, "scale=smoke", "progress=false", "budget.server_iterations=2", "unlabelled.samples=30"])
+    assert result.ok and result.summary["task"]["server_samples"] == 30
