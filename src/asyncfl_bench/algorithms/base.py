@@ -247,6 +247,34 @@ class ServerRule(Stateful):
         return 0
 
 
+class BufferRule(ServerRule):
+    """A rule that steps once per full buffer. count: uploads in it."""
+
+    config: BufferConfig
+    state_names: tuple[str, ...] = ("count",)
+
+    def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.count = 0
+
+    def receive(self, upload: Upload) -> bool:
+        self.add(upload)
+        self.count += 1
+        if self.count < self.config.buffer_size:
+            return False
+        self.step()
+        self.count = 0
+        return True
+
+    def add(self, upload: Upload) -> None:
+        """Put an upload into the buffer."""
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+    def step(self) -> None:
+        """Change the model by a full buffer, and empty it."""
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+
 def equip(
     rule: ServerRule,
     storage: Storage,

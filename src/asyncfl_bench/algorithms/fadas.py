@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..ranges import at_least, one_of
-from .base import MomentConfig, ServerRule
+from .base import BufferRule, MomentConfig
 
 
 @dataclass
@@ -26,7 +26,7 @@ class FadasConfig(MomentConfig):
         return super().idle(facts) | ({"tau_c": why} if self.delay_adaptive == "none" else {})
 
 
-class Fadas(ServerRule):
+class Fadas(BufferRule):
     """FADAS (Wang et al., ICML 2024, arXiv:2407.18365): AMSGrad on the mean of a buffer.
 
     Rule     arrival of D_i = local - received:  S <- S + D_i;  at M of them G = S / M,  S <- 0
@@ -56,27 +56,17 @@ class Fadas(ServerRule):
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.sum_d, self.first_d, self.second_d, self.largest_d = model_d.new_zeros((4, model_d.numel()))
-        self.count = self.stalest = self.steps = 0
+        self.stalest = self.steps = 0
         self.last_scale = 1.0
 
     def vectors(self, n: int) -> int:
         return 5  # the divisor is one
 
-    def receive(self, upload) -> bool:
+    def add(self, upload) -> None:
         self.sum_d.add_(upload.vector_d)
         self.stalest = max(self.stalest, upload.staleness)
-        self.count += 1
-        if self.count < self.config.buffer_size:
-            return False
-        self._step()
-        self.sum_d.zero_()
-        self.count = self.stalest = 0
-        return True
 
-    def stats(self) -> dict[str, float]:
-        return {"rule/step_scale": self.last_scale}
-
-    def _step(self) -> None:
+    def step(self) -> None:
         import torch
 
         config = self.config
@@ -90,6 +80,11 @@ class Fadas(ServerRule):
         divisor_d = self.largest_d.sqrt().div_((1 - b2**k) ** 0.5).add_(config.eps)
         self.last_scale = self.scale(self.stalest)
         self.model_d.addcdiv_(self.first_d, divisor_d, value=self.step_size * self.last_scale / (1 - b1**k))
+        self.sum_d.zero_()
+        self.stalest = 0
+
+    def stats(self) -> dict[str, float]:
+        return {"rule/step_scale": self.last_scale}
 
     def scale(self, stalest: int) -> float:
         """eta_T / eta for a buffer whose stalest upload has this staleness."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..ranges import one_of, within
-from .base import MomentConfig, ServerRule
+from .base import BufferRule, MomentConfig
 from .needs import Needs
 
 
@@ -23,7 +23,7 @@ class FedAcConfig(MomentConfig):
     variate_step: Annotated[str, one_of("whole", "share")] = "whole"
 
 
-class FedAc(ServerRule):
+class FedAc(BufferRule):
     """FedAC (Zang et al., AAAI 2024, doi:10.1609/aaai.v38i15.29603, not on arXiv), reconstructed from third-party code:
     neither the paper's text nor official code was at hand.
 
@@ -58,23 +58,16 @@ class FedAc(ServerRule):
         super().start(model_d, clients, upload_kind)
         zeros = model_d.new_zeros((5, model_d.numel()))
         self.sum_d, self.change_d, self.first_d, self.second_d, self.variate_d = zeros
-        self.count, self.weight, self.similarity = 0, 0.0, 1.0
+        self.weight, self.similarity = 0.0, 1.0
 
     def vectors(self, n: int) -> int:
         return 8  # with a difference of models, the look-ahead and the divisor
 
-    def receive(self, upload) -> bool:
+    def add(self, upload) -> None:
         similarity = self._similarity(upload)
         self.sum_d.add_(upload.vector_d, alpha=similarity)
         self.change_d.add_(upload.along_d, alpha=similarity)
         self.weight += similarity
-        self.count += 1
-        if self.count < self.config.buffer_size:
-            return False
-        self._step()
-        self.similarity = self.weight / self.count
-        self.count, self.weight = 0, 0.0
-        return True
 
     def stats(self) -> dict[str, float]:
         return {"rule/similarity": self.similarity}
@@ -89,7 +82,7 @@ class FedAc(ServerRule):
         along = float(moved_d.mul_(difference_d).sum())
         return max(along / lengths, self.config.floor) if lengths else self.config.floor
 
-    def _step(self) -> None:
+    def step(self) -> None:
         config = self.config
         b1, b2, share = config.beta1, config.beta2, config.buffer_size / self.n
         mean_d = self.sum_d.div_(self.weight)
@@ -98,5 +91,6 @@ class FedAc(ServerRule):
         ahead_d = mean_d.mul_(1 - b1).add_(self.first_d, alpha=b1)
         self.model_d.addcdiv_(ahead_d, self.second_d.sqrt().add_(config.eps), value=self.step_size)
         self.variate_d.add_(self.change_d, alpha=(share if config.variate_step == "share" else 1) / self.weight)
+        self.similarity, self.weight = self.weight / config.buffer_size, 0.0
         self.sum_d.zero_()
         self.change_d.zero_()

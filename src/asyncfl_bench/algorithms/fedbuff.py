@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..ranges import at_least, one_of, within
-from .base import BufferConfig, ServerRule
+from .base import BufferConfig, BufferRule
 from .needs import Needs
 
 
 @dataclass
 class FedBuffConfig(BufferConfig):
     """
-    buffer_size         M, uploads per server iteration
     staleness_weight    s(tau): `constant` 1, `polynomial` (1 + tau)^-a, or `freshest`, that of the buffer's least tau
     staleness_exponent  a
     momentum            of the server
@@ -35,7 +34,7 @@ class FedBuffConfig(BufferConfig):
         return replace(needs, linear_if=(*needs.linear_if, ("momentum", self.momentum, 0)))
 
 
-class FedBuff(ServerRule):
+class FedBuff(BufferRule):
     """FedBuff (Nguyen et al. 2022, arXiv:2106.06639; ACE paper, Algorithm a.2).
 
     Rule     arrival of D_i = local - received:  S <- S + s(tau_i) D_i,  m <- m + 1              (lines 5-7)
@@ -64,7 +63,6 @@ class FedBuff(ServerRule):
         super().start(model_d, clients, upload_kind)
         self.sum_d = model_d.new_zeros(model_d.shape)
         self.velocity_d = model_d.new_zeros(model_d.shape if self.config.momentum else (0,))
-        self.count = 0
         self.dropped = 0
         self.freshest = math.inf
 
@@ -72,16 +70,19 @@ class FedBuff(ServerRule):
         return 2 if self.config.momentum else 1
 
     def receive(self, upload) -> bool:
-        config = self.config
-        if config.max_staleness is not None and upload.staleness > config.max_staleness:
+        most = self.config.max_staleness
+        if most is not None and upload.staleness > most:
             self.dropped += 1
             return False
-        one_by_one = config.staleness_weight == "polynomial"
+        return super().receive(upload)
+
+    def add(self, upload) -> None:
+        one_by_one = self.config.staleness_weight == "polynomial"
         self.sum_d.add_(upload.vector_d, alpha=self._weight(upload.staleness) if one_by_one else 1.0)
         self.freshest = min(self.freshest, upload.staleness)
-        self.count += 1
-        if self.count < config.buffer_size:
-            return False
+
+    def step(self) -> None:
+        config = self.config
         if config.staleness_weight == "freshest":
             self.sum_d.mul_(self._weight(self.freshest))
         if config.momentum:
@@ -90,9 +91,7 @@ class FedBuff(ServerRule):
         else:
             self.model_d.add_(self.sum_d, alpha=self.step_size / config.buffer_size)
         self.sum_d.zero_()
-        self.count = 0
         self.freshest = math.inf
-        return True
 
     def stats(self) -> dict[str, float]:
         return {"rule/dropped_uploads": float(self.dropped)}

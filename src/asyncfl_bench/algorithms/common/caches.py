@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from ...stateful import Stateful
 from ...storage import CacheConfig, Rows, Storage
-from ..base import BufferConfig, RuleConfig, ServerRule
+from ..base import BufferConfig, BufferRule, RuleConfig
 from ..needs import Needs
 from .sums import RunningSum
 
 if TYPE_CHECKING:
     import torch
 
-    from ...types import ClientTable, Upload
+    from ...types import ClientTable
 
 STEPS = 127  # of int8 on each side of zero
 SMALLEST_STEP = 2.0**-126  # float32 below it has too few digits to divide by
@@ -152,37 +152,15 @@ class CachedBufferConfig(BufferConfig, CachingConfig):
     """BufferConfig and CachingConfig have all fields."""
 
 
-class CachedBufferRule(ServerRule):
-    """A rule that keeps the last vector of every client and steps once per full buffer.
-
-    cache  vectors of the clients;  total  a running sum over them;  count  uploads in the buffer
-    """
+class CachedBufferRule(BufferRule):
+    """A rule that keeps the last vector of every client. cache: these vectors; total: a running sum over them."""
 
     config: CachedBufferConfig
-    state_names: tuple[str, ...] = ("count",)
 
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
         super().start(model_d, clients, upload_kind)
         self.cache = make_cache(self.n, model_d, self.config.cache, self.storage)
         self.total = RunningSum(model_d)
-        self.count = 0
 
     def parts(self) -> dict[str, Stateful]:
         return {"cache": self.cache, "total": self.total}
-
-    def receive(self, upload: Upload) -> bool:
-        self.add(upload)
-        self.count += 1
-        if self.count < self.config.buffer_size:
-            return False
-        self.step()
-        self.count = 0
-        return True
-
-    def add(self, upload: Upload) -> None:
-        """Put an upload into the buffer and the cache."""
-        raise TypeError(f"{type(self).__name__} is a base class")
-
-    def step(self) -> None:
-        """Change the model by a full buffer, and empty it."""
-        raise TypeError(f"{type(self).__name__} is a base class")
