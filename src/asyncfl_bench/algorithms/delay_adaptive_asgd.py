@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..errors import ConfigError
 from ..ranges import above, at_least, one_of
 from .base import ServerRule, StepConfig
 from .needs import Needs
@@ -59,11 +58,6 @@ class DelayAdaptiveAsgd(ServerRule):
     needs = Needs(linear=True)
     averaged = ("rule/step_scale",)
     state_names = ("dropped", "last_scale")
-
-    def __init__(self, config: DelayAdaptiveAsgdConfig | None = None, **settings):
-        super().__init__(config, **settings)
-        if self.config.tau_c is None:
-            raise ConfigError("tau_c", None, "must be resolved to a number before the rule is built")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)

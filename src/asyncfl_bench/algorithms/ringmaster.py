@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..errors import ConfigError
 from ..ranges import at_least
 from .asgd import Asgd
 from .base import RestartConfig, StepConfig
@@ -50,11 +49,6 @@ class Ringmaster(Asgd):
     label = "Ringmaster"
     config: RingmasterConfig
     state_names = ("dropped",)
-
-    def __init__(self, config: RingmasterConfig | None = None, **settings):
-        super().__init__(config, **settings)
-        if self.config.threshold is None:
-            raise ConfigError("threshold", None, "must be resolved to a number before the rule is built")
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
