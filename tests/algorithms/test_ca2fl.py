@@ -3,12 +3,12 @@ import pytest
 import torch
 from toy import Scripted, simulate
 
-from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
+from asyncfl_bench.algorithms.ca2fl import Ca2fl
 from asyncfl_bench.types import ClientTable, Upload
 
 
 def started(n, **config):
-    rule = Ca2fl(Ca2flConfig(**{"eta": 1.0, "buffer_size": 2} | config))
+    rule = Ca2fl(**{"eta": 1.0, "buffer_size": 2} | config)
     model = torch.zeros(1, dtype=torch.float64)
     rule.start(model, ClientTable(np.ones(n, int)), "difference")
 
@@ -41,7 +41,7 @@ def test_a_client_twice_in_one_buffer_is_calibrated_against_its_newest_value_and
 def test_h_is_the_mean_of_all_caches_after_every_flush_and_does_not_drift():
     rng = np.random.default_rng(0)
     n = 10
-    rule = Ca2fl(Ca2flConfig(eta=0.5, buffer_size=4))
+    rule = Ca2fl(eta=0.5, buffer_size=4)
     delay = Scripted(rng.exponential(size=(n, 4000)).tolist())
     simulate(rule, n=n, delay=delay, kind="difference", lr=0.1, server_iterations=2500)
     torch.testing.assert_close(rule.mean_d, rule.cache.rows.rows_nd.mean(dim=0), rtol=1e-10, atol=1e-14)

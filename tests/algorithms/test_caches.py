@@ -9,7 +9,7 @@ from tiers import slow
 
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
-from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
+from asyncfl_bench.algorithms.ca2fl import Ca2fl
 from asyncfl_bench.algorithms.common.caches import make_cache
 from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync, FedStaleAsyncConfig
 from asyncfl_bench.algorithms.mifa import Mifa, MifaConfig
@@ -21,7 +21,7 @@ LENGTHS = (30, 20)
 RULES = {
     "ace": (Ace, AceConfig),
     "aced": (Aced, AcedConfig),
-    "ca2fl": (Ca2fl, Ca2flConfig),
+    "ca2fl": (Ca2fl, Ca2fl.Config),
     "mifa": (Mifa, MifaConfig),
     "fedstale_async": (FedStaleAsync, FedStaleAsyncConfig),
 }

@@ -10,7 +10,7 @@ from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.afbs import Afbs, AfbsConfig
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
-from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
+from asyncfl_bench.algorithms.ca2fl import Ca2fl
 from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd, DelayAdaptiveAsgdConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
 from asyncfl_bench.algorithms.mifa import Mifa, MifaConfig
@@ -94,7 +94,7 @@ def test_afbs_that_drops_nothing_is_fedbuff_with_the_weight_of_the_freshest():
 
 def test_the_first_buffer_of_ca2fl_is_that_of_fedbuff_and_the_second_is_not():
     delay = Scripted([[1 + c / 10] for c in range(N)])  # no client twice in the first buffer
-    one = models(Ca2fl(Ca2flConfig(eta=1.0, buffer_size=6)), lr=0.2, iterations=2, delay=delay)
+    one = models(Ca2fl(eta=1.0, buffer_size=6), lr=0.2, iterations=2, delay=delay)
     other = models(fedbuff(buffer_size=6), lr=0.2, iterations=2, delay=delay)
     np.testing.assert_allclose(one[0], other[0], rtol=1e-12)
     assert np.abs(one[1] - other[1]).max() > 1e-3
@@ -107,7 +107,7 @@ def test_mifa_steps_with_what_all_were_last_heard_to_say():
 
 
 def test_ca2fl_with_constant_differences_ends_in_their_mean_for_any_buffer():
-    rule = Ca2fl(Ca2flConfig(eta=1.0, buffer_size=3))
+    rule = Ca2fl(eta=1.0, buffer_size=3)
     model = torch.zeros(3, dtype=torch.float64)
     from asyncfl_bench.types import ClientTable, Upload
 
@@ -157,7 +157,7 @@ def test_a_gradient_and_its_negative_as_a_difference_move_every_rule_alike():
         lambda: aced(3),
         asgd,
         lambda: fedbuff(momentum=0.5),
-        lambda: Ca2fl(Ca2flConfig()),
+        lambda: Ca2fl(),
         lambda: DelayAdaptiveAsgd(DelayAdaptiveAsgdConfig(eta=0.1, tau_c=2)),
     ],
 )

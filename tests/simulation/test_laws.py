@@ -11,7 +11,7 @@ from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.asyncfeded import AsyncFedEd, AsyncFedEdConfig
 from asyncfl_bench.algorithms.base import StepConfig
-from asyncfl_bench.algorithms.ca2fl import Ca2fl, Ca2flConfig
+from asyncfl_bench.algorithms.ca2fl import Ca2fl
 from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd, DelayAdaptiveAsgdConfig
 from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
@@ -42,7 +42,7 @@ def worlds(draw):
                 lambda: FedBuff(FedBuffConfig(eta=0.1, buffer_size=size, max_staleness=size)),
                 lambda: Ringmaster(eta=0.1, threshold=size, restart_at=restart_at),
                 lambda: Rennala(eta=0.1, buffer_size=size, restart_at=restart_at),
-                lambda: Ca2fl(Ca2flConfig(eta=0.1, buffer_size=size)),
+                lambda: Ca2fl(eta=0.1, buffer_size=size),
                 lambda: FedAvg(FedAvgConfig()),
                 lambda: FedDyn(FedDynConfig()),
                 lambda: FedAsync(FedAsyncConfig(lag="time", staleness_weight="polynomial")),

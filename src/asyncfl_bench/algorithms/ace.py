@@ -18,7 +18,6 @@ from .needs import Needs
 class AceConfig(StepConfig, CachingConfig, TickConfig):
     """
     rule     `direct` keeps the cache on the server; `incremental` leaves it with the clients, same trajectory
-    step_on  `arrival`, `tick`, or `auto`: tick under the tick clock, else arrival
     cache    precision and place of the cached gradients; with `incremental` the place of the clients' memories, which
              stay in full precision: what a rounded memory lost, server and client would never agree on again
     """

@@ -18,8 +18,6 @@ class AcedConfig(StepConfig, CachingConfig, TickConfig):
     """
     tau_algo  a client counts as active while t - tstart <= tau_algo (iterations)
     tstart    what tstart means, see Aced
-    step_on   as in Ace
-    cache     precision and place of the cached gradients
     """
 
     tau_algo: Annotated[int, at_least(0)] = 10

@@ -18,7 +18,6 @@ from .needs import Needs
 @dataclass
 class AfbsConfig(BufferConfig):
     """
-    buffer_size  M, uploads per server iteration
     clusters     K, told to the server; null: the groups that the split plants, 1 where it plants none
     clustering   `projected`: k-means on what clients told; `planted`: the split's own groups; `none`: all in one
     keep         what the best of its cluster beats is kept at `random`, by its score, or `never`

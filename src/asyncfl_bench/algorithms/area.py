@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .common.caches import CachedBufferConfig, CachedBufferRule
 from .needs import Needs
-
-
-@dataclass
-class AreaConfig(CachedBufferConfig):
-    """
-    buffer_size  M, uploads per server iteration
-    cache        precision and place of the cached models
-    """
 
 
 class Area(CachedBufferRule):
@@ -38,9 +28,8 @@ class Area(CachedBufferRule):
     [[1.0], [3.0], [2.0]]
     """
 
-    Config = AreaConfig
+    Config = CachedBufferConfig
     label = "AREA"
-    config: AreaConfig
     upload_kinds = ("difference",)
     needs = Needs(base=True)
     state_names = ("first_d", "count")

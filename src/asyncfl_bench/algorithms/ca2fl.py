@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .common.caches import CachedBufferConfig, CachedBufferRule
 from .needs import Needs
-
-
-@dataclass
-class Ca2flConfig(CachedBufferConfig):
-    """
-    buffer_size  M, uploads per server iteration
-    cache        precision and place of the cached differences
-    """
 
 
 class Ca2fl(CachedBufferRule):
@@ -37,9 +27,8 @@ class Ca2fl(CachedBufferRule):
     [[0.0], [2.0], [2.0], [4.0]]
     """
 
-    Config = Ca2flConfig
+    Config = CachedBufferConfig
     label = "CA2FL"
-    config: Ca2flConfig
     needs = Needs(linear=True)
     state_names = ("mean_d", "sum_d", "count", "in_buffer", "repeats")
 

@@ -13,8 +13,7 @@ from .fedavg import FedAvg, FedAvgConfig
 @dataclass
 class FedProxConfig(FedAvgConfig):
     """
-    mu       weight of the proximal term
-    weights  of the clients, as in FedAvg
+    mu  weight of the proximal term
     """
 
     mu: Annotated[float, at_least(0)] = 0.01

@@ -15,13 +15,11 @@ from .needs import Needs
 @dataclass
 class FedStaleAsyncConfig(CachedBufferConfig):
     """
-    buffer_size  M, uploads per server iteration
-    alpha        weight of what arrives
-    beta         weight of what every client sent last
-    p            how often clients take part: one number for all in a list, or one per client; null: M / |K|
-    over         K, the clients in the mean: `all`, or those `heard` so far
-    weights      s_i: `uniform`, 1, or `samples`, n_i
-    cache        precision and place of the cached differences
+    alpha    weight of what arrives
+    beta     weight of what every client sent last
+    p        how often clients take part: one number for all in a list, or one per client; null: M / |K|
+    over     K, the clients in the mean: `all`, or those `heard` so far
+    weights  s_i: `uniform`, 1, or `samples`, n_i
     """
 
     alpha: Annotated[float, at_least(0)] = 1.0

@@ -12,9 +12,7 @@ from .needs import Needs
 @dataclass
 class MifaConfig(CachedBufferConfig):
     """
-    buffer_size  M, uploads per server iteration
-    weights      p_i: `uniform`, 1 / n, or `samples`, n_i / sum n over all clients
-    cache        precision and place of the cached differences
+    weights  p_i: `uniform`, 1 / n, or `samples`, n_i / sum n over all clients
     """
 
     weights: Weights = "uniform"

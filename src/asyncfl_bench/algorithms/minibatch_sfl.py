@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..stateful import Stateful
 from ..types import Reply
-from .common.rounds import RoundConfig, RoundMean, RoundRule
-from .common.split import ServerSgd, SplitConfig, SplitRule, UnionGradient
+from .common.rounds import RoundMean, RoundRule
+from .common.split import ServerSgd, SplitRoundConfig, SplitRule, UnionGradient
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass
-class MiniBatchSflConfig(SplitConfig, RoundConfig):
-    """SplitConfig and RoundConfig have all fields."""
 
 
 class MiniBatchSfl(SplitRule, RoundRule):
@@ -38,9 +33,9 @@ class MiniBatchSfl(SplitRule, RoundRule):
     [[0.0, -0.5], [3.0, -0.5]]
     """
 
-    Config = MiniBatchSflConfig
+    Config: type[SplitRoundConfig] = SplitRoundConfig
     label = "MiniBatch-SFL"
-    config: MiniBatchSflConfig
+    config: SplitRoundConfig
     needs = replace(RoundRule.needs, answers_together=True)
     state_names = ("under_way", "answers")
 

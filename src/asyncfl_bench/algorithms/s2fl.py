@@ -11,8 +11,8 @@ import numpy as np
 from ..errors import check
 from ..ranges import at_least
 from ..stateful import Stateful
-from .common.split import UnionGradient
-from .minibatch_sfl import MiniBatchSfl, MiniBatchSflConfig
+from .common.split import SplitRoundConfig, UnionGradient
+from .minibatch_sfl import MiniBatchSfl
 
 if TYPE_CHECKING:
     import torch
@@ -23,7 +23,7 @@ PASSES = 100  # over all pairs of clients, at most
 
 
 @dataclass
-class S2flConfig(MiniBatchSflConfig):
+class S2flConfig(SplitRoundConfig):
     """
     groups  of the clients of a round, of equal size up to one
     """

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from .common.rounds import RoundConfig, RoundRule
-from .common.split import ServerSgd, SplitConfig, SplitRule
-
-
-@dataclass
-class SplitFedConfig(SplitConfig, RoundConfig):
-    """SplitConfig and RoundConfig have all fields."""
+from .common.rounds import RoundRule
+from .common.split import ServerSgd, SplitRoundConfig, SplitRule
 
 
 class SplitFed(SplitRule, RoundRule):
@@ -30,9 +25,9 @@ class SplitFed(SplitRule, RoundRule):
     [[0.0, 0.0], [3.0, -0.5]]
     """
 
-    Config = SplitFedConfig
+    Config = SplitRoundConfig
     label = "SplitFed"
-    config: SplitFedConfig
+    config: SplitRoundConfig
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)

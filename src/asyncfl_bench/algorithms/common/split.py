@@ -13,6 +13,7 @@ from ...errors import Stopped
 from ...ranges import above, at_least, within
 from ...stateful import Stateful
 from ..base import RuleConfig, ServerRule
+from .rounds import RoundConfig
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,11 @@ class SplitConfig(RuleConfig):
             self.server_momentum = facts.momentum
         if self.server_weight_decay is None:
             self.server_weight_decay = facts.weight_decay
+
+
+@dataclass
+class SplitRoundConfig(SplitConfig, RoundConfig):
+    """SplitConfig and RoundConfig have all fields."""
 
 
 class SplitRule(ServerRule):
