@@ -21,7 +21,6 @@ from ..clients.versions import ClientMemories, ClientSums, ClientVariates, Clien
 from ..config import Settings
 from ..config.places import PACKAGE
 from ..errors import BenchError, ConfigError
-from ..kernels.native import NativeNetwork
 from ..models.parts import Cut
 from ..models.task import Task, build_task
 from ..randomness import Streams
@@ -121,7 +120,7 @@ def build_run(settings: Settings) -> Components:
         native=native is not None,
         cut=cut is not None,
     )
-    machine.set_threads(cores if flat.d >= machine.SMALL_MODEL else 1)
+    torch.set_num_threads(cores if flat.d >= machine.SMALL_MODEL else 1)
     if kind == "batched":
         machine.limit_numpy_threads()
     machine.reset_peak_memory(device)
@@ -137,32 +136,48 @@ def build_run(settings: Settings) -> Components:
     rule, stop = build_whole_rule(), Stop()
     if isinstance(rule, SplitRule):
         rule.stop = stop.received
-    if not all(_is_built_in(settings.parts[group].target) for group in ("algorithm", "distillation")):
+    if not all(is_built_in(settings.parts[group].target) for group in ("algorithm", "distillation")):
         rule = add_probe(rule, settings.choices["algorithm"], build_whole_rule, flat.initial_d)
     diagnostics = settings.parts["diagnostics"].build()
     model_d = flat.initial_d()
+    client = settings.parts["client"].config
+    local, batches = settings.parts["client"].build(client.upload), Batches(task.partition, client.batch_size, streams)
+    local.stop = stop.received
     executor: WorkQueue | SplitExecutor
     if cut is not None:
         vectors = _count_cut_vectors(settings, task, rule, cut)
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
+        samples = Samples(task, batches, streams.augment if client.augment else None)
         workers = 0 if kind == "sequential" or cores == 1 else cores
-        executor = _build_split_executor(settings, task, cut, streams, workers)
+        executor = SplitExecutor(cut.client, cut.d_client, local, samples, workers)
     else:
-        computer = _build_computer(settings, kind, task, streams, device, cores, native, rule.needs.outputs)
-        computer.local.stop = stop.received
+        computer = make_computer(
+            kind,
+            task,
+            local,
+            batches,
+            streams,
+            device=device,
+            cores=cores,
+            network=native,
+            augment=client.augment,
+            statistics_rate=settings.parts["model"].config.statistics_rate,
+            reports=rule.needs.outputs,
+        )
         vectors = _count_vectors(settings, task, rule, computer, diagnostics, streams)
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         place = vectors.cache.place if vectors.cache else "device"
-        memories = _build_memories(rule, computer.local, root.n_clients, model_d, place, storage)
+        memories = _build_memories(rule, local, root.n_clients, model_d, place, storage)
         executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs.base)
     simulation = _build_simulation(settings, rule, model_d, task, executor, streams, cut)
+    availability = simulation.availability
     diagnostics.start(
         rule=rule,
         shadow=build_rule(),
         model_d=model_d,
         task=task,
-        client=settings.parts["client"].config,
-        has_left=lambda client, iteration: _has_left(simulation, client, iteration),
+        client=client,
+        has_left=lambda one, iteration: availability.has_left(one, iteration, simulation.counters.virtual_time),
     )
     needs = vectors.needs(root.n_clients)
     return Components(device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics, stop)
@@ -173,7 +188,7 @@ def _wrap_rule(settings: Settings, rule: ServerRule, streams: Streams) -> Server
     return settings.parts["distillation"].build().wrap_rule(rule, streams)
 
 
-def _is_built_in(target: type) -> bool:
+def is_built_in(target: type) -> bool:
     """Return True for classes of this package: its tests restore them at every event."""
     return target.__module__.partition(".")[0] == PACKAGE
 
@@ -220,13 +235,6 @@ def _build_cut(settings: Settings, task: Task) -> Cut | None:
     return cut
 
 
-def _build_split_executor(settings: Settings, task: Task, cut: Cut, streams: Streams, workers: int) -> SplitExecutor:
-    client = settings.parts["client"].config
-    batches = Batches(task.partition, client.batch_size, streams)
-    samples = Samples(task, batches, streams.augment if client.augment else None)
-    return SplitExecutor(cut.client, cut.d_client, settings.parts["client"].build(client.upload), samples, workers)
-
-
 def _count_cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> memory.Vectors:
     """Count the vectors of a run whose clients have a part of the model.
 
@@ -250,33 +258,6 @@ def _count_cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cu
         computing=4,  # the model, as it is, as it was at first and as it was last logged, and a gradient
         numbers=rule.split_numbers(task.flat.d - d_client, concurrency, message)
         + concurrency * (4 * d_client + 2 * message),
-    )
-
-
-def _build_computer(
-    settings: Settings,
-    kind: str,
-    task: Task,
-    streams: Streams,
-    device: str,
-    cores: int,
-    native: NativeNetwork | None,
-    reports: bool,
-) -> SequentialComputer:
-    parts = settings.parts
-    client = parts["client"].config
-    return make_computer(
-        kind,
-        task,
-        parts["client"].build(client.upload),
-        Batches(task.partition, client.batch_size, streams),
-        streams,
-        device=device,
-        cores=cores,
-        network=native,
-        augment=client.augment,
-        statistics_rate=parts["model"].config.statistics_rate,
-        reports=reports,
     )
 
 
@@ -377,8 +358,3 @@ def _build_simulation(
     )
     check_same_clients(simulation.delay, simulation.availability)
     return simulation
-
-
-def _has_left(simulation: Simulation, client: int, iteration: int) -> bool:
-    """Whether the client no longer takes part, now that so many server iterations are done."""
-    return simulation.availability.has_left(client, iteration, simulation.counters.virtual_time)

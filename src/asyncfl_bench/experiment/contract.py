@@ -219,9 +219,8 @@ def check_determinism(candidate: Candidate) -> None:
     (rule, model_d), (twin, twin_d) = candidate.start(), candidate.start()
     events = candidate.draw_uploads(40)
     same = deliver_uploads(rule, model_d, events) == deliver_uploads(twin, twin_d, events) and is_same(model_d, twin_d)
-    require(
-        same, "the same uploads gave another model; draw random numbers from self.draws, keep no state in the class"
-    )
+    remedy = "draw random numbers from self.draws, keep no state in the class"
+    require(same, f"the same uploads gave another model; {remedy}")
 
 
 def check_settings(candidate: Candidate) -> None:

@@ -6,18 +6,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..config import RESULTS_VERSION, Settings
-from ..config.places import PACKAGE
 from ..errors import BenchError, Stopped
 from ..files import say
 from ..tracking.trackers import RunFacts
 from . import machine
+from .build import Components, is_built_in
 from .checkpoint import Checkpoints
 from .evaluate import Evaluations, Stopwatch
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Trackers
-    from .build import Components
 
 
 class Run:
@@ -27,13 +26,7 @@ class Run:
     ended_by     the budget key that ended it, "no_clients" or "stalled"; None before
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        components: Components,
-        directory: RunDirectory,
-        tracker: Trackers,
-    ):
+    def __init__(self, settings: Settings, components: Components, directory: RunDirectory, tracker: Trackers):
         self.settings, self.components, self.directory, self.tracker = settings, components, directory, tracker
         self.ended_by: str | None = None
         self.begun = False
@@ -129,7 +122,7 @@ class Run:
         settings, parts = self.settings, self.components
         used, wall = parts.simulation.counters, self.stopwatch.seconds
         target = settings.parts["algorithm"].target
-        label = "" if target.__module__.partition(".")[0] == PACKAGE else target.label  # pages know the package's rules
+        label = "" if is_built_in(target) else target.label  # pages know the package's rules
         return {
             "exit_status": status,
             "error": error,

@@ -64,16 +64,13 @@ def available_cores(threads: int | None) -> int:
     """Return the number of CPU threads to use: ``threads``, or all that this process and its environment allow."""
     if threads is not None:
         return threads
-    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     granted = [os.environ.get(name, "").partition(",")[0].strip() for name in THREAD_VARIABLES]
-    return min([mine, *(int(number) for number in granted if number.isdecimal() and int(number) > 0)])
+    return min([usable_cores(), *(int(number) for number in granted if number.isdecimal() and int(number) > 0)])
 
 
-def set_threads(number: int) -> None:
-    """Threads that torch splits single operations over, in this thread."""
-    import torch
-
-    torch.set_num_threads(number)
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def limit_numpy_threads() -> None:
@@ -96,10 +93,9 @@ def peak_memory(device_name: str) -> int:
         import torch
 
         return int(torch.cuda.max_memory_allocated(device_name))
-    with suppress(OSError):  # unlike getrusage it does not begin with the size of the process that started this one
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+    # unlike getrusage it does not begin with the size of the process that started this one
+    if (peak := _kernel_number("/proc/self/status", "VmHWM")) is not None:
+        return peak
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(kilobytes * (1 if platform.system() == "Darwin" else 1024))
 
@@ -114,14 +110,16 @@ def free_memory(device_name: str) -> int | None:
         import torch
 
         return int(torch.cuda.mem_get_info(device_name)[0])
-    left = [_available(), _free_in_address_space(), *_free_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))]
+    left = [_kernel_number("/proc/meminfo", "MemAvailable"), _free_in_address_space()]
+    left += _free_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     return min((free for free in left if free is not None), default=None)
 
 
-def _available() -> int | None:
+def _kernel_number(path: str, name: str) -> int | None:
+    """Bytes in the line ``name: … kB`` of a file of the kernel; None without it."""
     with suppress(OSError):
-        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     return None
 
