@@ -13,10 +13,11 @@ from omegaconf import OmegaConf
 from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.multirun.estimate import describe_plan
 from asyncfl_bench.multirun.jobs import plan, sweep_name
+from asyncfl_bench.multirun.launchers import workers_of
 from asyncfl_bench.multirun.pending import places_of
-from asyncfl_bench.multirun.progress import SweepProgress, clock_text
-from asyncfl_bench.multirun.workers import workers_of
+from asyncfl_bench.multirun.progress import SweepProgress
 from asyncfl_bench.tracking.archive import pack_archive
+from asyncfl_bench.tracking.progress import clock_text
 
 GRID = ["algorithm=ace,asgd", "seed=0,1", "scale=smoke", "model=softmax"]
 

@@ -43,8 +43,8 @@ class PendingRuns(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         from asyncfl_bench.errors import BenchError
+        from asyncfl_bench.multirun.launchers import workers_of
         from asyncfl_bench.multirun.pending import run_pending, state
-        from asyncfl_bench.multirun.workers import workers_of
 
         assert self.config is not None
         path = Path(self.config.hydra.sweep.dir) / "multirun.yaml"

@@ -236,7 +236,6 @@ def _check_contract(arguments: list[str]) -> int:
 def _show_plan(overrides: list[str], measured: bool) -> int:
     from ..multirun.estimate import describe_plan
     from ..multirun.probe import describe_server_cost, measure_seconds
-    from ..multirun.workers import workers_of
 
     jobs = plan_multirun(overrides)[0]
     words = [parse_override(text) for text in overrides]
@@ -248,5 +247,6 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
         return measure_seconds(settings)
 
     measure = measure_settings if measured else None
-    print(describe_plan(jobs, pending.places_of(jobs), places, workers_of(hydra), measure, describe_server_cost))
+    workers = launchers.workers_of(hydra)
+    print(describe_plan(jobs, pending.places_of(jobs), places, workers, measure, describe_server_cost))
     return 0

@@ -10,9 +10,10 @@ from statistics import fmean
 
 from ..config import Settings
 from ..errors import ConfigError
+from ..tracking.progress import clock_text
 from .history import GROUPS, FinishedRun, finished_in, runs_by_algorithm, similar_runs
 from .jobs import Job
-from .progress import clock_text, count_runs, varied_keys
+from .progress import count_runs, varied_keys
 
 
 def describe_plan(
@@ -77,18 +78,15 @@ def _describe_time(estimates: Sequence[tuple[float, list[FinishedRun]]], pending
     where = ", some of them perhaps of another machine" if packed else ""
     unknown = pending - len(seconds)
     rest = f", without {count_runs(unknown)} whose like is not there; --measure tries them" if unknown else ""
-    total = max(sum(seconds) / workers, *seconds, 1)
-    text = f"time: about {clock_text(total)}{_describe_workers(workers, pending)}"
-    return f"{text}, as finished runs alike took{where}{rest}"
+    return f"{_describe_total(seconds, workers, pending)}, as finished runs alike took{where}{rest}"
 
 
 def _describe_measured_time(pending: Sequence[Settings], workers: int, measure: Callable[[Settings], float]) -> str:
     kinds = [tuple(settings.choices.get(group) for group in (*GROUPS, "delay")) for settings in pending]
     tried = {kind: measure(settings) for kind, settings in dict(zip(kinds, pending, strict=True)).items()}
     seconds = [tried[kind] for kind in kinds]
-    total = max(sum(seconds) / workers, *seconds, 1)
     trials = f"{len(tried)} short trial{'s' * (len(tried) != 1)} here"
-    return f"time: about {clock_text(total)}{_describe_workers(workers, len(pending))}, by {trials}"
+    return f"{_describe_total(seconds, workers, len(pending))}, by {trials}"
 
 
 def _describe_server_costs(pending: Sequence[Settings], server_cost: Callable[[Settings], str | None]) -> Iterator[str]:
@@ -106,8 +104,11 @@ def _describe_server_costs(pending: Sequence[Settings], server_cost: Callable[[S
     yield from (f"{line} ({count_runs(count)})" for line, count in counts.items())
 
 
-def _describe_workers(workers: int, pending: int) -> str:
-    return f" with {workers} workers" if workers > 1 else ", one run after another" if pending > 1 else ""
+def _describe_total(seconds: Sequence[float], workers: int, pending: int) -> str:
+    """Return the time of runs that take so long each: ``time: about 0:02:36 with 2 workers``."""
+    total = max(sum(seconds) / workers, *seconds, 1)
+    how = f" with {workers} workers" if workers > 1 else ", one run after another" if pending > 1 else ""
+    return f"time: about {clock_text(total)}{how}"
 
 
 def _describe_disk(likes: Sequence[list[FinishedRun]], place: Path) -> str:

@@ -1,4 +1,4 @@
-"""What the launcher presets in ``conf/hydra/launcher`` need, and how their jobs are stopped together."""
+"""What the launcher presets in ``conf/hydra/launcher`` need, how many runs they have under way, and how these stop."""
 
 from __future__ import annotations
 
@@ -61,18 +61,39 @@ def check_times(launcher: Mapping[str, Any]) -> None:
     minutes, delay = launcher.get("timeout_min"), launcher.get("signal_delay_s")
     if not isinstance(minutes, int) or not isinstance(delay, int):
         return
-    check(
-        delay > 0,
-        "hydra.launcher.signal_delay_s",
-        delay,
-        "at least 1: with 0 Slurm sends no signal, and a run is ended",
-    )
+    allowed = "at least 1: with 0 Slurm sends no signal, and a run is ended"
+    check(delay > 0, "hydra.launcher.signal_delay_s", delay, allowed)
     left, least = 60 * minutes - delay - SIGNAL_EARLY, -(-(delay + SIGNAL_EARLY + LEAST_WORK) // 60)
     allowed = (
         f"at least {least} with signal_delay_s={delay}: Slurm may send the signal {SIGNAL_EARLY} s early, and of "
         f"{60 * minutes} s a job may have {max(0, left)} s, loading included"
     )
     check(left >= LEAST_WORK, "hydra.launcher.timeout_min", minutes, allowed)
+
+
+def workers_of(hydra: Any) -> int:
+    """Runs under way at once, as far as the launcher's settings say; 1 where they do not.
+
+    hydra  Hydra's own settings
+    """
+    launcher, most = hydra.launcher, hydra.sweeper.get("max_batch_size")
+    count = _launcher_workers(launcher)
+    return max(1, count if most is None else min(count, most))
+
+
+def _launcher_workers(launcher: Mapping[str, Any]) -> int:
+    """Return the number of workers from a launcher's own settings; 1 if they give none."""
+    from ..experiment.machine import usable_cores  # brings NumPy
+
+    if (jobs := launcher.get("n_jobs")) is not None:
+        from joblib import effective_n_jobs
+
+        return int(effective_n_jobs(jobs))
+    if (jobs := launcher.get("array_parallelism")) is not None:
+        return int(jobs)
+    if (ray := launcher.get("ray")) is not None:  # how many cores a cluster has, only Ray knows
+        return int(usable_cores() / ray.remote.num_cpus) if ray.init.get("address") == "local" else 1
+    return usable_cores() if str(launcher.get("_target_")).endswith("submitit.Local") else 1
 
 
 @contextmanager

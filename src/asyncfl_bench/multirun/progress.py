@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..errors import BenchError
+from ..files import read_json
+from ..tracking.progress import clock_text
 from .jobs import Job
 
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -104,19 +105,12 @@ def count_runs(count: int) -> str:
     return f"{count} run{'s' * (count != 1)}"
 
 
-def clock_text(seconds: float) -> str:
-    """``0:02:36``."""
-    minutes, second = divmod(round(seconds), 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{hour}:{minute:02d}:{second:02d}"
-
-
 def _describe_outcome(job: Job) -> str:
     """Return the result of an ended run in a few words."""
     summary: dict[str, Any] = {}
     assert job.settings is not None
     with suppress(OSError, ValueError):
-        summary = json.loads((job.settings.directory / "summary.json").read_text(encoding="utf-8"))
+        summary = read_json(job.settings.directory / "summary.json")
     try:
         if summary["exit_status"] == "ok":
             final, best = (100 * summary[which]["test/accuracy"] for which in ("final", "best"))

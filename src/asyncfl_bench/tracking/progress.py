@@ -53,12 +53,7 @@ class Progress:
             self._next = self._started + quiet_seconds
 
     def update(
-        self,
-        done: int | float,
-        iteration: int,
-        accuracy: float | None,
-        virtual_time: float,
-        updates_per_second: float,
+        self, done: int | float, iteration: int, accuracy: float | None, virtual_time: float, updates_per_second: float
     ) -> None:
         """``done`` in the unit of ``total``, ``accuracy`` a share in 0 .. 1 (None: not measured yet)."""
         self._unshown = (done, iteration, accuracy, virtual_time, updates_per_second)
@@ -86,7 +81,7 @@ class Progress:
         done, iteration, accuracy, virtual_time, rate = self._unshown
         self._unshown = None
         accuracy_text = "-" if accuracy is None else f"{100 * accuracy:.1f} %"
-        left = _clock_text(self._seconds_left(done, now))
+        left = clock_text(self._seconds_left(done, now))
         if self._bar is not None:
             facts = f"iteration {iteration}  acc {accuracy_text}  t {virtual_time:.4g}  {rate:.0f}/s  {left}"
             self._bar.update(self._task, completed=done, facts=facts)
@@ -133,7 +128,8 @@ class Progress:
         )
 
 
-def _clock_text(seconds: float | None) -> str:
+def clock_text(seconds: float | None) -> str:
+    """``0:02:36``; ``-:--:--`` for None."""
     if seconds is None:
         return "-:--:--"
     minutes, second = divmod(round(seconds), 60)
