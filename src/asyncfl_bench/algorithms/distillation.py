@@ -119,12 +119,8 @@ class Distilled(Recorder, ServerRule):
         assert rule.server is not None, "a rule is equipped first"
         super().__init__(rule.config)
         self.rule, self.settings, self.server, self._draws = rule, config, rule.server, streams.unlabelled
-        self.label, self.upload_kinds, self.storage, self.draws = (
-            rule.label,
-            rule.upload_kinds,
-            rule.storage,
-            rule.draws,
-        )
+        self.label, self.upload_kinds = rule.label, rule.upload_kinds
+        self.storage, self.draws = rule.storage, rule.draws
         self.needs = replace(rule.needs, outputs=True, linear=False)
         self.averaged = (*rule.averaged, "rule/alpha", "rule/clipped_share", "rule/distilled_step")
         self.arrival_facts = rule.arrival_facts

@@ -26,18 +26,9 @@ if TYPE_CHECKING:
     from ..config import Settings
 
 _UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
-HYDRA_FLAGS = (
-    "--cfg",
-    "-c",
-    "--info",
-    "-i",
-    "--shell-completion",
-    "-sc",
-    "--hydra-help",
-    "--resolve",
-    "--package",
-    "-p",
-)
+_CONFIG_FLAGS = ("--cfg", "-c", "--info", "-i")
+_COMPLETION_FLAGS = ("-sc", "--shell-completion")
+HYDRA_FLAGS = (*_CONFIG_FLAGS, *_COMPLETION_FLAGS, "--hydra-help", "--resolve", "--package", "-p")
 
 
 def main() -> None:
@@ -103,11 +94,12 @@ def _main(arguments: list[str]) -> int:
         if "--check" in arguments:
             return _check_contract([a for a in arguments if a != "--check"])
         if any(a in HYDRA_FLAGS for a in arguments):
-            if {"-m", "--multirun"} & set(arguments) and {"--cfg", "-c", "--info", "-i"} & set(arguments):
+            shows_config = any(a in _CONFIG_FLAGS for a in arguments)
+            if shows_config and {"-m", "--multirun"} & set(arguments):
                 raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
-            if {"-sc", "--shell-completion"} & set(arguments):
+            if any(a in _COMPLETION_FLAGS for a in arguments):
                 _strip_completion_options()
-            if any(a in ("--cfg", "-c", "--info", "-i") for a in arguments):
+            if shows_config:
                 words = [a for a in arguments if "=" in a and not a.startswith("-")]
                 Compositions().settings(words)
                 arguments = [*(a for a in arguments if a not in words), *substituted_choices(words), *words]

@@ -6,7 +6,8 @@ Legend: d parameters, p pieces of work computed together, B samples of a mini-ba
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,14 +155,12 @@ class BatchedComputer(SequentialComputer):
     def _draws(self, work: Work) -> Iterator[tuple[np.ndarray, Any]]:
         """The mini-batch and the augmentation of each step. Not for threads where steps are few: streams are shared."""
         if work.local_steps >= SOLO_MIN_STEPS:
-            augment = None if self._augment is None else self._augment.separate_generator(work.client, work.count)
-            return self._draw_batches(self.batches.one_by_one(work), augment)
-        augment = None if self._augment is None else self._augment(work.client, work.count)
-        return iter(list(self._draw_batches(self.batches.batches_of(work), augment)))
-
-    def _draw_batches(self, batches: Iterable[np.ndarray], augment: np.random.Generator | None) -> Iterator:
-        for batch in batches:
-            yield batch, None if augment is None else self.task.draw_augmentation(augment, len(batch))
+            return self.samples.batches(work)
+        batches, stream = self.batches.batches_of(work), self._augment
+        if stream is None:
+            return zip(batches, repeat(None), strict=False)
+        generator = stream(work.client, work.count)
+        return iter([(batch, self.task.draw_augmentation(generator, len(batch))) for batch in batches])
 
     def _part(
         self, works: list[Work], start: Start, drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor

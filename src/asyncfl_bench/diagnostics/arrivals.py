@@ -20,17 +20,8 @@ class Arrivals(Observer, Stateful):
     """
 
     state_names = (
-        *(
-            "uploads_n",
-            "_uploads",
-            "_works_n",
-            "_delay_n",
-            "_version_n",
-            "_staleness_sum",
-            "_staleness_max",
-            "_in_flight",
-        ),
-        *("_versions", "_staleness", "_clients", "_iterations", "_losses_before"),
+        *("uploads_n", "_uploads", "_works_n", "_delay_n", "_version_n", "_staleness_sum", "_staleness_max"),
+        *("_in_flight", "_versions", "_staleness", "_clients", "_iterations", "_losses_before"),
     )
 
     def __init__(self, n: int, trace=None, rule=None):

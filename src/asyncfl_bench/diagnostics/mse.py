@@ -96,11 +96,12 @@ class Mse(Diagnostics):
         anchors = LAGS[-1] // self.config.every + 1
         versions = n + min(n, concurrency)
         cached = n if rule.needs.cache is not None else 0
-        return (
-            rule.vectors(n) + cached + n + versions + anchors + 16
-        )  # the last: work space, much of it in double precision
+        workspace = 16  # much of it in double precision
+        return rule.vectors(n) + cached + n + versions + anchors + workspace
 
     def start(self, *, rule, shadow, model_d, task, client, has_left) -> None:
+        import torch
+
         from ..clients.versions import ModelVersions
         from .objective import Objective
 
@@ -116,9 +117,8 @@ class Mse(Diagnostics):
         self.step_scale = shadow.step_size * self.upload_scale
         self.t = 0
         self.before_d = model_d.clone()  # w_t
-        self.versions = ModelVersions(
-            model_d.device
-        )  # for each client the one its last upload started from, and those in flight
+        # for each client the one its last upload started from, and those in flight
+        self.versions = ModelVersions(model_d.device)
         self.version_n = [0] * self.n
         self.stale_nd = model_d.new_empty((self.n, model_d.numel()))  # G_i(v_i)
         self.noise_n = [float("nan")] * self.n  # |g_i - G_i(v_i)|^2, not a number before the first upload
@@ -127,7 +127,7 @@ class Mse(Diagnostics):
         for i, gradient_d in self.objective.gradients(model_d, self._work_d):
             self.versions.hold(0, model_d)
             self.stale_nd[i].copy_(gradient_d)
-        self.stale_sum_d = self.stale_nd.sum(dim=0, dtype=_double_type())
+        self.stale_sum_d = self.stale_nd.sum(dim=0, dtype=torch.double)
         self._table: Trace | None = None
         self._clear()
 
@@ -252,10 +252,5 @@ class Mse(Diagnostics):
 
 def _squared_norm(vector_d: torch.Tensor) -> float:
     """Return the squared Euclidean norm in double precision."""
-    return float(vector_d.double().square_().sum()) if vector_d.dtype != _double_type() else float(vector_d @ vector_d)
-
-
-def _double_type():
-    import torch
-
-    return torch.double
+    is_double = vector_d.element_size() == 8
+    return float(vector_d @ vector_d) if is_double else float(vector_d.double().square_().sum())

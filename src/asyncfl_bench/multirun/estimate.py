@@ -115,11 +115,9 @@ def _describe_disk(likes: Sequence[list[FinishedRun]], place: Path) -> str:
     sizes = [fmean(sizes) for of in likes if (sizes := [one.size for one in of if not one.is_archived])]
     there = next(folder for folder in place.absolute().parents if folder.exists())
     free = shutil.disk_usage(there).free
-    need = (
-        f"about {_describe_size(fmean(sizes) * len(likes))}, as finished runs took"
-        if sizes
-        else "unknown, no directory to go by"
-    )
+    need = "unknown, no directory to go by"
+    if sizes:
+        need = f"about {_describe_size(fmean(sizes) * len(likes))}, as finished runs took"
     return f"disk: {need}; {_describe_size(free)} are free in {there}"
 
 

@@ -29,11 +29,7 @@ class SweepProgress:
     """
 
     def __init__(
-        self,
-        jobs: Sequence[Job],
-        pending: Sequence[Job],
-        workers: int = 1,
-        clock: Callable[[], float] = time.monotonic,
+        self, jobs: Sequence[Job], pending: Sequence[Job], workers: int = 1, clock: Callable[[], float] = time.monotonic
     ):
         self._varied_keys = varied_keys(jobs)
         self._total, self._left = len(jobs), {id(job): job for job in pending}

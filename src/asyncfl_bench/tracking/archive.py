@@ -66,9 +66,8 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
                     say(f"left out, {record.name}: {record.note}")
                 identity, wanted = record.identity, limit is None or record.experiment in limit
                 if record.status in MEASURED and identity is not None and wanted:
-                    kept[identity] = max(
-                        record, kept.get(identity, record), key=_preference_key
-                    )  # the later of two alike
+                    # the later of two alike
+                    kept[identity] = max(record, kept.get(identity, record), key=_preference_key)
         if not kept:
             raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
         if [id(record) for record in held] != [id(record) for record in _sort_records(kept.values())]:
@@ -174,18 +173,14 @@ def _read_checked_records(path: Path, stamp: tuple[int, int]) -> list[Record]:
 def _unpack_records(table: Any) -> list[Record]:
     """Return the rows of an archive as records, unchecked."""
     facts = table.select(["name", "status", "config", "summary"]).to_pylist()
-    lists = {
-        first: {
-            name.removeprefix(first): _split_lists(table[name]) for name in table.column_names if name.startswith(first)
-        }
+    of_points, of_clients = (
+        {name.removeprefix(first): _split_lists(table[name]) for name in table.column_names if name.startswith(first)}
         for first in (_POINT, _CLIENT)
-    }
+    )
     records = []
     for row, fact in enumerate(facts):
-        points, clients = (
-            {name: values for name, of in columns.items() if (values := of[row]) is not None}
-            for columns in lists.values()
-        )
+        points = {name: values for name, of in of_points.items() if (values := of[row]) is not None}
+        clients = {name: values for name, of in of_clients.items() if (values := of[row]) is not None}
         config, summary = json.loads(fact["config"]), json.loads(fact["summary"])
         note = "" if fact["status"] == "ok" else str(summary.get("error") or "").partition("\n")[0]
         records.append(Record(fact["name"], fact["status"], note, config, summary, points, clients))

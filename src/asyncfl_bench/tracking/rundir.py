@@ -27,18 +27,8 @@ TRACE_NAME = "trace.parquet"
 PARTITION_NAME = "partition.npz"
 CLIENTS_NAME = "clients.parquet"
 # what only the end of a run writes, and what its beginning does
-AT_END = (
-    *(
-        SUMMARY_NAME,
-        TRACE_NAME,
-        "exchanges.parquet",
-        "cancelled.parquet",
-        CLIENTS_NAME,
-        "rule.parquet",
-        "mse_arrivals.parquet",
-    ),
-    *("model_final.pt", "error.txt"),
-)
+_TABLES = (TRACE_NAME, "exchanges.parquet", "cancelled.parquet", CLIENTS_NAME, "rule.parquet", "mse_arrivals.parquet")
+AT_END = (SUMMARY_NAME, *_TABLES, "model_final.pt", "error.txt")
 AT_START = (PARTITION_NAME, "model_initial.pt")
 
 

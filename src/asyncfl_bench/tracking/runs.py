@@ -19,19 +19,7 @@ from .metrics import COUNTERS, SENT
 from .records import Record, find_runs, read_directory
 from .rundir import CONFIG_NAME
 
-FIXED = (
-    "name",
-    "status",
-    "note",
-    "algorithm",
-    "seed",
-    "identity",
-    "experiment",
-    "results_version",
-    "data_digest",
-)
-
-
+FIXED = ("name", "status", "note", "algorithm", "seed", "identity", "experiment", "results_version", "data_digest")
 CLIENT_COLUMNS = ("client", "samples", "uploads", "mean_delay", "accuracy")  # of every run
 _SEPARATOR = "::"  # archive.parquet::name of the run
 

@@ -58,11 +58,6 @@ class Trace(Stateful):
             self._chunks = [[np.concatenate(part) for part in parts]]
         return dict(zip(self.types, self._chunks[0], strict=True))
 
-    @property
-    def rows(self) -> list[tuple]:
-        """All arrivals so far as tuples of Python numbers: for tests and small traces."""
-        return list(zip(*(column.tolist() for column in self.columns().values()), strict=True))
-
     def state_dict(self) -> dict[str, object]:
         """For the checkpoint: one torch tensor per column (``torch.load`` takes these with ``weights_only=True``)."""
         import torch

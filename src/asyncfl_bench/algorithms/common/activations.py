@@ -100,11 +100,7 @@ class ActivationStatistics(Stateful):
         self.weight_c[label] = total
 
     def sample(
-        self,
-        label: int,
-        count: int,
-        generator: torch.Generator,
-        raise_if_stopped: Callable[[], None] = lambda: None,
+        self, label: int, count: int, generator: torch.Generator, raise_if_stopped: Callable[[], None] = lambda: None
     ) -> torch.Tensor:
         """(count, a) rows drawn from the normal distribution of a class that has been seen. A covariance without a
         Cholesky factor gets more and more on its diagonal until it has one; of one that is not finite rows are NaN.
