@@ -15,7 +15,7 @@ from tiers import slow
 
 from asyncfl_bench import experiment
 from asyncfl_bench.cli import command
-from asyncfl_bench.config import PARTS, choices, overrides
+from asyncfl_bench.config import PARTS, choices, compose, overrides
 from asyncfl_bench.errors import format_value
 from asyncfl_bench.multirun import pending
 
@@ -461,3 +461,11 @@ def test_a_plan_composes_once_for_each_choice_of_groups_and_parses_each_word_onc
     assert capsys.readouterr().out.startswith(f"{runs} runs, ")
     assert len(composed) == compositions  # of the sweep itself, and of each algorithm and delay
     assert len(parsed) == len({*parsed})
+
+
+def test_runs_in_several_folders_share_a_composition():
+    choices._compose_cached.cache_clear()
+    assert [compose([f"output_dir={name}"]).root.output_dir for name in ("one", "two")] == ["one", "two"]
+    assert choices._compose_cached.cache_info().misses == 1
+    placed = compose(["output_dir=three", "hydra.run.dir=${output_dir}/here"])
+    assert str(placed.directory) == "three/here"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +101,16 @@ def _compose(overrides: list[str]) -> Any:
     """Return Hydra's composition of exactly these overrides. Raises ConfigError."""
     overrides = [text for text in overrides if text != "sweep=null"]  # Hydra knows no null among choices
     folders = tuple(dict.fromkeys(folder for place in places() for folder in (place.conf, place.sweeps)))
-    newest = max(path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*"))
+    newest = max(
+        os.stat(os.path.join(place, name)).st_mtime_ns
+        for folder in folders
+        for place, _, files in os.walk(folder)
+        for name in ("", *files)
+    )
     return _compose_cached(tuple(overrides), folders, newest)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def _compose_cached(overrides: tuple[str, ...], folders: tuple[Path, ...], newest: int) -> Any:
     """As ``_compose``, once for the same yaml files.
 

@@ -43,15 +43,18 @@ class Compositions:
         self._file = functools.cache(choice_file)
         self._bases: dict[tuple[str, ...], tuple[dict, Any]] = {}
 
-    def config(self, overrides: list[str]) -> tuple[dict[str, Any], Any]:
-        """(config as plain containers, Hydra's own settings). Raises ConfigError for what does not fit."""
+    def config(self, overrides: list[str], uses_folders: bool = True) -> tuple[dict[str, Any], Any]:
+        """Return (config as plain containers, Hydra's settings). Raises ConfigError for overrides that do not fit.
+
+        uses_folders: False if Hydra's folders are not read, so that runs in several ``output_dir`` share a composition
+        """
         words = [parse_override(text) for text in overrides]
         for one in words:
             self._check_choice(one)
             if one.is_deletion and not one.key.startswith("hydra"):
                 raise ConfigError(one.text, "", "cannot be taken out; give it another value")
         specials = {w.key for w in words if w.special}
-        values = [w for w in words if self._is_value(w) and w.key not in specials]
+        values = [w for w in words if self._is_value(w, uses_folders) and w.key not in specials]
         base, hydra = self._base(tuple(w.text for w in words if w not in values))
         tree = copy.deepcopy(base)
         for one in values:
@@ -61,11 +64,12 @@ class Compositions:
 
     def settings(self, overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
         """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
-        config, hydra = self.config(overrides)
+        placed_by_hand = any(parse_override(text).key == "hydra.run.dir" for text in overrides)
+        config, hydra = self.config(overrides, uses_folders=placed_by_hand)
         settings = check_composed(config, hydra, own)
         for one in map(parse_override, overrides):
             refuse_idle(one, settings)
-        if any(parse_override(text).key == "hydra.run.dir" for text in overrides):
+        if placed_by_hand:
             if not hydra.run.dir:
                 raise ConfigError("hydra.run.dir", "", "must be a directory")
             settings.place = Path(hydra.run.dir).expanduser()
@@ -77,12 +81,12 @@ class Compositions:
             self._bases[overrides] = to_containers(config), config.hydra
         return self._bases[overrides]
 
-    def _is_value(self, one: Override) -> bool:
-        """Whether it sets one of our settings, which chooses no yaml file: not ``paper``, not ``hydra/launcher``."""
+    def _is_value(self, one: Override, uses_folders: bool) -> bool:
+        """Return True for a setting of ours, which chooses no yaml file: not ``paper``, not ``hydra/launcher``."""
         ours = "/" not in one.key and ("." in one.key or one.key not in self._groups)
         simple = not one.several and "${" not in one.text
-        # Hydra's own folders are below output_dir
-        return ours and simple and one.key != "output_dir" and one.key.partition(".")[0] != "hydra"
+        # Hydra's folders are below output_dir
+        return ours and simple and not (uses_folders and one.key == "output_dir") and not one.is_for_hydra
 
     def _check_choice(self, one: Override) -> None:
         """The choices of a group, before Hydra sees them."""
