@@ -40,5 +40,8 @@ class CancelledWork(Observer, Stateful):
         facts = (now, work.client, work.iteration, counters.iteration, now - work.start, work.due - now)
         self.table.add((counters.uploads, *facts))
 
+    def close(self) -> None:
+        """No row waits for anything."""
+
     def parts(self) -> dict[str, Stateful]:
         return {"table": self.table}

@@ -86,16 +86,14 @@ class Evaluations(Observer, Stateful):
         self.trace = directory.open_trace(components.rule.arrival_facts) if settings.root.trace else None
         self.arrivals = Arrivals(settings.root.n_clients, self.trace, components.rule)
         self.steps = Steps(components.rule, components.model_d, settings.root.n_clients)
-        self.exchanges: Exchanges | None = None
-        self.cancellations: CancelledWork | None = None
+        self._tables: dict[str, Exchanges | CancelledWork] = {}
         if settings.root.trace:
             self.steps.open(directory)
             if components.rule.needs.cuts:
-                self.exchanges = Exchanges(directory, self._simulation.counters)
-                self._simulation.observers.append(self.exchanges)
+                self._tables["exchanges"] = Exchanges(directory, self._simulation.counters)
             if components.rule.needs.restart_at is not None:
-                self.cancellations = CancelledWork(directory, self._simulation.counters)
-                self._simulation.observers.append(self.cancellations)
+                self._tables["cancelled"] = CancelledWork(directory, self._simulation.counters)
+        self._simulation.observers += self._tables.values()
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
         self.clients: dict[str, float] | None = None
@@ -114,8 +112,8 @@ class Evaluations(Observer, Stateful):
 
     def close(self) -> None:
         """Gives the terminal back, and completes the tables."""
-        if self.exchanges is not None:
-            self.exchanges.close()
+        for table in self._tables.values():
+            table.close()
         if self._progress is not None:
             self._progress.close()
 
@@ -262,9 +260,8 @@ class Evaluations(Observer, Stateful):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def parts(self) -> dict[str, Stateful]:
-        tables = {"trace": self.trace, "exchanges": self.exchanges, "cancelled": self.cancellations}
-        there = {name: table for name, table in tables.items() if table is not None}
-        return {"arrivals": self.arrivals, "steps": self.steps, **there}
+        trace = {} if self.trace is None else {"trace": self.trace}
+        return {"arrivals": self.arrivals, "steps": self.steps, **trace, **self._tables}
 
 
 def _time_key(counters: Counters) -> tuple:

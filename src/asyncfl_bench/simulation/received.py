@@ -24,12 +24,8 @@ def upload(work: Work, delivery: Delivery, samples: int, counters: Counters) -> 
 def message(work: Work, delivery: Delivery, samples: int, counters: Counters) -> Message:
     """At the end of a stage that is not the task's last."""
     assert delivery.activations is not None and delivery.labels is not None
-    return Message(
-        **_facts(work, samples, counters),
-        stage=work.stage,
-        activations=delivery.activations,
-        labels=delivery.labels,
-    )
+    facts = _facts(work, samples, counters)
+    return Message(**facts, stage=work.stage, activations=delivery.activations, labels=delivery.labels)
 
 
 def _facts(work: Work, samples: int, counters: Counters) -> dict[str, Any]:

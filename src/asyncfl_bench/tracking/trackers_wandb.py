@@ -125,8 +125,8 @@ class WandbTracker(Tracker):
         say(f"{reason}: this run is kept offline; to send it: afl-run --sync {self._facts.directory}")
 
     def _init_run(self, wandb: Any, arguments: dict[str, Any], mode: str | None) -> Any:
-        # A silent session has no prompt for a key: a missing one is an error, also on a terminal.
         """Return W&B's run, started with fresh settings."""
+        # A silent session has no prompt for a key: a missing one is an error, also on a terminal.
         wandb.setup(wandb.Settings(silent=True))
         # Fresh settings each time: a reused object carries id, group and name into the next run.
         settings = wandb.Settings(
