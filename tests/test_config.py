@@ -9,6 +9,7 @@ from typing import Annotated
 
 import pytest
 import yaml
+from tiers import slow
 
 from asyncfl_bench.config import PARTS, check, compose, options
 from asyncfl_bench.config.check import check_settings
@@ -39,17 +40,34 @@ def needed(group, name):
 
 
 EVERY_CHOICE = [pair for pair in EVERY_YAML if pair[0] != "sweep"]
+# groups of which any choices go together; tests/algorithms/test_contract.py composes every algorithm
+TOGETHER = ("dataset", "heterogeneity", "model", "delay", "availability", "schedule", "distillation", "tracking")
 
 
-@pytest.mark.parametrize(("group", "name"), EVERY_CHOICE)
-def test_every_choice_composes(group, name, tmp_path):
-    words = [f"{group}={name}", *needed(group, name)]
-    if name in FILES:
-        (tmp_path / FILES[name]).write_bytes(b"")
-        words.append(f"{group}.path={tmp_path}/{FILES[name]}")
+def compositions():
+    """Lists of (group, choice) in which each choice is once."""
+    apart = [
+        (group, name)
+        for group, name in EVERY_CHOICE
+        if group != "algorithm" and (group not in TOGETHER or needed(group, name) or name in FILES)
+    ]
+    joint = [[pair for pair in EVERY_CHOICE if pair[0] == group and pair not in apart] for group in TOGETHER]
+    rows = [list(filter(None, row)) for row in itertools.zip_longest(*joint)]
+    return [pytest.param(row, id="-".join(name for _, name in row)) for row in [[pair] for pair in apart] + rows]
+
+
+@pytest.mark.parametrize("chosen", compositions())
+def test_every_choice_composes(chosen, tmp_path):
+    words = []
+    for group, name in chosen:
+        words += [f"{group}={name}", *needed(group, name)]
+        if name in FILES:
+            (tmp_path / FILES[name]).write_bytes(b"")
+            words.append(f"{group}.path={tmp_path}/{FILES[name]}")
     settings = compose(words)
-    if group in PARTS:
-        assert settings.choices[group] == {"auto": "held_back"}.get(name, name)
+    for group, name in chosen:
+        if group in PARTS:
+            assert settings.choices[group] == {"auto": "held_back"}.get(name, name)
 
 
 @pytest.mark.slow
@@ -301,7 +319,10 @@ class Privacy(NoPrivacy):
     absent = False
 
 
-@pytest.mark.parametrize("name", options("algorithm"))
+SOME = ("ace", "fedavg", "gas")  # one of each kind
+
+
+@pytest.mark.parametrize("name", [*SOME, *slow(*(name for name in options("algorithm") if name not in SOME))])
 def test_a_new_setting_and_a_new_group_rename_no_run_until_they_are_chosen(name, monkeypatch):
     known = compose([f"algorithm={name}"])
 

@@ -29,7 +29,10 @@ def trajectory(algorithm: str, delay: str) -> dict:
     import torch
 
     from asyncfl_bench import run
-    from asyncfl_bench.config import compose
+    from asyncfl_bench.algorithms.common.split import SplitRule
+    from asyncfl_bench.config.check import part_class
+    from asyncfl_bench.config.choices import choice_file
+    from asyncfl_bench.config.places import class_names
 
     with tempfile.TemporaryDirectory() as folder:
         words = [*WORDS, f"algorithm={algorithm}", f"delay={delay}", f"output_dir={folder}"]
@@ -37,7 +40,8 @@ def trajectory(algorithm: str, delay: str) -> dict:
             words.append("client.local_steps=4")  # so that K can fall
         if algorithm == "afbs":
             words.append("algorithm.clusters=2")
-        if compose([f"algorithm={algorithm}"]).needs.cuts:  # softmax has no layers for both sides
+        rule = part_class(algorithm, class_names(choice_file("algorithm", algorithm))[0])
+        if issubclass(rule, SplitRule):  # softmax has no layers for both sides
             words += ["model=mlp", "model.hidden=[12]", "client.local_steps=3"]
         if algorithm == "fedecho":
             words.append("distillation.rate=0.003")  # that of the paper is for a large network
