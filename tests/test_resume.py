@@ -244,22 +244,22 @@ def test_a_directory_may_have_any_name(afl_run):
     assert answer.returncode == 0 and "done, test accuracy" in answer.stdout, answer.stderr
 
 
-@pytest.mark.parametrize("broken", ["{", "[]", '{"exit_status": "ok"}', "\0", "[" * 100_000])
-def test_a_broken_summary_counts_as_incomplete(broken, tmp_path):
+def test_a_broken_summary_counts_as_incomplete():
     words = ["scale=smoke", "model=softmax", "progress=false"]
     first = run(words)
-    (first.directory / "summary.json").write_text(broken)
-    again = run(words)
-    assert again.ok and again.summary["final"] == first.summary["final"]
+    for broken in ("{", "[]", '{"exit_status": "ok"}', "\0", "[" * 100_000):
+        (first.directory / "summary.json").write_text(broken)
+        again = run(words)
+        assert again.ok and again.summary["final"] == first.summary["final"], broken[:20]
 
 
-@pytest.mark.parametrize("part", ["final", "best", "used", "wall_seconds"])
-def test_a_summary_without_numbers_counts_as_incomplete(part, tmp_path, afl_run):
+def test_a_summary_without_numbers_counts_as_incomplete(afl_run):
     words = ["scale=smoke", "model=softmax", "progress=false"]
     path = run(words).directory / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {part: {}}))
-    answer = afl_run(*words)
-    assert answer.returncode == 0 and "done, test accuracy" in answer.stdout
+    for part in ("final", "best", "used", "wall_seconds"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {part: {}}))
+        answer = afl_run(*words)
+        assert answer.returncode == 0 and "done, test accuracy" in answer.stdout, part
 
 
 def test_two_processes_do_not_share_a_run(tmp_path):
@@ -397,8 +397,11 @@ HELD = {
 }
 
 
+FAST = ("fedavg", "feddyn", "asyncfeded")  # a sum of a round, states of the clients, a choice of K
+
+
 @pytest.mark.parametrize("executor", ["batched", *slow("sequential", "threads")])
-@pytest.mark.parametrize("algorithm", HELD)
+@pytest.mark.parametrize("algorithm", [*FAST, *slow(*(name for name in HELD if name not in FAST))])
 def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algorithm, executor):
     words = [
         *ROUNDS,

@@ -43,7 +43,14 @@ def test_the_direction_is_the_mean_of_all_cached_gradients_at_every_iteration():
 
 
 def test_incremental_and_direct_give_the_same_trajectory_in_a_run():
-    words = ["scale=smoke", "n_clients=20", "budget.server_iterations=60", "trace=true", "progress=false"]
+    words = [
+        "scale=smoke",
+        "n_clients=20",
+        "budget.server_iterations=60",
+        "model=softmax",
+        "trace=true",
+        "progress=false",
+    ]
     direct, incremental = (run([*words, f"algorithm.rule={rule}"]) for rule in ("direct", "incremental"))
     assert direct.summary["identity"] != incremental.summary["identity"]
     one, other = (torch.load(r.directory / "model_final.pt", weights_only=True) for r in (direct, incremental))

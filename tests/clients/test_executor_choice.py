@@ -34,7 +34,7 @@ WORLDS = {
 }
 
 
-FAST = ("changes", "dropout", "gradients")
+FAST = ("dropout", "gradients")
 
 
 def outcome(executor, words, output="runs"):

@@ -188,6 +188,7 @@ def test_batch_norm_statistics_move_towards_those_of_delivered_clients(tmp_path)
     assert not torch.equal(after, before)
 
 
+@pytest.mark.slow
 def test_work_that_is_given_up_leaves_the_servers_statistics_as_they_were(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 1, 16, 16)).astype(np.float32), rng.integers(0, 3, 60)
