@@ -132,6 +132,19 @@ class Listener(Asgd):
         return {"rule/certainty": self.certainty}
 
 
+class Forgetful(Asgd):
+    """ASGD with a momentum that its state lacks."""
+
+    def start(self, model_d, clients, upload_kind):
+        super().start(model_d, clients, upload_kind)
+        self.velocity_d = torch.zeros_like(model_d)
+
+    def receive(self, upload):
+        self.velocity_d.mul_(0.9).add_(upload.vector_d)
+        self.model_d.add_(self.velocity_d, alpha=self.step_size)
+        return True
+
+
 @dataclass
 class Arrival:
     client: int

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tiers import slow
+from toy import Forgetful
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
@@ -66,17 +67,6 @@ class Liar(Asgd):
         return False
 
 
-class Forgetful(Asgd):
-    def start(self, model_d, clients, upload_kind):
-        super().start(model_d, clients, upload_kind)
-        self.velocity_d = torch.zeros_like(model_d)
-
-    def receive(self, upload):
-        self.velocity_d.mul_(0.9).add_(upload.vector_d)
-        self.model_d.add_(self.velocity_d, alpha=self.step_size)
-        return True
-
-
 class Counting(Asgd):
     def start(self, model_d, clients, upload_kind):
         super().start(model_d, clients, upload_kind)
@@ -126,6 +116,6 @@ class Unchecked(Asgd):
     ],
 )
 def test_a_check_finds_the_rule_that_breaks_it(rule, check, problem):
-    candidate = Candidate(["algorithm=asgd", f"algorithm._target_={__name__}.{rule.__name__}"])
+    candidate = Candidate(["algorithm=asgd", f"algorithm._target_={rule.__module__}.{rule.__name__}"])
     with pytest.raises(BrokenContract, match=problem):
         CHECKS[check](candidate)

@@ -71,18 +71,7 @@ def parts(tmp_path):
     return tmp_path / "parts"
 
 
-FORGETFUL = """
-import torch
-from asyncfl_bench.algorithms.asgd import Asgd
-class Mine(Asgd):
-    def start(self, model_d, clients, upload_kind):
-        super().start(model_d, clients, upload_kind)
-        self.velocity_d = torch.zeros_like(model_d)
-    def receive(self, upload):
-        self.velocity_d.mul_(0.9).add_(upload.vector_d)
-        self.model_d.add_(self.velocity_d, alpha=self.step_size)
-        return True
-"""
+FORGETFUL = "from toy import Forgetful\nclass Mine(Forgetful): pass\n"
 LIMITS = (
     "- {rule: my_rule, settings: [], is: asgd, both: [algorithm.eta=0.1], when: always, unless: [UNLESS], to: bits}"
 )
