@@ -20,6 +20,8 @@ from asyncfl_bench.simulation.delays import (
     LogNormalConfig,
     MixedExponential,
     MixedExponentialConfig,
+    Pareto,
+    ParetoConfig,
     RankedClasses,
     RankedClassesConfig,
     Uniform,
@@ -110,6 +112,16 @@ def test_lognormal_has_its_median_and_spread():
     assert (values - values.mean(axis=1, keepdims=True)).std() == pytest.approx(0.3, rel=0.05)
 
 
+@pytest.mark.parametrize("redraw", [True, False])
+def test_pareto_has_its_minimum_and_its_tail_of_work_or_of_clients(redraw):
+    values = drawn(Pareto(ParetoConfig(minimum=2.0, shape=1.5, redraw=redraw)), n=2000, count=10)
+    assert values.min() == pytest.approx(2, rel=0.01)
+    for bound in (4, 20):
+        assert (values > bound).mean() == pytest.approx((2 / bound) ** 1.5, rel=0.15)
+    assert (values == values[:, :1]).all() != redraw
+    assert np.isfinite(drawn(Pareto(ParetoConfig(shape=0.1, redraw=redraw)))).all()
+
+
 def test_classes_draw_from_the_range_of_the_clients_own_class():
     delay = Classes(ClassesConfig())
     values = drawn(delay, n=2000, count=5)
@@ -177,6 +189,11 @@ def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
         ("delay=fixed_uniform delay.low=0 delay.high=1 delay.whole=true budget.virtual_time=9", "budget.virtual_time"),
         ("delay=ranked_classes delay.gamma=-1", "delay.gamma"),
         ("delay=ranked_classes delay.shares=[1,2]", "delay.ranges"),
+        ("delay=pareto delay.shape=0", "delay.shape"),
+        ("delay=pareto delay.minimum=0", "delay.minimum"),
+        ("delay=phones delay.uplink=0", "delay.uplink"),
+        ("delay=phones delay.link_spread=-1", "delay.link_spread"),
+        ("delay=phones delay.path=nowhere.csv", "delay.path"),
         ("delay.beta=-1", "delay.beta"),
         ("delay.compute=-0.5", "delay.compute"),
         ("delay.clients=some", "delay.clients"),

@@ -91,6 +91,8 @@ def _main(arguments: list[str]) -> int:
             from ..tracking.trackers_sync import send_offline_runs
 
             return send_offline_runs(arguments[1:] or ["runs"])
+        if arguments and arguments[0].partition("=")[0] == "--import-fleet":
+            return _import_fleet(arguments)
         if "--check" in arguments:
             return _check_contract([a for a in arguments if a != "--check"])
         if any(a in HYDRA_FLAGS for a in arguments):
@@ -204,6 +206,18 @@ def _run_single(overrides: list[str]) -> int:
     result = execute(settings, ends_process=True)
     print(closing_line(result, settings.time_unit))
     return result.exit_code
+
+
+def _import_fleet(arguments: list[str]) -> int:
+    """Write a fleet file of FedScale or FLASH as a file of ours, and print what was written."""
+    from ..simulation.foreign_fleets import import_fleet  # brings NumPy
+
+    flag, given, name = arguments[0].partition("=")
+    names = [name] * bool(given) + arguments[1:]
+    if len(names) != 1 or not names[0]:
+        raise ConfigError(flag, " ".join(names), f"must name one file: afl-run {flag} FILE")
+    print(import_fleet(names[0]))
+    return 0
 
 
 def _check_contract(arguments: list[str]) -> int:

@@ -31,6 +31,7 @@ def overview() -> str:
         "  afl-run sweep=ace/figure2 scale=small --plan       what a sweep would run, and how long; --measure tries it",
         "  afl-run --resume DIR                               go on with an interrupted run",
         "  afl-run --sync runs                                send what W&B kept offline",
+        "  afl-run --import-fleet FILE                        devices of FedScale or FLASH as a file of a fleet",
         "  afl-run --config-dir DIR algorithm=mine            parts of your own, from a folder like conf/",
         "  afl-run --check algorithm=mine                     check a server rule of yours against the contract",
         "  afl-run --help algorithm=ace                       a choice's settings; --help algorithm lists the choices",

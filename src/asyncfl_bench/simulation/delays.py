@@ -257,6 +257,34 @@ class LogNormal(Delay):
 
 
 @dataclass
+class ParetoConfig(DelayConfig):
+    """
+    minimum  units of the shortest work
+    shape    of the tail: P(duration > x) = (minimum / x) ** shape; the mean is infinite up to 1, the variance up to 2
+    redraw   a fresh draw for each piece of work; false: one for each client
+    """
+
+    minimum: Annotated[float, above(0)] = 1.0
+    shape: Annotated[float, at_least(0.1)] = 1.5
+    redraw: bool = True
+
+
+class Pareto(Delay):
+    """Pareto(minimum, shape): a heavy tail, in which few pieces of work (or clients) take most of the time."""
+
+    Config = ParetoConfig
+    config: ParetoConfig
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        return np.array([1 + streams.speed(client).pareto(self.config.shape) for client in range(n)])
+
+    def duration(self, work: Work) -> float:
+        if not self.config.redraw:
+            return float(self.config.minimum * self.speed_n[work.client])
+        return float(self.config.minimum * (1 + self._stream(work.client, work.cycle).pareto(self.config.shape)))
+
+
+@dataclass
 class ClassesConfig(DelayConfig):
     shares: list[float] = field(default_factory=lambda: [3.0, 2.0, 1.0])
     ranges: list[float] = field(default_factory=lambda: [1.0, 2.0, 3.0, 5.0, 5.0, 8.0])

@@ -10,13 +10,15 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import ConfigError, InputError, check
 from ..files import read_parquet
 
 SUFFIXES = (".csv", ".parquet")
 _WHOLE = re.compile("0|[1-9][0-9]*")
 _INDEX = re.compile(r"__index_level_\d+__")  # pandas writes a frame's index under this name
-POSITIVE = ("duration", "offline")  # the other columns of numbers may be 0
+POSITIVE = ("duration", "offline", "seconds_per_sample", "downlink", "uplink")  # the other numbers may be 0
 
 
 def check_file(path: str | None, columns: str) -> None:
@@ -62,6 +64,19 @@ class FleetFile:
         for row, client in enumerate(self._client_r):
             rows[client].append(row)
         return [rows[client] for client in self.clients[:n]]
+
+    def client_values(self, n: int, columns: tuple[str, ...]) -> np.ndarray:
+        """(n, columns) of a file with one row for each client.
+
+        Raises InputError for a second row of a client, and ConfigError as ``rows_of``.
+        """
+        rows_n = self.rows_of(n)
+        for first, *more in rows_n:
+            if more:
+                raise self.refusal(
+                    more[0], f"must have each client once, found that of {self.name_of_row(first)} again"
+                )
+        return np.array([[self.columns[name][rows[0]] for name in columns] for rows in rows_n])
 
     def name_of_row(self, row: int) -> str:
         """Place of a row in the file, for messages: `line 3`."""

@@ -1,0 +1,206 @@
+"""Fleets that other simulators published, written as files of ours: ``afl-run --import-fleet FILE``.
+
+FedScale: ``client_device_capacity`` and ``client_behave_trace``, pickles. FLASH: ``state_traces.json``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import pickle
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, InputError
+from ..files import atomic_write, parse_json
+from .phones import COLUMNS
+
+Interval = tuple[float, float]
+Rows = dict[str, Sequence[tuple[float, ...]]]  # of each client
+
+ALLOWED = "must be client_device_capacity or client_behave_trace of FedScale, or state_traces.json of FLASH"
+_DAY = 86400
+_TRAINING = 3  # times the work of inference, as FedScale's own simulation has it
+_BYTES = 125  # in a kbit
+_MESSAGES = {
+    "battery_charged_on": ("charged", True),
+    "battery_charged_off": ("charged", False),
+    "screen_lock": ("locked", True),
+    "screen_unlock": ("locked", False),
+    "wifi": ("wifi", True),
+    **dict.fromkeys(("unknown", "2g", "3g", "4g", "5g"), ("wifi", False)),
+}
+_WITHOUT_EFFECT = ("screen_on", "screen_off")
+
+
+def import_fleet(name: str) -> str:
+    """Write the fleet in file ``name`` to NAME.csv in the current folder. Return what was written and how to use it.
+
+    Raises ConfigError or InputError for a file of another kind, a wrong value, or if NAME.csv exists.
+    """
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise ConfigError("--import-fleet", name, f"no such file; {ALLOWED}")
+    target = Path(f"{path.stem}.csv")
+    if target.exists():
+        raise InputError(f"{target}: exists already; move it away, or run the command in another folder")
+    devices = _read_devices(path)
+    keys = set(next(iter(devices.values())))
+    kind = next(((columns, convert) for needed, columns, convert in _KINDS if needed <= keys), None)
+    if kind is None:
+        raise InputError(f"{path}: {ALLOWED}, found clients with {', '.join(map(repr, keys)) or 'nothing'}")
+    columns, convert = kind
+    rows, period = convert(path, devices)
+    kept = {client: found for client, found in rows.items() if found}
+    if not kept:
+        raise InputError(f"{path}: must have a client with a session, found none among {len(devices)}")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("client", *columns))
+    writer.writerows((client, *map(repr, row)) for client, found in kept.items() for row in found)
+    with atomic_write(target) as file:
+        file.write(text.getvalue().encode())
+    left_out = len(devices) - len(kept)
+    note = f"; {left_out} left out: no session, or a message that cannot be read" if left_out else ""
+    words = [f"delay.path={target}"]
+    if period is not None:
+        words = ["availability=trace", f"availability.path={target}", f"availability.period={period:.0f}"]
+    use = shlex.join(["afl-run", "algorithm=fedasync", "delay=phones", *words, f"n_clients={min(100, len(kept))}"])
+    return f"{target}: {len(kept)} clients{note}\nto use it: {use}"
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Unpickle containers, numbers and text. A pickle that names a class or a function could run any code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it names {module}.{name}; only lists, mappings, numbers and text are read")
+
+
+def _read_devices(path: Path) -> dict[Any, dict]:
+    """Return the mapping of clients in a JSON or pickle file. Raises InputError."""
+    content = path.read_bytes()
+    try:
+        is_json = content[:1] == b"{"
+        found = parse_json(content.decode()) if is_json else _PlainUnpickler(io.BytesIO(content)).load()
+    except Exception as error:  # a damaged pickle raises almost anything
+        raise InputError(f"{path}: {ALLOWED}; not readable: {str(error).partition(chr(10))[0]}") from None
+    if not (isinstance(found, dict) and found and all(isinstance(one, dict) for one in found.values())):
+        raise InputError(f"{path}: {ALLOWED}, found no mapping of clients")
+    return found
+
+
+def _convert_capacity(path: Path, devices: dict[Any, dict]) -> tuple[Rows, float | None]:
+    """Return the speeds of clients, from milliseconds of inference per sample and kbit/s in both directions."""
+    rows: Rows = {}
+    for client, device in devices.items():
+        inference, kbits = (_number(path, client, device, key, above=0) for key in ("computation", "communication"))
+        rows[str(client)] = [(inference * _TRAINING / 1000, kbits * _BYTES, kbits * _BYTES)]
+    return rows, None
+
+
+def _convert_sessions(path: Path, devices: dict[Any, dict]) -> tuple[Rows, float | None]:
+    """Return the sessions of clients and the longest finish_time, after which the file repeats for all clients."""
+    rows: Rows = {}
+    period = 0.0
+    for client, device in devices.items():
+        end = _number(path, client, device, "finish_time", above=0)
+        active, inactive = (_numbers(path, client, device, key) for key in ("active", "inactive"))
+        if len(active) > len(inactive):
+            count = f"must have as many numbers as active ({len(active)}), found {len(inactive)}"
+            raise InputError(f"{path}, client {client}: inactive {count}")
+        rows[str(client)] = _join((begin, min(stop, end)) for begin, stop in zip(active, inactive, strict=False))
+        period = max(period, end)
+    return rows, period
+
+
+def _convert_messages(path: Path, devices: dict[Any, dict]) -> tuple[Rows, float | None]:
+    """Return the sessions of clients that charge, are locked and have Wi-Fi, and the length of the trace in whole days.
+
+    Time 0 is midnight before the first message of all clients.
+    """
+    found: dict[str, list[Interval]] = {}
+    first, last = float("inf"), 0.0
+    for client, device in devices.items():
+        if not isinstance(device.get("messages"), str):
+            raise InputError(f"{path}, client {client}: messages must be text, a line for each")
+        try:
+            moments, found[str(client)] = _ready_sessions(device["messages"])
+        except ValueError:
+            found[str(client)] = []
+            continue
+        first, last = min(first, *moments), max(last, *moments)
+    origin = first // _DAY * _DAY
+    rows: Rows = {
+        client: [(begin - origin, end - origin) for begin, end in sessions] for client, sessions in found.items()
+    }
+    return rows, -(-(last - origin) // _DAY) * _DAY  # whole days
+
+
+def _ready_sessions(messages: str) -> tuple[Interval, list[Interval]]:
+    """Return the time of the first and the last message, and the intervals of readiness, in seconds since 1970.
+
+    Raises ValueError for a message that cannot be read.
+    """
+    lines = [line.split("\t") for line in messages.splitlines() if line.strip()]
+    timed = sorted(
+        ((_seconds(moment), state.strip().lower()) for moment, state in lines), key=lambda message: message[0]
+    )
+    state = dict.fromkeys(("charged", "locked", "wifi"), False)
+    begin, sessions = None, []
+    for moment, message in timed:
+        if message in _MESSAGES:
+            key, value = _MESSAGES[message]
+            state[key] = value
+        elif message not in _WITHOUT_EFFECT and not message.endswith("%"):
+            raise ValueError(message)
+        if begin is None and all(state.values()):
+            begin = moment
+        elif begin is not None and not all(state.values()):
+            sessions.append((begin, moment))
+            begin = None
+    if not timed:
+        raise ValueError("no message")
+    end = timed[-1][0]
+    if begin is not None:
+        sessions.append((begin, end))
+    return (timed[0][0], end), _join(sessions)
+
+
+def _seconds(text: str) -> float:
+    return (datetime.fromisoformat(text.strip()) - datetime(1970, 1, 1)).total_seconds()
+
+
+def _join(sessions: Iterable[Interval]) -> list[Interval]:
+    """Return the sessions in order; empty ones are dropped and overlapping ones become one."""
+    joined: list[Interval] = []
+    for begin, end in sorted(one for one in sessions if one[0] < one[1]):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def _number(path: Path, client: Any, device: dict, key: str, above: float) -> float:
+    """Return a finite number > ``above``. Raises InputError that names the client."""
+    value = device.get(key)
+    if not (isinstance(value, int | float) and above < value < float("inf")):
+        raise InputError(f"{path}, client {client}: {key} must be a number > {above:g}, found {value!r:.40}")
+    return float(value)
+
+
+def _numbers(path: Path, client: Any, device: dict, key: str) -> list[float]:
+    values = device.get(key)
+    if not (isinstance(values, list) and all(isinstance(v, int | float) and 0 <= v < float("inf") for v in values)):
+        raise InputError(f"{path}, client {client}: {key} must be a list of numbers >= 0, found {values!r:.40}")
+    return [float(value) for value in values]
+
+
+_KINDS: tuple[tuple[set[str], tuple[str, ...], Callable[[Path, dict[Any, dict]], tuple[Rows, float | None]]], ...] = (
+    ({"computation", "communication"}, COLUMNS, _convert_capacity),
+    ({"active", "inactive", "finish_time"}, ("online", "offline"), _convert_sessions),
+    ({"messages"}, ("online", "offline"), _convert_messages),
+)

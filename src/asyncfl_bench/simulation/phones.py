@@ -1,0 +1,85 @@
+"""Clients as phones: each downloads the model, trains and uploads, at speeds that are drawn or measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from ..randomness import Streams
+from ..ranges import above, at_least
+from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
+from .delays import Delay, DelayConfig
+from .fleet import FleetFile, check_file
+
+COLUMNS = ("seconds_per_sample", "downlink", "uplink")
+
+
+@dataclass
+class PhonesConfig(DelayConfig):
+    """
+    seconds_per_sample  of training, median of the clients
+    compute_sigma       standard deviation of its logarithm between clients
+    downlink, uplink    bytes per second, median of the clients; each with its ..._sigma
+    link_spread         standard deviation of the random factor of a transfer
+    path                a file with these three numbers of each client, see ``fleet.FleetFile``; null: drawn
+    """
+
+    seconds_per_sample: Annotated[float, above(0)] = 0.01
+    compute_sigma: Annotated[float, at_least(0)] = 0.99
+    downlink: Annotated[float, above(0)] = 4.3e6
+    downlink_sigma: Annotated[float, at_least(0)] = 0.47
+    uplink: Annotated[float, above(0)] = 3.3e6
+    uplink_sigma: Annotated[float, at_least(0)] = 0.68
+    link_spread: Annotated[float, at_least(0)] = 0.38
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.path is not None:
+            check_file(self.path, "client, " + ", ".join(COLUMNS))
+
+    def idle(self, facts: Facts) -> dict[str, str]:
+        drawn = (*COLUMNS, "compute_sigma", "downlink_sigma", "uplink_sigma")
+        return dict.fromkeys(drawn, "with delay.path, whose file has each client's speeds") if self.path else {}
+
+
+class Phones(Delay):
+    """Work takes model bytes * c / downlink_i + seconds_per_sample_i * samples + model bytes * c' / uplink_i.
+
+    The three speeds of client i are log-normal and drawn once, or from a file; c, c' ~ N(1, link_spread), drawn for
+    each piece of work and cut off above 0. ``speed_n`` (n, 3) has the columns of ``COLUMNS``.
+    Source: FLASH (Yang et al., WWW 2021, arXiv:2006.06983): 160 phones, matched to the models of 136 000 users.
+    """
+
+    Config = PhonesConfig
+    config: PhonesConfig
+
+    def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
+        """Read the file, if one is given. Raises InputError or ConfigError for a wrong file."""
+        self.n = clients.n
+        super().start(clients, streams, footprint)
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        config = self.config
+        if config.path is not None:
+            self.file = FleetFile(config.path, (COLUMNS,))
+            return self.file.client_values(n, COLUMNS)
+        median = np.array([config.seconds_per_sample, config.downlink, config.uplink])
+        sigma = np.array([config.compute_sigma, config.downlink_sigma, config.uplink_sigma])
+        normal_n3 = np.array([streams.speed(client).standard_normal(3) for client in range(n)])
+        return median * np.exp(sigma * normal_n3)
+
+    def duration(self, work: Work) -> float:
+        per_sample, downlink, uplink = self.speed_n[work.client]
+        generator = self._stream(work.client, work.cycle)
+        down, up = self._factor(generator), self._factor(generator)
+        # without any sample and byte a client would report and start again at one instant for ever
+        computing = per_sample * max(1, work.samples)
+        return float(computing + self.footprint.client_bytes * (down / downlink + up / uplink))
+
+    def _factor(self, generator: np.random.Generator) -> float:
+        while (factor := generator.normal(1, self.config.link_spread)) <= 0:
+            pass
+        return factor

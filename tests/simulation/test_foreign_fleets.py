@@ -1,0 +1,128 @@
+"""afl-run --import-fleet: devices of FedScale and FLASH become files of ours; a pickle can run nothing."""
+
+import json
+import os
+import pickle
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+CAPACITY = {7: {"computation": 40.0, "communication": 8000.0}, 3: {"computation": 100, "communication": 2000.5}}
+BEHAVIOUR = {
+    1: {"duration": 90, "active": [10, 200], "inactive": [60, 260], "finish_time": 250, "model": "CPH1801"},
+    2: {"duration": 9, "active": [5, 40], "inactive": [50, 45], "finish_time": 300, "model": "x"},
+    3: {"duration": 0, "active": [], "inactive": [], "finish_time": 300, "model": "x"},
+}
+READY = "2020-02-01 01:00:00\twifi\n2020-02-01 02:00:00\tscreen_lock\n2020-02-01 03:00:00\tbattery_charged_on\n"
+FLASH = {
+    "0": {
+        "guid": "a",
+        "model": "SM-N960F",
+        "messages": READY + "2020-02-01 05:30:00\t4G\n\n2020-02-02 06:00:00\t80%\n",
+    },
+    "1": {"guid": "b", "model": "SM-N960F", "messages": READY + "2020-02-02 01:00:00\tscreen_on\n"},
+    "2": {"guid": "c", "model": "SM-N960F", "messages": READY + "2020-02-02 07:00:00\tflying\n"},
+    "3": {"guid": "d", "model": "SM-N960F", "messages": "2020-02-01 00:10:00\twifi\n"},
+}
+
+
+def dump(content, name="fleet"):
+    Path(name).write_bytes(json.dumps(content).encode() if name.endswith(".json") else pickle.dumps(content))
+    return name
+
+
+def read_rows(name):
+    return [line.split(",") for line in Path(name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "rows", "said"),
+    [
+        # training is three times inference, kbit/s become bytes
+        (
+            CAPACITY,
+            "client_device_capacity",
+            [
+                ["client", "seconds_per_sample", "downlink", "uplink"],
+                ["7", 0.12, 1e6, 1e6],
+                ["3", 0.3, 250062.5, 250062.5],
+            ],
+            "2 clients\n.*delay=phones delay.path=client_device_capacity.csv n_clients=2",
+        ),
+        # sessions that overlap are one, none lasts beyond the trace
+        (
+            BEHAVIOUR,
+            "client_behave_trace",
+            [["client", "online", "offline"], ["1", 10, 60], ["1", 200, 250], ["2", 5, 50]],
+            "2 clients; 1 left out: .*availability=trace .*availability.period=300 n_clients=2",
+        ),
+        # a device that stays ready is ready until its last message
+        (
+            FLASH,
+            "state_traces.json",
+            [["client", "online", "offline"], ["0", 10800, 19800], ["1", 10800, 90000]],
+            "2 clients; 2 left out: .*availability.period=172800 n_clients=2",
+        ),
+    ],
+    ids=["capacity", "behaviour", "state"],
+)
+def test_a_published_fleet_becomes_a_file_that_the_printed_command_runs(content, name, rows, said, afl_run):
+    answer = afl_run("--import-fleet", dump(content, name))
+    assert answer.returncode == 0, answer.stderr
+    assert re.fullmatch(rf"{Path(name).stem}.csv: {said}\n", answer.stdout, re.S), answer.stdout
+    header, *found = read_rows(f"{Path(name).stem}.csv")
+    assert header == rows[0]
+    assert [[client, *map(float, numbers)] for client, *numbers in found] == rows[1:]
+    command = shlex.split(answer.stdout.splitlines()[1].partition(": ")[2])
+    again = afl_run(*command[1:], "scale=smoke", "heterogeneity=iid", "n_clients=2", "progress=false")
+    assert again.returncode == 0, again.stderr
+
+
+class Attack:
+    def __reduce__(self):
+        return os.mkdir, ("owned",)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({1: Attack()}, f"not readable: it names {os.mkdir.__module__}.mkdir; only lists, mappings, numbers and text"),
+        ({1: {"computation": np.float64(2)}}, "not readable: it names numpy"),
+        ([1, 2], "found no mapping of clients"),
+        ({}, "found no mapping of clients"),
+        ({1: {"speed": 3}}, "must be client_device_capacity .* of FLASH, found clients with 'speed'"),
+        ({1: {"computation": 0, "communication": 1}}, "client 1: computation must be a number > 0, found 0"),
+        ({1: {"computation": 1, "communication": "1"}}, "client 1: communication must be a number > 0, found '1'"),
+        ({1: {"active": [1], "inactive": [], "finish_time": 9}}, r"client 1: inactive must .* active \(1\), found 0"),
+        ({1: {"active": [None], "inactive": [2], "finish_time": 9}}, r"client 1: active must be a list of .*\[None\]"),
+        ({1: {"active": [3], "inactive": [2], "finish_time": 9}}, "must have a client with a session, found none"),
+        ({1: {"messages": ["x"]}}, "client 1: messages must be text"),
+    ],
+)  # fmt: skip
+def test_another_file_is_refused_in_one_line_and_runs_nothing(content, said, afl_run):
+    answer = afl_run("--import-fleet", dump(content))
+    assert answer.returncode == 2
+    assert re.fullmatch(rf"afl-run: fleet.*{said}.*\n", answer.stderr), answer.stderr
+    assert os.listdir() == ["fleet"]
+
+
+def test_damaged_and_missing_files_are_refused_and_nothing_is_overwritten(afl_run):
+    Path("cut").write_bytes(pickle.dumps(CAPACITY)[:-9])
+    Path("text.json").write_text('{"1": ')
+    Path("fleet.csv").write_text("mine")
+    dump(CAPACITY)
+    for words, said in (
+        (["cut"], "cut: must be client_device_capacity .*; not readable: "),
+        (["text.json"], "text.json: must be client_device_capacity .*; not readable: "),
+        (["nowhere"], "--import-fleet=nowhere: no such file; must be client_device_capacity"),
+        ([], "--import-fleet=: must name one file: afl-run --import-fleet FILE"),
+        (["fleet", "cut"], "--import-fleet=fleet cut: must name one file"),
+        (["fleet"], "fleet.csv: exists already; move it away"),
+    ):
+        answer = afl_run("--import-fleet", *words)
+        assert answer.returncode == 2
+        assert re.fullmatch(rf"afl-run: {said}.*\n", answer.stderr), answer.stderr
+    assert Path("fleet.csv").read_text() == "mine"
