@@ -5,11 +5,16 @@ import os
 import queue
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from filelock import FileLock
 from omegaconf import OmegaConf
 
+from asyncfl_bench import run
 from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.multirun.estimate import describe_plan
 from asyncfl_bench.multirun.jobs import plan, sweep_name
@@ -228,3 +233,66 @@ def test_the_shell_completes_choices(line, offered, not_offered, tmp_path, monke
     monkeypatch.setenv("COMP_LINE", line)
     words = afl_run("-sc", "query=bash").stdout.split()
     assert offered in words and not_offered not in words
+
+
+PAIR = ["-m", "algorithm=asgd", "seed=0,1", "scale=smoke", "model=softmax", "progress=false"]
+
+
+@pytest.mark.parametrize("ends", ["ok", "diverged", "killed"])
+def test_a_run_of_another_process_is_postponed_and_run_here_unless_it_finished_there(ends, monkeypatch, afl_run):
+    first, _ = plan(PAIR[1:])
+    folder = first.settings.directory
+    folder.mkdir(parents=True)
+    lock = FileLock(folder / ".lock")
+    lock.acquire()
+
+    def leave_run(seconds):
+        if ends != "killed":
+            leave(first, exit_status=ends, error="not finite" if ends == "diverged" else None)
+        lock.release()
+
+    monkeypatch.setattr("asyncfl_bench.multirun.pending.time", SimpleNamespace(sleep=leave_run))
+    answer = afl_run(*PAIR)
+    assert answer.returncode == (1 if ends == "diverged" else 0), answer.stderr
+    assert "waiting for other processes, which work on 1 run of this sweep\n" in answer.stderr
+    later, last = answer.stdout.splitlines()
+    assert later.startswith("[1/2] seed=1: ") and last.startswith("[2/2] seed=0: ")
+    assert ("50.0 %" in last, "diverged" in last) == (ends == "ok", ends == "diverged")
+    assert json.loads((folder / "summary.json").read_text())["exit_status"] == (
+        "diverged" if ends == "diverged" else "ok"
+    )
+
+
+def test_a_run_that_another_process_ended_while_this_one_loaded_its_data_is_not_run_again(monkeypatch):
+    from asyncfl_bench.experiment import build
+
+    words = ["algorithm=asgd", "scale=smoke", "model=softmax", "progress=false"]
+    load, results = build.build_run, []
+
+    def build_late(settings):
+        monkeypatch.setattr(build, "build_run", load)
+        results.append(run(words))
+        return load(settings)
+
+    monkeypatch.setattr(build, "build_run", build_late)
+    again = run(words)
+    assert again.summary.pop("already_complete") and again.summary == results[0].summary
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_three_equal_sweeps_started_together_all_succeed_and_run_each_run_once():
+    words = [*PAIR[:2], "seed=0,1,2,3", *PAIR[3:], "budget.server_iterations=2000", "evaluation.every=500"]
+    command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, **pipes) for _ in range(3)]
+    ends = [(process.communicate(timeout=300), process.returncode) for process in started]
+    assert [code for _, code in ends] == [0, 0, 0], ends
+    for (out, _), _ in ends:
+        assert [line[:5] for line in out.splitlines()] == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
+    folders = [path.parent for path in Path("runs").glob("*/summary.json")]
+    assert len(folders) == 4
+    points = [
+        [json.loads(line)["iteration"] for line in (f / "metrics.jsonl").read_text().splitlines()] for f in folders
+    ]
+    assert points == [[0, 500, 1000, 1500, 2000]] * 4

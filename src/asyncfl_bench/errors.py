@@ -17,6 +17,10 @@ class InputError(BenchError):
     exit_code = 2
 
 
+class RunInUse(BenchError):
+    """Another process works on the run. A multirun postpones the run."""
+
+
 class ConfigError(BenchError):
     """A setting that cannot work. Ends a command with exit code 2, before any work is done.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import Settings, identity_in
-from ..errors import BenchError, ConfigError, lacks_memory
+from ..errors import BenchError, ConfigError, RunInUse, lacks_memory
+from ..files import is_locked
 from . import machine
 from .result import RunResult, finished_result
 from .stopping import recording_signals
@@ -32,8 +33,8 @@ def execute(
     observers     are told what happens, besides those of the run itself
     ends_process  a second Ctrl-C ends the process within two seconds, whatever it is doing
     alone         it is not one of a multirun, which has a line for each when it has ended
-    Raises ConfigError or BenchError for what goes wrong before the run has begun; afterwards a failure is written to
-    summary.json and returned with exit status "failed" or "diverged".
+    Raises ConfigError or BenchError for what goes wrong before the run has begun, RunInUse if another process works on
+    it; afterwards a failure is written to summary.json and returned with exit status "failed" or "diverged".
     """
     try:
         return _execute(settings, group, observers, ends_process, alone)
@@ -52,17 +53,26 @@ def _execute(
         machine.select_device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
     if (result := finished_result(settings)) is not None:
         return result
-    from ..tracking.rundir import RunDirectory
+    from ..tracking.rundir import LOCK_NAME, RunDirectory
     from ..tracking.trackers import Trackers
     from .build import build_run
     from .drive import Run
     from .evaluate import Diverged
 
     _refuse_another_run(settings)
+    if is_locked(settings.directory / LOCK_NAME):  # said before data are loaded
+        raise RunInUse(_describe_use(settings.directory))
     components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
     directory, stop = RunDirectory(settings.directory), components.stop
-    with directory.removing_if_empty(), _holding_lock(directory.path), recording_signals(stop, ends_process):
+    with (
+        closing(components.executor),
+        directory.removing_if_empty(),
+        _holding_lock(directory.path),
+        recording_signals(stop, ends_process),
+    ):
+        if (result := finished_result(settings)) is not None:  # another process ended it since
+            return result
         directory.remove_leftovers()
         tracker = Trackers({name: part.build() for name, part in settings.trackers.items()})
         run = Run(settings, components, directory, tracker)
@@ -77,7 +87,6 @@ def _execute(
         except Exception as problem:
             status, error = "failed", _describe_problem(problem, directory.path)
             if not run.begun:  # what is in the directory stays as it is
-                components.executor.close()
                 raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
             if not (isinstance(problem, (BenchError, OSError)) or lacks_memory(problem)):
                 with suppress(OSError):
@@ -110,22 +119,26 @@ def _describe_problem(problem: Exception, path: Path) -> str:
 
 @contextmanager
 def _holding_lock(directory: Path):
-    """Hold the lock of the run directory. Raises BenchError if another process works on the run."""
+    """Hold the lock of the run directory. Raises RunInUse if another process works on the run."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(directory / ".lock")
+    from ..tracking.rundir import LOCK_NAME
+
+    lock = FileLock(directory / LOCK_NAME)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise BenchError(
-            f"{directory}: another process is working on this run; wait for it, or choose another directory"
-        ) from None
+        raise RunInUse(_describe_use(directory)) from None
     try:
         yield
     finally:
+        with suppress(OSError):  # while it is held: afterwards the file may be the lock of another process
+            (directory / LOCK_NAME).unlink()
         lock.release()
-        with suppress(OSError):
-            (directory / ".lock").unlink()
+
+
+def _describe_use(directory: Path) -> str:
+    return f"{directory}: another process is working on this run; wait for it, or choose another directory"
 
 
 def _refuse_another_run(settings: Settings) -> None:

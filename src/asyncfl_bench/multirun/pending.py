@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult
 from ..files import is_locked, read_json, say
+from ..tracking.rundir import LOCK_NAME
 from .history import finished_in
 from .jobs import Job
 from .launchers import forget_workers
@@ -140,12 +142,21 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
 def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) -> str | None:
     """Launches batch after batch. Returns why the launcher gave up for good, if it did.
 
+    A run of another process is postponed until that process has left it, and launched unless it is finished then.
     A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. What had not begun is then
     launched again, and what had begun one by one, so that the culprit harms nobody else.
     """
     trouble = None
-    while batches:
+    postponed: list[Job] = []
+    while batches or postponed:
+        if not batches:
+            batches = [_wait_for_free_runs(postponed)]
+            postponed = [job for job in postponed if job not in batches[0]]
         batch = batches.pop(0)
+        ended = [job for job in batch if job.finished_result() is not None]  # by another process since the plan
+        lines.report_ended(ended)
+        if not (batch := [job for job in batch if job not in ended]):
+            continue
         before = {id(job): job.summary_stamp() for job in batch}
         try:
             with lines.watching() if len(batch) > 1 else nullcontext():
@@ -163,14 +174,27 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) 
             if batches:
                 say(f"{trouble}; going on with {sum(map(len, batches))} runs")
         else:
+            in_use = [job for job, one in zip(batch, returns, strict=True) if _is_postponed(one)]
+            postponed += in_use
             for job, one in zip(batch, returns, strict=True):
                 job.error = _failure_message(one) or (
                     one.return_value["line"] if _exit_code(one) not in (0, EXIT_INTERRUPTED) else None
                 )
-            lines.report_ended(batch)
+            lines.report_ended([job for job in batch if job not in in_use])
             if any(_exit_code(one) == EXIT_INTERRUPTED for one in returns):
                 break
     return trouble
+
+
+def _wait_for_free_runs(jobs: list[Job]) -> list[Job]:
+    """Wait until other processes have left at least one of these runs, and return the runs that are free."""
+    waiting = False
+    while not (free := [job for job in jobs if not is_locked(_lock(job))]):
+        if not waiting:
+            say(f"waiting for other processes, which work on {count_runs(len(jobs))} of this sweep")
+        waiting = True
+        time.sleep(1)
+    return free
 
 
 def results() -> list[RunResult]:
@@ -195,7 +219,7 @@ def has_active_runs() -> bool:
 def _lock(job: Job) -> Path:
     """There while a process is at the run, and after one that was killed."""
     assert job.settings is not None
-    return job.settings.directory / ".lock"
+    return job.settings.directory / LOCK_NAME
 
 
 def _was_interrupted(job: Job) -> bool:
@@ -208,6 +232,11 @@ def _failure_message(job_return: Any) -> str | None:
         return None
     error = job_return._return_value  # hydra's property raises it
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _is_postponed(job_return: Any) -> bool:
+    """Return True if another process works on the run."""
+    return _failure_message(job_return) is None and bool(job_return.return_value["postponed"])
 
 
 def _exit_code(job_return: Any) -> int:

@@ -13,7 +13,7 @@ from ..config import places
 from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config
 from ..config.composition import check_composed, replace_limits, to_containers
 from ..config.overrides import parse_override
-from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError
+from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, RunInUse
 from ..files import say
 from . import pending, search
 from .jobs import Job, check_chosen, plan, sweep_name, with_run_directory
@@ -86,7 +86,7 @@ def run_hydra(arguments: list[str]) -> int:
         """
         if pending.state.stopped:  # jobs handed to a worker in advance
             raise KeyboardInterrupt
-        place, result = HydraConfig.get(), None
+        place, result, postponed = HydraConfig.get(), None, False
         ours = str(place.sweeper._target_).endswith(".PendingRuns")
         try:
             by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
@@ -111,6 +111,7 @@ def run_hydra(arguments: list[str]) -> int:
             value = result.value(settings.root.objective)
         except BenchError as error:
             line, code, value = f"failed: {error}", error.exit_code, math.nan
+            postponed = ours and isinstance(error, RunInUse)
         pending.state.worst = max(pending.state.worst, code)
         if not ours:  # ours says one itself, whatever process the run is in
             with suppress(OSError):  # nobody reads any more, but the runs are wanted
@@ -122,7 +123,7 @@ def run_hydra(arguments: list[str]) -> int:
         elif number is not None:
             pending.state.stopped = True
             raise KeyboardInterrupt  # the person who stopped one job, even in its last moments, wants the rest stopped
-        return {"code": code, "line": line} if ours else value
+        return {"code": code, "line": line, "postponed": postponed} if ours else value
 
     before, sys.argv = sys.argv, ["afl-run", *arguments]
     try:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..errors import BenchError, ConfigError
 from ..files import is_locked
+from .rundir import LOCK_NAME
 
 _FILES = "wandb/offline-run-*/run-*.wandb"
-LOCK_NAME = ".lock"  # in a run directory while a process is at the run
 
 
 def send_offline_runs(folders: list[str]) -> int:
