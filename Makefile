@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# PyTorch for CPUs alone is a tenth of the download: INSTALLER="uv pip install --torch-backend=cpu --python .venv/bin/python"
-INSTALLER ?= $(BIN)/pip install --quiet
+# with PyTorch for CPUs alone: INSTALLER="uv pip install --torch-backend=cpu --python .venv/bin/python"
+INSTALLER ?= $(BIN)/pip install
 # one test process per core, each with one torch thread; they take tests from each other when they run out
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 STAMP := $(VENV)/.installed
@@ -12,7 +12,7 @@ DEV := $(VENV)/.installed-dev
 .DEFAULT_GOAL := help
 
 $(STAMP): pyproject.toml
-	@echo "setting up $(VENV): PyTorch is large, this takes some minutes"
+	@echo "setting up $(VENV): 6 GB, most of it CUDA for PyTorch, and some minutes; README.md has a line that makes it 1 GB"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(INSTALLER) -e .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -38,6 +39,16 @@ def test_the_readme_is_short_and_begins_with_the_two_commands():
     assert len(lines) <= 120 and max(len(line) for line in lines if line[:1] not in ("|", "!")) <= 130
     (first, *_) = re.findall(r"```sh\n(.*?)```", README, re.S)
     assert [line.partition("#")[0].strip() for line in first.splitlines()] == ["make run", "make test"]
+
+
+def test_the_set_up_says_its_size_before_pip_shows_its_progress(tmp_path):
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    done = subprocess.run(["make", "--dry-run", "run"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert "6 GB, most of it CUDA" in lines[0] and "README.md" in lines[0]
+    assert ".venv/bin/pip install -e ." in lines
+    assert re.search(r"^`.* --torch-backend=cpu torch torchvision`\.$", README, re.M)
 
 
 def test_the_readme_says_of_the_claims_what_the_board_says():

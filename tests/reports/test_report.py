@@ -192,6 +192,20 @@ def test_a_second_page_renews_the_forms_of_the_first(tmp_path):
     assert second["curves_iteration.pdf"] != first["curves_iteration.pdf"]
 
 
+def test_without_its_extra_a_page_for_a_browser_is_left_out_and_said_first(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    out = tmp_path / "report"
+    write_run(tmp_path, points=curve(0.9))
+    assert main([str(tmp_path), "--html"]) == 0
+    said = capsys.readouterr()
+    assert said.err == "afl-report: page.html is left out: it needs pip install 'asyncfl_bench[html]'\n"
+    assert "written: " in said.out and (out / "README.md").exists() and not (out / "page.html").exists()
+    (out / "page.html").write_text("earlier")
+    assert main([str(tmp_path)]) == 0
+    needed = "keeps its earlier numbers: it needs pip install 'asyncfl_bench[html]'"
+    assert capsys.readouterr().err == f"afl-report: {out / 'page.html'} {needed}\n"
+
+
 def test_a_page_of_own_runs_has_the_command_that_made_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs"), points=curve(0.9))

@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ FORMATS = ("png", "pdf", "svg", "tex")
 AXES = ("iteration", "uploads", "virtual_time", "bytes")
 _REFRESH_SECONDS = 5
 _FIGURES = 2  # of a paper's page, unless all are asked for: pages are committed
+_BROWSER_EXTRA = "it needs pip install 'asyncfl_bench[html]'"
 _DESCRIPTION = """Writes a page: README.md with tables and figures, and a CSV of every table; its runs go to the
 archive of its paper. NAME is a page (ace/figure2), all pages of a paper (ace), 'all', or folders of runs and archives
 (*.parquet) of your own, of which those that differ in more than their seed are never averaged: what differs becomes a
@@ -40,6 +42,9 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal without ± still gets its table
     words = sys.argv[1:] if argv is None else list(argv)
     given = _parser().parse_args(words)
+    given.has_browser = all(map(find_spec, ("altair", "vl_convert")))
+    if (given.html or given.watch) and not given.has_browser:
+        say(f"afl-report: page.html is left out: {_BROWSER_EXTRA}")
     given.command = shlex.join(["afl-report", *(one for one in words if one != "--watch")])
     try:
         if given.pack is not None:
@@ -282,7 +287,9 @@ def _write_parts(page: Page, folder: Path, given: argparse.Namespace, figures: i
         raise BenchError(f"{folder / 'README.md'} is no page of afl-report; choose another place with --out")
     target = write_parts(page.parts, folder, given.format, figures)
     browser_page = folder / "page.html"
-    if given.html or given.watch or browser_page.exists():  # an earlier one has other numbers
+    if browser_page.exists() and not given.has_browser:
+        say(f"afl-report: {browser_page} keeps its earlier numbers: {_BROWSER_EXTRA}")
+    elif given.has_browser and (given.html or given.watch or browser_page.exists()):  # an earlier one has other numbers
         from .browser.html import write_html
 
         write_html(page, browser_page, _REFRESH_SECONDS if given.watch else None)
