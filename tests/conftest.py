@@ -24,7 +24,8 @@ def kernels(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, kernels, monkeypatch):
-    """Runs go to the test's folder, and no test sees another's home."""
+    """Runs go to the test's folder, and no test sees another's home, nor the archives of the checkout."""
+    monkeypatch.setattr("asyncfl_bench.tracking.archive.checkout_directory", lambda: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(kernels))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -54,12 +54,15 @@ import asyncfl_bench
 assert asyncfl_bench.__file__.startswith({str(unpacked)!r})
 from asyncfl_bench.cli.command import _main
 small = ["scale=smoke", "model=softmax"]
-code = _main(["--help"]) or _main(small) or _main(["sweep=quickstart/six_algorithms", "seed=0", *small])
+code = _main(["--help"]) or _main(["sweep=ace/figure2", "scale=medium", "--plan"])
+code = code or _main(small) or _main(["sweep=quickstart/six_algorithms", "seed=0", *small])
 from asyncfl_bench.reports.cli import main
 sys.exit(code or main(["runs"]))
 """
     answer = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr
+    assert "60 runs, 0 of them finished" in answer.stdout
+    assert "\nno archives in results, an installed wheel carries none; --archive DIR names" in answer.stdout
     assert len(list((tmp_path / "runs/quickstart/six_algorithms/published-smoke").glob("*/summary.json"))) == 5
     assert len(list((tmp_path / "runs").glob("*/summary.json"))) == 1  # ACE's, which the sweep need not run again
     assert "delay-adaptive ASGD" in (tmp_path / "runs" / "report" / "README.md").read_text()

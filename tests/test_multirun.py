@@ -24,6 +24,7 @@ from asyncfl_bench.multirun.progress import SweepProgress
 from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.progress import clock_text
 
+ROOT = Path(__file__).parents[1]
 GRID = ["algorithm=ace,asgd", "seed=0,1", "scale=smoke", "model=softmax"]
 
 
@@ -113,6 +114,26 @@ def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     pack_archive(["runs"], "results/packed.parquet")
     packed = describe_plan([fewer], {})
     assert "time: about 0:00:05" in packed and "another machine" in packed
+
+
+@pytest.mark.slow
+def test_a_plan_finds_the_checkouts_archives_from_any_directory_and_those_of_a_named_folder(monkeypatch, afl_run):
+    words = ["sweep=ace/figure2", "scale=medium", "seed=0", "algorithm=ace", "--plan"]
+    monkeypatch.setattr("asyncfl_bench.tracking.archive.checkout_directory", lambda: ROOT)
+    first, where = afl_run(*words).stdout.splitlines()[:2]
+    assert first == "4 runs, 4 of them finished (4 in archives), 0 pending"
+    assert where == f"archives below {os.path.relpath(ROOT / 'results')}; --archive DIR names another folder"
+    Path("none").mkdir()
+    first, where = afl_run(*words, "--archive", "none").stdout.splitlines()[:2]
+    assert "0 of them finished (0 in archives)" in first and where.startswith("archives below none; ")
+    monkeypatch.setattr("asyncfl_bench.tracking.archive.checkout_directory", lambda: None)
+    assert (
+        afl_run(*words).stdout.splitlines()[1].startswith("no archives in results, an installed wheel carries none; ")
+    )
+    answer = afl_run(*words, "--archive=nowhere")
+    assert (answer.returncode, answer.stderr) == (
+        2, "afl-run: --archive=nowhere: no such folder; name one with archives of runs (*.parquet)\n"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,14 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch)
         (["some", "--metric", "test/acuracy"], "--metric=test/acuracy: must be one of test/accuracy (did you mean"),
         (["some", "--scale", "small"], "some: --profile, --scale and --length go with a page"),
         (["some", "ace"], "some: own runs cannot be asked for together with pages"),
-        (["ace/figure2"], "runs: no runs of ace/figure2; to make them: afl-run sweep=ace/figure2 profile=published"),
+        (
+            ["ace/figure2"],
+            "runs: no runs of ace/figure2 (also searched: no archives in results, an installed wheel carries none); to "
+            "make them: afl-run sweep=ace/figure2 profile=published",
+        ),
+        (["ace/figure2", "--archive", "empty"], "runs: no runs of ace/figure2 (also searched: archives below empty); "),
+        (["ace/figure2", "--archive", "nowhere"], "--archive nowhere: no such folder; name one with archives of runs"),
+        (["some", "--archive", "empty"], "some: own runs cannot be asked for together with pages, nor with --runs or"),
         (["ace", "--profile", "good"], "--profile good: must be one of "),
         (["some", "--where", "delay.beta"], "--where delay.beta: KEY=VALUE"),
         (["ace", "--panels", "delay"], "ace: a page has its own panels, lines and axes"),
@@ -415,6 +422,19 @@ def test_pages_are_made_from_their_archives_alone(papers_runs, capsys):
     Path("runs").rename("gone")
     assert main(["ace/figure2"]) == 0
     assert Path("results/ace/figure2/published-small/README.md").read_bytes() == first
+
+
+@pytest.mark.slow
+def test_out_says_only_where_to_write_and_archive_only_where_runs_are(papers_runs, capsys):
+    assert main(["ace/figure2", "--out", "first"]) == 0
+    Path("runs").rename("gone")
+    before = {path: path.read_bytes() for path in Path("first").rglob("*") if path.is_file()}
+    assert main(["ace/figure2", "--out", "first"]) == 2
+    assert main(["ace/figure2", "--out", "second", "--archive", "first"]) == 0
+    page = "ace/figure2/published-small/README.md"
+    assert (Path("second") / page).read_bytes() == before[Path("first") / page]
+    assert before == {path: path.read_bytes() for path in Path("first").rglob("*") if path.is_file()}
+    assert not Path("results").exists()
 
 
 @pytest.mark.slow

@@ -22,10 +22,12 @@ from asyncfl_bench.errors import BenchError, InputError
 from asyncfl_bench.multirun.history import finished_in
 from asyncfl_bench.tracking import archive as archive_module
 from asyncfl_bench.tracking.archive import (
-    archive_folder,
+    archive_folders,
     archives_by_identity,
+    describe_archive_folders,
     pack_archive,
     read_archive,
+    results_folder,
     rewrite_archive,
 )
 from asyncfl_bench.tracking.records import identity_of
@@ -357,16 +359,23 @@ def test_curves_that_no_page_shows_are_rounded_and_all_other_numbers_are_exact(t
     assert record.points["train/loss"].tolist() == [float(np.float32(value)) for value in third]
 
 
-def test_archives_are_found_from_any_directory_of_a_checkout(tmp_path, monkeypatch):
-    below = tmp_path / "checkout" / "docs"
-    (tmp_path / "checkout" / "results").mkdir(parents=True)
-    below.mkdir()
+def test_archives_are_found_from_any_directory_of_a_checkout_and_by_an_editable_install(tmp_path, monkeypatch):
+    below, elsewhere, installed = (tmp_path / name for name in ("checkout/docs", "elsewhere", "installed"))
+    for folder in (below, elsewhere, installed / "results", tmp_path / "checkout" / "results"):
+        folder.mkdir(parents=True)
     monkeypatch.chdir(below)
-    assert archive_folder("results") == Path("results")  # a folder above counts only in a checkout
+    assert archive_folders() == [] and results_folder() == Path("results")  # a folder above counts only in a checkout
+    assert describe_archive_folders() == "no archives in results, an installed wheel carries none"
     (tmp_path / "checkout" / ".git").touch()
-    assert archive_folder("results") == Path("../results") and archive_folder("other") == Path("other")
+    assert archive_folders() == [results_folder()] == [Path("../results")] and archive_folders("other") == []
+    monkeypatch.setattr("asyncfl_bench.tracking.archive.checkout_directory", lambda: installed)
     (below / "results").mkdir()
-    assert archive_folder("results") == Path("results")
+    three = [Path("results"), Path("../results"), Path("../../installed/results")]
+    assert archive_folders() == three and results_folder() == Path("results")
+    assert describe_archive_folders() == "archives below results and ../results and ../../installed/results"
+    monkeypatch.chdir(elsewhere)
+    assert archive_folders() == [Path("../installed/results")] and results_folder() == Path("results")
+    assert archive_folders(tmp_path / "checkout/results") == [tmp_path / "checkout/results"]
 
 
 def test_an_archive_does_not_say_where_its_runs_were_made(tmp_path):

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import __version__
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 _UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
 _CONFIG_FLAGS = ("--cfg", "-c", "--info", "-i")
 _COMPLETION_FLAGS = ("-sc", "--shell-completion")
+_FOLDER_FLAGS = {
+    "--resume": ("resume", "a run directory"),
+    "--archive": ("archive_dir", "a folder of archives"),
+}
 HYDRA_FLAGS = (*_CONFIG_FLAGS, *_COMPLETION_FLAGS, "--hydra-help", "--resolve", "--package", "-p")
 
 
@@ -150,7 +155,9 @@ def _strip_completion_options() -> None:
     """Remove options that Hydra does not know from the line to complete, and use the folders that they name."""
     command, *words = os.environ.get("COMP_LINE", "").split(" ")
     with suppress(ConfigError):  # an option half written
-        words = [text for text in _take_folders(words) if text not in ("--plan", "--measure", "--resume", "--check")]
+        words = [
+            text for text in _take_folders(words) if text not in ("--plan", "--measure", "--check", *_FOLDER_FLAGS)
+        ]
     os.environ["COMP_LINE"] = " ".join([command, *words])
 
 
@@ -162,18 +169,21 @@ def _check_folder() -> None:
 
 
 def _split_arguments(arguments: list[str]) -> tuple[bool, list[str]]:
-    """Return (-m given, overrides). ``--resume DIR`` means ``resume=DIR``."""
+    """Return (-m given, overrides). ``--resume DIR`` means ``resume=DIR``, ``--archive DIR`` ``archive_dir=DIR``."""
     multirun, overrides = False, []
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         if word in ("-m", "--multirun"):
             multirun = True
-        elif word == "--resume" or word.startswith("--resume="):
+        elif (flag := word.partition("=")[0]) in _FOLDER_FLAGS:
+            key, what = _FOLDER_FLAGS[flag]
             value = word.partition("=")[2] or (rest.pop(0) if rest else "")
             if not value or value.startswith("-"):
-                raise ConfigError("resume", value, "must name a run directory: afl-run --resume DIR")
-            overrides.append(quote_override("resume", value))
+                raise ConfigError(key, value, f"must name {what}: afl-run {flag} DIR")
+            if flag == "--archive" and not Path(value).expanduser().is_dir():
+                raise ConfigError(flag, value, "no such folder; name one with archives of runs (*.parquet)")
+            overrides.append(quote_override(key, value))
         elif word.startswith("-"):
             raise ConfigError(word, "", "no such option; afl-run --help shows what there is")
         elif "=" not in word and not word.startswith("~"):

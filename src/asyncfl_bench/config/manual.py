@@ -30,6 +30,7 @@ def overview() -> str:
         "  afl-run -m algorithm=ace,fedbuff seed=0,1,2        a grid of runs",
         "  afl-run sweep=ace/figure2 scale=small --plan       what a sweep would run, and how long; --measure tries it",
         "  afl-run --resume DIR                               go on with an interrupted run",
+        "  afl-run sweep=ace/figure2 --archive DIR            finished runs are those in archives below DIR",
         "  afl-run --sync runs                                send what W&B kept offline",
         "  afl-run --import-fleet FILE                        devices of FedScale or FLASH as a file of a fleet",
         "  afl-run --config-dir DIR algorithm=mine            parts of your own, from a folder like conf/",

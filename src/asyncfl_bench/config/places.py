@@ -54,6 +54,12 @@ def config_directory() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "conf"
 
 
+def checkout_directory() -> Path | None:
+    """Return the checkout that an editable install runs from; None for an installed wheel."""
+    above = config_directory().parent
+    return None if above == Path(__file__).parents[1] else above
+
+
 def places() -> list[Place]:
     """All there are, this package's own first."""
     conf = config_directory()

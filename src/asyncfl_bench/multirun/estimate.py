@@ -30,21 +30,23 @@ def describe_plan(
     measure  what gives a run's seconds by trying it, once for each kind; None: finished runs tell
     server_cost  what describes the cost of a server step or raises ConfigError; None: it is left out
     """
+    from ..tracking.archive import archive_folders, describe_archive_folders  # brings NumPy
+
     known = [(job, job.settings) for job in jobs if job.settings is not None]
     found = [(settings, job.finished_result(kept)) for job, settings in known]
     done = [result for _, result in found if result is not None]
     pending = [settings for settings, result in found if result is None]
     packed = sum(result.directory.is_file() for result in done)
     lines = [f"{count_runs(len(jobs))}, {len(done)} of them finished ({packed} in archives), {len(pending)} pending"]
+    names = sorted({settings.root.archive_dir for _, settings in known})
+    lines += [f"{describe_archive_folders(name)}; --archive DIR names another folder" for name in names]
     lines += [f"  {axis}" for axis in _describe_axes(jobs)]
     if refused := [job for job in jobs if job.settings is None]:
         lines.append(f"{len(refused)} cannot run, the first: {' '.join(refused[0].overrides)}: {refused[0].error}")
     if not pending:
         return "\n".join(lines)
-    from ..tracking.archive import archive_folder  # brings NumPy
-
     own = {settings.directory.parent for _, settings in known}
-    archives = {archive_folder(settings.root.archive_dir) for _, settings in known}
+    archives = [folder for name in names for folder in archive_folders(name)]
     past = runs_by_algorithm(finished_in([*own, *places, *archives]))
     kinds = [tuple(settings.choices[group] for group in GROUPS[:2]) for settings in pending]
     estimates = [similar_runs(settings, past.get(kind, [])) for settings, kind in zip(pending, kinds, strict=True)]

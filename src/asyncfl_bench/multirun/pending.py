@@ -124,7 +124,7 @@ def _page_arguments(settings: Settings, archive: Path) -> str | None:
 def places_of(jobs: list[Job]) -> dict[str, Path]:
     """Where finished runs may lie besides a job's own directory, by identity: an archive below ``archive_dir``, or
     the directory of another sweep's run below ``output_dir``, which ended well or diverged."""
-    from ..tracking.archive import archive_folder, archives_by_identity  # brings NumPy
+    from ..tracking.archive import archive_folders, archives_by_identity  # brings NumPy
     from ..tracking.records import MEASURED, read_directory
 
     known = [job.settings for job in jobs if job.settings is not None]
@@ -134,8 +134,9 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     asked = [one.place for one in past if not one.is_archived and one.summary.get("identity") in wanted]
     records = {place: read_directory(place) for place in asked}
     found = {one.summary["identity"]: place for place, one in records.items() if one.status in MEASURED}
-    for folder in {one.root.archive_dir for one in known}:
-        found |= archives_by_identity(archive_folder(folder), wanted)
+    for name in {one.root.archive_dir for one in known}:
+        for folder in reversed(archive_folders(name)):  # the nearest one counts
+            found |= archives_by_identity(folder, wanted)
     return found
 
 

@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
             places.use_folders(given.config_dir)
         write = (
             _write_free_page
-            if all(Path(name).exists() for name in given.names) and given.runs is None
+            if all(Path(name).exists() for name in given.names) and given.runs is None and given.archive is None
             else _write_pages
         )
         if not given.watch:
@@ -136,6 +136,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     pages = parser.add_argument_group("pages of papers")
     pages.add_argument("--runs", metavar="DIR", type=Path, help="where the runs are (default: runs)")
+    pages.add_argument(
+        "--archive",
+        metavar="DIR",
+        type=Path,
+        help="where archives of runs are (default: results, here or in the checkout)",
+    )
     pages.add_argument("--profile", help="only this profile")
     pages.add_argument("--scale", help="only this scale")
     pages.add_argument("--length", help="only this length, for example long")
@@ -162,10 +168,10 @@ def _parse_count(text: str) -> int:
 
 def _output_folder(given: argparse.Namespace, free: bool) -> Path:
     """Return the folder of ``--out``, else ``results``, or ``report`` beside the runs of a free page."""
-    from ..tracking.archive import archive_folder  # brings NumPy
+    from ..tracking.archive import results_folder  # brings NumPy
 
     if given.out is not None or not free:
-        return given.out or archive_folder("results")
+        return given.out or results_folder()
     first = Path(given.names[0])
     return (first if first.is_dir() else first.parent) / "report"
 
@@ -217,6 +223,7 @@ def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.Da
 
 def _write_pages(given: argparse.Namespace) -> int:
     """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
+    from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
     from .pages.assembly import NoRuns, build_page
     from .pages.board import write_board
 
@@ -227,8 +234,12 @@ def _write_pages(given: argparse.Namespace) -> int:
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
     _check_choices(wanted)
     command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
-    none = _UsageError(f"{folder}: no runs of {specs[0].sweep}; to make them: afl-run sweep={specs[0].sweep} {command}")
-    places = [place for place in (folder, out) if place.is_dir()]
+    archive = given.archive or Path(RESULTS)
+    if given.archive is not None and not archive.expanduser().is_dir():
+        raise _UsageError(f"--archive {archive}: no such folder; name one with archives of runs (*.parquet)")
+    searched = f"{folder}: no runs of {specs[0].sweep} (also searched: {describe_archive_folders(archive)})"
+    none = _UsageError(f"{searched}; to make them: afl-run sweep={specs[0].sweep} {command}")
+    places = [place for place in (folder, *archive_folders(archive)) if place.is_dir()]
     try:
         runs = _load_runs(places) if places else None
     except BenchError:
@@ -315,7 +326,7 @@ def _find_specs(names: Sequence[str]) -> list[PageSpec]:
         if specs:
             continue
         if Path(name).exists():
-            raise _UsageError(f"{name}: own runs cannot be asked for together with pages, nor with --runs")
+            raise _UsageError(f"{name}: own runs cannot be asked for together with pages, nor with --runs or --archive")
         near = did_you_mean(name, [*known])
         raise _UsageError(f"{name}: neither runs nor a page{near}; pages: {', '.join(known)}")
     return list(found.values())

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from ..config import RESULTS_VERSION
+from ..config.places import checkout_directory
 from ..errors import BenchError, InputError
 from ..files import atomic_write, say
 from .records import MEASURED, Record, check_record, find_runs, read_directory
 
 _KEY, _DIGESTS, _VERSION = b"asyncfl_bench.archive", b"asyncfl_bench.digests", b"2"
+RESULTS = "results"  # default folder of pages and archives
 NAME = "runs.parquet"  # of a paper, in its folder
 _LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
 _POINT, _CLIENT = "point.", "client."
@@ -93,11 +95,37 @@ def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> i
     return len(records)
 
 
-def archive_folder(folder: str | Path) -> Path:
-    """``folder``, or where it does not exist the one of that name at the top of the git checkout around."""
-    folder, here = Path(folder).expanduser(), Path.cwd()
-    top = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
-    return folder if folder.is_dir() or not (top / folder).is_dir() else Path(os.path.relpath(top / folder))
+def results_folder() -> Path:
+    """Return the folder of pages: ``results`` here, or where it does not exist that of the git checkout around."""
+    here, around = Path(RESULTS), _around(RESULTS)
+    return here if here.is_dir() or not around.is_dir() else Path(os.path.relpath(around))
+
+
+def archive_folders(folder: str | Path = RESULTS) -> list[Path]:
+    """Return the existing folders of this name, in which archives are looked for.
+
+    They are here, at the top of the git checkout around, and in the checkout of an editable install.
+    """
+    given, checkout = Path(folder).expanduser(), checkout_directory()
+    found: dict[str, Path] = {}
+    for place in (given, _around(given), *([] if checkout is None else [checkout / given])):
+        if place.is_dir():
+            found.setdefault(os.path.realpath(place), place if place == given else Path(os.path.relpath(place)))
+    return list(found.values())
+
+
+def describe_archive_folders(folder: str | Path = RESULTS) -> str:
+    """Return where archives were looked for: ``archives below results``."""
+    found = archive_folders(folder)
+    text = f"archives below {' and '.join(map(str, found))}" if found else f"no archives in {folder}"
+    carries_none = checkout_directory() is None and str(folder) == RESULTS
+    return f"{text}, an installed wheel carries none" if carries_none else text
+
+
+def _around(folder: str | Path) -> Path:
+    """Return the path of ``folder`` at the top of the git checkout around the current directory."""
+    here = Path.cwd()
+    return next((place for place in (here, *here.parents) if (place / ".git").exists()), here) / folder
 
 
 def archives_by_identity(folder: str | Path, wanted: Container[str] | None = None) -> dict[str, Path]:
