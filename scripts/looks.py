@@ -1,51 +1,70 @@
 """Simulate the looks of docs/statistics.md and print its numbers (seconds): python scripts/looks.py
 
-Legend: an effect is the mean of the paired differences in standard deviations; a_k is the two-sided level of look k.
+Legend: an effect is the mean of the paired differences in standard deviations; the last axis of differences is seeds.
 """
 
-import numpy as np
-from scipy import stats
+from collections.abc import Mapping
 
-SEEDS = (3, 5, 8, 12, 20)
-LEVELS = (0.0156, 0.0063, 0.0072, 0.0083, 0.0126)
+import numpy as np
+from scipy import special
+
+from asyncfl_bench.analysis.looks import ALPHA, LEVELS
+
+EFFECTS = (0, 0.5, 1, 1.5, 2, 3)
+PAIRS = (6, 16)
 SAMPLES = 300_000
 FAMILIES = 20_000
+MOST = max(LEVELS)
+UNCORRECTED = dict.fromkeys(LEVELS, ALPHA)
 
 
 def p_values(differences: np.ndarray, seeds: int) -> np.ndarray:
-    """Two-sided p of Student's t on the first seeds; differences have shape (..., 20)."""
+    """Return the two-sided p of Student's t on the first seeds."""
     first = differences[..., :seeds]
     t = first.mean(-1) / first.std(-1, ddof=1) * seeds**0.5
-    return 2 * stats.t.sf(np.abs(t), seeds - 1)
+    return 2 * special.stdtr(seeds - 1, -np.abs(t))
 
 
-def decide(effect: float, levels: tuple[float, ...], generator: np.random.Generator) -> tuple[float, float]:
-    """(share of samples that were decided, mean seeds used)"""
-    differences = generator.standard_normal((SAMPLES, SEEDS[-1])) + effect
-    used, is_open = np.full(SAMPLES, SEEDS[-1]), np.full(SAMPLES, True)
-    for seeds, level in zip(SEEDS, levels, strict=True):
-        decided = is_open & (p_values(differences, seeds) < level)
+def repeated_p_values(differences: np.ndarray) -> np.ndarray:
+    """Return the smallest p x 5 % / level of all looks, at most 1."""
+    corrected = [p_values(differences, seeds) * ALPHA / level for seeds, level in LEVELS.items()]
+    return np.minimum(np.min(corrected, axis=0), 1)
+
+
+def find_decisions(differences: np.ndarray, levels: Mapping[int, float] = LEVELS) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sign of each sample's first decision, 0 for none, and the seeds that it used."""
+    signs = np.zeros(differences.shape[:-1])
+    used = np.full(signs.shape, MOST)
+    for seeds, level in levels.items():
+        decided = (signs == 0) & (p_values(differences, seeds) < level)
+        signs[decided] = np.sign(differences[decided, :seeds].mean(-1))
         used[decided] = seeds
-        is_open &= ~decided
-    return 1 - is_open.mean(), used.mean()
+    return signs, used
 
 
-def family_error(pairs: int, generator: np.random.Generator) -> float:
-    """Share of families of null pairs in which Holm rejects one, by repeated p-values."""
-    differences = generator.standard_normal((FAMILIES, pairs, SEEDS[-1]))
-    repeated = [p_values(differences, n) * 0.05 / level for n, level in zip(SEEDS, LEVELS, strict=True)]
-    return float((np.min(repeated, axis=(0, 2)) * pairs < 0.05).mean())
+def share_decided(
+    effect: float, generator: np.random.Generator, levels: Mapping[int, float] = LEVELS, samples: int = SAMPLES
+) -> tuple[float, float]:
+    """Return the share of samples that are decided and the mean number of seeds used."""
+    signs, used = find_decisions(generator.standard_normal((samples, MOST)) + effect, levels)
+    return float((signs != 0).mean()), float(used.mean())
+
+
+def family_error(pairs: int, generator: np.random.Generator, families: int = FAMILIES) -> float:
+    """Return the share of families of null pairs in which Holm rejects one, by repeated p-values."""
+    differences = generator.standard_normal((families, pairs, MOST))
+    return float((repeated_p_values(differences).min(-1) * pairs < ALPHA).mean())
 
 
 def main() -> None:
     generator = np.random.default_rng(1)
-    for seeds, level in zip(SEEDS, LEVELS, strict=True):
-        print(f"{seeds} seeds: level {level}, critical t {stats.t.isf(level / 2, seeds - 1):.2f}")
-    for effect in (0, 0.5, 1, 1.5, 2, 3):
-        share, used = decide(effect, LEVELS, generator)
+    for seeds, level in LEVELS.items():
+        print(f"{seeds} seeds: level {level}, critical t {special.stdtrit(seeds - 1, 1 - level / 2):.2f}")
+    for effect in EFFECTS:
+        share, used = share_decided(effect, generator)
         print(f"effect {effect}: decided {share:.3f}, seeds {used:.1f}")
-    print(f"five looks at p < 0.05 each: {decide(0, (0.05,) * 5, generator)[0]:.3f}")
-    print(f"Holm over 6 and 16 pairs: {family_error(6, generator):.3f}, {family_error(16, generator):.3f}")
+    print(f"five looks at p < 0.05 each: {share_decided(0, generator, UNCORRECTED)[0]:.3f}")
+    print(f"Holm over {PAIRS[0]} and {PAIRS[1]} pairs:", *(f"{family_error(pairs, generator):.3f}" for pairs in PAIRS))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import yaml
 
 import asyncfl_bench
 from asyncfl_bench.analysis.verdicts import read_pages
-from asyncfl_bench.reports.pages.board import summary_table
+from asyncfl_bench.reports.board import summary_table
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -246,6 +246,8 @@ def test_a_plan_is_shown_and_nothing_is_run(tmp_path, afl_run):
         ("afl-run delay=exp_beta", "delay=exp_beta30", "delay=none"),
         ("afl-run --config-dir parts algorithm=m", "algorithm=mine", "algorithm=ace"),
         ("afl-run algorithm=aced algorithm.tau", "algorithm.tau_algo=", ""),
+        ("afl-run -m decide=true decide.c", "decide.compare=", "decide.tie="),
+        ("afl-run -m decide=true delay=exp_beta", "delay=exp_beta30", "decide="),
     ],
 )
 def test_the_shell_completes_choices(line, offered, not_offered, tmp_path, monkeypatch, afl_run):

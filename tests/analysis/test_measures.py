@@ -15,8 +15,6 @@ from asyncfl_bench.analysis.measures import (
     choose_tuned,
     common_limit,
     final_values,
-    last_value_before,
-    late_means,
     mean_curve,
     time_to_reach,
     unsteadiness,
@@ -134,11 +132,6 @@ def test_many_different_places_become_an_even_grid_that_ends_at_the_end():
     np.testing.assert_allclose(mean["mean"], 10 * mean["x"])  # a straight line stays one
 
 
-def test_late_is_the_mean_of_the_last_evaluations_or_of_those_there_are():
-    found = late_means(points_of(long=ACCURACY, short=[0.2, 0.4]), count=3)
-    assert found.to_dict() == pytest.approx({"long": (72 + 80 + 95) / 3, "short": 30})
-
-
 def test_the_best_is_the_highest_evaluation_up_to_and_at_the_limit():
     points = points_of(a=ACCURACY, b=ACCURACY[::-1])
     assert best_values(points, limit=6).to_dict() == {"a": 80, "b": 95} and best_values(points, limit=5.9)["a"] == 72
@@ -159,12 +152,6 @@ def test_a_target_that_is_not_reached_in_time_has_no_time():
     points = points_of(a=ACCURACY, b=[0.1, 0.2])
     assert time_to_reach(points, 75).isna().to_dict() == {"a": False, "b": True}
     assert time_to_reach(points, 75, limit=5).isna().all()
-
-
-def test_a_counter_is_held_until_the_next_point_and_unknown_before_the_first():
-    points = points_of(a=ACCURACY)
-    assert [last_value_before(points, "uploads", at)["a"] for at in (0.0, 3.9, 4.0, 99.0)] == [0, 100, 200, 400]
-    assert last_value_before(points[1:], "uploads", 1.9).empty
 
 
 def test_unsteadiness_is_the_mean_change_between_evaluations_after_ninety_percent():

@@ -4,7 +4,6 @@ import doctest
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -12,7 +11,6 @@ from asyncfl_bench.analysis import statistics
 from asyncfl_bench.analysis.statistics import (
     adjust_holm,
     interquartile_mean,
-    neighbouring_pairs,
     order_agreement,
     paired_interval,
     prediction_interval,
@@ -36,7 +34,7 @@ def test_a_paired_interval_is_students():
     interval = reference.confidence_interval(0.95)
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
     assert found.p == pytest.approx(reference.pvalue) and found.n == 5
-    assert found.mean == pytest.approx(1.556) and found.verdict == "undecided"
+    assert found.mean == pytest.approx(1.556) and found.verdict == "open"
 
 
 @pytest.mark.parametrize(
@@ -44,16 +42,39 @@ def test_a_paired_interval_is_students():
     [
         ([1.0, 1.1, 0.9], "larger"),
         ([-1.0, -1.1, -0.9], "smaller"),
-        ([1.0, 3.0, 2.0], "undecided"),  # 2 ± 2 se without zero, t interval -0.48 .. 4.48 with it
+        ([1.0, 3.0, 2.0], "open"),  # 2 ± 2 se without zero, t interval -0.48 .. 4.48 with it
         ([5.0, 5.1], "unknown"),
         ([5.0], "unknown"),
         ([], "unknown"),
-        ([0.0, 0.0, 0.0], "undecided"),
+        ([0.0, 0.0, 0.0], "open"),
         ([1.0, NAN, 1.1], "unknown"),
     ],
 )
 def test_two_seeds_are_unknown_and_three_need_more_than_two_standard_errors(differences, verdict):
     assert paired_interval(differences).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([0.2, 0.0, -0.2], "tie"),  # 0 ± 0.50
+        ([0.6, 0.0, -0.6], "open"),  # 0 ± 1.49
+        ([0.4, 0.5, 0.6], "larger"),  # 0.5 ± 0.25: within the margin too
+        ([0.9, 1.1, 1.0], "larger"),
+    ],
+)
+def test_an_interval_inside_the_margin_is_a_tie_unless_it_excludes_zero(differences, verdict):
+    found = paired_interval(differences, margin=1.0)
+    assert found.verdict == verdict
+    assert (found.p_tie < 0.05) == (found.low > -1 and found.high < 1)
+
+
+def test_the_level_of_an_interval_may_be_that_of_a_look():
+    interval = stats.ttest_1samp([1.0, 1.2, 1.4], 0).confidence_interval(1 - 0.0156)
+    found = paired_interval([1.0, 1.2, 1.4], level=0.0156)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert found.verdict == "larger" and found.error == pytest.approx(0.2 / math.sqrt(3))
+    assert paired_interval([1.0, 1.2, 1.4], level=0.0005).verdict == "open"
 
 
 def test_differences_that_agree_by_the_grid_of_a_small_test_set_are_not_certain():
@@ -62,14 +83,14 @@ def test_differences_that_agree_by_the_grid_of_a_small_test_set_are_not_certain(
     assert paired_interval([step] * 3).p == 0
     found = paired_interval([step] * 3, resolution=step)
     # error sqrt(step^2 / 6 / 3) = step / 4.243, t = 4.243, df 2
-    assert found.p == pytest.approx(2 * stats.t.sf(math.sqrt(18), 2)) and found.verdict == "undecided"
+    assert found.p == pytest.approx(2 * stats.t.sf(math.sqrt(18), 2)) and found.verdict == "open"
 
 
 def test_false_alarms_are_five_percent_where_two_standard_errors_gave_18_and_12():
     generator = np.random.default_rng(7)
     for seeds, old_rate in ((3, 0.18), (5, 0.12)):
         samples = generator.normal(size=(6000, seeds))
-        rate = np.mean([paired_interval(sample).verdict != "undecided" for sample in samples])
+        rate = np.mean([paired_interval(sample).verdict != "open" for sample in samples])
         two_se = 2 * samples.std(axis=1, ddof=1) / math.sqrt(seeds)
         assert rate == pytest.approx(0.05, abs=0.009)  # three standard errors of 6000 draws
         assert np.mean(np.abs(samples.mean(axis=1)) >= two_se) == pytest.approx(old_rate, abs=0.015)
@@ -87,38 +108,6 @@ def test_holm_keeps_a_page_of_sixteen_equal_pairs_below_five_percent():
     p = [[paired_interval(generator.normal(size=5)).p for _ in range(16)] for _ in range(400)]
     assert np.mean([min(adjust_holm(page)) < 0.05 for page in p]) < 0.085
     assert np.mean([min(page) < 0.05 for page in p]) > 0.4
-
-
-def _values(by_series: dict[str, list[float]], **cell) -> pd.DataFrame:
-    rows = [{"series": s, "seed": i, "value": v, **cell} for s, of in by_series.items() for i, v in enumerate(of)]
-    return pd.DataFrame(rows)
-
-
-def test_neighbours_are_compared_seed_by_seed_with_holm_over_the_page():
-    easy = {"ACE": [94.0, 70.0, 82.1], "FedBuff": [93.0, 69.0, 81.0], "CA2FL": [50.0, 60.0, 40.0]}
-    hard = {"ACE": [90.0, 91.0, 92.0], "FedBuff": [90.0, 92.0, 91.5], "CA2FL": [10.0, 12.0, 11.0]}
-    values = pd.concat([_values(easy, alpha=0.1), _values(hard, alpha=0.3)])
-    pairs = neighbouring_pairs(values, ["alpha"])
-    assert pairs[["alpha", "better", "next"]].values.tolist() == [
-        [0.1, "ACE", "FedBuff"],
-        [0.1, "FedBuff", "CA2FL"],
-        [0.3, "FedBuff", "ACE"],
-        [0.3, "ACE", "CA2FL"],
-    ]
-    first = pairs.iloc[0]
-    assert first["difference"] == pytest.approx(3.1 / 3) and first["p"] == pytest.approx(0.00104, abs=1e-5)
-    assert pairs["p_holm"].tolist() == pytest.approx(adjust_holm(pairs["p"]).tolist())
-    assert pairs["verdict"].tolist() == ["larger", "undecided", "undecided", "larger"]
-    assert pairs["seeds"].tolist() == [3, 3, 3, 3]
-
-
-def test_where_small_values_are_good_the_smallest_comes_first():
-    pairs = neighbouring_pairs(_values({"slow": [90.0, 92.0, 94.0], "fast": [10.0, 11.0, 12.0]}), lower=True)
-    assert pairs.loc[0, "better"] == "fast" and pairs.loc[0, "verdict"] == "smaller"
-
-
-def test_one_series_has_no_neighbour():
-    assert neighbouring_pairs(_values({"ACE": [1.0, 2.0]})).empty
 
 
 def test_a_new_run_falls_into_the_prediction_interval():
@@ -200,12 +189,3 @@ def test_order_agreement_is_tau_b_and_none_where_it_is_undefined():
     first, second = [1, 2, 2, 3, 5, 5], [2, 1, 3, 3, 4, 6]
     assert order_agreement(first, second) == pytest.approx(stats.kendalltau(first, second).statistic)
     assert order_agreement([1, 1], [1, 2]) is None and order_agreement([1], [1]) is None
-
-
-def test_equal_differences_of_one_test_sample_decide_nothing():
-    one = 100 / 360  # of a hundred, on 360 test samples
-    rows = [(series, seed, 90 + one * (series == "a")) for series in "ab" for seed in range(3)]
-    values = pd.DataFrame(rows, columns=["series", "seed", "value"])
-    assert statistics.neighbouring_pairs(values)["verdict"].tolist() == ["larger"]
-    (row,) = statistics.neighbouring_pairs(values.assign(resolution=one)).to_dict("records")
-    assert row["verdict"] == "undecided" and row["low"] < 0 < row["high"] and row["difference"] == pytest.approx(one)

@@ -1,131 +1,167 @@
+"""results/README.md and the browser's board: a row for each claim, and counts of what decides them."""
+
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from reports.chromium import Chromium, missing
+from reports.claims_by_hand import demo, found, write_page, write_pages
 
 from asyncfl_bench.analysis import claims
-from asyncfl_bench.analysis.claims import NAME, PageVerdicts, Verdict, to_json
-from asyncfl_bench.analysis.verdicts import read_pages
+from asyncfl_bench.analysis.verdicts import read_pages, reasons_of
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.pages.board import board_text, write_board
-from asyncfl_bench.reports.pages.provenance import RUNS_BY
+from asyncfl_bench.reports.board import HTML, board_rows, board_text, summary_table, write_board
 
-FASTER = "ACE and CA2FL come to an accuracy in fewer server iterations"
-
-
-def page(sweep: str, verdict: str, claim: str, profile="published", scale="small", length="standard", **more) -> tuple:
-    found = Verdict(claim, verdict, difference=1.56, low=-0.87, high=3.98, p=0.15, seeds=5, unit="points", **more)
-    return PageVerdicts(sweep, profile, scale, length, (found,))
-
-
-def write(results: Path, folder: str, content: PageVerdicts) -> None:
-    target = results / folder
-    target.mkdir(parents=True)
-    (target / NAME).write_text(to_json(content))
-    (target / "README.md").write_text("# a page\n")
-
-
-def row(text: str, sentence: str) -> list[str]:
-    [line] = [line for line in text.splitlines() if sentence in line]
-    return [cell.strip() for cell in line.strip("|").split(" |")]
+__all__ = ["demo"]  # a fixture
 
 
 @pytest.fixture
-def results(tmp_path) -> Path:
-    claim = "ace/figure2-faster"
-    write(tmp_path, "ace/figure2/fair-small", page("ace/figure2", "undecided", claim, profile="fair"))
-    write(tmp_path, "ace/figure2/published-full", page("ace/figure2", "fails", claim, scale="full", contrasts=24,
-                                                       agree=20, against=1))  # fmt: skip
-    write(tmp_path, "ace/figure2/published-small", page("ace/figure2", "holds", claim))
-    write(tmp_path, "ace/figure2/published-small-long", page("ace/figure2", "holds", claim, length="long"))
-    write(
-        tmp_path, "ace/figure2_time_clock/published-full", page("ace/figure2_time_clock", "holds", claim, scale="full")
-    )
-    write(tmp_path, "ace/figure2/published-smoke", page("ace/figure2", "fails", claim, scale="smoke"))
-    for task, verdict in (("synthetic", "holds"), ("femnist", "not run"), ("shakespeare", "not run")):
-        claim = f"asyncfeded/figure3-best-{task}"
-        write(tmp_path, f"asyncfeded/{task}/published-full", page("asyncfeded/figure3", verdict, claim, scale="full"))
-    return tmp_path
+def results(tmp_path, demo) -> Path:
+    return write_pages(tmp_path / "results")
 
 
-def test_a_row_is_about_the_page_nearest_to_what_is_published_and_links_the_others(results):
-    cells = row(board_text(read_pages(results)), FASTER)
-    assert cells[0] == "ACE, figure 2" and "section 5" in cells[1]
-    assert cells[2] == "+1.56 points [-0.87, +3.98]; 20 of 24 as claimed, 1 contrary"
-    assert cells[3:6] == ["**fails**", "full, 5 seeds", "[page](ace/figure2/published-full/README.md)"]
-    assert cells[6].split(" · ") == [
-        "[small](ace/figure2/published-small/README.md): holds",
-        "[long](ace/figure2/published-small-long/README.md): holds",
-        "[fair](ace/figure2/fair-small/README.md): undecided",
-        "[a step at every arrival](ace/figure2_time_clock/published-full/README.md): holds",
+def table_after(text: str, heading: str) -> list[list[str]]:
+    """The rows below a heading or sentence, without the header."""
+    lines = text[text.index(heading) :].splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("| "))
+    rows = [line.replace("\\|", "¦") for line in lines[start:]]
+    end = next((number for number, line in enumerate(rows) if not line.startswith("|")), len(rows))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows[2:end]]
+
+
+def test_a_row_is_one_claim_and_those_of_the_abstract_come_first(results):
+    rows = table_after(write_board(results).read_text(), "## Demo")
+    items = [(sentence.partition(" (")[0], verdict) for _, sentence, _, verdict, _ in rows]
+    assert items == [
+        ("**Abstract.** ACE is more accurate than FedBuff", "**holds (indication)**"),
+        ("ACE is faster than FedBuff", "**fails**"),
+        ("ACE ends highest", "**inconclusive**"),
+        ("ACE ends highest", "**inconclusive**"),
+        ("ACE converges", "**blocked**"),
+        ("ACE is cheaper", "**not run**"),
     ]
-
-
-def test_each_reading_of_a_page_is_named_beside_the_others(results):
-    laws, *others = (
-        page("ace/figure2_delay_laws", verdict, "ace/figure2-faster", scale="full", reading=reading)
-        for reading, verdict in (("clients alike", "fails"), ("clients' own speeds", "undecided"))
-    )
-    both = PageVerdicts(laws.sweep, laws.profile, laws.scale, laws.length, (*laws.verdicts, *others[0].verdicts))
-    folder = "ace/figure2_delay_laws/published-full"
-    write(results, folder, both)
-    assert read_pages(results)[f"{folder}/README.md"] == both
-    assert row(board_text(read_pages(results)), FASTER)[6].split(" · ")[3:5] == [
-        f"[clients alike]({folder}/README.md): fails",
-        f"[clients' own speeds]({folder}/README.md): undecided",
+    link = "[figure 1](demo/figure1/published-medium/README.md)"
+    assert rows[1] == [
+        link,
+        "ACE is faster than FedBuff (section 5). Reading: a tick takes 11 to 37 uploads, the pseudo-code steps at each "
+        "arrival. Other readings: a step at every arrival: holds",
+        "+1.56 points [-0.87, +3.98]; 2 of 3 as claimed, 1 contrary",
+        "**fails**",
+        "medium, 5 seeds",
     ]
+    assert rows[0][2].endswith("; seeds seen before the claim changed") and rows[0][4] == "medium, 3 seeds"
+    assert rows[4] == ["theorem 1", "ACE converges (section 4)", "runs do not decide a bound", "**blocked**", ""]
 
 
-def test_links_lead_to_pages(results):
-    text = write_board(results).read_text().partition("Pages of an earlier version")[0]
-    links = [part.split(")")[0] for part in text.split("](")[1:]]
-    assert len(links) == 6 and all((results / link).exists() for link in links)
-
-
-def test_data_sets_share_a_row_and_not_run_is_no_verdict_of_a_page(results):
-    cells = row(board_text(read_pages(results)), "AsyncFedED has the highest best accuracy within 300 s")
-    assert cells[3] == "Synthetic: **holds**; FEMNIST, Shakespeare: **not run**"
-    assert cells[2] == "Synthetic: +1.56 points [-0.87, +3.98]"
-    assert cells[5] == "[page](asyncfeded/synthetic/published-full/README.md)"
-
-
-def test_every_claim_of_every_paper_is_counted_once(results):
-    text = board_text(read_pages(results))
-    every = [claim for paper in claims.papers_with_claims() for claim in claims.read_claims(paper)]
-    blocked = sum(bool(claim.blocked) for claim in every)
-    counts = f"1 holds, 1 fails, {len(every) - 2 - blocked} not run, {blocked} blocked"
-    assert f"{len(every)} claims: {counts}." in text
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len(rows) == 2 + len({(claim.paper, claim.group) for claim in every})
-    assert {line.replace("\\|", "").count("|") for line in rows} == {8}  # bars of |B|² do not make columns
-
-
-def test_without_pages_every_claim_is_not_run_or_blocked_with_its_reason(tmp_path):
-    text = write_board(tmp_path / "results").read_text()
-    assert row(text, "The 36 accuracies of table a.2")[2:4] == [
-        "DistilBERT and BERT were not run (model=bert model.path=… takes both); its settings contradict each other "
-        "(n = 100 and T = 500, or 20 and 100)",
-        "**blocked**",
+def test_the_top_counts_the_papers_claims_and_never_an_indication_as_a_verdict(results):
+    text = board_text(board_rows(read_pages(results)))
+    assert "6 claims of the papers by verdict:" in text and "question" not in text.partition("## Demo")[0]
+    assert table_after(text, "6 claims") == [
+        ["verdicts", "0", "1", "0", "2", "1", "1"],
+        ["indications", "1", "0", "0", "", "", ""],
     ]
-    assert row(text, FASTER)[2:] == ["", "**not run**", "", "", ""]
+    assert table_after(text, "by reason") == [
+        ["more seeds needed: about 8 (1), more than 200 (1)", "2"],
+        ["at chance", "1"],
+    ]
+    assert "at most 2.5 % are called **holds**" in text and "share of errors among decided claims is unknown" in text
 
 
-def test_the_same_pages_give_the_same_bytes_and_a_strange_file_is_named(results):
-    first = write_board(results).read_bytes()
-    assert write_board(results).read_bytes() == first
-    (results / "ace" / NAME).write_text("{}")
-    with pytest.raises(BenchError, match=r"ace/claims\.json: .*format"):
+@pytest.mark.parametrize(
+    "reason, kinds",
+    [
+        ("needs about 20 seeds (3 of 24); at chance (21 of 24)", ["needs about 20 seeds", "at chance"]),
+        ("runs missing: ACE - FedBuff, ACE - ASGD", ["runs missing"]),
+        ("1 seed, the first look needs 3", ["fewer than 3 seeds"]),
+        ("2 decided against the claim alone, not after Holm", ["decided alone, not after Holm"]),
+        ("target never reached (2 of 3); partner diverged (1 of 3)", ["target never reached", "partner diverged"]),
+    ],
+)
+def test_a_reason_is_counted_without_its_numbers_and_names(reason, kinds):
+    assert reasons_of(found("faster", "inconclusive", reason)) == kinds
+
+
+def test_construction_and_questions_have_their_own_short_tables(results):
+    text = write_board(results).read_text()
+    own = text[text.index("## Demo") : text.index("## By construction")]
+    assert "vectors" not in own and "same time" not in own
+    [row] = table_after(text, "## By construction of the code")
+    assert (row[0], row[2], row[4]) == ("Demo", row[2], "**holds**") and row[2].startswith("ACE keeps ¦B¦ vectors")
+    [row] = table_after(text, "## Questions of this project")
+    assert row[2].startswith("ACE ends higher in the same time") and row[4] == "**tie**"
+
+
+def test_the_summary_counts_each_claim_of_a_paper_once(results):
+    header, _, row = summary_table(read_pages(results)).splitlines()
+    words = "paper | claims | holds | fails | tie | inconclusive | not run | blocked | indications | judged at"
+    assert header == f"| {words} |"
+    assert row == "| Demo | 6 | 0 | 1 | 0 | 2 | 1 | 1 | 1 | medium 4 |"
+
+
+def test_without_pages_every_claim_has_its_reason(tmp_path, demo):
+    rows = board_rows(read_pages(tmp_path))
+    reasons = {row.claim.id: (row.verdict.marked_word, row.measured) for row in rows}
+    assert reasons["bound"] == ("blocked", "runs do not decide a bound")
+    assert reasons["cost"] == ("not run", "no sweep") and reasons["faster"] == ("not run", "no runs")
+    write_page(tmp_path, "figure1", replace(found("faster", "not run", "partner diverged"), difference=float("nan")))
+    [row] = [row for row in board_rows(read_pages(tmp_path)) if row.claim.id == "faster"]
+    assert (row.measured, row.link) == ("partner diverged", "")
+
+
+def test_every_claim_of_this_package_has_a_row(tmp_path):
+    rows = board_rows({})
+    every = [claim.key for paper in claims.papers_with_claims() for claim in claims.read_claims(paper)]
+    assert sorted(row.claim.key for row in rows) == sorted(every)
+    tables = [line.replace("\\|", "") for line in board_text(rows).splitlines() if line.startswith("| ")]
+    assert {line.count("|") for line in tables} <= {3, 5, 6, 7, 8}  # bars of |B|² do not make columns
+
+
+def test_links_lead_to_pages_and_the_same_pages_give_the_same_bytes(results):
+    first = write_board(results, html=True).read_bytes()
+    page = (results / HTML).read_bytes()
+    links = {part.split(")")[0] for part in first.decode().split("](")[1:]} - {"../docs/statistics.md"}
+    assert links == {"demo/figure1/published-medium/README.md"} and all((results / link).exists() for link in links)
+    (results / HTML).write_text("old")
+    assert write_board(results).read_bytes() == first and (results / HTML).read_bytes() == page  # it stays current
+    (results / "demo" / "claims.json").write_text("{}")
+    with pytest.raises(BenchError, match=r"demo/claims\.json: .*format"):
         write_board(results)
 
 
-def test_a_page_without_runs_is_named_below_the_table(tmp_path):
-    folder = tmp_path / "asyncfeded/figure2/published-full"
+def test_a_page_without_runs_is_named_below_the_tables(tmp_path, demo):
+    folder = tmp_path / "demo/figure2/published-full"
     folder.mkdir(parents=True)
     (folder / "README.md").write_text("# An earlier page")
-    other = tmp_path / "ace/table_a2/published-medium"  # no verdicts, but its runs
-    other.mkdir(parents=True)
-    (other / "README.md").write_text(f"# A page\n\n{RUNS_BY} 0.1.0")
-    (tmp_path / "README.md").write_text("# the board itself is no page")
+    write_page(tmp_path, "figure1", found("faster", "holds"))
     last = write_board(tmp_path).read_text().splitlines()[-1]
-    assert last.endswith("verdicts: [asyncfeded/figure2/published-full](asyncfeded/figure2/published-full/README.md).")
+    assert last.endswith("verdicts: [demo/figure2/published-full](demo/figure2/published-full/README.md).")
+
+
+def test_the_browser_page_loads_nothing_and_links_pages_for_browsers(results):
+    (results / "demo/figure1/published-medium/page.html").write_text("<html>")
+    write_board(results, html=True)
+    text = (results / HTML).read_text()
+    assert "default-src 'none'" in text and "http" not in text.partition("<body>")[2].replace("http-equiv", "")
+    assert text.count('href="demo/figure1/published-medium/page.html"') == 6
+    assert '<span class="verdict holds indication">holds (indication)</span>' in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_filters_show_the_claims_that_have_every_chosen_text(results, tmp_path):
+    write_board(results, html=True)
+    choose = """const one = document.getElementById(`filter-${arguments[0]}`); one.value = arguments[1];
+      one.dispatchEvent(new Event("change"));
+      return [...document.querySelectorAll("#table-board tbody tr")].filter((row) => row.offsetParent).length"""
+    options = "return [...document.getElementById(`filter-${arguments[0]}`).options].map((one) => one.value)"
+    with Chromium(tmp_path) as browser:
+        browser.open(results / HTML)
+        assert browser.run(options, "verdict")[:3] == ["", "holds (indication)", "fails"]
+        assert browser.run(options, "paper") == ["", "Demo"] and browser.run(options, "scale") == ["", "medium"]
+        assert browser.run(choose, "board", "claims of the papers") == 6
+        assert browser.run(choose, "verdict", "inconclusive") == 2
+        assert browser.run(choose, "verdict", "") == 6 and browser.run(choose, "board", "") == 8
+        assert browser.run("return document.getElementById('count').textContent") == "8 of 8 claims"
+        assert not browser.complaints() and len(browser.requests()) == 1

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from asyncfl_bench.analysis import names
-from asyncfl_bench.reports.blocks.figures import HeatMap, Line, Panel, heat_maps, line_panels
+from asyncfl_bench.reports.blocks.figures import Forest, HeatMap, Line, Panel, forest_panels, heat_maps, line_panels
 from asyncfl_bench.reports.pages import style
 from asyncfl_bench.reports.pages.style import Style
 from asyncfl_bench.reports.pages.write import Picture, Table, latex_table, markdown_table, write_parts
@@ -158,3 +158,18 @@ def test_only_what_a_page_wrote_is_replaced(tmp_path):
     assert (tmp_path / "b.svg").exists() and not (tmp_path / "a.svg").exists()
     write_parts(["# Nothing"], tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "notes.md", "photo.png", "table.csv"]
+
+
+def test_intervals_show_ties_as_a_band_and_open_comparisons_hollow():
+    mean, half = np.array([np.nan, -2.0, -0.2]), np.array([np.nan, 3.0, 0.5])
+    panel = Forest("α = 0.1", ["a", "b", "c"], mean, mean - half, mean + half, np.array([False, False, True]), best=0)
+    figure = forest_panels([panel, panel], style.styles(["a", "b", "c"]), "points", margin=1.0)
+    first, second = figure.axes
+    assert [text.get_text() for text in first.get_yticklabels()] == ["a", "b", "c"] and first.get_title() == "α = 0.1"
+    low, high = first.patches[0].get_x(), first.patches[0].get_x() + first.patches[0].get_width()
+    assert (low, high) == (-1, 1)
+    marks = [container.lines[0] for container in first.containers]
+    assert [mark.get_xdata()[0] for mark in marks] == [0, -2, -0.2]
+    assert [mark.get_markerfacecolor() == "white" for mark in marks] == [False, True, False]
+    assert first.get_ylim() == second.get_ylim() == (2.6, -0.6)  # the first method is at the top
+    assert not forest_panels([panel], style.styles(["a", "b", "c"]), "s", margin=float("nan")).axes[0].patches

@@ -21,7 +21,7 @@ from asyncfl_bench.reports.browser import chart, html
 from asyncfl_bench.reports.browser.chart import ChartData, chart_numbers
 from asyncfl_bench.reports.browser.html import chart_data, write_document
 from asyncfl_bench.reports.pages.style import styles
-from asyncfl_bench.reports.pages.write import Table
+from asyncfl_bench.reports.pages.write import More, Table
 
 for package in ("altair", "vl_convert"):
     pytest.importorskip(package, reason="needs the extra html")
@@ -149,6 +149,17 @@ def test_table_knows_numbers_verdicts_and_what_is_missing(document):
     assert re.findall(r"<th scope=col aria-sort=none( class=number)?>", text) == ["", *2 * [" class=number"], ""]
     assert '<span class="verdict not-run">not run</span>' in text
     assert "<td class=number>-</td>" in text and "<td class=number>500</td>" in text
+
+
+def test_the_chart_comes_after_the_first_parts_and_the_rest_is_folded(without_library, tmp_path):
+    table = pd.DataFrame({"method": ["ACE"], "verdict": ["**holds (indication)**"]})
+    more = More({"Costs": [Table("cost", table, table)], "Pairs": [Table("pairs", None, table)]})
+    parts = ["What.", "## Verdicts", Table("claims", table, table), None, more, "## Runs"]
+    write_document("x", parts, shown(), tmp_path / "a.html", chart_at=3)
+    text = (tmp_path / "a.html").read_text()
+    places = [text.index(one) for one in ('id="table-claims"', 'id="chart"', "<summary>Costs<", 'id="table-cost"')]
+    assert places == sorted(places) and text.index("<p>What.</p>") < places[0] and 'id="table-pairs"' in text
+    assert text.count("<details>") == 2 and '<span class="verdict holds indication">holds (indication)</span>' in text
 
 
 @pytest.mark.slow

@@ -2,24 +2,23 @@
 
 A claim is a sentence with its place, and a comparison that decides it. Every comparison is a set of contrasts, each one
 number a seed: A minus B, what a change costs, what it costs more here than there. All are turned so that more than zero
-is what the paper says. 95 % Student intervals over seeds decide:
+is what the paper says. Repeated intervals over seeds decide (docs/statistics.md, rule 4):
 
-holds      every contrast's interval excludes the contrary
-fails      some contrast's interval excludes the claim, Holm over the claim's contrasts
-undecided  neither; fewer than three seeds or missing runs decide nothing
-not run    no run of it, or no sweep yet;   blocked   cannot be run here, with the reason
+holds         every contrast's interval excludes the contrary
+fails         some contrast's interval excludes the claim, Holm over the claim's contrasts
+tie           some contrast of a claim of superiority is inside the margin, Holm over the claim's contrasts
+inconclusive  none of these, with the reason
+not run       no run of it, or no sweep yet;   blocked   cannot be run here, with the reason
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -27,19 +26,19 @@ import yaml
 
 from ..config.places import paper_folders
 from ..errors import BenchError
-from .contrasts import MEASURES, ClaimQuery, Measure, values_of
-from .names import cell_label
-from .place import MatchedRuns
-from .statistics import MIN_SEEDS, adjust_holm
+from .measured import MEASURES
 
-FORMAT = 1
+FORMAT = 2
 NAME = "claims.json"
-VERDICTS = ("holds", "fails", "undecided", "not run", "blocked")
+VERDICTS = ("holds", "fails", "tie", "inconclusive", "not run", "blocked")
+JUDGED = VERDICTS[:4]  # on runs
+BOARDS = ("paper", "construction", "question")
 # kind of comparison (see contrasts.py): keys of ``decide`` that it needs and that it may have
 KINDS = {
-    "order": ({"groups"}, {"at_least"}),
+    "order": ({"groups"}, {"at_least", "tie", "together", "target", "budget"}),
+    "alike": ({"groups", "margin"}, set()),
     "wider": ({"groups"}, set()),
-    "loses": ({"series", "along", "start", "end"}, {"than", "others", "at_least"}),
+    "loses": ({"series", "along", "start", "end"}, {"than", "others", "at_least", "tie", "together"}),
     "close": ({"series", "along", "values", "margin"}, set()),
     "equals": ({"expected", "margin"}, {"counted", "test_samples"}),
     "reaches": ({"expected"}, set()),
@@ -61,6 +60,9 @@ class Claim:
     source: str = ""  # of the order that is compared with
     blocked: str = ""  # why it cannot be run here
     not_run: str = ""  # why no sweep decides it yet
+    board: str = "paper"  # whose claim it is: the paper's, true by construction of the code, or a question of ours
+    abstract: bool = False  # the paper's abstract claims it
+    changed: bool = False  # its sentence or comparison was chosen with seeds in view: only new seeds judge it
     series: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> settings
     group: str = ""  # id and sentence of the file's entry, of which this is the part ``word``
     statement: str = ""
@@ -74,7 +76,7 @@ class Claim:
 @dataclass(frozen=True)
 class Verdict:
     """What the runs of one page say about a claim. Numbers are those of the contrast that decides: the least certain
-    one where it holds or is undecided, the most certain contrary one where it fails."""
+    one where it holds or is inconclusive, the most certain contrary one where it fails or ties."""
 
     claim: str
     verdict: str
@@ -83,13 +85,22 @@ class Verdict:
     difference: float = math.nan  # turned so that more than zero is as claimed
     low: float = math.nan
     high: float = math.nan
-    p: float = math.nan  # of "it is zero" (of "it is at the margin" for what is claimed to be equal)
-    seeds: int = 0
+    p: float = math.nan  # repeated, of "it is zero" (of "it is at the margin" for what is claimed to be equal)
+    seeds: int = 0  # of the look that decides
+    total: int = 0  # seeds that are there
     unit: str = ""
     contrasts: int = 0
     agree: int = 0  # contrasts whose interval excludes the contrary
     against: int = 0
+    ties: int = 0
+    indication: str = ""  # why the verdict is only an indication; empty if it is a verdict
+    yardstick: str = ""  # the measure that was used
     reading: str = ""  # of the runs that were asked, on a page of several readings
+
+    @property
+    def marked_word(self) -> str:
+        """The verdict, marked where it is only an indication: ``holds (indication)``."""
+        return f"{self.verdict} (indication)" if self.indication and self.verdict in JUDGED[:3] else self.verdict
 
     @property
     def numbers(self) -> str:
@@ -101,17 +112,34 @@ class Verdict:
 
     @property
     def tally(self) -> str:
-        """``3 of 12 as claimed, 1 contrary``, where there is more than one contrast."""
-        return f"{self.agree} of {self.contrasts} as claimed, {self.against} contrary" if self.contrasts > 1 else ""
+        """``3 of 12 as claimed, 1 contrary, 2 tied``, where there is more than one contrast."""
+        if self.contrasts <= 1:
+            return ""
+        counts = [(self.against, "contrary"), (self.ties, "tied")]
+        more = "".join(f", {count} {word}" for count, word in counts if count)
+        return f"{self.agree} of {self.contrasts} as claimed{more}"
+
+    @property
+    def reason_text(self) -> str:
+        """Return why the claim is inconclusive, and why the verdict is only an indication."""
+        indication = f"indication: {self.indication}" if self.marked_word != self.verdict else ""
+        return "; ".join(filter(None, (self.reason, indication)))
 
     @property
     def result_text(self) -> str:
+        """Return ``measured_text`` and the reason."""
+        return "; ".join(filter(None, (self.measured_text, self.reason)))
+
+    @property
+    def measured_text(self) -> str:
         """Return the tally, the deciding contrast and its numbers: ``ACE - vanilla ASGD, α = 0.1: +1.56 points
-        [-0.87, +3.98], p 0.15``."""
+        [-0.87, +3.98], p 0.15, 5 seeds``."""
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
-            return "; ".join(filter(None, (self.tally, self.contrast, self.reason)))
+            return "; ".join(filter(None, (self.tally, self.contrast)))
         p = "" if math.isnan(self.p) else f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
-        return "; ".join(filter(None, (self.tally, f"{self.contrast}: {self.numbers}{p}", self.reason)))
+        number = f"{self.seeds} of {self.total}" if self.total > self.seeds else str(self.seeds)
+        seeds = f", {number} seed{'s' * (self.total != 1)}"
+        return "; ".join(filter(None, (self.tally, f"{self.contrast}: {self.numbers}{p}{seeds}")))
 
 
 @dataclass(frozen=True)
@@ -160,6 +188,11 @@ def reading_note(sweep: str) -> str:
     return str((_read_content(sweep.partition("/")[0]).get("readings") or {}).get(sweep, ""))
 
 
+def seen_in_sweeps(paper: str) -> dict[str, Any]:
+    """Return the entry ``seen`` of a paper: scale -> number of seeds, and sweep -> the same for it alone."""
+    return dict(_read_content(paper).get("seen") or {})
+
+
 @cache
 def _read_content(paper: str) -> dict[str, Any]:
     """Return the parsed ``claims.yaml`` of a paper."""
@@ -167,7 +200,10 @@ def _read_content(paper: str) -> dict[str, Any]:
 
 
 def _expand_entry(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
-    """Yield one claim, or one for each value of ``for_each: {key: {value: word}}`` with the word at the id's end."""
+    """Yield one claim, or one for each value of ``for_each: {key: {value: word}}`` with the word at the id's end.
+
+    Each of these may have a target accuracy of its own: ``target: {value: percent}``.
+    """
     each = entry.pop("for_each", None)
     series = content.get("series") or {}
     try:
@@ -182,7 +218,9 @@ def _expand_entry(paper: str, content: dict, entry: dict, path: Path) -> Iterato
     [(key, words)] = each.items()
     for value, word in words.items():
         part = replace(claim, id=f"{claim.id}-{value.rpartition('/')[2]}", sentence=f"{claim.sentence} ({word})")
-        yield replace(part, where={**claim.where, key: value}, word=word)
+        target = claim.decide.get("target")
+        own = {"target": target[value]} if isinstance(target, Mapping) else {}
+        yield replace(part, where={**claim.where, key: value}, word=word, decide={**claim.decide, **own})
 
 
 def _check_claim(claim: Claim) -> None:
@@ -194,103 +232,31 @@ def _check_claim(claim: Claim) -> None:
     kind, measure = claim.decide["kind"], claim.decide["measure"]
     if kind not in KINDS:
         raise ValueError(f"kind {kind}: one of {', '.join(KINDS)}")
+    if claim.board not in BOARDS:
+        raise ValueError(f"board {claim.board}: one of {', '.join(BOARDS)}")
     if measure not in MEASURES and not measure.startswith("mse/"):
         raise ValueError(f"measure {measure}: mse/… or one of {', '.join(MEASURES)}")
     needed, allowed = KINDS[kind]
     given = set(claim.decide) - {"kind", "measure", "axis", "over", "relative"}
     if wrong := (needed - given) | (given - needed - allowed):
         raise ValueError(f"decide: {', '.join(sorted(wrong))} is missing or not of kind {kind}")
-
-
-def evaluate_claims(
-    sweep: str,
-    placed: MatchedRuns,
-    points: pd.DataFrame,
-    limit: float = math.inf,
-    readings: Sequence[str] = (),
-    levels: Mapping[str, float] = MappingProxyType({}),
-) -> list[Verdict]:
-    """Return the verdicts of every claim that ``sweep`` is a reading of, in the order of the paper's file.
-
-    A claim without runs is named by its item's own sweep only.
-    limit     of virtual time, within which the best and times count
-    readings  keys of the cells whose values read the paper differently: a claim has a verdict for each
-    levels    accuracy [%] that is timed, by data set
-    """
-    measure, paper = values_of(placed, points, limit, levels), sweep.partition("/")[0]
-    claims = [
-        claim for claim in (read_claims(paper) if paper in papers_with_claims() else ()) if sweep in claim.readings
-    ]
-    keys, verdicts = list(readings), []
-    combinations = placed.runs[keys].drop_duplicates().itertuples(index=False, name=None) if keys else [()]
-    absent = "no runs" + ", or all diverged" * ("diverged" in set(placed.left_out.get("reason", ())))
-    read = {cell_label(keys, values): dict(zip(keys, values, strict=True)) for values in combinations}
-    for claim, (reading, where) in itertools.product(claims, read.items()):
-        verdict = judge_claim(replace(claim, where={**claim.where, **where}), measure, placed.cells, absent)
-        verdicts.append((claim, replace(verdict, reading=reading)))
-    return [one for claim, one in verdicts if one.verdict != "not run" or sweep == claim.readings[0]]
-
-
-def judge_claim(claim: Claim, measure: Measure, cells: Sequence[str], absent: str = "no runs") -> Verdict:
-    """Return the verdict of a page's runs on ``claim``.
-
-    measure  of the page's runs, see ``values_of``
-    cells    the keys that make the page's cells
-    absent   reason of a comparison without numbers
-    """
-    if not claim.readings:
-        return Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
-    published = paper_folders()[claim.paper] / "published"
-    question = ClaimQuery(claim.decide, claim.where, claim.series, measure, cells, published)
-    contrasts = question.contrasts()
-    present = [contrast for contrast in contrasts if len(contrast.by_seed)]
-    if not present:
-        return Verdict(claim.key, "not run", absent)
-    found = [contrast.interval for contrast in present]
-    adjusted = adjust_holm([interval.p for interval in found])
-    sides = [contrast.contrast_side(*both) for contrast, *both in zip(present, found, adjusted, strict=True)]
-    missing = dict.fromkeys(contrast.name for contrast in contrasts if not len(contrast.by_seed))
-    if "against" in sides:
-        verdict = "fails"
-        chosen = min((i for i, side in enumerate(sides) if side == "against"), key=lambda i: (found[i].p, i))
-    else:
-        verdict = "holds" if sides.count("agree") == len(contrasts) else "undecided"
-        chosen = min(range(len(found)), key=lambda i: (sides[i] == "agree", present[i].distance(found[i]), i))
-    interval, counted = found[chosen], present[chosen].counted
-    never = math.isnan(interval.mean)
-    reasons = ["not every run came to it"] * never
-    reasons += [f"{interval.n} seed{'s' * (interval.n != 1)}"] * (interval.n < MIN_SEEDS and not counted and not never)
-    reasons += [f"{absent}: {', '.join(missing)}"] * bool(missing)
-    return Verdict(
-        claim.key,
-        verdict,
-        "; ".join(reasons),
-        contrast=", ".join(filter(None, (present[chosen].name, present[chosen].cell))),
-        difference=_round_digits(interval.mean),
-        low=_round_digits(interval.low),
-        high=_round_digits(interval.high),
-        p=_round_digits(interval.p),
-        seeds=interval.n,
-        unit=question.unit,
-        contrasts=len(contrasts),
-        agree=sides.count("agree"),
-        against=sides.count("against"),
-    )
+    if measure == "time_to_target" and "target" not in claim.decide:
+        raise ValueError("measure time_to_target: needs target, an accuracy [%] that is fixed in advance")
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return the table of a page, a row a claim: claim, place, source, measured, verdict.
+    """Return the table of a page, a row a claim: claim, place, source, measured, verdict, reason.
 
     The source is that of the order that is compared with. A page of several readings has a row and a column for
     each.
     """
     claims = {claim.key: claim for paper in papers_with_claims() for claim in read_claims(paper)}
     rows = [
-        (claim.sentence, claim.place, claim.source, one.reading, one.result_text, one.verdict)
+        (claim.sentence, claim.place, claim.source, one.reading, one.measured_text, one.marked_word, one.reason_text)
         for one in verdicts
         for claim in [claims[one.claim]]
     ]
-    table = pd.DataFrame(rows, columns=["claim", "place", "source", "reading", "measured", "verdict"])
+    table = pd.DataFrame(rows, columns=["claim", "place", "source", "reading", "measured", "verdict", "reason"])
     return table if (table["reading"] != "").any() else table.drop(columns="reading")
 
 
@@ -300,7 +266,7 @@ def verdicts_by_reading(verdicts: Sequence[Verdict]) -> pd.DataFrame:
     rows: dict[str, dict[str, str]] = {}
     for one in verdicts if any(one.reading for one in verdicts) else ():
         row = rows.setdefault(one.claim, {"claim": claims[one.claim].sentence})
-        row[one.reading] = ": ".join(filter(None, (f"**{one.verdict}**", one.tally or one.numbers)))
+        row[one.reading] = ": ".join(filter(None, (f"**{one.marked_word}**", one.tally or one.numbers)))
     return pd.DataFrame(list(rows.values()))
 
 
@@ -311,8 +277,9 @@ def to_json(page: PageVerdicts) -> str:
 
 def to_dict(page: PageVerdicts) -> dict[str, Any]:
     content: dict[str, Any] = {"format": FORMAT, **asdict(page)}
+    optional = ("reading", "indication")  # left out where they are empty
     content["verdicts"] = [
-        {key: None if value != value else value for key, value in one.items() if key != "reading" or value}
+        {key: None if value != value else value for key, value in one.items() if key not in optional or value}
         for one in content["verdicts"]
     ]
     return content
@@ -334,11 +301,6 @@ def _from_dict(content: Any) -> PageVerdicts:
     for one in verdicts:
         one.update({key: math.nan for key, value in one.items() if value is None})
     return PageVerdicts(**content, verdicts=tuple(Verdict(**one) for one in verdicts))
-
-
-def _round_digits(value: float) -> float:
-    """Round to four significant digits, so that machines that round differently write the same bytes."""
-    return float(f"{value:.4g}")
 
 
 def _format_signed(value: float) -> str:

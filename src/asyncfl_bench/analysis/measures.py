@@ -124,13 +124,6 @@ def final_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
     return _last_values(curve(points, "iteration", metric))
 
 
-def late_means(points: pd.DataFrame, metric: str = ACCURACY, count: int = 10) -> pd.Series:
-    """Return every run's mean of the last ``count`` evaluations, or of all if it has fewer: steadier than the last
-    one."""
-    last = curve(points, "iteration", metric).groupby("run", sort=False).tail(count)
-    return last.groupby("run", sort=False)["y"].mean()
-
-
 def best_values(points: pd.DataFrame, metric: str = ACCURACY, axis: str = TIME, limit: float = math.inf) -> pd.Series:
     """Return the highest value of every run at or before ``limit``; a run without an evaluation by then is left
     out."""
@@ -154,13 +147,6 @@ def time_to_reach(
     goal = curves["run"].map(target) if isinstance(target, pd.Series) else target
     hits = curves[(curves["y"] >= goal * (1 - _ROUNDING)) & (curves["x"] <= limit)]
     return hits.groupby("run", sort=False)["x"].min().reindex(curves["run"].unique())
-
-
-def last_value_before(points: pd.DataFrame, metric: str, at: float, axis: str = TIME) -> pd.Series:
-    """Return the last value of every run at or before ``at``: for counters, which do not change between
-    evaluations."""
-    curves = curve(points, axis, metric)
-    return _last_values(curves[curves["x"] <= at])
 
 
 def unsteadiness(points: pd.DataFrame, limit: float = math.inf, share: float = 0.9) -> pd.Series:
@@ -219,7 +205,13 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
         edge = chosen is not None and chosen in (values[0], values[-1])
         rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
     names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
-    return replace(placed, runs=placed.runs.loc[kept]), pd.DataFrame(rows, columns=names)
+    table = pd.DataFrame(rows, columns=names)
+    lost = placed.diverged
+    if len(lost) and len(table):
+        chosen = table.set_index(["series", "cell"])["tuned"].to_dict()
+        places = lost[["series", "cell", "tuned"]].itertuples(index=False, name=None)
+        lost = lost[[chosen.get((series, cell), value) == value for series, cell, value in places]]
+    return replace(placed, runs=placed.runs.loc[kept], diverged=lost), table
 
 
 def _last_values(curves: pd.DataFrame) -> pd.Series:
@@ -231,8 +223,19 @@ def limiting_axis(runs: pd.DataFrame) -> str:
 
     On that axis all runs can be compared at their end; on another axis some have hardly begun.
     """
-    unset = pd.Series(float("nan"), index=runs.index)
-    there = pd.DataFrame({axis: runs.get(f"budget.{limit}", unset).notna() for axis, limit in _LIMITS.items()})
+    there = _limited_axes(runs)
     first = there.idxmax(axis=1)[there.any(axis=1)]
     counts = first.value_counts().reindex([*_LIMITS], fill_value=0)
     return str(counts.idxmax())
+
+
+def shared_axis(runs: pd.DataFrame) -> str | None:
+    """Return the first axis that the budget of every run limits; None if there is none."""
+    limited = _limited_axes(runs).all()
+    return str(limited.idxmax()) if limited.any() else None
+
+
+def _limited_axes(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of runs by axes: True where the run's budget limits the axis."""
+    unset = pd.Series(float("nan"), index=runs.index)
+    return pd.DataFrame({axis: runs.get(f"budget.{limit}", unset).notna() for axis, limit in _LIMITS.items()})

@@ -39,6 +39,7 @@ class MatchedRuns:
               value beyond the sweep's)
     missing   jobs without a run; left_out: the other runs by their index, with reason and note
     expected  how many runs the sweep asks for; 0 without a sweep
+    diverged  the runs that diverged, with the columns of ``runs``
     cells     keys that make the cells; apart: settings that differ between series, and that nothing shows
     """
 
@@ -49,6 +50,7 @@ class MatchedRuns:
     cells: list[str] = field(default_factory=list)
     tuned: tuple[str, ...] = ()
     apart: list[str] = field(default_factory=list)
+    diverged: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def series_names(self) -> list[str]:
@@ -175,7 +177,7 @@ def _build_matched_runs(
     named = ~reasons.isin(("", _COPY))
     left = everything.reindex(columns=list(LEFT_OUT)).assign(reason=reasons, note=notes)[named]
     left = left.loc[sorted(left.index, key=lambda run: (reasons[run], str(run)))]
-    return MatchedRuns(used, pd.DataFrame(), left, 0, cells, tuned)
+    return MatchedRuns(used, pd.DataFrame(), left, 0, cells, tuned, diverged=everything[reasons == "diverged"].copy())
 
 
 def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:

@@ -8,9 +8,8 @@ Legend: s seeds, c cells.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,9 +25,12 @@ Values = Sequence[float] | np.ndarray | pd.Series
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds with its 95 % interval, the two-sided p of "it is zero" and the number of seeds.
+    """A mean over seeds with its interval, the two-sided p of "it is zero" and the number of seeds.
 
-    verdict   larger | smaller | undecided (the interval holds zero) | unknown (fewer than three seeds)
+    verdict   larger | smaller | tie (the interval is inside a margin) | open | unknown (fewer than three seeds)
+    p_tie     of "it is at the margin or beyond", doubled, so that it is below the level if the interval is inside
+    error     standard error of the mean
+    total     seeds that are there, of which the interval may use the first n
     """
 
     mean: float
@@ -37,36 +39,48 @@ class Interval:
     p: float
     n: int
     verdict: str
+    p_tie: float = math.nan
+    error: float = math.nan
+    total: int = 0
 
 
-def paired_interval(differences: Values, resolution: float = 0.0, extra_error: float = 0.0) -> Interval:
+def paired_interval(
+    differences: Values,
+    resolution: float = 0.0,
+    extra_error: float = 0.0,
+    level: float = 1 - CONFIDENCE,
+    margin: float | None = None,
+) -> Interval:
     """Return Student's interval and p of the mean of differences seed by seed; a NaN has no partner and is left out.
 
+    level        two-sided: the interval has the confidence 1 - level
+    margin       of a tie [unit of the differences]
     resolution   step of one value, 100 / test samples for an accuracy [points]. Differences on such a grid can agree by
                  rounding alone; two rounding errors have variance resolution^2 / 6, so none smaller is used.
     extra_error  standard error of what all of them are compared with, such as ``sampling_error`` of a printed accuracy
 
     >>> found = paired_interval([1.0, 2.0, 3.0])
     >>> round(found.low, 2), round(found.high, 2), round(found.p, 3), found.verdict
-    (-0.48, 4.48, 0.074, 'undecided')
+    (-0.48, 4.48, 0.074, 'open')
     """
     values_s = _drop_missing(differences)
     n = len(values_s)
     mean = float(values_s.mean()) if n else math.nan
     if n < MIN_SEEDS:
-        return Interval(mean, math.nan, math.nan, math.nan, n, "unknown")
+        return Interval(mean, math.nan, math.nan, math.nan, n, "unknown", total=n)
     error = math.hypot(math.sqrt(max(float(values_s.var(ddof=1)), resolution**2 / 6) / n), extra_error)
-    half = _quantile(n) * error
-    t = abs(mean) / error if error else (0.0 if mean == 0 else math.inf)
-    p = 2 * float(special.stdtr(n - 1, -t))
-    return Interval(mean, mean - half, mean + half, p, n, difference_verdict(mean, p))
+    half = float(special.stdtrit(n - 1, 1 - level / 2)) * error
+    p = min(1.0, 2 * _tail(abs(mean), error, n))
+    p_tie = math.nan if margin is None else min(1.0, 2 * _tail(margin - abs(mean), error, n))
+    word = "open" if p >= level else "larger" if mean > 0 else "smaller"
+    word = "tie" if word == "open" and p_tie < level else word
+    return Interval(mean, mean - half, mean + half, p, n, word, p_tie, error, n)
 
 
-def difference_verdict(mean: float, p: float) -> str:
-    """Return ``larger`` or ``smaller`` if p is below 5 %, else ``undecided``; ``unknown`` without a p."""
-    if math.isnan(p):
-        return "unknown"
-    return ("larger" if mean > 0 else "smaller") if p < 1 - CONFIDENCE else "undecided"
+def _tail(distance: float, error: float, n: int) -> float:
+    """Return the share of Student's distribution beyond a distance [unit of the standard error ``error``]."""
+    t = distance / error if error else (0.0 if distance == 0 else math.copysign(math.inf, distance))
+    return float(special.stdtr(n - 1, -t))
 
 
 def adjust_holm(p_values: Values) -> np.ndarray:
@@ -83,32 +97,6 @@ def adjust_holm(p_values: Values) -> np.ndarray:
     steps = p[ordered] * np.arange(len(ordered), 0, -1)
     adjusted[ordered] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
-
-
-def neighbouring_pairs(values: pd.DataFrame, cells: Sequence[str] = (), lower: bool = False) -> pd.DataFrame:
-    """Each series of a cell's ranking against the next one, Holm over all rows (all pairs of a page).
-
-    values    columns series, seed, value and ``cells``; one row a run. resolution: see ``paired_interval``
-    lower     small values are good ones (times)
-    Columns   cells, better, next, difference (better - next), low, high (95 %, of this pair alone), p, p_holm, seeds,
-              verdict (from p_holm, so it can be undecided although the pair's own interval excludes zero)
-    """
-    rows = []
-    for cell, of_cell in _groups_by_cell(values, cells):
-        by_seed = of_cell.pivot(index="seed", columns="series", values="value")
-        order = by_seed.mean().sort_values(ascending=lower, kind="stable").index
-        for better, worse in itertools.pairwise(order):
-            resolution = of_cell["resolution"].max() if "resolution" in of_cell else 0.0
-            found = paired_interval(by_seed[better] - by_seed[worse], resolution)
-            numbers = (found.mean, found.low, found.high, found.p, found.n)
-            rows.append((*cell, better, worse, *numbers))
-    columns = [*cells, "better", "next", "difference", "low", "high", "p", "seeds"]
-    table = pd.DataFrame(rows, columns=columns)
-    table.insert(len(columns) - 1, "p_holm", adjust_holm(table["p"]))
-    table["verdict"] = [
-        difference_verdict(mean, p) for mean, p in zip(table["difference"], table["p_holm"], strict=True)
-    ]
-    return table
 
 
 def prediction_interval(values: Values, extra_error: float = 0.0) -> tuple[float, float]:
@@ -222,8 +210,3 @@ def _percentiles(results: np.ndarray, seeds: int) -> tuple[float, float]:
     tail = float(special.ndtr(-math.sqrt(seeds / (seeds - 1)) * _quantile(seeds)))
     low, high = np.nanquantile(results, [tail, 1 - tail])
     return float(low), float(high)
-
-
-def _groups_by_cell(values: pd.DataFrame, cells: Sequence[str]) -> Iterable[tuple[tuple, pd.DataFrame]]:
-    """Return (cell, its rows) for each cell."""
-    return values.groupby(list(cells), sort=True) if cells else [((), values)]

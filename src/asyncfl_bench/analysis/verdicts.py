@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ..errors import BenchError
-from .claims import NAME, Claim, PageVerdicts, Verdict, from_json
+from .claims import JUDGED, NAME, Claim, PageVerdicts, Verdict, from_json
 
 PART = "part of full"  # with fewer training images than the data set has
 SCALES = ("full", PART, "medium", "small")
@@ -30,7 +31,7 @@ def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, Pa
         (link, page, verdict)
         for link, page in pages.items()
         for verdict in page.verdicts
-        if verdict.claim == claim.key and verdict.verdict in ("holds", "fails", "undecided")
+        if verdict.claim == claim.key and verdict.verdict in JUDGED
     ]
 
     def distance(entry: tuple[str, PageVerdicts, Verdict]) -> tuple:
@@ -45,5 +46,14 @@ def verdict_of(claim: Claim, pages: dict[str, PageVerdicts]) -> tuple[str, Verdi
     """The page that the row is about and its verdict; no link where no page has judged the claim."""
     if found := pages_of(claim, pages):
         return found[0][0], found[0][2]
-    verdict = "blocked" if claim.blocked else "not run"
-    return "", Verdict(claim.key, verdict, claim.blocked or claim.not_run)
+    if claim.blocked or claim.not_run:
+        return "", Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
+    of_pages = [one.reason for page in pages.values() for one in page.verdicts if one.claim == claim.key]
+    return "", Verdict(claim.key, "not run", next(filter(None, of_pages), "no runs"))
+
+
+def reasons_of(verdict: Verdict) -> list[str]:
+    """Return the kinds of reason of an inconclusive verdict, without its counts and names."""
+    texts = [re.sub(r" \(\d+ of \d+\)", "", text).partition(":")[0] for text in verdict.reason.split("; ") if text]
+    kinds = {"the first look needs": "fewer than 3 seeds", "against the claim alone": "decided alone, not after Holm"}
+    return [next((kind for words, kind in kinds.items() if words in text), text) for text in texts]

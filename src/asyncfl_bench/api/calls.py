@@ -66,6 +66,8 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
     """A multirun: ``sweep(["sweep=ace/figure2", "scale=small"])``, ``sweep(algorithm=["ace", "asgd"], seed=range(3))``.
 
     A list of values is an axis; for settings that are lists, a list of lists: ``{"model.hidden": [[200], [50]]}``.
+    ``decide="mine"`` adds seeds until that method is told from each other one, ``decide=True`` until all pairs or all
+    claims of the sweep are decided (docs/sweeps.md).
     Launchers, folders and what is printed are those of ``afl-run -m``; runs that are finished are not run again.
     Returns a result for every run, in their order; one that did not finish has ``ok`` False and the reason in its
     ``summary["error"]``. Raises ConfigError for a value that no run can have, KeyboardInterrupt when it was stopped.
@@ -75,10 +77,18 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
         allowed = "must be a name in a sweep, whose runs may be in other processes; run(...) takes objects, one by one"
         raise ConfigError(next(iter(objects.nodes)), "object", allowed)
     with _using_folders(config_dir):
+        from ..multirun.decide_words import split_request
         from ..multirun.pending import results
         from ..multirun.run import run_all
 
-        if run_all(list_overrides(overrides, settings, axes=True)) == EXIT_INTERRUPTED:
+        request, words = split_request(list_overrides(overrides, settings, axes=True))
+        if request is None:
+            code = run_all(words)
+        else:
+            from ..multirun.decide import Looks  # brings pandas
+
+            code = Looks(request, words).run()
+        if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
         return results()
 

@@ -20,6 +20,7 @@ from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import say
 from ..multirun import launchers, pending, search
+from ..multirun.decide_words import KEYS, asks_for_looks, split_request
 from ..multirun.jobs import asks_for_multirun
 from ..multirun.run import closing_line, group_overrides, plan_multirun, run_all, run_hydra
 
@@ -105,7 +106,7 @@ def _main(arguments: list[str]) -> int:
             if shows_config and {"-m", "--multirun"} & set(arguments):
                 raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
             if any(a in _COMPLETION_FLAGS for a in arguments):
-                _strip_completion_options()
+                _complete_decide()
             if shows_config:
                 words = [a for a in arguments if "=" in a and not a.startswith("-")]
                 Compositions().settings(words)
@@ -115,10 +116,13 @@ def _main(arguments: list[str]) -> int:
         if measured and not planned:
             raise InputError("--measure goes with --plan")
         multirun, overrides = _split_arguments([a for a in arguments if a not in ("--plan", "--measure")])
+        if asks_for_looks(overrides) and not (multirun or asks_for_multirun(overrides)):
+            allowed = "goes with a multirun: afl-run -m algorithm=ace,mine decide=true, or a sweep"
+            raise ConfigError("decide", "true", allowed)
         if planned:
             return _show_plan(overrides, measured)
         if multirun or asks_for_multirun(overrides):
-            return run_all(overrides)
+            return _run_multirun(overrides)
         return _run_single(overrides)
     except BenchError as error:
         say(f"afl-run: {error}")
@@ -151,13 +155,19 @@ def _take_folders(arguments: list[str]) -> list[str]:
     return rest
 
 
-def _strip_completion_options() -> None:
-    """Remove options that Hydra does not know from the line to complete, and use the folders that they name."""
+def _complete_decide() -> None:
+    """Print the words of ``decide`` that complete the line. Remove words that Hydra does not know from it, and use the
+    folders that they name."""
     command, *words = os.environ.get("COMP_LINE", "").split(" ")
     with suppress(ConfigError):  # an option half written
         words = [
             text for text in _take_folders(words) if text not in ("--plan", "--measure", "--check", *_FOLDER_FLAGS)
         ]
+    last = words[-1] if words else ""
+    for key in KEYS if last else ():
+        if key.startswith(last):
+            print(f"{key}=")
+    words = [text for text in words[:-1] if text.partition("=")[0] not in KEYS] + words[-1:]
     os.environ["COMP_LINE"] = " ".join([command, *words])
 
 
@@ -230,6 +240,15 @@ def _import_fleet(arguments: list[str]) -> int:
     return 0
 
 
+def _run_multirun(overrides: list[str]) -> int:
+    request, overrides = split_request(overrides)
+    if request is None:
+        return run_all(overrides)
+    from ..multirun.decide import Looks  # brings pandas
+
+    return Looks(request, overrides).run()
+
+
 def _check_contract(arguments: list[str]) -> int:
     """Check a rule against the contract, and print a line for each check. Returns 1 if the rule breaks the contract."""
     if other := [text for text in arguments if text in ("--plan", "--measure")]:
@@ -253,7 +272,8 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
     from ..multirun.estimate import describe_plan
     from ..multirun.probe import describe_server_cost, measure_seconds
 
-    jobs = plan_multirun(overrides)[0]
+    request, overrides = split_request(overrides)
+    jobs = plan_multirun(overrides)[0] if request is None else []
     words = [parse_override(text) for text in overrides]
     places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
     hydra = hydra_config(group_overrides(overrides)).hydra
@@ -263,6 +283,11 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
         return measure_seconds(settings)
 
     measure = measure_settings if measured else None
+    if request is not None:
+        from ..multirun.decide import Looks  # brings pandas
+
+        print(Looks(request, overrides).plan(measure))
+        return 0
     workers = launchers.workers_of(hydra)
     print(describe_plan(jobs, pending.places_of(jobs), places, workers, measure, describe_server_cost))
     return 0

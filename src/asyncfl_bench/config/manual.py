@@ -29,6 +29,7 @@ def overview() -> str:
         "  afl-run algorithm=ace delay=exp_beta30             one run",
         "  afl-run -m algorithm=ace,fedbuff seed=0,1,2        a grid of runs",
         "  afl-run sweep=ace/figure2 scale=small --plan       what a sweep would run, and how long; --measure tries it",
+        "  afl-run -m algorithm=ace,mine decide=true          adds seeds until each pair is decided",
         "  afl-run --resume DIR                               go on with an interrupted run",
         "  afl-run sweep=ace/figure2 --archive DIR            finished runs are those in archives below DIR",
         "  afl-run --sync runs                                send what W&B kept offline",

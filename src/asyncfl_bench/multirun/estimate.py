@@ -30,7 +30,7 @@ def describe_plan(
     measure  what gives a run's seconds by trying it, once for each kind; None: finished runs tell
     server_cost  what describes the cost of a server step or raises ConfigError; None: it is left out
     """
-    from ..tracking.archive import archive_folders, describe_archive_folders  # brings NumPy
+    from ..tracking.archive import describe_archive_folders  # brings NumPy
 
     known = [(job, job.settings) for job in jobs if job.settings is not None]
     found = [(settings, job.finished_result(kept)) for job, settings in known]
@@ -45,19 +45,31 @@ def describe_plan(
         lines.append(f"{len(refused)} cannot run, the first: {' '.join(refused[0].overrides)}: {refused[0].error}")
     if not pending:
         return "\n".join(lines)
-    own = {settings.directory.parent for _, settings in known}
-    archives = [folder for name in names for folder in archive_folders(name)]
-    past = runs_by_algorithm(finished_in([*own, *places, *archives]))
-    kinds = [tuple(settings.choices[group] for group in GROUPS[:2]) for settings in pending]
-    estimates = [similar_runs(settings, past.get(kind, [])) for settings, kind in zip(pending, kinds, strict=True)]
+    estimates = estimate_runs(pending, places)
     workers = min(workers, len(pending))
     if measure is None:
-        lines.append(_describe_time([(seconds, of) for seconds, of in estimates if of], len(pending), workers))
+        lines.append(describe_time([(seconds, of) for seconds, of in estimates if of], len(pending), workers))
     else:
-        lines.append(_describe_measured_time(pending, workers, measure))
+        lines.append(describe_measured_time(pending, workers, measure))
     lines += _describe_server_costs(pending, server_cost) if server_cost is not None else []
     lines.append(_describe_disk([of for _, of in estimates], pending[0].directory))
     return "\n".join(lines)
+
+
+def estimate_runs(
+    pending: Sequence[Settings], places: Iterable[str | Path] = ()
+) -> list[tuple[float, list[FinishedRun]]]:
+    """Return of each run (estimated seconds, the finished runs used for it), see ``similar_runs``.
+
+    places  where finished runs may be besides the runs' own folder and archives
+    """
+    from ..tracking.archive import archive_folders  # brings NumPy
+
+    own = {settings.directory.parent for settings in pending}
+    archives = [place for name in {one.root.archive_dir for one in pending} for place in archive_folders(name)]
+    past = runs_by_algorithm(finished_in([*own, *places, *archives]))
+    kinds = [tuple(settings.choices[group] for group in GROUPS[:2]) for settings in pending]
+    return [similar_runs(settings, past.get(kind, [])) for settings, kind in zip(pending, kinds, strict=True)]
 
 
 def _describe_axes(jobs: Sequence[Job]) -> Iterator[str]:
@@ -71,7 +83,8 @@ def _describe_axes(jobs: Sequence[Job]) -> Iterator[str]:
     yield from (f"{key}: {','.join(listed)}" for key, listed in values.items() if key in keys)
 
 
-def _describe_time(estimates: Sequence[tuple[float, list[FinishedRun]]], pending: int, workers: int) -> str:
+def describe_time(estimates: Sequence[tuple[float, list[FinishedRun]]], pending: int, workers: int) -> str:
+    """Return the time that ``pending`` runs take as text. estimates: of those runs whose like is finished."""
     if not estimates:
         text = "time: unknown, no run of these algorithms on this data is finished"
         return f"{text}; --measure tries them; {count_runs(pending)}"
@@ -83,7 +96,8 @@ def _describe_time(estimates: Sequence[tuple[float, list[FinishedRun]]], pending
     return f"{_describe_total(seconds, workers, pending)}, as finished runs alike took{where}{rest}"
 
 
-def _describe_measured_time(pending: Sequence[Settings], workers: int, measure: Callable[[Settings], float]) -> str:
+def describe_measured_time(pending: Sequence[Settings], workers: int, measure: Callable[[Settings], float]) -> str:
+    """Return the time that runs take as text, each kind tried once by ``measure``."""
     kinds = [tuple(settings.choices.get(group) for group in (*GROUPS, "delay")) for settings in pending]
     tried = {kind: measure(settings) for kind, settings in dict(zip(kinds, pending, strict=True)).items()}
     seconds = [tried[kind] for kind in kinds]

@@ -47,6 +47,8 @@ def main(argv: list[str] | None = None) -> int:
         say(f"afl-report: page.html is left out: {_BROWSER_EXTRA}")
     given.command = shlex.join(["afl-report", *(one for one in words if one != "--watch")])
     try:
+        if given.logbook:
+            _check_logbook(given)
         if given.pack is not None:
             from ..tracking.archive import pack_archive
 
@@ -56,6 +58,8 @@ def main(argv: list[str] | None = None) -> int:
             from ..config import places  # brings yaml: not for --help
 
             places.use_folders(given.config_dir)
+        if given.logbook:
+            return _write_logbook(given)
         write = (
             _write_free_page
             if all(Path(name).exists() for name in given.names) and given.runs is None and given.archive is None
@@ -126,7 +130,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--series", type=_parse_count, default=12, metavar="N", help="most lines of a figure (default: 12)"
     )
-    parser.add_argument("--html", action="store_true", help="also page.html, to explore in a browser")
+    parser.add_argument("--html", action="store_true", help="also HTML, to explore in a browser or to print")
+    parser.add_argument(
+        "--logbook", action="store_true", help="only the replication report of the paper NAME, from its pages"
+    )
     parser.add_argument("--watch", action="store_true", help="write again whenever runs change, until Ctrl-C")
     parser.add_argument(
         "--pack", metavar="FILE", type=Path, help="only put the finished runs of NAME into this archive"
@@ -178,6 +185,7 @@ def _output_folder(given: argparse.Namespace, free: bool) -> Path:
 
 def _write_free_page(given: argparse.Namespace) -> int:
     """Write the page of any runs and print its table. Returns the exit code."""
+    from ..analysis.decisions import decision_of
     from .own_runs import own_page  # these bring pandas and matplotlib: not for --help
     from .pages.write import Table, markdown_table
 
@@ -198,10 +206,13 @@ def _write_free_page(given: argparse.Namespace) -> int:
         given.metric,
         given.series,
         given.command,
+        decision_of(given.names, runs["experiment"].dropna()),
     )
     _say_left_out(page, _write_parts(page, out, given))
-    tables = [(part.shown, part.words) for part in page.parts if isinstance(part, Table) and part.shown is not None]
-    print(f"{markdown_table(*tables[0])}\n\nwritten: {out / 'README.md'}")
+    for part in page.parts:
+        if isinstance(part, Table) and part.shown is not None:
+            print(markdown_table(part.shown, part.words), end="\n\n")
+    print(f"written: {out / 'README.md'}")
     return 0
 
 
@@ -224,8 +235,8 @@ def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.Da
 def _write_pages(given: argparse.Namespace) -> int:
     """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
     from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
-    from .pages.assembly import NoRuns, build_page
-    from .pages.board import write_board
+    from .assembly import NoRuns, build_page
+    from .board import write_board
 
     specs = _find_specs(given.names)
     if given.panels or given.where or given.compare != ["algorithm"] or given.axis:
@@ -267,8 +278,29 @@ def _write_pages(given: argparse.Namespace) -> int:
     if not written and not code:
         raise none
     if written:
-        write_board(out)
+        write_board(out, given.html)
     return code
+
+
+def _check_logbook(given: argparse.Namespace) -> None:
+    """Raise an error if something on the command line does not go with ``--logbook``."""
+    if len(given.names) > 1:
+        raise _UsageError(f"--logbook {' '.join(given.names)}: one paper at a time, for example {given.names[0]}")
+    others = ("watch", "pack", "runs", "profile", "scale", "length", "panels", "where", "axis")
+    if wrong := [f"--{key}" for key in others if getattr(given, key)]:
+        raise _UsageError(f"--logbook: cannot be used together with {', '.join(wrong)}; it takes --out and --html")
+
+
+def _write_logbook(given: argparse.Namespace) -> int:
+    """Write the replication report of a paper from the pages in ``--out``, else from those in ``results``."""
+    from ..tracking.archive import RESULTS, archive_folders
+    from .logbook import has_pages, write_logbook
+
+    [paper] = given.names
+    results = next(iter(archive_folders(given.archive or RESULTS)), Path(RESULTS))
+    out = given.out or results
+    print(f"written: {write_logbook(paper, out if has_pages(paper, out) else results, out, given.html)}")
+    return 0
 
 
 def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> Path:

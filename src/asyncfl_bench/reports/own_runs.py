@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 from ..analysis import names
+from ..analysis.contrasts import compare_pairs
+from ..analysis.decisions import PAIR_MEASURE, Decision, pair_table, pairs_of
+from ..analysis.looks import LEVELS
 from ..analysis.measures import limiting_axis
 from ..analysis.place import group_runs
 from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
-from .blocks import Accuracies, ClientAccuracy, Curves, Leaders, Neighbours, Overall, Values
-from .pages.assembly import finish_page
+from .assembly import finish_page
+from .blocks import Accuracies, ClientAccuracy, Curves, Overall, Values
 from .pages.page import Page
-from .pages.spec import BEST, FINAL, Block, Measure, PageSpec, equal_budgets
+from .pages.provenance import runs_text
+from .pages.spec import BEST, FINAL, Block, Measure, PageSpec, late_measures
+from .pages.write import Part, Table
 
 _SPENT = ("server_iterations", "uploads", "virtual_time")
 
@@ -30,15 +36,20 @@ def own_page(
     metric: str = "test/accuracy",
     max_series: int = 12,
     command: str = "",
+    decision: Decision | None = None,
 ) -> Page:
     """panels, compare, where: as of ``group_runs``. axes: what runs have spent, by default what most
-    runs' budgets limit; metric: a column of ``load_points``; command: that makes the page.
+    runs' budgets limit; metric: a column of ``load_points``; command: that makes the page; decision: of the multirun
+    that chose the seeds, whose pairs are judged by looks.
 
     Raises InputError when no run can be read, BenchError when none ended well, ConfigError when none has the metric
     or a key.
     """
     if (runs["status"] == "unreadable").all():
         raise InputError(f"{str(runs.index[0]).removesuffix('::')}: {runs['note'].iloc[0]}")
+    decision = decision if list(compare) == ["algorithm"] else None  # it names series by their algorithm
+    if decision is not None:
+        panels = panels or [key for key in decision.cells if key in runs]
     placed = group_runs(runs, list(compare), panels, where)
     if placed.runs.empty:
         reasons = ", ".join(f"{count} {reason}" for reason, count in placed.left_out["reason"].value_counts().items())
@@ -52,20 +63,44 @@ def own_page(
         ]
         raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
-    axes = axes or [limiting_axis(placed.runs)]
-    ranked = equal_budgets(*axes)
+    axes = axes or [decision.axis if decision is not None and decision.axis else limiting_axis(placed.runs)]
+    primary, *others = late_measures(*axes)
     reference = sorted(set(placed.runs["series"]), key=names.series_order)[0]
     blocks: tuple[Block, ...] = (
-        Values((FINAL, BEST, *spent), "## Results"),
-        Leaders(ranked),
-        Overall(ranked, reference),
-        *(block for axis in axes for block in (Curves(axis), Accuracies(axis), Neighbours(equal_budgets(axis)))),
+        *([] if decision is None else [DecidedPairs(decision)]),
+        *map(Curves, axes),
+        Values((FINAL, BEST, *spent)),
+        Accuracies(tuple(axes)),
+        Overall((primary, *others), reference),
         ClientAccuracy(),
     )
-    spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks)
-    page = Page(spec, placed, points, metric=metric, max_series=max_series)
+    spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks, primary, tuple(others))
+    tie = None if decision is None else decision.tie
+    page = Page(spec, placed, points, metric=metric, max_series=max_series, tie=tie)
     apart = _describe_apart(placed.apart, compare)
-    return finish_page(page, [apart], [command] if command else [])
+    return finish_page(page, [runs_text(page), apart], [command] if command else [])
+
+
+@dataclass(frozen=True)
+class DecidedPairs:
+    """The pairs that a multirun under ``decide=true`` decides, each with the look of its verdict."""
+
+    decision: Decision
+
+    def __call__(self, page: Page) -> list[Part]:
+        of = self.decision
+        try:
+            pairs = pairs_of(page.placed, of.compare)
+        except ConfigError:  # the page leaves methods out
+            return []
+        rows = compare_pairs(page.measured, PAIR_MEASURE, of.axis, LEVELS, pairs, of.tie)
+        table = pair_table(list(rows["contrast"]))
+        note = (
+            f"decide=true chose the seeds, so each pair keeps its first decision of the looks at "
+            f"{', '.join(map(str, LEVELS))} seeds. The measure is the mean over the last fifth of the budget "
+            f"({names.AXES[of.axis]}), in points; a tie is a difference within {of.tie:g} points."
+        )
+        return ["## Decisions", Table("decisions", table, table, 2), note]
 
 
 def _describe_apart(keys: Sequence[str], compare: Sequence[str]) -> str:

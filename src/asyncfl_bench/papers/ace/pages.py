@@ -1,5 +1,7 @@
 """The pages of the ACE paper (arXiv:2511.19066)."""
 
+from typing import Any
+
 from ...analysis.published import PublishedNumbers
 from ...reports.blocks import (
     Accuracies,
@@ -9,14 +11,11 @@ from ...reports.blocks import (
     Curves,
     ErrorParts,
     HeatMaps,
-    Leaders,
     MeasureBySetting,
-    Neighbours,
     Overall,
     Staleness,
-    WithPublished,
 )
-from ...reports.pages.spec import AXES, FINAL, Block, PageSpec, equal_budgets
+from ...reports.pages.spec import AXES, LATE, Block, PageSpec, late_measures
 
 _SKEW_BY_DELAY = ("heterogeneity.alpha", "delay")
 _LAW = ("delay.clients", "tick_rounding")
@@ -25,24 +24,25 @@ _FAIR = (
     "samples."
 )
 _STEP = "FastText starts from nothing, where the paper fine-tunes: c is 50, as 0.2 leaves it at chance."
-_ALONG_AXES: tuple[Block, ...] = tuple(
-    block for axis in AXES for block in (Curves(axis), Accuracies(axis), Neighbours(equal_budgets(axis)))
-)
+_OTHER_AXES = late_measures("uploads", "virtual_time", "bytes")
+_ALONG_AXES: tuple[Block, ...] = (*map(Curves, AXES), Accuracies(AXES))
 _CURVES: tuple[Block, ...] = (
-    Leaders(equal_budgets()),
-    Overall(equal_budgets(), "ACE"),
     *_ALONG_AXES,
+    Overall((LATE, *_OTHER_AXES), "ACE"),
     Cost("delay"),
     ClientAccuracy(),
 )
-_SHARES: tuple[Block, ...] = tuple(
-    block for axis in AXES for block in (MeasureBySetting("availability.share", equal_budgets(axis)), Accuracies(axis))
+_SHARES: tuple[Block, ...] = (
+    MeasureBySetting("availability.share", (LATE,)),
+    MeasureBySetting("availability.share", _OTHER_AXES),
+    Accuracies(AXES),
+    Cost("availability.share"),
 )
 
 
 def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
-    settings = {"problems": ("cifar10 with resnet18",), "fair": _FAIR} | more
-    return PageSpec(f"ace/{name}", f"ACE paper, {title}", shows, cells, (Staleness(), *blocks), **settings)
+    settings: dict[str, Any] = {"problems": ("cifar10 with resnet18",), "fair": _FAIR, "rankings": _OTHER_AXES} | more
+    return PageSpec(f"ace/{name}", f"ACE paper, {title}", shows, cells, (*blocks, Staleness()), **settings)
 
 
 def _text(name: str, reading: str) -> PageSpec:
@@ -51,7 +51,7 @@ def _text(name: str, reading: str) -> PageSpec:
         "table a.2: accuracy on 20 Newsgroups",
         f"The paper prints accuracies of six methods with two text models at three skews, β = 5. Here {reading}",
         ("model", "heterogeneity.alpha"),
-        (Leaders(equal_budgets()), WithPublished((FINAL,)), *_ALONG_AXES),
+        _ALONG_AXES,
         problems=("newsgroups20 with distilbert", "newsgroups20 with bert_base"),
         order=("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace"),
         order_source="table a.2",
@@ -72,6 +72,8 @@ PAGES = (
         "The paper marks in words which term of the mean squared error a method suffers; here they are measured.",
         _SKEW_BY_DELAY,
         (ErrorParts(),),
+        primary=None,
+        rankings=(),
     ),
     _page(
         "figure2",
@@ -88,9 +90,8 @@ PAGES = (
         "Exp(β z_i) which waits for the server's next turn, rounded up a whole tick of computing comes on top.",
         (*_SKEW_BY_DELAY, *_LAW),
         (
-            Leaders(equal_budgets("iteration")),
             Curves("iteration", split="delay", columns=3),
-            *(Accuracies(axis) for axis in AXES),
+            Accuracies(AXES),
             ClientAccuracy(),
         ),
         readings=_LAW,
@@ -117,7 +118,7 @@ PAGES = (
         "The paper stops 0 to 70 % of the clients for good at half of the 500 server iterations (CIFAR-10, α = 0.3, "
         "β = 5) and prints no numbers; at a budget that a method reaches before the stop, its number says nothing.",
         ("availability.share",),
-        (Leaders(equal_budgets()), Cost("availability.share"), *_SHARES, Neighbours(equal_budgets("iteration"))),
+        _SHARES,
         order=("asgd", "ca2fl", "ace", "aced"),
         order_source="the caption of figure 3a",
     ),
@@ -126,7 +127,7 @@ PAGES = (
         "figure 3b: ACED's threshold when clients stop",
         "The paper varies tau_algo, how long a silent client stays active, and finds accuracy flat from 10 to 50.",
         ("availability.share",),
-        (HeatMaps("algorithm.tau_algo", "availability.share"), Cost("availability.share"), *_SHARES),
+        (HeatMaps("algorithm.tau_algo", "availability.share"), *_SHARES),
     ),
     _page(
         "figure_a1",
@@ -141,9 +142,9 @@ PAGES = (
         "The paper shows heat maps of final accuracy on CIFAR-100 without numbers.",
         _SKEW_BY_DELAY,
         (
-            Leaders(equal_budgets()),
-            Overall(equal_budgets(), "ACE"),
-            *(block for axis in AXES for block in (HeatMaps(*_SKEW_BY_DELAY, *equal_budgets(axis)), Accuracies(axis))),
+            HeatMaps(*_SKEW_BY_DELAY),
+            Accuracies(AXES),
+            Overall((LATE, *_OTHER_AXES), "ACE"),
             Cost("delay"),
         ),
         problems=("cifar100 with resnet18",),
@@ -181,6 +182,8 @@ PAGES = (
                 {"published": "uploads_per_server_iteration"},
             ),
         ),
+        primary=None,
+        rankings=(),
     ),
     _text("table_a2", f"100 clients for 500 server iterations, as the text has it. {_STEP}"),
     _text("table_a2_minilm", "100 clients for 500 server iterations, on frozen features of MiniLM-L6."),
@@ -215,6 +218,8 @@ PAGES = (
                 {"published: server": "server_state", "one client": "client_state", "total": "total_state"},
             ),
         ),
+        primary=None,
+        rankings=(),
         shares_runs_with=("ace/table_a1",),
     ),
 )

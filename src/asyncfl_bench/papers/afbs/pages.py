@@ -11,15 +11,12 @@ from ...reports.blocks import (
     Cost,
     Curves,
     KeptUploads,
-    Leaders,
-    Neighbours,
-    Reference,
     Values,
-    WithPublished,
 )
-from ...reports.pages.spec import BEST, FINAL, TO_LEVEL, UPLOADS, Block, Measure, PageSpec
+from ...reports.pages.spec import BEST, FINAL, TO_LEVEL, UPLOADS, Block, Measure, PageSpec, late_measures
 
 _K = "heterogeneity.groups"
+(_LATE,) = late_measures("virtual_time")
 _UPLINK, _DOWNLINK = (Measure(f"summary.used.{way}_bytes") for way in ("uplink", "downlink"))
 _LEVELS = {
     "mnist": 90.0,
@@ -51,7 +48,8 @@ _DECAY = tuple(
 
 def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
     images = {"problems": ("mnist with lenet5", "cifar10 with lenet5", "cifar100 with lenet5")}
-    settings: dict[str, Any] = images | {"limit": 1_728_000.0, "levels": _LEVELS} | more  # seconds: 20 days
+    settings: dict[str, Any] = images | {"limit": 1_728_000.0, "levels": _LEVELS}  # seconds: 20 days
+    settings |= {"primary": BEST, "rankings": (TO_LEVEL,)} | more
     return PageSpec(f"afbs/{name}", f"AFBS, {title}", f"{shows} {_TARGETS}", cells, blocks, **settings)
 
 
@@ -77,11 +75,8 @@ def _part(run: pd.Series) -> str:
 def _methods(name: str, title: str, shows: str, **more) -> PageSpec:
     """A part of tables 2 and 4."""
     blocks = (
-        Leaders((BEST, TO_LEVEL)),
         Curves("virtual_time", split="paper", columns=3),
-        WithPublished((BEST, TO_LEVEL)),
         Values((BEST, FINAL, TO_LEVEL, UPLOADS, _UPLINK, _DOWNLINK)),
-        Neighbours((BEST, TO_LEVEL)),
         Cost(_K, BEST),
         Curves("bytes", split="paper", columns=3),
         ClientAccuracy(),
@@ -123,11 +118,11 @@ PAGES = (
         ("paper", _K),
         (
             Curves("virtual_time", split="paper"),
-            Reference("with clusters", (FINAL, BEST, TO_LEVEL)),
-            WithPublished((FINAL,)),
             Values((FINAL, BEST, TO_LEVEL)),
             KeptUploads(),
         ),
+        primary=_LATE,
+        rankings=(BEST, TO_LEVEL),
         relabel=_label_with_clusters,
         published=PublishedNumbers("afbs_table3", {"final": ("final_accuracy_percent", "spread")}, note=_NO_SPREAD),
         order_source="table 3",
@@ -140,11 +135,10 @@ PAGES = (
         "50, and finds that 50 converges slowly and that else the size matters little.",
         (_K,),
         (
-            Leaders((FINAL, TO_LEVEL)),
             Curves("virtual_time"),
             Values((FINAL, BEST, TO_LEVEL)),
-            Neighbours((FINAL, TO_LEVEL)),
         ),
+        primary=_LATE,
         shares_runs_with=("afbs/table2",),
     ),
     _page(
@@ -154,9 +148,7 @@ PAGES = (
         "go about four times as far. Published are best accuracies within 20 days, SST-2 10, with one group.",
         ("paper", _K, "client.momentum"),
         (
-            Leaders((BEST, TO_LEVEL)),
             Curves("virtual_time", split="paper"),
-            WithPublished((BEST, TO_LEVEL)),
             Values((BEST, FINAL, TO_LEVEL)),
         ),
         published=_BESIDE,
@@ -172,10 +164,8 @@ PAGES = (
         "The paper does not part these from its selection; here they are, on CIFAR-10 with one group.",
         (_K,),
         (
-            Leaders((BEST, TO_LEVEL)),
             Curves("virtual_time", only=_STEPS, name="steps", heading="## Selection and length of steps"),
             Curves("virtual_time", only=_DECAY, name="decay", heading="## With and without decay of the local step"),
-            Reference("AFBS, weight freshest", (BEST, TO_LEVEL)),
             Values((BEST, FINAL, TO_LEVEL)),
         ),
         relabel=_part,

@@ -1,5 +1,7 @@
 """The pages of AsyncFedED (arXiv:2205.13797)."""
 
+from typing import Any
+
 import pandas as pd
 
 from ...analysis.published import PublishedNumbers
@@ -7,13 +9,9 @@ from ...reports.blocks import (
     Cost,
     Curves,
     HeatMaps,
-    Leaders,
     MeasureBySetting,
-    Neighbours,
-    Reference,
     Search,
     Values,
-    WithPublished,
 )
 from ...reports.pages.spec import BEST, TO_90, TO_TARGET, UPLOADS, Block, Measure, PageSpec
 
@@ -37,39 +35,27 @@ _RAW_RUNS = PublishedNumbers(
     note="Published times are without the start of processes (5.8 to 12.2 s). Published uploads are those of 300 s "
     "with that start in them, ours of 300 s without: 2 to 4 % of the time.",
 )
-_RANKED = (BEST, TO_90, TO_TARGET)
+_TIMES = (TO_90, TO_TARGET)
 _SUSPENDED: tuple[Block, ...] = (
-    Leaders(_RANKED),
     MeasureBySetting(_P, (BEST, TO_90)),
     Cost(_P, BEST),
-    Values((*_RANKED, UPLOADS)),
-    Neighbours(_RANKED),
-    WithPublished((BEST, TO_90, UPLOADS)),
+    Values((BEST, *_TIMES, UPLOADS)),
     Curves("virtual_time", split=_P, columns=3, heading="## Curves for every P (figures 5 to 14)"),
 )
 
 
 def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
-    return PageSpec(
-        f"asyncfeded/{name}",
-        f"AsyncFedED, {title}",
-        shows,
-        cells,
-        blocks,
-        problems=_PROBLEMS,
-        stand_ins=(_SPEECHES,),
-        tuned=("client.lr",),
-        fair=_FAIR,
-        limit=300.0,
-        **more,
-    )
+    settings: dict[str, Any] = {"problems": _PROBLEMS, "stand_ins": (_SPEECHES,), "tuned": ("client.lr",)}
+    settings |= {"fair": _FAIR, "limit": 300.0, "primary": BEST, "rankings": _TIMES} | more
+    return PageSpec(f"asyncfeded/{name}", f"AsyncFedED, {title}", shows, cells, blocks, **settings)
 
 
 def _search(number: int, searched: str, *names: str) -> PageSpec:
     keys = tuple(f"algorithm.{name}" for name in names)
     maps = (HeatMaps(*keys, BEST),) if len(keys) == 2 else ()
-    blocks = (*maps, Search(f"asyncfeded_table{number}", keys))
-    return _page(f"table{number}", f"table {number}: the search for {searched}", _GRID, ("paper",), blocks)
+    blocks = (Search(f"asyncfeded_table{number}", keys), *maps)
+    title = f"table {number}: the search for {searched}"
+    return _page(f"table{number}", title, _GRID, ("paper",), blocks, primary=None, rankings=())
 
 
 def _adaptive_or_constant(run: pd.Series) -> str:
@@ -84,13 +70,7 @@ PAGES = (
         "The paper draws test accuracy against time for five methods and three data sets, each client being suspended "
         "with P = 0.1, and finds AsyncFedED remarkably faster than all others on all three.",
         ("paper", _P),
-        (
-            Leaders(_RANKED),
-            Curves("virtual_time", columns=3),
-            Values((*_RANKED, UPLOADS)),
-            Neighbours(_RANKED),
-            WithPublished((BEST, TO_90, UPLOADS)),
-        ),
+        (Curves("virtual_time", columns=3), Values((BEST, *_TIMES, UPLOADS))),
         published=_RAW_RUNS,
         order_source="the authors' raw runs",
         shares_runs_with=("asyncfeded/figure3",),
@@ -122,16 +102,15 @@ PAGES = (
         "choice.",
         ("paper",),
         (
-            Leaders(_RANKED),
             Curves("virtual_time", columns=3),
-            Reference("adaptive K", (BEST, TO_TARGET, Measure("unsteadiness"))),
-            Values((*_RANKED, UPLOADS)),
+            Values((BEST, *_TIMES, UPLOADS)),
             *(
-                Curves("virtual_time", metric, ("adaptive K",), columns=3, heading=f"**{text} of adaptive K**")
+                Curves("virtual_time", metric, ("adaptive K",), columns=3, heading=f"## {text} of adaptive K")
                 for metric, text in (("rule/mean_k", "K"), ("rule/gamma_mean", "γ"), ("rule/eta_g_mean", "η_g"))
             ),
         ),
         relabel=_adaptive_or_constant,
+        rankings=(*_TIMES, Measure("unsteadiness")),
     ),
     _search(1, "FedProx's μ", "mu"),
     _search(2, "FedAsync+Constant's α", "alpha"),

@@ -1,5 +1,7 @@
 """The pages of FedEcho (arXiv:2511.19966)."""
 
+from typing import Any
+
 import pandas as pd
 
 from ...analysis import names
@@ -8,18 +10,15 @@ from ...reports.blocks import (
     ClientAccuracy,
     Cost,
     Curves,
-    Leaders,
-    Neighbours,
-    Reference,
     Staleness,
     Stragglers,
     Values,
-    WithPublished,
 )
-from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Block, Measure, PageSpec, equal_budgets
+from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Block, Measure, PageSpec, late_measures
 
 _SKEW_BY_DELAY = ("delay", "heterogeneity.alpha")
 _FINAL = {"final": ("final_accuracy_percent", "std_percent")}
+(_LATE_IN_TIME,), (_LATE_BY_UPLOADS,) = late_measures("virtual_time"), late_measures("uploads")
 _TIME = Measure("summary.used.virtual_time")
 _ONE_CELL = "one cell, CIFAR-10 under large delay with Dirichlet 0.1"
 _FAIR = "the paper's own environment, whose arrivals all methods share; the local step tuned on validation samples."
@@ -27,8 +26,13 @@ _NORM = "The network has group normalisation here; the paper says nothing of it,
 
 
 def _page(name: str, title: str, shows: str, blocks: tuple[Block, ...], cells=_SKEW_BY_DELAY, **more) -> PageSpec:
-    settings = {"problems": ("cifar10 with resnet18",), "tuned": ("client.lr",), "fair": _FAIR} | more
-    return PageSpec(f"fedecho/{name}", f"FedEcho, {title}", shows, cells, blocks, **settings)
+    settings: dict[str, Any] = {
+        "problems": ("cifar10 with resnet18",),
+        "tuned": ("client.lr",),
+        "fair": _FAIR,
+        "rankings": (BEST,),
+    }
+    return PageSpec(f"fedecho/{name}", f"FedEcho, {title}", shows, cells, blocks, **(settings | more))
 
 
 def _table(name: str, data: str, problem: str) -> PageSpec:
@@ -37,16 +41,13 @@ def _table(name: str, data: str, problem: str) -> PageSpec:
         f"{name[:-1]} {name[-1]}: last accuracy of five methods on {data}",
         "The paper prints the last test accuracy under two delays and two skews; FedEcho leads in every cell.",
         (
-            Staleness(),
-            Leaders((LATE, BEST)),
             Curves("iteration", split="delay"),
             Curves("virtual_time", split="delay"),
-            WithPublished((FINAL,)),
             Values((LATE, FINAL, BEST, UPLOADS)),
-            Neighbours((LATE,)),
             Cost("delay"),
             ClientAccuracy(),
             Stragglers(),
+            Staleness(),
         ),
         problems=(problem,),
         order=("fedbuff", "ca2fl", "fadas", "fedac", "fedecho"),
@@ -62,13 +63,7 @@ def _ablation(name: str, title: str, shows: str, relabel) -> PageSpec:
         name,
         title,
         f"{shows} Of {_ONE_CELL} (inferred). The printed rate of distillation is 3e-6, which hardly moves LeNet5.",
-        (
-            Leaders((LATE,)),
-            Curves("iteration"),
-            WithPublished((FINAL,)),
-            Values((LATE, FINAL, BEST)),
-            Neighbours((LATE,)),
-        ),
+        (Curves("iteration"), Values((LATE, FINAL, BEST))),
         (*_SKEW_BY_DELAY, "distillation.rate"),
         readings=("distillation.rate",),
         relabel=relabel,
@@ -123,13 +118,7 @@ def _pairs(name: str, here: str) -> PageSpec:
         name,
         "table 4: last accuracy of five methods on MRPC",
         f"The paper prints the accuracy of BERT-base on GLUE's 408 pairs to validate. Here {here}",
-        (
-            Staleness(),
-            Leaders((LATE, BEST)),
-            Curves("iteration"),
-            WithPublished((FINAL,)),
-            Values((LATE, FINAL, BEST, UPLOADS)),
-        ),
+        (Curves("iteration"), Values((LATE, FINAL, BEST, UPLOADS)), Staleness()),
         ("delay",),
         problems=("mrpc with bert_base",),
         order_source="table 4",
@@ -181,13 +170,11 @@ PAGES = (
         "reports from models more than 50 server iterations back. γ says how far classes follow the clients' sizes, "
         f"which the paper does not print; without it they do not. Of {_ONE_CELL}; the paper has none of this.",
         (
-            Staleness(),
-            Leaders((LATE, BEST)),
             Curves("iteration"),
-            Reference("FedEcho", (LATE, BEST)),
             Values((LATE, FINAL, BEST)),
             ClientAccuracy(),
             Stragglers(),
+            Staleness(),
         ),
         ("delay.gamma",),
         relabel=_control,
@@ -198,13 +185,12 @@ PAGES = (
         "distillation behind other rules",
         f"Distillation after the steps of other rules, each with and without it. Of {_ONE_CELL}; not in the paper.",
         (
-            Leaders(equal_budgets("uploads")),
             Curves("uploads"),
             Values((LATE, FINAL, BEST, UPLOADS)),
-            Neighbours(equal_budgets("uploads")),
             ClientAccuracy(),
             Stragglers(),
         ),
+        primary=_LATE_BY_UPLOADS,
         relabel=_composed,
         shares_runs_with=("fedecho/table2",),
     ),
@@ -217,13 +203,8 @@ PAGES = (
         "price and at ten times it. "
         f"Of {_ONE_CELL}; not in the paper. At medium FedEcho distils at ten times the printed rate, which hardly "
         "moves LeNet5.",
-        (
-            Staleness(),
-            Leaders(equal_budgets("virtual_time")),
-            Curves("virtual_time"),
-            Values((LATE, FINAL, BEST, _TIME)),
-            Reference("FedEcho", equal_budgets("virtual_time")),
-        ),
+        (Curves("virtual_time"), Values((LATE, FINAL, BEST, _TIME)), Staleness()),
+        primary=_LATE_IN_TIME,
         relabel=names.label_with_server_time,
         shares_runs_with=("fedecho/table2",),
     ),

@@ -1,16 +1,19 @@
 """The pages of GAS (arXiv:2409.01251)."""
 
+from typing import Any
+
 import pandas as pd
 
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import ClientAccuracy, Curves, Leaders, Neighbours, Reference, Staleness, Values, WithPublished
-from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Block, Measure, PageSpec, equal_budgets
+from ...reports.blocks import ClientAccuracy, Curves, Staleness, Values
+from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Block, Measure, PageSpec, late_measures
 
 _SPLIT = ("heterogeneity", "heterogeneity.shards_per_client", "heterogeneity.alpha")
 _PRINTED = {"late": ("final_accuracy_percent", "std_percent")}
 _RELEASED = {"fedfa": "FedBuff as released", "mifa": "CA2FL as released"}
-_UPLINK = Measure("summary.used.uplink_bytes")
+_UPLINK, _TIME = Measure("summary.used.uplink_bytes"), Measure("summary.used.virtual_time")
+_LATE_IN_TIME, _LATE_BY_BYTES = late_measures("virtual_time", "bytes")
 _FAIR = "the paper's own environment, whose arrivals methods of one kind share; the step tuned on validation samples."
 _RULES = (
     "Printed as FedBuff and CA2FL is what the released code runs: the mean of the last local models, and a step "
@@ -21,10 +24,11 @@ _RULES = (
 
 
 def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
-    settings = {
+    settings: dict[str, Any] = {
         "problems": ("cifar10 with alexnet", "fashion_mnist with alexnet"),
         "tuned": ("client.lr",),
         "fair": _FAIR,
+        "rankings": (BEST,),
     }
     return PageSpec(f"gas/{name}", f"GAS, {title}", shows, cells, blocks, **settings | more)
 
@@ -71,15 +75,12 @@ PAGES = (
         "labels; GAS leads in every cell.",
         ("paper", *_SPLIT),
         (
-            Staleness(),
-            Leaders((LATE, BEST)),
             Curves("iteration", split="paper"),
             Curves("virtual_time", split="paper"),
             Curves("bytes", split="paper"),
-            WithPublished((LATE,)),
             Values((LATE, FINAL, BEST, UPLOADS, _UPLINK)),
-            Neighbours((LATE,)),
             ClientAccuracy(),
+            Staleness(),
         ),
         order=("fedbuff", "fedavg", "ca2fl", "gas"),
         order_source="table 1, means over cells",
@@ -95,13 +96,11 @@ PAGES = (
         "CINIC-10.",
         ("paper", *_SPLIT, "client.local_steps"),
         (
-            Leaders((LATE, *equal_budgets("virtual_time", "bytes"))),
             Curves("iteration", split="client.local_steps"),
             Curves("virtual_time", split="client.local_steps"),
-            WithPublished((LATE,)),
-            Values((LATE, FINAL, BEST, Measure("summary.used.virtual_time"), _UPLINK)),
-            Neighbours((LATE, *equal_budgets("virtual_time"))),
+            Values((LATE, FINAL, BEST, _TIME, _UPLINK)),
         ),
+        rankings=(_LATE_IN_TIME, _LATE_BY_BYTES),
         order=("fedbuff", "ca2fl", "gas"),
         order_source="table 2, means over cells",
         relabel=_rule,
@@ -113,13 +112,7 @@ PAGES = (
         "table 3: more clients",
         "The paper prints the accuracy with 50 and 100 clients, of which 10 are at work; GAS leads in every cell.",
         ("paper", "n_clients", *_SPLIT),
-        (
-            Leaders((LATE, BEST)),
-            Curves("iteration", split="n_clients"),
-            WithPublished((LATE,)),
-            Values((LATE, FINAL, BEST)),
-            ClientAccuracy(),
-        ),
+        (Curves("iteration", split="n_clients"), Values((LATE, FINAL, BEST)), ClientAccuracy()),
         order=("fedbuff", "fedavg", "ca2fl", "gas"),
         order_source="table 3, means over cells",
         relabel=_rule,
@@ -131,12 +124,7 @@ PAGES = (
         "The paper prints GAS's accuracy for four cuts of two networks, with three shards a client: the deeper the cut "
         "the lower, but for the last two of VGG-16.",
         ("model",),
-        (
-            Leaders((LATE,)),
-            Curves("iteration", split="model"),
-            WithPublished((LATE,)),
-            Values((LATE, FINAL, BEST, _UPLINK)),
-        ),
+        (Curves("iteration", split="model"), Values((LATE, FINAL, BEST, _UPLINK))),
         problems=("cifar10 with alexnet", "cifar10 with vgg16"),
         relabel=_cut,
         order_source="table 4",
@@ -152,7 +140,6 @@ PAGES = (
         _SPLIT[:2],
         (
             Curves("iteration"),
-            Reference("generated activations", (LATE, BEST, *equal_budgets("iteration"))),
             Curves("iteration", metric="dissimilarity/squared", heading="## Gradient dissimilarity"),
             Curves("iteration", metric="dissimilarity/cosine", heading="## Cosine of the gradients"),
             Values((LATE, FINAL, BEST, Measure("dissimilarity"))),
@@ -168,12 +155,12 @@ PAGES = (
         "whose clients wait for each other at every mini-batch.",
         _SPLIT[:2],
         (
-            Leaders((*equal_budgets("virtual_time"), LATE)),
             Curves("virtual_time"),
             Curves("bytes"),
-            Reference("GAS", equal_budgets("virtual_time")),
-            Values((LATE, FINAL, BEST, Measure("summary.used.virtual_time"))),
+            Values((LATE, FINAL, BEST, _TIME)),
         ),
+        primary=_LATE_IN_TIME,
+        rankings=(LATE,),
         shares_runs_with=("gas/table1",),
     ),
     _page(
@@ -183,13 +170,7 @@ PAGES = (
         "Here are both, what paper and released code do differently, and clients that are all equally fast. Not in the "
         "paper.",
         (*_SPLIT[:2], "delay"),
-        (
-            Leaders((LATE, BEST)),
-            Curves("iteration"),
-            Reference("GAS", (LATE, BEST)),
-            Values((LATE, FINAL, BEST)),
-            ClientAccuracy(),
-        ),
+        (Curves("iteration"), Values((LATE, FINAL, BEST)), ClientAccuracy()),
         relabel=_part,
         shares_runs_with=("gas/table1",),
     ),
@@ -202,13 +183,13 @@ PAGES = (
         "gets their gradients, besides the clients' part; other tasks the whole model. Not in the paper.",
         (*_SPLIT[:2], "client.local_steps"),
         (
-            Staleness(),
-            Leaders(equal_budgets("virtual_time", "bytes")),
             Curves("virtual_time", split="client.local_steps"),
             Curves("bytes", split="client.local_steps"),
-            Reference("GAS", equal_budgets("virtual_time", "bytes")),
             Values((LATE, FINAL, BEST, Measure("summary.used.server_iterations"), _UPLINK)),
+            Staleness(),
         ),
+        primary=_LATE_IN_TIME,
+        rankings=(_LATE_BY_BYTES,),
         relabel=names.label_with_server_time,
     ),
 )

@@ -1,7 +1,9 @@
 """Comparisons of our own among all rules of the package."""
 
-from ...reports.blocks import Accuracies, Curves, Leaders, Overall, Reference, Staleness, Values
-from ...reports.pages.spec import BEST, FINAL, UPLOADS, PageSpec, equal_budgets
+from ...reports.blocks import Accuracies, Curves, Overall, Staleness, Values
+from ...reports.pages.spec import BEST, FINAL, UPLOADS, PageSpec, late_measures
+
+(_PRIMARY,) = late_measures("uploads")
 
 PAGES = (
     PageSpec(
@@ -11,15 +13,13 @@ PAGES = (
         "mild and heavy delays in virtual time, where every upload arrives by itself.",
         ("delay",),
         (
-            Staleness(),
-            Leaders(equal_budgets("uploads")),
-            Overall(equal_budgets("uploads"), "FedBuff"),
-            Reference("FedBuff", equal_budgets("uploads")),
             Curves("uploads"),
-            Accuracies("uploads"),
-            Accuracies("virtual_time"),
+            Accuracies(("uploads", "virtual_time")),
             Values((FINAL, BEST, UPLOADS)),
+            Overall((_PRIMARY,), "FedBuff"),
+            Staleness(),
         ),
+        primary=_PRIMARY,
         tuned=("algorithm.c", "client.lr"),
         searched=True,
         fair="one step of each rule tuned on validation samples, as many values for each over about two powers of ten: "

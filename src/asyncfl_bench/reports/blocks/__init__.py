@@ -1,7 +1,7 @@
 """Blocks of pages. A block is a few settings; called with a page it returns tables, figures and headings."""
 
 from .clients import ClientAccuracy, KeptUploads, Stragglers
-from .comparisons import Cost, Leaders, Neighbours, Overall, Reference, WithPublished
+from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting
 from .mse import ErrorParts
 from .tables import Accuracies, Counts, Search, Staleness, Values
@@ -15,14 +15,10 @@ __all__ = [
     "ErrorParts",
     "HeatMaps",
     "KeptUploads",
-    "Leaders",
     "MeasureBySetting",
-    "Neighbours",
     "Overall",
-    "Reference",
     "Search",
     "Staleness",
     "Stragglers",
     "Values",
-    "WithPublished",
 ]

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...analysis import names, statistics
+from ...analysis import names
 from ...analysis.participation import client_tenths, kept_by_label, kept_shares, straggler_shares
 from ...tracking.runs import load_clients
 from ..pages.page import Page
+from ..pages.spec import Measure
 from ..pages.write import Part, Picture, Table, format_number, mean_and_deviation
-from .comparisons import interval_texts
+from .comparisons import decision_columns, interval_texts, seeds_texts
 from .figures import Line, Panel, label_maps, line_panels
 
 _SHOWN = {
@@ -52,7 +53,7 @@ class ClientAccuracy:
             return []
         clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
         return [
-            "## Whom the model serves",
+            "## Per-client accuracy",
             _TEXT,
             _accuracy_table(page),
             _accuracy_by_uploads_figure(page, clients),
@@ -136,18 +137,18 @@ def _accuracy_table(page: Page) -> Table:
     rows: list[dict[str, Any]] = []
     texts: list[dict[str, str]] = []
     for cell, series, of in _groups_in_order(page, percent):
-        gap = statistics.paired_interval(of["fast_quarter_accuracy"] - of["slow_quarter_accuracy"])
+        by_seed = of.set_index("seed")
+        gap = page.decide(by_seed["fast_quarter_accuracy"] - by_seed["slow_quarter_accuracy"], Measure("late"))
         means = {str(key): of[key].mean() for key in of if key not in ("cell", "series", "seed")}
-        tested = {"gap": gap.mean, "low": gap.low, "high": gap.high, "p": gap.p, "seeds": gap.n}
-        rows.append({"cell": cell, "series": series} | means | tested | {"verdict": gap.verdict})
+        rows.append({"cell": cell, "series": series} | means | decision_columns(gap))
         texts.append(
             {"cell": cell, "algorithm": series} | {name: mean_and_deviation(of[key]) for key, name in _SHOWN.items()}
         )
     data = pd.DataFrame(rows)
     shown = pd.DataFrame(texts)
-    shown["fast - slow"] = data["gap"].map(lambda gap: format_number(gap, "+"))
-    shown["95 % interval"] = interval_texts(data["low"], data["high"])
-    shown["seeds"], shown["verdict"] = data["seeds"].astype(str), data["verdict"]
+    shown["fast - slow"] = data["difference"].map(lambda gap: format_number(gap, "+"))
+    shown["interval"] = interval_texts(data["low"], data["high"])
+    shown["seeds"], shown["verdict"] = seeds_texts(data), data["verdict"]
     return _build_table(page, "clients", shown, data)
 
 

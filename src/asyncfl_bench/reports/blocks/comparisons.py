@@ -1,7 +1,4 @@
-"""Blocks that compare: who leads and by how much, what a setting costs, one series against others, published numbers.
-
-A block with ``measures`` ranks by them: its neighbouring pairs are among those that the page corrects for (Holm).
-"""
+"""What a page says first: verdicts of claims, methods against the best one, best methods. And blocks that compare."""
 
 from __future__ import annotations
 
@@ -12,58 +9,111 @@ from typing import Any
 
 import pandas as pd
 
-from ...analysis import names, statistics
+from ...analysis import claims, names, statistics
+from ...analysis.contrasts import Contrast
 from ...analysis.differences import sort_key
 from ...analysis.published import read_published
+from ...analysis.rankings import best_methods, pairs_of_method
+from ...tracking.runs import setting_text
 from ..pages.page import Page
 from ..pages.spec import FINAL, Measure
-from ..pages.write import Part, Table, format_number, mean_and_deviation
+from ..pages.write import Part, Picture, Table, format_number
+from .figures import Forest, forest_panels
+
+_DECIDED = ("better", "worse", "tie")
 
 
-@dataclass(frozen=True)
-class Leaders:
-    """Who leads each cell by each measure, by how much over the next, and the agreement with the paper's order."""
-
-    measures: tuple[Measure, ...]
-
-    def __call__(self, page: Page) -> list[Part]:
-        names = [measure.name for measure in self.measures]
-        data = page.pairs[page.pairs["measure"].isin(names)].drop_duplicates(["measure", "cell"]).reset_index(drop=True)
-        if data.empty:
-            return []
-        by_name = {measure.name: measure for measure in self.measures}
-        for row, (m, cell, first) in enumerate(data[["measure", "cell", "better"]].itertuples(index=False)):
-            if _values_by_seed(page, by_name[m])[str(cell), str(first)].isna().any():  # then so it is of all others
-                data.loc[row, ["better", "next"]] = "no one in every seed", "-"
-        data["tau"] = [_agreement(page, by_name[m], c) for m, c in zip(data["measure"], data["cell"], strict=True)]
-        columns: dict[str, Any] = {"by": [page.label(by_name[name], short=True) for name in data["measure"]]}
-        columns |= {"cell": data["cell"], "leader": data["better"], **_test_columns(page, data, self.measures, "next")}
-        note = ""
-        if data["tau"].notna().any():
-            columns["τ"] = data["tau"].map(format_number)
-            note = f"τ: Kendall's tau-b with the order of {page.spec.order_source}."
-        return ["## Who leads", Table("leaders", pd.DataFrame(columns), page.with_keys(data), 4), note]
+def claim_parts(page: Page) -> list[Part]:
+    """Return the verdicts of the claims that the page's runs judge; nothing without claims."""
+    table, by_reading = claims.verdict_table(page.claims), claims.verdicts_by_reading(page.claims)
+    if table.empty:
+        return []
+    shown = table.drop(columns=["place", "source"]).assign(verdict=[f"**{word}**" for word in table["verdict"]])
+    judged = table["verdict"] != "not run"
+    parts: list[Part] = ["## Verdicts"]
+    parts.append(Table("claims", shown[judged] if judged.any() else None, table, len(shown.columns)))
+    if not judged.all():
+        parts.append(f"Not run: {(~judged).sum()} of {len(judged)} claims.")
+    if len(by_reading):
+        parts[1:] = [Table("claims_by_reading", by_reading, by_reading, len(by_reading.columns))]
+        parts.append(Table("claims", None, table))
+    return [*parts, Table("contrasts", None, _contrast_table(page))]
 
 
-@dataclass(frozen=True)
-class Neighbours:
-    """Every series of every ranking against the next one, seed by seed."""
+def _contrast_table(page: Page) -> pd.DataFrame:
+    """Return a row a contrast of each claim; first and second: the series, where it is the difference of two."""
+    rows = []
+    for judged in page.judged:
+        measure, axis = judged.claim.decide.get("measure", ""), judged.claim.decide.get("axis", "iteration")
+        for one in judged.contrasts:
+            row = {"claim": judged.claim.id, "contrast": one.name, "cell": _cell_of(page, one), "measure": measure}
+            first, second = one.series or ("", "")
+            rows.append(row | {"axis": axis, "first": first, "second": second, "side": one.side, **one.numbers})
+    return pd.DataFrame(rows)
 
-    measures: tuple[Measure, ...]
 
-    def __call__(self, page: Page) -> list[Part]:
-        parts: list[Part] = []
-        for measure in self.measures:
-            data = page.pairs[page.pairs["measure"] == measure.name].reset_index(drop=True)
-            if len(data):
-                columns = {
-                    "cell": data["cell"],
-                    "better": data["better"],
-                    **_test_columns(page, data, (measure,), "next"),
-                }
-                table = Table(f"neighbours_{measure.name}", pd.DataFrame(columns), page.with_keys(data), 3)
-                parts += [f"**Neighbours by {page.label(measure)}**", table]
-        return parts
+def _cell_of(page: Page, contrast: Contrast) -> str:
+    """Return the name of the page's cell whose runs the contrast compares, else what it calls its runs."""
+    texts = page.cell_texts
+    for key, value in contrast.place.items():
+        texts = texts[texts[key] == setting_text(value)]
+    return str(texts.index[0]) if len(texts) == 1 else contrast.cell
+
+
+def ranking_parts(page: Page) -> list[Part]:
+    """Return every method against the best one of its cell by the page's primary measure: a figure and a table."""
+    measure, pairs = page.spec.primary, page.pairs
+    if measure is None or pairs.empty:
+        return []
+    best = best_methods(pairs)
+    best["tau"] = [_agreement(page, measure, cell) for cell in best["cell"]]
+    digits = [page.decimals(measure)] * len(best)
+    shown = pd.DataFrame(
+        {
+            "cell": best["cell"],
+            "best method": best["best"],
+            "closest rival": best["next"],
+            "difference": [format_number(d, "+", n) for d, n in zip(best["difference"], digits, strict=True)],
+            "interval": interval_texts(best["low"], best["high"], digits),
+            "seeds": seeds_texts(best),
+            "verdict": [f"**{verdict}**" for verdict in best["verdict"]],
+            "reason": best["reason"],
+        }
+    )
+    margin = float(pairs["margin"].max())
+    tie = f" Tie: within ± {margin:g} point." if margin == margin else ""
+    text = f"By {page.label(measure)}, Holm over all pairs of a cell. Interval of one pair, not corrected.{tie}"
+    return [
+        "## Methods against the best one",
+        _forest_picture(page, measure, best, margin),
+        "## Best method",
+        text,
+        Table("best", shown, best, 3),
+        Table("pairs", None, pairs),
+    ]
+
+
+def _forest_picture(page: Page, measure: Measure, best: pd.DataFrame, margin: float) -> Picture:
+    panels = []
+    for cell, method in best[["cell", "best"]].itertuples(index=False):
+        rivals = pairs_of_method(page.pairs[page.pairs["cell"] == cell], method).set_index("rival")
+        there = [series for series in page.series if series == method or series in rivals.index]
+        rivals = rivals.reindex(there)
+        low, mean, high = (-rivals[key].to_numpy(float) for key in ("high", "difference", "low"))
+        decided = rivals["word"].isin(_DECIDED).to_numpy()
+        panels.append(Forest(cell, there, mean, low, high, decided, there.index(method)))
+    label = page.label(measure)
+    figure = forest_panels(panels, page.styles, f"{label}, minus the best method", margin)
+    tie = f"; band: ± {margin:g}, a tie" if margin == margin else ""
+    alt = f"{label} of each method minus that of the best one; filled: decided, hollow: inconclusive{tie}"
+    return Picture("intervals", figure, alt)
+
+
+def ranking_table(page: Page) -> list[Part]:
+    """Return all pairs by the page's other measures, for a CSV file; nothing without such measures."""
+    tables = [page.pairs_by(one).assign(measure=one.kind, axis=one.budget_axis) for one in page.spec.rankings]
+    tables = [table for table in tables if len(table)]
+    return [Table("rankings", None, pd.concat(tables))] if tables else []
 
 
 @dataclass(frozen=True)
@@ -85,7 +135,7 @@ class Overall:
                 above = (math.nan,) * 3
                 if self.reference in whole and series != self.reference:
                     above = statistics.probability_of_improvement(of, whole[self.reference])
-                rows.append((page.label(measure, short=True), series, mean, low, high, *above))
+                rows.append((page.label(measure), series, mean, low, high, *above))
         names = ["by", "algorithm", "iqm", "low", "high", "above", "above_low", "above_high"]
         data = pd.DataFrame(rows, columns=names)
         if len(page.cells) < 2 or data["algorithm"].nunique() < 2:
@@ -114,112 +164,72 @@ class Cost:
 
     def __call__(self, page: Page) -> list[Part]:
         ends = sorted(page.cells[self.key].unique(), key=sort_key)
-        by_seed, rows = _values_by_seed(page, self.measure), []
+        by_seed, rows = values_by_seed(page, self.measure), []
         for title, cells in other_keys(page, self.key) if len(ends) > 1 else ():
             two = [str(cell) for end in (ends[0], ends[-1]) for cell in cells.index[cells[self.key] == end]]
-            theirs = [page.published_of(cell).get(self.measure.name, pd.Series(dtype=float)) for cell in two]
+            theirs = [page.published_of(cell).get(self.measure.kind, pd.Series(dtype=float)) for cell in two]
             for series in page.series:
                 own = [by_seed[cell, series] for cell in two if (cell, series) in by_seed]
                 if len(own) == 2:
                     loss = theirs[0].get(series, math.nan) - theirs[1].get(series, math.nan)
-                    row = {"measure": self.measure.name, "cell": title, "series": series, "published": loss}
-                    rows.append(row | _paired_columns(own[0] - own[1], page.resolution(self.measure)))
+                    row = {"measure": self.measure.kind, "cell": title, "series": series, "published": loss}
+                    rows.append(row | decision_columns(page.decide(own[0] - own[1], self.measure)))
         if not rows:
             return []
         data = pd.DataFrame(rows)
-        columns = {"cell": data["cell"]} if len(page.keys) > 1 else {}
-        columns |= _test_columns(page, data, (self.measure,), "series", "algorithm", "lost")
-        if data["published"].notna().any():
-            columns["published loss"] = data["published"].map(lambda value: format_number(value, "+"))
+        digits = [page.decimals(self.measure)] * len(data)
+        columns = {
+            "cell": data["cell"],
+            "algorithm": data["series"],
+            "lost": [format_number(value, "+", digits[0]) for value in data["difference"]],
+            "interval": interval_texts(data["low"], data["high"], digits),
+            "seeds": seeds_texts(data),
+            "verdict": data["verdict"],
+            "published loss": data["published"].map(lambda value: format_number(value, "+")),
+        }
         called = dict(zip(page.cells[self.key], page.cell_texts[self.key], strict=True))
         span = " to ".join(names.setting_label(self.key, called[end]) for end in (ends[0], ends[-1]))
-        table = Table("cost", pd.DataFrame(columns), data, 2 if "cell" in columns else 1)
-        return [f"## Lost from {span}: {page.label(self.measure)}", table]
+        return [f"## Lost from {span}: {page.label(self.measure)}", Table("cost", pd.DataFrame(columns), data, 2)]
 
 
-@dataclass(frozen=True)
-class Reference:
-    """One series against every other, seed by seed; Holm over the rows."""
-
-    reference: str
-    shown: tuple[Measure, ...]
-
-    def __call__(self, page: Page) -> list[Part]:
-        rows = []
-        for measure in self.shown:
-            by_seed = _values_by_seed(page, measure)
-            for cell in page.cells.index:
-                own = by_seed.get((cell, self.reference))
-                for series in page.series if own is not None else ():
-                    if own is not None and series != self.reference and (cell, series) in by_seed:
-                        row = {"measure": measure.name, "by": page.label(measure), "cell": cell, "series": series}
-                        rows.append(row | _paired_columns(own - by_seed[cell, series], page.resolution(measure)))
-        if not rows:
-            return []
-        data = pd.DataFrame(rows)
-        data["p_holm"] = statistics.adjust_holm(data["p"])
-        data["verdict"] = [
-            statistics.difference_verdict(d, p) for d, p in zip(data["difference"], data["p_holm"], strict=True)
-        ]
-        columns = {"by": data["by"], "cell": data["cell"]}
-        columns |= _test_columns(page, data, self.shown, "series", "other", f"{self.reference} minus it")
-        table = Table("against_one", pd.DataFrame(columns), page.with_keys(data), 3)
-        return [f"## Each other series against: {self.reference}", table]
+def published_parts(page: Page) -> list[Part]:
+    """Return published numbers, beside ours where the runs are the paper's experiment; nothing without any."""
+    published = page.spec.published
+    if published is None or not published.columns:
+        return []
+    rows = []
+    for cell in map(str, page.cells.index):
+        for series, theirs in page.published_of(cell).iterrows():
+            row: dict[str, Any] = {"cell": cell, "series": series, "is_papers": page.is_real(cell)}
+            for kind in published.columns:
+                row |= {f"{kind}_published": theirs[kind], f"{kind}_spread": theirs[f"{kind}_spread"]}
+                if row["is_papers"]:
+                    own = values_by_seed(page, measure_of(kind)).get((cell, str(series)), pd.Series(dtype=float))
+                    beyond = is_beyond(page, measure_of(kind), cell, own, float(theirs[kind]))
+                    row |= {kind: own.mean(), f"{kind}_difference": own.mean() - theirs[kind], f"{kind}_beyond": beyond}
+            rows.append(row)
+    if not rows:
+        return []
+    data = pd.DataFrame(rows)
+    shown = data.map(lambda value: format_number(value) if isinstance(value, float) else str(value))
+    sources = "; ".join(sorted(set(read_published(page.spec.paper, published.numbers)["source"])))
+    note = f"Source: {sources}. {published.note}".strip()
+    return ["## Published numbers", note, Table("published", shown, page.with_keys(data), 2)]
 
 
-@dataclass(frozen=True)
-class WithPublished:
-    """Published numbers beside ours where the runs are the paper's experiment, alone elsewhere.
+def measure_of(kind: str) -> Measure:
+    """Return the measure that published numbers of this kind are compared with."""
+    return Measure(kind, "iteration" if kind == "late" else "")
 
-    ``*``: the published number is beyond the 95 % prediction interval of one more run of ours; of an accuracy the
-    sampling error counts too, on as many test samples as the runs have, which are the paper's.
-    """
 
-    shown: tuple[Measure, ...]
-
-    def __call__(self, page: Page) -> list[Part]:
-        assert page.spec.published is not None
-        sources = "; ".join(sorted(set(read_published(page.spec.paper, page.spec.published.numbers)["source"])))
-        parts: list[Part] = []
-        for real in (True, False):
-            rows, texts = [], []
-            for cell in [one for one in page.cells.index if page.is_real(one) == real]:
-                for series, theirs in page.published_of(cell).iterrows():
-                    found = [
-                        self._compare_number(page, measure, cell, str(series), theirs, real) for measure in self.shown
-                    ]
-                    rows.append({"cell": cell, "series": series} | {k: v for row, _ in found for k, v in row.items()})
-                    texts.append(
-                        {"cell": cell, "algorithm": series} | {k: v for _, row in found for k, v in row.items()}
-                    )
-            if rows:
-                heading = "Measured and published" if real else "Published, of the paper's own experiment"
-                name = "published_difference" if real else "published"
-                table = Table(name, pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
-                parts += [f"## {heading}", table, f"Source: {sources}. {page.spec.published.note}".strip()]
-        return parts
-
-    def _compare_number(
-        self, page: Page, measure: Measure, cell: str, series: str, theirs: pd.Series, real: bool
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return numbers and texts of one measure of one cell and series, beside the published number."""
-        name, label, digits = measure.name, page.label(measure), page.decimals(measure)
-        value, spread = float(theirs[name]), float(theirs[f"{name}_spread"])
-        row: dict[str, Any] = {f"{name}_published": value, f"{name}_spread": spread}
-        printed = format_number(value, "", digits) + (
-            "" if math.isnan(spread) else f" ± {format_number(spread, '', digits)}"
-        )
-        if not real:
-            return row, {label: printed}
-        own = _values_by_seed(page, measure).get((cell, series), pd.Series(dtype=float))
-        samples = page.runs.get("summary.task.test_samples", pd.Series(dtype=float))[page.runs["cell"] == cell].dropna()
-        sampled = len(samples) > 0 and name in ("best", "final")
-        error = statistics.sampling_error(value, int(samples.iloc[0])) if sampled else 0.0
-        low, high = statistics.prediction_interval(own, error)
-        beyond, difference = bool(value < low or value > high), float(own.mean()) - value
-        row |= {name: own.mean(), f"{name}_difference": difference, f"{name}_beyond": beyond}
-        texts = {label: mean_and_deviation(own, digits), f"{name}: published": printed}
-        return row, texts | {f"{name}: difference": format_number(difference, "+", digits) + "*" * beyond}
+def is_beyond(page: Page, measure: Measure, cell: str, own: pd.Series, value: float) -> bool:
+    """Return True if a published number is beyond the 95 % prediction interval of one more run of ours. Of an accuracy
+    the sampling error counts too, on as many test samples as the runs have, which are the paper's."""
+    samples = page.runs.get("summary.task.test_samples", pd.Series(dtype=float))[page.runs["cell"] == cell].dropna()
+    sampled = len(samples) > 0 and measure.kind in ("best", "final")
+    error = statistics.sampling_error(value, int(samples.iloc[0])) if sampled else 0.0
+    low, high = statistics.prediction_interval(own, error)
+    return bool(value < low or value > high)
 
 
 def other_keys(page: Page, key: str) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -229,45 +239,25 @@ def other_keys(page: Page, key: str) -> Iterator[tuple[str, pd.DataFrame]]:
         yield names.cell_label(rest, list(page.cell_texts.loc[cells.index[0], rest])), cells
 
 
-def _test_columns(
-    page: Page,
-    data: pd.DataFrame,
-    ranked: Sequence[Measure],
-    other: str,
-    header: str = "",
-    difference: str = "difference",
-) -> dict[str, Any]:
-    """Return columns of text: ``other``, difference, interval, p, seeds and verdict.
-
-    other  a column of ``data``, called ``header``
-    """
-    digits = [page.decimals(next(m for m in ranked if m.name == name)) for name in data["measure"]]
-    p = "p_holm" if "p_holm" in data else "p"
-    return {
-        header or other: data[other],
-        difference: [format_number(d, "+", n) for d, n in zip(data["difference"], digits, strict=True)],
-        "95 % interval": interval_texts(data["low"], data["high"], digits),
-        "p (Holm)" if p == "p_holm" else "p": data[p].map(lambda p: "<0.001" if p < 0.001 else format_number(p, "", 3)),
-        "seeds": data["seeds"].astype(str),
-        "verdict": data["verdict"],
-    }
-
-
 def interval_texts(low: pd.Series, high: pd.Series, digits: Sequence[int] = ()) -> list[str]:
     """Return texts like ``[1.20, 3.40]``, by default with two digits; ``-`` if there is none."""
     three = zip(low, high, digits or [2] * len(low), strict=True)
     return ["-" if a != a else f"[{format_number(a, '', n)}, {format_number(b, '', n)}]" for a, b, n in three]
 
 
-def _paired_columns(differences: pd.Series, resolution: float) -> dict[str, Any]:
-    """Return difference, seeds, interval, p and verdict of differences seed by seed."""
-    found = statistics.paired_interval(differences, resolution)
-    return {"difference": found.mean, "seeds": found.n} | {
-        k: getattr(found, k) for k in ("low", "high", "p", "verdict")
-    }
+def seeds_texts(data: pd.DataFrame) -> list[str]:
+    """Return ``3``, or ``3 of 5`` where more seeds are there than the look uses."""
+    both = zip(data["seeds"].astype(int), data["total"].astype(int), strict=True)
+    return [f"{seeds} of {total}" if total > seeds else str(seeds) for seeds, total in both]
 
 
-def _values_by_seed(page: Page, measure: Measure) -> dict[tuple[str, str], pd.Series]:
+def decision_columns(contrast: Contrast) -> dict[str, Any]:
+    """Return the numbers of a comparison that is no pair, with its verdict."""
+    word = contrast.interval.verdict
+    return contrast.numbers | {"verdict": word if word in ("larger", "smaller", "tie") else "inconclusive"}
+
+
+def values_by_seed(page: Page, measure: Measure) -> dict[tuple[str, str], pd.Series]:
     """Return (cell, series) -> value by seed."""
     groups = page.values(measure).groupby(["cell", "series"])
     return {(str(cell), str(series)): of.set_index("seed")["value"] for (cell, series), of in groups}
@@ -275,9 +265,9 @@ def _values_by_seed(page: Page, measure: Measure) -> dict[tuple[str, str], pd.Se
 
 def _agreement(page: Page, measure: Measure, cell: str) -> float:
     """Kendall's tau-b with the order published for this cell, or with the page's; NaN where there is neither."""
-    by_seed = _values_by_seed(page, measure)
+    by_seed = values_by_seed(page, measure)
     means = pd.Series({s: by_seed[cell, s].mean(skipna=False) for s in page.series if (cell, s) in by_seed}).dropna()
-    order = page.published_of(cell).get(measure.name)
+    order = page.published_of(cell).get(measure.kind)
     if order is None:
         order = pd.Series(
             {names.algorithm_label(name): place for place, name in enumerate(page.spec.order)}, dtype=float

@@ -12,7 +12,7 @@ from ...analysis import measures as measured
 from ...analysis import names
 from ...analysis.differences import sort_key, value_texts
 from ..pages.page import Page
-from ..pages.spec import FINAL, Measure
+from ..pages.spec import LATE, Measure
 from ..pages.write import Part, Picture
 from .comparisons import other_keys
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
@@ -60,7 +60,7 @@ class Curves:
             over = "mean and deviation over seeds" if any(line.low is not None for line in lines) else "one seed"
             alt = f"{y_label} against {x_label}{where}, {over}"
             pictures.append(Picture(name, figure, alt))
-        return [self.heading or f"## Against {names.AXES[self.axis]}", *pictures] if pictures else []
+        return [self.heading or "## Curves", *pictures] if pictures else []
 
     def _build_panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
         runs = page.runs[page.runs["cell"] == cell]
@@ -102,13 +102,14 @@ class MeasureBySetting:
         figure = line_panels(panels, label, "")
         name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])
         what = " and ".join(page.label(measure) for measure in self.shown)
-        return [Picture(name, figure, f"{what} against {label}, mean and deviation over seeds")]
+        picture = Picture(name, figure, f"{what} against {label}, mean and deviation over seeds")
+        return [f"## Against {label}", picture]
 
     def _lines(self, page: Page, measure: Measure, cells: pd.DataFrame) -> list[Line]:
         values, lines = page.values(measure), []
         values = values[values["cell"].isin(cells.index)].assign(x=lambda of: of[self.key].astype(float))
         real = {float(of): str(cell) for cell, of in cells[self.key].items() if page.is_real(str(cell))}
-        theirs = {x: page.published_of(cell).get(measure.name, pd.Series(dtype=float)) for x, cell in real.items()}
+        theirs = {x: page.published_of(cell).get(measure.kind, pd.Series(dtype=float)) for x, cell in real.items()}
         for series in page.series_in_figures:
             own = values[values["series"] == series].groupby("x")["value"].agg(["mean", "std"]).dropna(subset="mean")
             x, y, std = own.index.to_numpy(float), own["mean"].to_numpy(), own["std"].to_numpy()
@@ -125,7 +126,7 @@ class HeatMaps:
 
     rows: str
     columns: str
-    measure: Measure = FINAL
+    measure: Measure = LATE
 
     def __call__(self, page: Page) -> list[Part]:
         keys = [self.rows, self.columns]
@@ -147,4 +148,4 @@ class HeatMaps:
         top = 100.0 if self.measure.is_of_metric and names.is_percent(page.metric) else None
         figure = heat_maps(maps, rows, columns, labels[0], labels[1], page.label(self.measure), top)
         alt = f"{page.label(self.measure)}, mean ± deviation over seeds, {labels[0]} by {labels[1]}"
-        return [Picture(f"heat_maps_{self.measure.name}", figure, alt)]
+        return [f"## {labels[0]} by {labels[1]}", Picture(f"heat_maps_{self.measure.name}", figure, alt)]

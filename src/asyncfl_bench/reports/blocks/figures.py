@@ -1,9 +1,9 @@
-"""The kinds of figures: panels of lines, heat maps, maps of labels. None knows runs; all take arrays and labels."""
+"""The kinds of figures: lines, intervals, heat maps, maps of labels. None knows runs; all take arrays and labels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,22 @@ class HeatMap:
     title: str
     mean_rc: np.ndarray
     half_rc: np.ndarray
+
+
+@dataclass
+class Forest:
+    """One panel of intervals, arrays of shape (methods,) in the order of ``labels``: differences to method ``best``.
+
+    decided  False: the interval is drawn hollow
+    """
+
+    title: str
+    labels: Sequence[str]
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    decided: np.ndarray
+    best: int
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -228,6 +244,55 @@ def _add_legend(figure: Figure, lines: list[Line], across: int) -> None:
         if any(len(line.x) > _MANY for line in lines):
             look |= {"title": "thick: means of consecutive evaluations", "title_fontsize": 8}
         figure.legend(handles, labels, loc="outside lower center", **look)
+
+
+def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label: str, margin: float) -> Figure:
+    """Panels of intervals side by side, a row a method. margin: of the shaded band around zero, NaN for none.
+
+    An interval that is longer than the panel is wide ends at its border.
+    """
+    columns = min(4, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    labels = sorted({label for panel in panels for label in panel.labels}, key=[*styles].index)
+    letters = max(map(len, labels))
+    figure = new_figure(
+        0.6 + 0.075 * letters + max(2.4, 5.0 / columns) * columns, 0.6 + (0.5 + 0.2 * len(labels)) * rows
+    )
+    grid = figure.subplots(rows, columns, sharey=True, sharex=True, squeeze=False)
+    means = np.concatenate([panel.mean[np.isfinite(panel.mean)] for panel in panels])
+    lowest, highest = min(means.min(), 0.0), max(means.max(), 0.0)
+    span = max(highest - lowest, 4 * margin if margin == margin else 0.0) or 1.0
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
+        if margin == margin:
+            axes.axvspan(-margin, margin, color="0.88", linewidth=0, zorder=0)
+        axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
+        for number, label in enumerate(panel.labels):
+            y, colour, is_best = labels.index(label), styles[label].colour, number == panel.best
+            bars = [[panel.mean[number] - panel.low[number]], [panel.high[number] - panel.mean[number]]]
+            look: dict[str, Any] = {"color": colour, "marker": "D" if is_best else "o", "markersize": 5}
+            look["markerfacecolor"] = colour if is_best or panel.decided[number] else "white"
+            known = not is_best and bool(np.isfinite(bars).all())
+            axes.errorbar(
+                0.0 if is_best else panel.mean[number],
+                y,
+                xerr=bars if known else None,
+                capsize=2,
+                linewidth=1.1,
+                **look,
+            )
+        axes.set_title(panel.title, fontsize=9)
+        axes.set_xlim(lowest - 0.3 * span, highest + 0.3 * span)
+        axes.set_yticks(range(len(labels)), labels, fontsize=8)
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.tick_params(axis="x", labelsize=8, labelbottom=place + columns >= len(panels))
+        axes.grid(alpha=0.3, linewidth=0.6, axis="x")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.supxlabel(x_label, fontsize=9)
+    return figure
 
 
 def heat_maps(

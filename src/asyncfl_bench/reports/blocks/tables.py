@@ -11,64 +11,95 @@ import pandas as pd
 
 from ...analysis import names
 from ...analysis.differences import value_texts
+from ...analysis.measured import AT_BUDGET
 from ...analysis.place import cells_in_order
 from ...analysis.published import matching_rows, read_published
-from ...tracking.runs import setting_text
 from ..pages.page import Page
 from ..pages.spec import BEST, TO_90, UPLOADS, Measure
 from ..pages.write import Part, Table, format_number, mean_and_deviation
+from .comparisons import is_beyond, measure_of
 
 MEAN_STALENESS = "summary.arrivals.staleness_mean"
 _WIDE = 6  # more cells than this become rows
-_LONG, _TOP = 30, 10  # a search with more rows is shown in part: its first, the published choice, its last
+_TOP = 5  # settings of a search that are shown first
+
+
+def values_parts(page: Page) -> list[Part]:
+    """Return the table of values: the measure that the paper prints, with its numbers, else the primary one."""
+    published = page.spec.published
+    printed = next(iter(published.columns), None) if published is not None else None
+    measure = page.spec.primary if printed is None else measure_of(printed)
+    table = None if measure is None else _matrix(page, measure, "values", printed is not None)
+    if measure is None or table is None:
+        return []
+    budgets = _budgets(page.values(measure))
+    after = f", after {budgets.pop():.6g} {names.AXES[measure.budget_axis]}" if len(budgets) == 1 else ""
+    text = f"{page.label(measure)}{after}; mean ± deviation over seeds."
+    if printed is not None and any(len(page.published_of(cell)) for cell in page.cells.index):
+        ours = all(page.is_real(cell) for cell in page.cells.index)
+        text += " In parentheses: published" + ("" if ours else ", of the paper's own experiment")
+        text += ", `*`: beyond the 95 % prediction interval of one more run." if ours else "."
+    return ["## Values", text[:1].upper() + text[1:], table]
 
 
 @dataclass(frozen=True)
 class Accuracies:
-    """The metric at the largest budget of the axis that all runs of a cell spent: a row a series, a column a cell."""
+    """The metric at the largest budget of each axis that all runs of a cell spent: a row a series, a column a cell."""
 
-    axis: str
+    axes: tuple[str, ...]
 
     def __call__(self, page: Page) -> list[Part]:
-        measure = Measure("equal", self.axis)
-        values = page.values(measure)
-        if values.empty:
-            return []
-        table = pd.DataFrame({"algorithm": [*page.series, "budget", "ended first"]})
-        for cell in page.cells.index:
-            own = dict(list(values[values["cell"] == cell].groupby("series")))
-            most = max(map(len, own.values()), default=0)
-            means = {series: of["value"].mean() for series, of in own.items()}
-            best = min(means.values()) if page.is_lower_better(measure) else max(means.values())
-            first = [
-                series
-                for series in page.series
-                if series in own and own[series]["end"].min() == own[series]["budget"].min()
-            ]
-            texts = []
-            for series in page.series:
-                of = own.get(series, values[:0])
-                marks = " ~" if len(of) and of["evaluations"].min() < 2 else ""
-                marks += " (best)" if means.get(series) == best and len(own) > 1 else ""
-                marks += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
-                texts.append(mean_and_deviation(of["value"], page.decimals(measure)) + marks)
-            budget = f"{values.loc[values['cell'] == cell, 'budget'].max():.6g}"
-            everyone = len(first) == len(own) > 1
-            few = len(first) <= 2
-            table[cell or "all"] = [
-                *texts,
-                budget,
-                "all" if everyone else ", ".join(first) if few else f"{len(first)} series",
-            ]
-        if len(page.cells) > _WIDE:  # many cells read better downwards
-            table = table.set_index("algorithm").T.rename_axis("cell").reset_index()
-        groups = values.groupby(["cell", "series"], sort=False)
-        data = groups["budget"].max().to_frame()
-        unit = "_percent" if names.is_percent(page.metric) else ""
-        data[[f"mean{unit}", f"std{unit}", "seeds"]] = groups["value"].agg(["mean", "std", "size"])
-        data = page.with_keys(data.reset_index()).assign(axis=self.axis)
-        title = f"{page.label(measure).capitalize()}, the largest that all runs of a cell spent; ~: mostly interpolated"
-        return [f"**{title}**", Table(f"accuracy_{self.axis}", table, data)]
+        parts: list[Part] = ["## Values at equal budgets"]
+        for axis in self.axes:
+            table = _matrix(page, Measure("accuracy", axis), f"accuracy_{axis}")
+            parts += [] if table is None else [table]
+        return parts
+
+
+def _budgets(values: pd.DataFrame) -> set[float]:
+    """Return the budgets of the cells; empty for a measure without one."""
+    return set(values["budget"]) if "budget" in values else set()
+
+
+def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> Table | None:
+    """Return values by series and cell, a column a cell or a row a cell where they are many; None without any.
+
+    printed  with the paper's numbers
+    """
+    values = page.values(measure).dropna(subset="value")
+    if values.empty:
+        return None
+    is_budget, digits = measure.kind in AT_BUDGET, page.decimals(measure)
+    lower = page.measured.lower_is_better(measure.kind)
+    table = pd.DataFrame({"algorithm": [*page.series, *(["budget"] if len(_budgets(values)) > 1 else [])]})
+    for cell in page.cells.index:
+        own = dict(list(values[values["cell"] == cell].groupby("series")))
+        means = {series: of["value"].mean() for series, of in own.items()}
+        best = min(means.values(), default=0) if lower else max(means.values(), default=0)
+        most = max(map(len, own.values()), default=0)
+        theirs = page.published_of(cell).get(measure.kind) if printed else None
+        texts = []
+        for series in page.series:
+            of = own.get(series, values[:0])
+            text = mean_and_deviation(of["value"], digits)
+            text += " ~" if is_budget and len(of) and of["evaluations"].min() < 2 else ""
+            text += " (best)" if means.get(series) == best and len(own) > 1 else ""
+            text += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
+            if theirs is not None and series in theirs.index and theirs[series] == theirs[series]:
+                value = float(theirs[series])
+                beyond = page.is_real(cell) and is_beyond(page, measure, cell, of["value"], value)
+                text += f" ({format_number(value, '', digits)}{'*' * beyond})"
+            texts.append(text)
+        if len(table) > len(texts):
+            texts.append(f"{values.loc[values['cell'] == cell, 'budget'].max():.6g}")
+        table[cell or "all"] = texts
+    if len(page.cells) > _WIDE:  # many cells read better downwards
+        table = table.set_index("algorithm").T.rename_axis("cell").reset_index()
+    groups = values.groupby(["cell", "series"], sort=False)
+    data = groups["value"].agg(["mean", "std", "size"]).rename(columns={"size": "seeds"})
+    if is_budget:
+        data["budget"] = groups["budget"].max()
+    return Table(name, table, page.with_keys(data.reset_index()).assign(measure=measure.kind, axis=measure.budget_axis))
 
 
 @dataclass(frozen=True)
@@ -76,7 +107,7 @@ class Values:
     """Rows: cells and series; columns: measures. A second table, for its CSV file only, has a row a run."""
 
     shown: tuple[Measure, ...]
-    heading: str = "## Reached"
+    heading: str = "## All measures"
 
     def __call__(self, page: Page) -> list[Part]:
         by_run = page.runs[["series", "cell", "seed"]].copy()
@@ -124,13 +155,13 @@ class Staleness:
             own = {str(series): values for series, values in of}
             table[law] = [mean_and_deviation(own.get(series, ()), 2) for series in page.series]
         data = runs.groupby(["series", *keys], sort=False)["value"].agg(["mean", "std", "size"]).reset_index()
-        title = "**Mean staleness of an upload [server iterations]**, over runs; β is what the paper gives of a delay"
+        title = "## Mean staleness of an upload [server iterations]"
         return [title, Table("staleness", table, data)]
 
 
 @dataclass(frozen=True)
 class Search:
-    """Per cell all settings of a search, best first, with the published choice marked, and the margins of each key.
+    """All settings of a search by cell, best first, with the published choice marked, and the margins of each key.
 
     file  of the published choices; keys: its columns that were searched
     """
@@ -139,49 +170,54 @@ class Search:
     keys: tuple[str, ...]
 
     def __call__(self, page: Page) -> list[Part]:
-        parts: list[Part] = []
-        keys, shown_measures = list(self.keys), (BEST, TO_90, UPLOADS)
-        found = {m.name: page.values(m).set_index("run")["value"] for m in shown_measures}
-        for cell in page.cells.index:
-            groups = page.runs[page.runs["cell"] == cell].assign(**found).groupby(keys)
-            grid = groups[[*found]].mean().assign(seeds=groups.size())
-            grid.insert(0, "rank", grid["best"].rank(method="min", ascending=False))
-            grid = grid.sort_values(["rank", "time_to_90"], kind="stable").reset_index()
-            rows = matching_rows(read_published(page.spec.paper, self.file), pd.Series(page.cells.loc[cell]))
-            theirs = rows[keys].astype(float)
-            grid["published"] = [(theirs == row).all(axis=1).any() for row in grid[keys].astype(float).to_numpy()]
-            ends = (grid.index < _TOP) | (grid.index >= len(grid) - 3)
-            kept = grid[ends | grid["published"]] if len(grid) > _LONG else grid
-            table = pd.DataFrame({"rank": kept["rank"].map(lambda rank: format_number(rank, "", 0))})
-            for key in keys:
-                table[names.key_label(key)] = pd.Series(value_texts(grid[key]), index=grid.index)[kept.index]
-            by_place = {place: of for place, of in groups}
-            for measure in shown_measures:
-                places = kept[keys].itertuples(index=False, name=None)
-                table[page.label(measure)] = [
-                    mean_and_deviation(by_place[p][measure.name], page.decimals(measure)) for p in places
-                ]
-            marks = {"best here": kept["rank"] == 1, "the paper's": kept["published"]}
-            table[""] = [", ".join(text for text, at in marks.items() if at[i]) for i in kept.index]
-            name = setting_text(page.cells.loc[cell].iloc[0]).rpartition("/")[2]
-            parts += [f"## {cell}: {len(kept)} of {len(grid)} settings", Table(f"grid_{name}", table, grid)]
-            if len(keys) > 2:
-                parts.append(self._margins(grid, name))
-        return parts
+        grids = [self._grid(page, str(cell)) for cell in page.cells.index]
+        data = pd.concat([grid for grid, _ in grids], ignore_index=True)
+        shown = pd.concat([texts for _, texts in grids], ignore_index=True)
+        margins = pd.concat([self._margins(grid) for grid, _ in grids], ignore_index=True)
+        parts: list[Part] = ["## Settings by best accuracy", Table("grid", shown, page.with_keys(data))]
+        return [*parts, Table("margins", None, page.with_keys(margins))] if len(self.keys) > 2 else parts
 
-    def _margins(self, grid: pd.DataFrame, name: str) -> Table:
-        """What each value of each key comes to over all values of the others."""
+    def _grid(self, page: Page, cell: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the ranked settings of a cell, and the text of those that are shown: the first, the published choice
+        and the last."""
+        keys, shown_measures = list(self.keys), (BEST, TO_90, UPLOADS)
+        found = {m.kind: page.values(m).set_index("run")["value"] for m in shown_measures}
+        groups = page.runs[page.runs["cell"] == cell].assign(**found).groupby(keys)
+        grid = groups[[*found]].mean().assign(seeds=groups.size())
+        grid.insert(0, "rank", grid["best"].rank(method="min", ascending=False))
+        grid = grid.sort_values(["rank", "time_to_90"], kind="stable").reset_index()
+        rows = matching_rows(read_published(page.spec.paper, self.file), pd.Series(page.cells.loc[cell]))
+        theirs = rows[keys].astype(float)
+        grid["published"] = [bool((theirs == row).all(axis=1).any()) for row in grid[keys].astype(float).to_numpy()]
+        kept = grid[(grid.index < _TOP) | (grid.index == len(grid) - 1) | grid["published"]]
+        table = pd.DataFrame({"cell": cell, "rank": [f"{rank:.0f} of {len(grid)}" for rank in kept["rank"]]})
+        for key in keys:
+            table[names.key_label(key)] = pd.Series(value_texts(grid[key]), index=grid.index)[kept.index].to_list()
+        by_place = {place: of for place, of in groups}
+        for measure in shown_measures:
+            places = kept[keys].itertuples(index=False, name=None)
+            table[page.label(measure)] = [
+                mean_and_deviation(by_place[p][measure.kind], page.decimals(measure)) for p in places
+            ]
+        table[""] = ["the paper's" if chosen else "" for chosen in kept["published"]]
+        return grid.assign(cell=cell), table
+
+    def _margins(self, grid: pd.DataFrame) -> pd.DataFrame:
+        """Return the best, median and worst accuracy of each value of each key, over all values of the others."""
         rows = [
-            (key, value, *of["best"].agg(["max", "median", "min"]), len(of), bool(of["published"].any()))
+            (
+                grid["cell"].iloc[0],
+                key,
+                value,
+                *of["best"].agg(["max", "median", "min"]),
+                len(of),
+                of["published"].any(),
+            )
             for key in self.keys
             for value, of in grid.groupby(key)
         ]
-        data = pd.DataFrame(rows, columns=["key", "value", "best", "median", "worst", "settings", "published"])
-        table = data.assign(key=data["key"].map(names.key_label), value=value_texts(data["value"]))
-        for column in ("best", "median", "worst"):
-            table[column] = data[column].map(format_number)
-        table["published"] = np.where(data["published"], "the paper's", "")
-        return Table(f"margins_{name}", table.rename(columns={"key": "hyper-parameter", "published": ""}), data, 2)
+        columns = ["cell", "key", "value", "best", "median", "worst", "settings", "published"]
+        return pd.DataFrame(rows, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -214,7 +250,7 @@ class Counts:
                 data[header] = [str(rows[column].iloc[0]) if len(rows) else "-" for rows in found]
             source = f"Published: {'; '.join(sorted(set(theirs['source'])))}."
         table = data.rename(columns={"series": "algorithm"}).map(_count)
-        return [Table(self.name, table, page.with_keys(data), 2), source]
+        return ["## Counts", source, Table(self.name, table, page.with_keys(data), 2)]
 
 
 def _count(value: object) -> str:

@@ -24,16 +24,18 @@ from string import Template
 
 import pandas as pd
 
+from ...analysis.claims import VERDICTS
 from ...analysis.differences import is_setting
 from ...analysis.measures import final_values
 from ...analysis.names import metric_label
 from ...errors import BenchError
 from ...tracking.runs import setting_text as as_text
 from ..pages.page import Page
-from ..pages.write import Part, Picture, Table
+from ..pages.write import More, Part, Picture, Table
 from .chart import AXES, ChartData, chart_numbers
 
-_VERDICTS = ("holds", "fails", "undecided", "not run", "blocked", "larger", "smaller", "unknown")
+_VERDICTS = (*VERDICTS, "best", "better", "larger", "smaller")
+_INDICATION = " (indication)"
 
 
 def write_html(page: Page, target: Path, refresh: int | None = None) -> None:
@@ -41,8 +43,14 @@ def write_html(page: Page, target: Path, refresh: int | None = None) -> None:
 
     Raises BenchError where the extra is missing or the place is not writable.
     """
-    parts = [part for part in page.parts[1:] if not (isinstance(part, Picture) and part.name.startswith("curves"))]
-    write_document(page.title, parts + _browser_parts(page), chart_data(page), target, refresh)
+    parts = page.parts[1:]
+    chart_at = next((i for i, part in enumerate(parts) if _is_curves(part) or isinstance(part, More)), None)
+    drawn = [None if _is_curves(part) else part for part in parts]  # the chart stands for them
+    write_document(page.title, [*drawn, *_browser_parts(page)], chart_data(page), target, refresh, chart_at)
+
+
+def _is_curves(part: Part) -> bool:
+    return isinstance(part, Picture) and part.name.startswith("curves")
 
 
 def chart_data(page: Page) -> ChartData:
@@ -89,20 +97,44 @@ def _browser_parts(page: Page) -> list[Part]:
 
 
 def write_document(
-    title: str, parts: Sequence[Part], shown: ChartData, target: Path, refresh: int | None = None
+    title: str,
+    parts: Sequence[Part | None],
+    shown: ChartData,
+    target: Path,
+    refresh: int | None = None,
+    chart_at: int | None = None,
 ) -> None:
-    """One HTML file: title, the parts before the first heading, the chart, the other parts."""
+    """One HTML file: title, the parts before the first heading, those before ``chart_at``, the chart, the other
+    parts."""
     library = _library()
     data = json.dumps(chart_numbers(shown) | {"refresh": refresh}, ensure_ascii=False, separators=(",", ":"))
+    chart = Template(_read_asset("chart.html")).substitute(library=library, data=_compress(data))
+    write_tables(title, parts, target, chart, "page.js", chart_at)
+
+
+def write_tables(
+    title: str,
+    parts: Sequence[Part | None],
+    target: Path,
+    chart: str = "",
+    script: str = "",
+    chart_at: int | None = None,
+) -> None:
+    """Write an HTML file: title, the parts before the first heading, those before ``chart_at``, ``chart``, the others.
+
+    chart   HTML
+    script  the file beside this module that runs after the one that sorts tables
+    Raises BenchError when the place is not writable.
+    """
     first = next((i for i, part in enumerate(parts) if not isinstance(part, str) or part.startswith("## ")), len(parts))
     text = Template(_read_asset("page.html")).substitute(
         title=html.escape(title),
         sentences="\n".join(map(_part_html, parts[:first])),
-        parts="\n".join(map(_part_html, parts[first:])),
+        first="\n".join(map(_part_html, parts[first:chart_at])) if chart_at else "",
+        chart=chart,
+        parts="\n".join(map(_part_html, parts[max(first, chart_at or 0) :])),
         style=_read_asset("page.css"),
-        script=_read_asset("page.js"),
-        library=library,
-        data=_compress(data),
+        script="\n".join(map(_read_asset, filter(None, ("tables.js", script)))),
     )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -113,9 +145,20 @@ def write_document(
         raise BenchError(f"cannot write {target}: {error.strerror}; choose another place with --out") from error
 
 
-def _part_html(part: Part) -> str:
+def _part_html(part: Part | None) -> str:
+    if part is None:
+        return ""
+    if isinstance(part, More):
+        sections = (
+            (title, [_part_html(one) for one in own if not _is_curves(one)]) for title, own in part.sections.items()
+        )
+        return "\n".join(
+            f"<details><summary>{html.escape(title)}</summary>\n{text}\n</details>"
+            for title, texts in sections
+            if (text := "\n".join(filter(None, texts)))
+        )
     if isinstance(part, Table):
-        return "" if part.shown is None else _table_html(part.name, part.shown)
+        return _table_html(part.name, part.data if part.shown is None else part.shown)
     if isinstance(part, Picture):
         import matplotlib
 
@@ -181,8 +224,8 @@ def _cells(column: pd.Series) -> tuple[list[str], str]:
         digits = 0 if whole or most >= 10_000 else 2 if most >= 1 else 4
         return ["-" if pd.isna(value) else f"{value:.{digits}f}" for value in column], "number"
     texts = ["-" if value is None or value != value else str(value) for value in column]
-    told = [text for text in texts if text not in ("", "-", "–")]
-    if told and statistics.median(map(len, told)) > 24:
+    told = [re.sub(r"\]\(.*?\)", "", text) for text in texts if text not in ("", "-", "–")]  # links by their words
+    if told and (statistics.median(map(len, told)) > 24 or max(map(len, told)) > 60):
         return texts, "long"
     starts = sum(bool(re.match(r"[\[+\-−~*≥≤<>≈ ]*\d", text)) for text in told)
     return texts, "number" if 2 * starts >= len(told) else ""
@@ -190,7 +233,9 @@ def _cells(column: pd.Series) -> tuple[list[str], str]:
 
 def _cell_html(text: str) -> str:
     bare = text.strip("*")
-    return f'<span class="verdict {bare.replace(" ", "-")}">{bare}</span>' if bare in _VERDICTS else _words(text)
+    word = bare.removesuffix(_INDICATION)
+    kind = f"{word.replace(' ', '-')}{' indication' if word != bare else ''}"
+    return f'<span class="verdict {kind}">{bare}</span>' if word in _VERDICTS else _words(text)
 
 
 def _compress(text: str) -> str:

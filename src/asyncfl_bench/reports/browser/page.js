@@ -1,17 +1,10 @@
-"use strict";
-// Runs come by column; this file chooses what Vega draws of them, tells about a point and sorts the tables.
-const at = (id) => document.getElementById(id);
+// Runs come by column; this file chooses what Vega draws of them and tells about a point. tables.js comes before it.
 const SELECTS = ["panel", "axis", "metric", "part", "scale"], CHECKS = ["log", "each"];
 let data, view, only, cursor = null, kept = false, drawing = 0;
 
 async function unpacked(id) {
   const bytes = Uint8Array.from(atob(at(id).textContent.trim()), (c) => c.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-}
-function element(tag, settings = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), settings);
-  made.append(...children);
-  return made;
 }
 const shortly = (x) => x == null ? "–" : Math.abs(x) >= 10000 ? Math.round(x).toLocaleString("en") : String(+x.toPrecision(4));
 const label = (kind, key) => (data[kind].find((one) => one[0] === key) || [key, key])[1];
@@ -215,15 +208,6 @@ function recall() {
 }
 
 // ---- files ---------------------------------------------------------------------------------------------------------
-function save(name, kind, text) {
-  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type: kind })), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-const csv = (lines) => lines.map((line) => line.map((cell) => {
-  const text = String(cell ?? "");
-  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-}).join(",") + "\n").join("");
 const visible = () => rows().filter((row) => !only.size || only.has(row.series));
 const fileName = (text) => `${text.toLowerCase().replace(/[^a-z0-9]+/g, "_").replace(/^_|_$/g, "")}`;
 function curvesCsv() {
@@ -235,28 +219,6 @@ async function curvesSvg() {
   const picture = await vegaEmbed(document.createElement("div"), specification(visible(), 1000, true), { actions: false, logLevel: 1 });
   save(`${fileName(`${at("metric").value} ${at("axis").value}`)}.svg`, "image/svg+xml", await picture.view.toSVG());
 }
-
-// ---- tables --------------------------------------------------------------------------------------------------------
-const cells = (row) => [...row.cells].map((cell) => cell.textContent);
-function quantity(text) {
-  const found = text.trim().replace("−", "-").replace(/^[^\d+\-.]*(?=[+\-.]?\d)/, "").match(/^[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?/i);
-  return found ? parseFloat(found[0].replaceAll(",", "")) : NaN;
-}
-function sort(button) {
-  const head = button.parentElement, table = head.closest("table"), column = head.cellIndex;
-  const down = head.getAttribute("aria-sort") === "ascending", body = table.tBodies[0];
-  const keyed = [...body.rows].map((row) => ({ row, text: row.cells[column].textContent.trim(), number: quantity(row.cells[column].textContent) }));
-  const numeric = head.classList.contains("number");  // what is no number, and what is missing, stays at the end
-  const rank = (one) => ["", "-", "–", "nan"].includes(one.text.toLowerCase()) ? 2 : numeric && isNaN(one.number) ? 1 : 0;
-  keyed.sort((a, b) => rank(a) - rank(b) || (down ? -1 : 1) * (numeric && !rank(a)
-    ? a.number - b.number : a.text.localeCompare(b.text, "en", { numeric: true })));
-  table.querySelectorAll("th").forEach((one) => one.setAttribute("aria-sort", "none"));
-  head.setAttribute("aria-sort", down ? "descending" : "ascending");
-  body.append(...keyed.map((one) => one.row));
-}
-document.querySelectorAll("th button").forEach((one) => one.addEventListener("click", () => sort(one)));
-document.querySelectorAll("button[data-table]").forEach((one) => one.addEventListener("click", () =>
-  save(`${one.dataset.table}.csv`, "text/csv", csv([...at(`table-${one.dataset.table}`).rows].map(cells)))));
 
 // ---- start ---------------------------------------------------------------------------------------------------------
 async function start() {

@@ -1,4 +1,4 @@
-"""``results/PAPER/small/README.md``: all pages of a paper on digits in one, each with its first table and its claims.
+"""``results/PAPER/small/README.md``: all pages of a paper on digits in one, each with its verdicts and best methods.
 
 A checkout has this page alone: the pages themselves, with figures and CSV files, are written when one is asked for.
 """
@@ -14,16 +14,15 @@ from ...errors import BenchError
 from ...files import read_json, write_text
 from . import provenance
 from .page import Page
-from .write import Part, Table, markdown_table
+from .write import MOST_ROWS, Table, markdown_table
 
 SCALE = "small"
 _FIRST = "# {paper}: the pages at scale small"
 _TEXT = """\
 Handwritten digits and a small network stand in for the paper's data and models. These numbers show how rules
-behave, and decide nothing about the paper's own experiment. A section has the main table of a page and its claims. The
-command of a section writes the whole page, with figures and CSV files, from the archived runs."""
-_MEASURED = ("accuracy", "measured")  # how tables of what the pages are about are called
-_LAST = ("claims", "claims_by_reading")
+behave, and decide nothing about the paper's own experiment. A section has the verdicts of a page and the best method of
+each cell. The command of a section writes the whole page, with figures and CSV files, from the archived runs."""
+_SHOWN = ("claims", "claims_by_reading", "best")  # the tables of a section
 _KEYS = ("sweep", "profile", "length")
 
 
@@ -51,22 +50,12 @@ def _halves(section: str) -> tuple[str, str, str]:
 
 def _section_text(page: Page) -> str:
     """Return the section of a page in an overview."""
-    parts = page.parts
-    numbered = enumerate(parts)
-    tables = {part.name: place for place, part in numbered if isinstance(part, Table) and part.shown is not None}
-    first = [name for name in tables if name.startswith(_MEASURED)] or [name for name in tables if name not in _LAST]
-    lines = [f"{page.title}. {provenance.header(page)[0]}"]
-    for name in (*first[:1], *(name for name in tables if name.startswith("claims"))):
-        lines += _add_caption(parts, tables[name])
+    tables = [part for part in page.parts if isinstance(part, Table) and part.shown is not None]
+    first = [table for table in tables if table.name in _SHOWN] or tables[:1]
+    lines = [f"{page.title}. {provenance.header(page)[0].removesuffix(page.spec.shows)}".strip()]
+    lines += [markdown_table(table.shown[:MOST_ROWS], table.words) for table in first if table.shown is not None]
     runs = str(provenance.coverage(page)[1]).partition("\n")[0]
     return "\n\n".join([*lines, f"{runs} The whole page: `{page.command}`."])
-
-
-def _add_caption(parts: list[Part], place: int) -> list[str]:
-    table, caption = parts[place], parts[place - 1]
-    assert isinstance(table, Table) and table.shown is not None
-    captions = [caption] if isinstance(caption, str) and not caption.startswith("#") else []
-    return [*captions, markdown_table(table.shown, table.words)]
 
 
 def _write_claims(page: Page, target: Path) -> None:

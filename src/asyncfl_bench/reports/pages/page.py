@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from ...analysis import claims, measures, names, statistics
+from ...analysis import claims, judgements, measures, names
 from ...analysis.claims import PageVerdicts
-from ...analysis.contrasts import values_of
+from ...analysis.contrasts import POINTS_OF_A_TIE, WITH_STEP, Contrast, compare_pairs
 from ...analysis.differences import value_texts
-from ...analysis.measures import test_step
+from ...analysis.looks import LEVELS
+from ...analysis.measured import AT_BUDGET, MEASURES, RunMeasures
 from ...analysis.place import MatchedRuns
+from ...analysis.rankings import pair_table
 from ...analysis.verdicts import PART
 from ...files import write_text
 from ...tracking.archive import NAME as ARCHIVE_NAME
@@ -23,7 +25,7 @@ from ...tracking.archive import pack_archive
 from . import style
 from .problems import partial_image_sets, problems
 from .spec import Measure, PageSpec
-from .write import Part, Table
+from .write import Part, Table, flatten_parts
 
 
 @dataclass
@@ -32,7 +34,8 @@ class Page:
 
     metric    the one that curves and ``final`` show; max_series: lines of a figure
     choices   what was chosen of the tuned setting, see ``measures.choose_tuned``
-    measured  experiment and seconds of all runs that came to an end, those included that were not chosen
+    computed  experiment and seconds of all runs that ended, those included that were not chosen
+    tie       margin of a tie [points] that decide=true declared; None without it
     """
 
     spec: PageSpec
@@ -44,10 +47,11 @@ class Page:
     metric: str = "test/accuracy"
     max_series: int = 12
     choices: pd.DataFrame = field(default_factory=pd.DataFrame)
-    measured: pd.DataFrame = field(default_factory=pd.DataFrame)
+    computed: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: list[str] = field(default_factory=list)  # sentences that a terminal shows too
     parts: list[Part] = field(default_factory=list)
-    claims: list[claims.Verdict] = field(default_factory=list)
+    judged: list[judgements.Judgement] = field(default_factory=list)
+    tie: float | None = None
 
     @property
     def title(self) -> str:
@@ -74,7 +78,7 @@ class Page:
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        return {part.name: part.data for part in self.parts if isinstance(part, Table)}
+        return {part.name: part.data for part in flatten_parts(self.parts) if isinstance(part, Table)}
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
@@ -104,20 +108,19 @@ class Page:
     def axis_label(self, axis: str) -> str:
         return names.axis_label(axis, self.units)
 
-    def label(self, measure: Measure, short: bool = False) -> str:
-        """Return what the measure is called: ``test accuracy at equal uploads [%]``; short: ``equal uploads``."""
+    def label(self, measure: Measure) -> str:
+        """Return what the measure is called: ``best test accuracy [%]``."""
         kind = measure.kind
         name, _, unit = names.metric_label(self.metric).partition(" [")
+        unit = f" [{unit}" if unit else ""
         clock = self.axis_label("virtual_time").removeprefix("virtual time")
         if kind.endswith(".virtual_time"):
             return self.axis_label("virtual_time")
         known = {"time_to_90": f"time to 90 % of own best{clock}", "time_to_target": f"time to common target{clock}"}
         known["time_to_level"] = f"time to target{clock}"
-        known["late"] = f"mean of the last ten, {name}" + (f" [{unit}" if unit else "")
-        if kind == "equal":
-            known["equal"] = f"{'' if short else f'{name} at '}equal {names.AXES[measure.axis]}"
-            return known["equal"] + (f" [{unit}" if unit and not short else "")
-        own = f"{kind} {name}" + (f" [{unit}" if unit else "")
+        known["late"] = f"{name}, mean over the last fifth of the {names.AXES[measure.budget_axis]}{unit}"
+        known["accuracy"] = f"{name} at equal {names.AXES[measure.budget_axis]}{unit}"
+        own = f"{'last' if kind == 'final' else kind} {name}{unit}"
         return known.get(kind, own if measure.is_of_metric else kind.rpartition(".")[2].replace("_", " "))
 
     @functools.cached_property
@@ -126,34 +129,26 @@ class Page:
         units = self.runs.get("delay.unit", pd.Series(None, index=self.runs.index, dtype=object))
         return [*units.mask(self.runs["clock"] == "ticks", "ticks")] if "clock" in self.runs else [*units]
 
-    def is_lower_better(self, measure: Measure) -> bool:
-        """Return True if small values of the measure are good ones."""
-        return measure.kind.startswith("time") or (measure.is_of_metric and names.lower_is_better(self.metric))
-
-    def resolution(self, measure: Measure) -> float:
-        """Step of a test accuracy [points], one sample of the smallest test set; 0 for what has no such step."""
-        if not self.metric.startswith("test/") or not names.is_percent(self.metric):
-            return 0.0
-        return test_step(self.runs) if measure.kind in ("equal", "final", "best") else 0.0
-
     def decimals(self, measure: Measure) -> int:
         if measure.is_of_metric:
             return 2 if names.is_percent(self.metric) else 4
         return 0 if measure.kind.endswith(("uploads", "iterations", "bytes")) else 1
 
     @functools.cached_property
+    def measured(self) -> RunMeasures:
+        """The measures of the page's runs."""
+        return RunMeasures(self.placed, self.points, self.metric, self.spec.limit, self.spec.levels)
+
+    @property
     def limits(self) -> pd.Series:
         """Run -> limit of time: the page's, or the earliest end among the runs of its protocol (cell key ``paper``)."""
-        if "paper" not in self.keys:
-            return pd.Series(self.spec.limit, index=self.runs.index)
-        limits = measures.common_limit(self.placed, self.points, "paper", self.spec.limit)
-        return self.runs["paper"].map(limits).astype(float)
+        return self.measured.limits
 
     def limit_of(self, cell: str) -> float:
         return float(self.limits[self.runs["cell"] == cell].min())
 
     def values(self, measure: Measure) -> pd.DataFrame:
-        """A row a run: run, series, cell, its keys, seed, value; with ``equal`` also budget, end and evaluations."""
+        """A row a run: run, series, cell, its keys, seed, value; at a budget also budget, end and evaluations."""
         return self._cached_values(measure).copy()
 
     @functools.cached_property
@@ -161,29 +156,26 @@ class Page:
         """Return ``_compute_values`` of this page with a cache by measure."""
         return functools.cache(functools.partial(_compute_values, self))
 
+    @property
+    def levels(self) -> Mapping[int, float] | None:
+        """Of the looks, where a paper has claims or decide=true chose the seeds; elsewhere all seeds are one look."""
+        return LEVELS if self.spec.paper in claims.papers_with_claims() or self.tie is not None else None
+
     @functools.cached_property
     def pairs(self) -> pd.DataFrame:
-        """The neighbouring pairs of every ranking of the page, Holm over all of them: the columns of
-        ``statistics.neighbouring_pairs`` with ``measure`` (its name) and ``cell``; difference: better - next."""
-        ranked = dict.fromkeys(measure for block in self.spec.blocks for measure in getattr(block, "measures", ()))
-        frames = []
-        for measure in ranked:
-            values = self.values(measure)
-            lost = values["value"].isna().groupby([values["series"], values["cell"]]).transform("any")
-            sign = -1 if self.is_lower_better(measure) else 1
-            values["value"] = values["value"].mask(lost) * sign  # without a mean: last
-            places = {cell: number for number, cell in enumerate(self.cells.index)}
-            values["resolution"] = self.resolution(measure)
-            frames.append(values.assign(measure=measure.name, place=values["cell"].map(places)))
-        if not frames:
-            return pd.DataFrame(columns=["measure", "cell", "better", "next", "difference", "verdict"])
-        pairs = statistics.neighbouring_pairs(pd.concat(frames), ["measure", "place"])
-        pairs["cell"] = [self.cells.index[place] for place in pairs.pop("place")]
-        turned = pairs["measure"].isin([measure.name for measure in ranked if self.is_lower_better(measure)])
-        pairs.loc[turned, "difference"] *= -1
-        pairs.loc[turned, ["low", "high"]] = -pairs.loc[turned, ["high", "low"]].to_numpy()
-        pairs["verdict"] = pairs["verdict"].mask(turned & (pairs["verdict"] == "larger"), "smaller")
-        return pairs
+        """All pairs of series in every cell by the primary measure, see ``pair_table``; empty without one."""
+        return self.pairs_by(self.spec.primary) if self.spec.primary is not None else pd.DataFrame()
+
+    def pairs_by(self, measure: Measure) -> pd.DataFrame:
+        """All pairs of series in every cell by a measure, see ``pair_table``."""
+        return pair_table(compare_pairs(self.measured, measure.kind, measure.budget_axis, self.levels, tie=self.tie))
+
+    def decide(self, by_seed: pd.Series, measure: Measure) -> Contrast:
+        """Return the decision about differences of the measure seed by seed."""
+        in_points = self.measured.unit(measure.kind) == "points"
+        step = self.measured.resolution if measure.kind in WITH_STEP else 0.0
+        margin = self.tie or POINTS_OF_A_TIE if in_points else None
+        return Contrast("", by_seed=by_seed, margin=margin, levels=self.levels, resolution=step)
 
     def with_keys(self, table: pd.DataFrame) -> pd.DataFrame:
         """A table with a column ``cell``, with the keys of the cell in its place."""
@@ -207,6 +199,11 @@ class Page:
         )
 
     @property
+    def claims(self) -> list[claims.Verdict]:
+        """The verdicts of the claims that these runs judge."""
+        return [one.verdict for one in self.judged]
+
+    @property
     def verdicts(self) -> PageVerdicts:
         scale = PART if self.scale == "full" and partial_image_sets(self.runs) else self.scale
         return PageVerdicts(self.spec.sweep, self.profile, scale, self.length, tuple(self.claims))
@@ -219,33 +216,26 @@ class Page:
 
     def pack_runs(self, results: Path) -> None:
         """Add every run of this page that came to an end to the archive of its paper."""
-        places = dict.fromkeys(str(run).partition("::")[0] for run in self.measured.index)
-        pack_archive(places, results / self.spec.paper / ARCHIVE_NAME, only=set(self.measured["experiment"]))
+        places = dict.fromkeys(str(run).partition("::")[0] for run in self.computed.index)
+        pack_archive(places, results / self.spec.paper / ARCHIVE_NAME, only=set(self.computed["experiment"]))
 
     def write_claims(self, folder: Path) -> None:
-        """``claims.json``, where the paper claims something."""
+        """Write ``claims.json``, or remove it where the paper claims nothing of these runs."""
         if self.claims:
             write_text(folder / claims.NAME, claims.to_json(self.verdicts))
+        else:
+            (folder / claims.NAME).unlink(missing_ok=True)
 
 
 def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
     """Return a row a run with its value of the measure, see ``Page.values``."""
-    runs, points, kind, metric = page.runs, page.points, measure.kind, page.metric
-    if kind == "equal":
-        return measures.values_at_equal_budget(page.placed, points, measure.axis, metric).reset_index()
-    table = runs[["series", "cell", *page.keys, "seed"]].copy()
-    early = points[points["virtual_time"] <= points["run"].map(page.limits)]
-    if kind == "final":
-        table["value"] = measures.final_values(points, metric)
-    elif kind == "late":
-        table["value"] = measures.late_means(points, metric)
-    elif kind == "best":
-        table["value"] = measures.best_values(early, metric)
-    elif kind == "uploads":
-        table["value"] = measures.final_values(early, "uploads")
-    elif kind in claims.MEASURES:
-        of = values_of(page.placed, points, page.spec.limit, page.spec.levels)
-        table["value"] = of(kind, measure.axis or "virtual_time", None, ())["value"]
-    else:
-        table["value"] = pd.to_numeric(runs[kind]) if kind in runs else math.nan
+    kind, axis = measure.kind, measure.budget_axis
+    if kind in AT_BUDGET:
+        table = measures.values_at_equal_budget(page.placed, page.points, axis, page.metric)
+        for _, budgets in table.groupby("cell")["budget"] if kind == "late" else ():
+            table.loc[budgets.index, "value"] = page.measured.values_at_budget(kind, axis, budgets)[0]
+        return table.rename_axis("run").reset_index()
+    table = page.runs[["series", "cell", *page.keys, "seed"]].copy()
+    known = kind in MEASURES or kind.startswith("mse/") or kind in page.runs
+    table["value"] = page.measured.values(kind, axis) if known else math.nan
     return table.rename_axis("run").reset_index()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ... import __version__
 from ...analysis.differences import sort_key, value_texts
 from ...tracking.runs import setting_text
 from .page import Page
@@ -23,7 +23,7 @@ _NAMED = 20  # runs that are missing or left out and named one by one
 
 
 def header(page: Page) -> list[str]:
-    """What these runs are, beside the paper's own: at most four sentences."""
+    """Return one line: what these runs are, beside the paper's own, and how many."""
     spec, used, some = page.spec, problems(page.runs), partial_image_sets(page.runs)
     what = "; ".join([", ".join(sorted(used)), *some])
     if page.scale == "smoke":
@@ -39,7 +39,16 @@ def header(page: Page) -> list[str]:
         "released": "what the authors' released code runs where it differs from what is printed.",
         "fair": spec.fair,
     }
-    return [f"{first} Profile `{page.profile}`: {profiles.get(page.profile, '')}".removesuffix(": "), spec.shows]
+    profile = f"Profile `{page.profile}`: {profiles.get(page.profile, '')}".removesuffix(": ")
+    return [f"{first} {profile} {runs_text(page)} {spec.shows}"]
+
+
+def runs_text(page: Page) -> str:
+    """Return how many runs and seeds count: ``60 runs, seeds 0, 1, 2.``"""
+    seeds = sorted(set(page.runs["seed"].astype(int)))
+    is_range = len(seeds) > 3 and seeds == [*range(seeds[0], seeds[-1] + 1)]
+    text = f"{seeds[0]} to {seeds[-1]}" if is_range else ", ".join(map(str, seeds))
+    return f"{len(page.runs)} runs, seed{'s' * (len(seeds) > 1)} {text}."
 
 
 def chosen_values(page: Page) -> list[Part]:
@@ -86,14 +95,15 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
         values = {setting_text(value) for value in page.runs.get(key, ())} - {"-"}
         return ", ".join(sorted(values, key=sort_key)) or "unknown"
 
-    computed = page.runs if page.measured.empty else page.measured
+    computed = page.runs if page.computed.empty else page.computed
     hours = pd.to_numeric(computed.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600
     lines = ["```sh", *commands, "```", ""] if commands else []
     lines.append(
         f"- seeds {distinct_values('seed')}; {distinct_values('summary.device')}; {hours:.2g} hours of computing"
     )
     versions = f"{distinct_values('summary.versions.asyncfl_bench')}, torch {distinct_values('summary.versions.torch')}"
-    lines.append(f"{RUNS_BY} {versions}, revision {distinct_values('summary.git_revision')}; page by {__version__}")
+    revisions, here = distinct_values("summary.git_revision"), version("asyncfl_bench")
+    lines.append(f"{RUNS_BY} {versions}, revision {revisions}; page by {here}")
     moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
     if moved.max() > 0:
         counts = dict.fromkeys(f"{count:g}" for count in (moved[moved > 0].min(), moved.max()))

@@ -20,36 +20,40 @@ AXES = tuple(names.AXES)
 class Measure:
     """One number a run.
 
-    kind   ``equal``: the metric at the largest budget of ``axis`` that all runs of a cell have spent · ``final`` ·
-           ``late``: mean of the last ten evaluations · ``best`` · ``time_to_90``: when it first has 90 % of its own
-           best; ``time_to_target``: of the lowest mean best of its cell; ``time_to_level``: the page's level of its
-           data set · ``unsteadiness`` · ``uploads`` that arrived. The last six count within the page's limit of time. ·
-           any other: a measure of claims, or a column of ``load_runs``
+    kind   one of ``analysis.measured.MEASURES``, or a column of ``load_runs``. ``late`` and ``accuracy`` are at a
+           budget: that of a pair of methods is the largest that both reached, in tables the largest that all runs of
+           a cell reached. ``best`` and times count within the page's limit of time.
+    axis   of the budget, or of a time; by default virtual time for a time, else server iterations
     """
 
     kind: str
     axis: str = ""
 
     @property
+    def budget_axis(self) -> str:
+        return self.axis or ("virtual_time" if self.kind.startswith("time") else "iteration")
+
+    @property
     def name(self) -> str:
-        return self.axis if self.kind == "equal" else self.kind
+        """``late`` along server iterations, ``late_uploads`` along uploads."""
+        return self.kind if self.axis in ("", "iteration") else f"{self.kind}_{self.axis}"
 
     @property
     def is_of_metric(self) -> bool:
         """Return True if the measure is a value of the page's metric."""
-        return self.kind in ("equal", "final", "late", "best", "unsteadiness")
+        return self.kind in ("accuracy", "final", "late", "best", "unsteadiness")
 
 
-FINAL, LATE, BEST, UPLOADS = Measure("final"), Measure("late"), Measure("best"), Measure("uploads")
+LATE, FINAL, BEST, UPLOADS = Measure("late", "iteration"), Measure("final"), Measure("best"), Measure("uploads")
 TO_90, TO_TARGET, TO_LEVEL = Measure("time_to_90"), Measure("time_to_target"), Measure("time_to_level")
 
 
-def equal_budgets(*axes: str) -> tuple[Measure, ...]:
-    """Return the measures of the metric at equal budgets of these axes, or of all."""
-    return tuple(Measure("equal", axis) for axis in axes or AXES)
+def late_measures(*axes: str) -> tuple[Measure, ...]:
+    """Return ``late`` along each of these axes."""
+    return tuple(Measure("late", axis) for axis in axes)
 
 
-# called with the ``Page``, which knows its specification; a field ``measures``: what the block ranks by
+# called with the ``Page``, which knows its specification
 Block = Callable[[Any], list[Part]]
 
 
@@ -60,7 +64,10 @@ class PageSpec:
     sweep      its name on the command line: ``ace/figure2``
     shows      what the paper's item shows, in one sentence
     cells      settings that make the panels and columns
-    blocks     what is shown, in this order
+    blocks     what is made besides, in this order: figures and CSV files
+    primary    the measure by which methods are compared on the page; None: they are not compared, and the first table
+               of the blocks is shown
+    rankings   other measures by which all pairs are compared, in a CSV file
     relabel    names a series instead, from a run's settings; else it is the algorithm with its variant
     problems   ``data set with model`` that are the paper's own: anything else is a stand-in, and so are data whose
                source a run calls by a name of ``stand_ins``
@@ -80,6 +87,8 @@ class PageSpec:
     shows: str
     cells: tuple[str, ...]
     blocks: tuple[Block, ...]
+    primary: Measure | None = LATE
+    rankings: tuple[Measure, ...] = ()
     relabel: Callable[[pd.Series], str] | None = None
     problems: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from ...files import naming_file, write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_ROWS = 28  # of a table in README.md; the CSV file has all
 _SUFFIXES = (".png", ".csv", ".pdf", ".svg", ".tex")
 _ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _ESCAPES |= {character: "\\" + character for character in "&%$#_{}"}
@@ -30,12 +31,18 @@ class Table:
     """shown: text as readers see it, one column a header, or None; data: the same as numbers, for the CSV file.
 
     words  how many of the first columns are text; the others are aligned to the right
+    Columns without any text but dashes are dropped from ``shown``.
     """
 
     name: str
     shown: pd.DataFrame | None
     data: pd.DataFrame
     words: int = 1
+
+    def __post_init__(self) -> None:
+        if self.shown is not None and len(self.shown):
+            has_text = [not set(map(str, column)) <= {"", "-"} for _, column in self.shown.items()]
+            self.shown, self.words = self.shown.loc[:, has_text], sum(has_text[: self.words])
 
 
 @dataclass
@@ -47,7 +54,24 @@ class Picture:
     alt: str
 
 
-Part = str | Table | Picture  # a str is a heading or a paragraph of Markdown
+@dataclass
+class More:
+    """Sections that README.md only links and a browser page folds: title -> parts."""
+
+    sections: dict[str, list[Part]]
+
+
+Part = str | Table | Picture | More  # a str is a heading or a paragraph of Markdown
+
+
+def flatten_parts(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield the parts, those of folded sections in their place."""
+    for part in parts:
+        if isinstance(part, More):
+            for section in part.sections.values():
+                yield from section
+        else:
+            yield part
 
 
 def write_parts(
@@ -67,25 +91,45 @@ def write_parts(
     formats = {*formats, *(path.suffix.removeprefix(".") for path in old)}
     for path in old:
         path.unlink(missing_ok=True)
-    drawn = [part.name for part in parts if isinstance(part, Picture)][:figures]
-    lines = []
+    flat = [*flatten_parts(parts)]
+    drawn = [part for part in flat if isinstance(part, Picture)][:figures]
+    for table in [part for part in flat if isinstance(part, Table)]:
+        write_csv(table.data, folder / f"{table.name}.csv")
+        if "tex" in formats and table.shown is not None:
+            write_text(folder / f"{table.name}.tex", latex_table(table.shown, table.words))
+    for picture in drawn:
+        with naming_file(folder / f"{picture.name}.png"):
+            _write_figure(picture.figure, folder / picture.name, formats)
+    lines: list[str] = []
     for part in parts:
         if isinstance(part, Table):
-            write_csv(part.data, folder / f"{part.name}.csv")
-            lines += [] if part.shown is None else [markdown_table(part.shown, part.words)]
-            lines.append(f"[{part.name}.csv]({part.name}.csv)")
-            if "tex" in formats and part.shown is not None:
-                write_text(folder / f"{part.name}.tex", latex_table(part.shown, part.words))
-        elif isinstance(part, Picture) and part.name not in drawn:
-            lines.append(f"*`{part.name}`: {part.alt}; drawn with `--all-figures`.*")
+            lines += _table_lines(part)
         elif isinstance(part, Picture):
-            with naming_file(folder / f"{part.name}.png"):
-                _write_figure(part.figure, folder / part.name, formats)
-            lines.append(f"![{part.alt}]({part.name}.png)")
+            lines.append(f"![{part.alt}]({part.name}.png)" if part in drawn else f"`{part.name}`: {part.alt}")
+        elif isinstance(part, More):
+            lines.append("\n".join(_section_line(title, own, drawn) for title, own in part.sections.items()))
         elif part:
             lines.append(part.strip("\n"))
     write_text(target, "\n\n".join(map(_escape_html, lines)) + "\n")
     return target
+
+
+def _table_lines(table: Table) -> Iterator[str]:
+    """Yield the first rows of a table and the link to all of it."""
+    link = f"[{table.name}.csv]({table.name}.csv)"
+    if table.shown is not None:
+        yield markdown_table(table.shown[:MOST_ROWS], table.words)
+        link = f"{len(table.shown) - MOST_ROWS} more in {link}" if len(table.shown) > MOST_ROWS else link
+    yield link
+
+
+def _section_line(title: str, parts: Iterable[Part], drawn: Collection[Picture]) -> str:
+    """Return one line about a folded section: its tables as links, its figures as links or by name."""
+    links = [f"[{part.name}.csv]({part.name}.csv)" for part in parts if isinstance(part, Table)]
+    pictures = [part for part in parts if isinstance(part, Picture)]
+    links += [f"![{part.alt}]({part.name}.png)" if part in drawn else f"`{part.name}`" for part in pictures]
+    undrawn = " (`--all-figures` draws it)" if any(part not in drawn for part in pictures) else ""
+    return f"- {title}: {', '.join(links)}{undrawn}"
 
 
 def _escape_html(text: str) -> str:

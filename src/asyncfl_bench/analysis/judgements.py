@@ -1,0 +1,219 @@
+"""What the runs of a page say about claims: comparisons, and the verdict that follows from them.
+
+Repeated intervals over seeds decide (docs/statistics.md, rules 0 to 4 and 6):
+
+holds         every contrast's interval excludes the contrary
+fails         some contrast's interval excludes the claim, Holm over the claim's contrasts
+tie           some contrast of a claim of superiority is inside the margin, Holm over the claim's contrasts
+inconclusive  none of these, with the reason
+not run       no run of it, or no sweep yet;   blocked   cannot be run here, with the reason
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..config.places import paper_folders
+from .claims import Claim, Verdict, papers_with_claims, read_claims, seen_in_sweeps
+from .contrasts import Contrast
+from .looks import ALPHA, FEW_SEEDS
+from .measured import RunMeasures
+from .names import cell_label
+from .queries import ClaimQuery, ClaimRuns
+from .statistics import MIN_SEEDS, adjust_holm
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict with the comparisons that led to it. first_seed: the first that counts, see ``judge_claim``."""
+
+    claim: Claim
+    verdict: Verdict
+    contrasts: tuple[Contrast, ...]
+    first_seed: int = 0
+
+    @property
+    def is_decided(self) -> bool:
+        """Return True if no seed can change the verdict: it is none, or an indication by seen seeds, otherwise."""
+        uses_seen = any((contrast.by_seed.index < self.first_seed).any() for contrast in self.contrasts)
+        return self.verdict.verdict in ("holds", "fails", "tie", "blocked") and not uses_seen
+
+
+def evaluate_claims(
+    sweep: str, measured: RunMeasures, scale: str = "", readings: Sequence[str] = (), most: float = math.inf
+) -> list[Judgement]:
+    """Return the judgement of every claim that ``sweep`` is a reading of, in the order of the paper's file.
+
+    A claim without runs is named by its item's own sweep only.
+    scale     of the runs, which says which seeds were seen
+    readings  keys of the cells whose values read the paper differently: a claim has a verdict for each
+    most      of the seeds that count, the lowest; the others are left out
+    """
+    found = []
+    for claim, reading, asked in _read_differently(sweep, measured, readings):
+        judged = judge_claim(asked, measured, measured.placed.cells, seen_seeds(sweep, scale), most)
+        found.append(replace(judged, claim=claim, verdict=replace(judged.verdict, reading=reading)))
+    return [one for one in found if one.verdict.verdict != "not run" or sweep == one.claim.readings[0]]
+
+
+def experiments_of_claims(
+    sweep: str, planned: RunMeasures, readings: Sequence[str] = ()
+) -> dict[tuple[str, str], frozenset[str]]:
+    """Return (claim, reading) -> the experiments among ``planned`` that it compares. Nothing is measured."""
+    return {
+        (claim.key, reading): ClaimRuns(
+            asked.decide, asked.where, asked.series, planned, planned.placed.cells, _published_folder(claim)
+        ).experiments()
+        for claim, reading, asked in _read_differently(sweep, planned, readings)
+        if claim.decide
+    }
+
+
+def claims_of_sweep(sweep: str) -> list[Claim]:
+    """Return the claims that the sweep is a reading of."""
+    paper = sweep.partition("/")[0]
+    known = read_claims(paper) if paper in papers_with_claims() else ()
+    return [claim for claim in known if sweep in claim.readings]
+
+
+def _read_differently(sweep: str, measured: RunMeasures, readings: Sequence[str]) -> Iterator[tuple[Claim, str, Claim]]:
+    """Yield each claim with each reading of the page, and the claim about the runs of that reading alone."""
+    keys = list(readings)
+    combinations = measured.placed.runs[keys].drop_duplicates().itertuples(index=False, name=None) if keys else [()]
+    read = {cell_label(keys, values): dict(zip(keys, values, strict=True)) for values in combinations}
+    for claim, (reading, where) in itertools.product(claims_of_sweep(sweep), read.items()):
+        yield claim, reading, replace(claim, where={**claim.where, **where})
+
+
+def _published_folder(claim: Claim) -> Path:
+    return paper_folders()[claim.paper] / "published"
+
+
+def seen_seeds(sweep: str, scale: str) -> int:
+    """Return below which seed the runs of a sweep at a scale were made before the rules were declared."""
+    seen = seen_in_sweeps(sweep.partition("/")[0])
+    return int({**seen, **seen.get(sweep, {})}.get(scale, 0))
+
+
+def judge_claim(
+    claim: Claim, measured: RunMeasures, cells: Sequence[str], seen: int = 0, most: float = math.inf
+) -> Judgement:
+    """Return the judgement of a page's runs on ``claim``.
+
+    cells  the keys that make the page's cells
+    seen   seeds below it were run before the rules were declared. They count where the claim did not change and has
+           the same verdict by the last value. Otherwise new seeds judge alone; without three of them all seeds give
+           an indication.
+    most   of the seeds that count, the lowest; the others are left out
+    """
+    if not claim.readings:
+        word = "blocked" if claim.blocked else "not run"
+        return Judgement(claim, Verdict(claim.key, word, claim.blocked or claim.not_run), ())
+    query = ClaimQuery(claim.decide, claim.where, claim.series, measured, cells, _published_folder(claim))
+    contrasts, first_seed = query.contrasts(), seen if claim.changed else 0
+    if not any(len(contrast.by_seed) for contrast in contrasts):
+        diverged = any(contrast.no_answer == "partner diverged" for contrast in contrasts)
+        absent = "partner diverged" if diverged else "no runs"
+        return Judgement(claim, Verdict(claim.key, "not run", absent), tuple(contrasts), first_seed)
+    indication = ""
+    uses_seen = any((contrast.by_seed.index < seen).any() for contrast in contrasts)
+    if uses_seen and not _counts_seen(claim, contrasts, seen):
+        first_seed = seen
+    counting = [contrast.for_seeds(first_seed, first_seed + most) for contrast in contrasts]
+    if first_seed and uses_seen and min(len(one.by_seed) for one in counting) < MIN_SEEDS:
+        indication = ("the last value gives another verdict", "seeds seen before the claim changed")[claim.changed]
+    else:
+        contrasts = counting
+    verdict = _verdict_of(claim.key, contrasts, query.unit)
+    if verdict.total < FEW_SEEDS and not claim.decide.get("counted") and not indication:
+        indication = f"{verdict.total} seed{'s' * (verdict.total != 1)}"
+    return Judgement(claim, replace(verdict, indication=indication), tuple(contrasts), first_seed)
+
+
+def _counts_seen(claim: Claim, contrasts: Sequence[Contrast], seen: int) -> bool:
+    """Return True if the seen seeds count as the first look, see ``judge_claim``."""
+    if claim.changed:
+        return False
+    late, last = ([one.for_seeds(0, seen, last_value) for one in contrasts] for last_value in (False, True))
+    return _verdict_of(claim.key, late, "").verdict == _verdict_of(claim.key, last, "").verdict
+
+
+def _verdict_of(key: str, contrasts: Sequence[Contrast], unit: str) -> Verdict:
+    """Return the verdict of comparisons, of which some have runs."""
+    sides = [contrast.side for contrast in contrasts]
+    found = [contrast.interval for contrast in contrasts]
+    answers = [not contrast.no_answer for contrast in contrasts]
+    contrary = adjust_holm([_p_or_one(one.p, known) for one, known in zip(found, answers, strict=True)])
+    tied = adjust_holm([_p_or_one(one.p_tie, known) for one, known in zip(found, answers, strict=True)])
+    counted = [contrast.counted for contrast in contrasts]
+    fails = [i for i, side in enumerate(sides) if side == "against" and (counted[i] or contrary[i] < ALPHA)]
+    ties = [i for i, side in enumerate(sides) if side == "tie" and tied[i] < ALPHA]
+    is_open = [i for i, side in enumerate(sides) if side != "agree"]
+    reasons: list[str] = []
+    if fails:
+        verdict, chosen = "fails", min(fails, key=lambda i: (found[i].p, i))
+    elif ties:
+        verdict, chosen = "tie", min(ties, key=lambda i: (found[i].p_tie, i))
+    else:
+        verdict = "inconclusive" if is_open else "holds"
+        present = [i for i in range(len(contrasts)) if len(contrasts[i].by_seed)] or [0]
+        chosen = min(present, key=lambda i: (sides[i] == "agree", contrasts[i].distance, i))
+        reasons = _reasons([contrasts[i] for i in is_open])
+        if verdict == "holds" and contrasts[chosen].is_within_margin:
+            reasons = ["by less than the margin of a tie"]
+    interval = found[chosen]
+    return Verdict(
+        key,
+        verdict,
+        "; ".join(reasons),
+        contrast=", ".join(filter(None, (contrasts[chosen].name, contrasts[chosen].cell))),
+        difference=_round_digits(interval.mean),
+        low=_round_digits(interval.low),
+        high=_round_digits(interval.high),
+        p=_round_digits(interval.p_tie if verdict == "tie" else interval.p),
+        seeds=interval.n,
+        total=interval.total,
+        unit=unit,
+        contrasts=len(contrasts),
+        agree=sides.count("agree"),
+        against=sides.count("against"),
+        ties=sides.count("tie"),
+        yardstick=contrasts[chosen].yardstick,
+    )
+
+
+def _p_or_one(p: float, has_answer: bool) -> float:
+    """Return p; 1 where there is none, so that the comparison counts in Holm's correction and is never rejected."""
+    return p if has_answer and not math.isnan(p) else 1.0
+
+
+def _reasons(contrasts: Sequence[Contrast]) -> list[str]:
+    """Return why comparisons are open, most frequent first, with their number where there are several reasons.
+
+    Of comparisons that need more seeds the one that needs most speaks for all. One that its own interval decides is
+    open because of Holm's correction, and a decided partner waits for the others.
+    """
+    is_open = Counter(contrast.reason for contrast in contrasts if contrast.side == "open")
+    needs = {reason: count for reason, count in is_open.items() if reason.startswith("needs")}
+    counts = [(reason, count) for reason, count in is_open.most_common() if reason not in needs]
+    if needs:
+        most = max(needs, key=lambda reason: int(re.sub(r"\D", "", reason)) + 1000 * ("more" in reason))
+        counts.append((most, sum(needs.values())))
+    reasons = [
+        reason + (f" ({count} of {len(contrasts)})" if count < len(contrasts) else "") for reason, count in counts
+    ]
+    if corrected := len(contrasts) - is_open.total():
+        reasons.append(f"{corrected} decided against the claim alone, not after Holm")
+    missing = dict.fromkeys(contrast.name for contrast in contrasts if contrast.reason == "runs missing")
+    return [f"{reason}: {', '.join(missing)}" if reason.startswith("runs missing") else reason for reason in reasons]
+
+
+def _round_digits(value: float) -> float:
+    """Round to four significant digits, so that machines that round differently write the same bytes."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,102 @@
+"""Decisions about one number a seed, where seeds are added in looks (docs/statistics.md, rules 2 to 4).
+
+A look takes place at 3, 5, 8, 12 and 20 seeds, each with its own two-sided level. The levels sum to 5 %, so that all
+looks together raise at most 5 % false alarms. Legend: s seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import pandas as pd
+from scipy import special, stats
+
+from .statistics import MIN_SEEDS, Interval, paired_interval
+
+LEVELS: Mapping[int, float] = {3: 0.0156, 5: 0.0063, 8: 0.0072, 12: 0.0083, 20: 0.0126}  # seeds: level of the look
+ALPHA = 0.05
+FEW_SEEDS = 5  # fewer give an indication
+_POWER = 0.8
+_CERTAIN = 40.0  # scipy's distribution is inaccurate beyond it
+_BEYOND_LOOKS = (25, 30, 40, 50, 60, 80, 100, 150, 200)
+
+Question = Literal["difference", "equivalence"]
+
+
+def decide_by_looks(
+    by_seed: pd.Series,
+    margin: float | None = None,
+    question: Question = "difference",
+    levels: Mapping[int, float] | None = LEVELS,
+    resolution: float = 0.0,
+    extra_error: float = 0.0,
+) -> Interval:
+    """Return the first decision about the mean of one number a seed, or the state at the last look reached.
+
+    by_seed   a number a seed, indexed by the seed; NaN is left out
+    margin    of a tie, or of an equivalence [unit of the numbers]; None: no tie is possible
+    question  ``difference``: is the mean zero? ``equivalence``: is it within the margin?
+    levels    level of each look by its number of seeds; None: all seeds are one look at 5 %
+    The words are ``larger``, ``smaller``, ``tie``, ``open`` and ``unknown`` (fewer than three seeds). p and p_tie are
+    repeated p-values over all looks reached: p of "it is zero" (of an equivalence: of "it is at the margin"), p_tie of
+    "it is at the margin or beyond". seeds of the interval are those of the look; ``total`` counts all seeds.
+    """
+    known_s = by_seed.dropna().sort_index()
+    total = len(known_s)
+    reached = {total: ALPHA} if levels is None else {n: level for n, level in levels.items() if n <= total}
+    if total < MIN_SEEDS:
+        return replace(paired_interval(known_s, resolution, extra_error, margin=margin), total=total)
+    first, p, p_tie = None, 1.0, 1.0
+    for seeds, level in reached.items():
+        found = paired_interval(known_s.iloc[:seeds], resolution, extra_error, level, margin)
+        tested = found.p
+        if question == "equivalence":
+            tested = _p_at_margin(known_s.iloc[:seeds], margin, resolution, extra_error)
+        p, p_tie = min(p, tested * ALPHA / level), min(p_tie, found.p_tie * ALPHA / level)
+        found = replace(found, verdict=_decision_word(found, margin, question))
+        if first is None or first.verdict == "open":
+            first = found
+    assert first is not None
+    return replace(first, p=p, p_tie=p_tie if margin is not None else math.nan, total=total)
+
+
+def _decision_word(found: Interval, margin: float | None, question: Question) -> str:
+    """Return the word of one look: an interval that excludes zero decides before a tie."""
+    if question == "difference":
+        if found.low > 0 or found.high < 0:
+            return "larger" if found.low > 0 else "smaller"
+    elif margin is not None and (found.low > margin or found.high < -margin):
+        return "larger" if found.low > margin else "smaller"
+    return "tie" if margin is not None and -margin <= found.low and found.high <= margin else "open"
+
+
+def _p_at_margin(values_s: pd.Series, margin: float | None, resolution: float, extra_error: float) -> float:
+    """Return the two-sided p of "the mean is at the nearer margin"."""
+    nearer = math.copysign(float(margin or 0), float(values_s.mean()))
+    return paired_interval(values_s - nearer, resolution, extra_error).p
+
+
+def seeds_needed(
+    mean: float, deviation: float, margin: float | None, question: Question = "difference", tests: int = 1
+) -> int | None:
+    """Return about how many seeds decide at the measured effect with 80 % power; None where 200 do not.
+
+    mean, deviation  of one number a seed; a look uses its own level, more than 20 seeds that of the last look
+    tests            among which Bonferroni's method corrects, which bounds Holm's
+    """
+    if math.isnan(mean) or math.isnan(deviation):
+        return None
+    for seeds in (*LEVELS, *_BEYOND_LOOKS):
+        level = LEVELS.get(seeds, ALPHA / 4) / tests
+        critical = float(special.stdtrit(seeds - 1, 1 - level / 2))
+        distances = [abs(mean) if question == "difference" else abs(mean) - (margin or 0)]
+        distances += [] if margin is None else [margin - abs(mean)]
+        if deviation == 0:
+            return MIN_SEEDS if max(distances) > 0 else None
+        furthest = min(max(distances) * math.sqrt(seeds) / deviation, _CERTAIN)
+        if float(stats.nct.sf(critical, seeds - 1, furthest)) >= _POWER:
+            return seeds
+    return None

@@ -1,0 +1,248 @@
+"""The measures of runs: one registry, for pages and for claims (docs/claims.md lists them).
+
+Legend: a run is in the index of every series here; an axis is what runs spend (``names.AXES``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from ..errors import BenchError
+from . import measures, names, step_errors
+from .place import MatchedRuns
+
+LATE_SHARE = 0.2  # of the budget: the last part of it, whose mean is ``late``
+MIN_LATE = 3  # evaluations in it
+CHANCE_MARGIN = 5.0  # points above the most frequent class below which a method is at chance
+# share of the most frequent test class [%], where classes are not balanced
+_MOST_FREQUENT = {
+    "synthetic_1_1": 70.05,
+    "mrpc": 67.6,
+    "sst2": 50.9,
+    "newsgroups20": 5.3,
+    "mnist": 11.35,
+    "digits": 10.6,
+}
+
+
+@dataclass(frozen=True)
+class MeasureKind:
+    """One measure: how it is computed and what it means.
+
+    compute      (runs, axis) -> a value a run; None for those at a budget, see ``RunMeasures.values_at_budget``
+    unit         of a difference; lower: small values are good ones
+    is_accuracy  a value of the metric, which may be at chance
+    """
+
+    unit: str
+    lower: bool
+    compute: Callable[[RunMeasures, str], pd.Series] | None = None
+    is_accuracy: bool = False
+
+
+class RunMeasures:
+    """The measures of the runs of a page.
+
+    limit   of virtual time, within which evaluations count; where runs of a protocol (cell key ``paper``) end earlier,
+            that end is its limit
+    levels  accuracy [%] that is timed, by data set
+    """
+
+    def __init__(
+        self,
+        placed: MatchedRuns,
+        points: pd.DataFrame,
+        metric: str = measures.ACCURACY,
+        limit: float = math.inf,
+        levels: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        self.placed, self.points, self.metric, self.limit, self.levels = placed, points, metric, limit, levels
+        self._curves: dict[str, dict[object, tuple[np.ndarray, np.ndarray]]] = {}
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The runs that count, and those that diverged, with their settings; ``diverged`` tells them apart."""
+        lost = self.placed.diverged
+        runs = self.placed.runs.assign(diverged=False)
+        return runs if lost.empty else pd.concat([runs, lost.assign(diverged=True)])
+
+    @cached_property
+    def limits(self) -> pd.Series:
+        """Run -> limit of virtual time."""
+        runs = self.placed.runs
+        if "paper" not in self.placed.cells:
+            return pd.Series(self.limit, index=runs.index)
+        limits = measures.common_limit(self.placed, self.points, "paper", self.limit)
+        return runs["paper"].map(limits).astype(float)
+
+    @cached_property
+    def early(self) -> pd.DataFrame:
+        """The evaluations within the limit."""
+        if (self.limits == math.inf).all():
+            return self.points
+        return self.points[self.points["virtual_time"] <= self.points["run"].map(self.limits)]
+
+    def curves(self, axis: str) -> dict[object, tuple[np.ndarray, np.ndarray]]:
+        """Run -> places on the axis and values of the metric, by place."""
+        if axis not in self._curves:
+            frame = measures.curve(self.early, axis, self.metric)
+            groups = frame.groupby("run", sort=False)
+            self._curves[axis] = {run: (of["x"].to_numpy(), of["y"].to_numpy()) for run, of in groups}
+        return self._curves[axis]
+
+    def ends(self, runs: pd.Index, axis: str) -> pd.Series:
+        """Return where each run ends on the axis; NaN for a run without evaluations."""
+        curves = self.curves(axis)
+        return pd.Series({run: curves[run][0][-1] if run in curves else math.nan for run in runs}, dtype=float)
+
+    def values(self, name: str, axis: str) -> pd.Series:
+        """Return the value of every run of a measure that needs no budget: one of ``MEASURES``, ``mse/…`` or a column
+        of the runs. Raises BenchError for another name."""
+        kind = MEASURES.get(name)
+        if kind is not None and kind.compute is not None:
+            found = kind.compute(self, axis)
+        elif name.startswith("mse/"):
+            found = self._error_parts.get(name, pd.Series(dtype=float))
+        elif name in self.placed.runs:
+            found = pd.to_numeric(self.placed.runs[name])
+        else:
+            raise BenchError(f"measure {name}: mse/…, a column of the runs or one of {', '.join(MEASURES)}")
+        return found.reindex(self.placed.runs.index).astype(float)
+
+    def values_at_budget(self, name: str, axis: str, budgets: pd.Series) -> tuple[pd.Series, bool]:
+        """Return ``late`` or ``accuracy`` of each run at its budget, and whether it is ``late``.
+
+        late is the mean over the last fifth of the budget. Where one of the runs has fewer than three evaluations
+        there, the value of every run is that at its budget, on a straight line between evaluations.
+        """
+        curves = self.curves(axis)
+        pieces = {run: curves[run] for run in budgets.index if run in curves and curves[run][0][-1] >= budgets[run]}
+        if name == "late":
+            within = {
+                run: y_p[(x_p > (1 - LATE_SHARE) * budgets[run]) & (x_p <= budgets[run])]
+                for run, (x_p, y_p) in pieces.items()
+            }
+            if all(len(y_p) >= MIN_LATE for y_p in within.values()):
+                return pd.Series({run: y_p.mean() for run, y_p in within.items()}, dtype=float), True
+        last = {run: measures.value_at(x_p, y_p, budgets[run]) for run, (x_p, y_p) in pieces.items()}
+        return pd.Series(last, dtype=float), False
+
+    def times_to(self, target: float, axis: str) -> pd.Series:
+        """Return where on the axis each run first shows an accuracy of ``target`` [%]; NaN where it never does."""
+        return measures.time_to_reach(self.early, target, axis, self.metric).reindex(self.placed.runs.index)
+
+    @cached_property
+    def chance_levels(self) -> pd.Series:
+        """Run -> share of the most frequent test class [%]; 0 where it is unknown."""
+        runs = self.runs
+        classes = pd.to_numeric(runs.get("summary.task.classes", pd.Series(math.nan, index=runs.index)))
+        balanced = (100 / classes.where(classes > 0)).fillna(0.0)
+        known = runs.get("dataset", pd.Series("", index=runs.index)).map(_MOST_FREQUENT).astype(float)
+        return balanced.where(balanced > known.fillna(0.0), known.fillna(0.0))
+
+    @property
+    def is_accuracy(self) -> bool:
+        """Return True if the metric is an accuracy [%]."""
+        return names.is_percent(self.metric)
+
+    @cached_property
+    def resolution(self) -> float:
+        """Step of one test accuracy [points], one sample of the smallest test set; 0 for another metric."""
+        return measures.test_step(self.runs) if self.is_accuracy and self.metric.startswith("test/") else 0.0
+
+    def unit(self, name: str) -> str:
+        """Return the unit of a difference of the measure; a metric that is no accuracy has none."""
+        kind = MEASURES.get(name)
+        return "" if kind is None or (kind.unit == "points" and not self.is_accuracy) else kind.unit
+
+    def lower_is_better(self, name: str) -> bool:
+        """Return True if small values of the measure are good ones; parts of an error are."""
+        kind = MEASURES.get(name)
+        if kind is not None and kind.is_accuracy:
+            return names.lower_is_better(self.metric)
+        return kind.lower if kind else True
+
+    @cached_property
+    def _error_parts(self) -> pd.DataFrame:
+        """Return the table of the error's parts run by run, under names ``mse/…``; empty where none was measured."""
+        keys = ["series", *self.placed.cells, "seed"]
+        try:
+            table = step_errors.error_table(self.placed.runs, self.points, keys[1:])
+        except BenchError:
+            return pd.DataFrame()
+        table = table.rename(columns={key: f"mse/{key}" for key in table.columns if key not in keys})
+        return self.placed.runs[keys].merge(table, how="left", on=keys).set_axis(self.placed.runs.index)
+
+
+def _time_to_90(of: RunMeasures, axis: str) -> pd.Series:
+    return measures.time_to_reach(of.early, 0.9 * measures.best_values(of.early, of.metric), axis, of.metric)
+
+
+def _time_to_target(of: RunMeasures, axis: str) -> pd.Series:
+    runs = of.placed.runs
+    best = measures.best_values(of.early, of.metric).reindex(runs.index)
+    means = best.groupby([runs["cell"], runs["series"]]).transform("mean")
+    return measures.time_to_reach(of.early, 0.9 * means.groupby(runs["cell"]).transform("min"), axis, of.metric)
+
+
+def _time_to_level(of: RunMeasures, axis: str) -> pd.Series:
+    return measures.time_to_reach(of.early, of.placed.runs["dataset"].map(of.levels).astype(float), axis, of.metric)
+
+
+def _dissimilarity(of: RunMeasures, axis: str) -> pd.Series:
+    found = of.points.reindex(columns=["run", "dissimilarity/squared"]).dropna()
+    return found.groupby("run")["dissimilarity/squared"].mean()
+
+
+def _uploads_per_iteration(of: RunMeasures, axis: str) -> pd.Series:
+    runs = of.placed.runs
+    first = runs["n_clients"].where(runs["algorithm"].isin(("ace", "aced")), 0)
+    return (runs["summary.used.uploads"] - first) / (runs["summary.used.server_iterations"] - (first > 0))
+
+
+def _state_vectors(place: str, of: RunMeasures, axis: str) -> pd.Series:
+    return of.placed.runs[f"summary.state_bytes.{place}"] / (4 * of.placed.runs["summary.parameters"])
+
+
+def _versions(of: RunMeasures, axis: str) -> pd.Series:
+    return of.points.reindex(columns=["run", "in_flight/versions_max"]).groupby("run").max().iloc[:, 0]
+
+
+MEASURES = {
+    # test accuracy [%]: at the budget; mean over the last fifth of it; highest; last
+    "accuracy": MeasureKind("points", False, None, True),
+    "late": MeasureKind("points", False, None, True),
+    "best": MeasureKind("points", False, lambda of, axis: measures.best_values(of.early, of.metric), True),
+    "final": MeasureKind("points", False, lambda of, axis: measures.final_values(of.points, of.metric), True),
+    # along the axis, to 90 % of the run's own best, of the lowest mean best of the cell, to the paper's accuracy
+    "time_to_90": MeasureKind("", True, _time_to_90),
+    "time_to_target": MeasureKind("", True, _time_to_target),
+    "time_to_level": MeasureKind("", True, _time_to_level),
+    # mean change between evaluations, from the time of 90 % of the best on
+    "unsteadiness": MeasureKind("points", True, lambda of, axis: measures.unsteadiness(of.early)),
+    "dissimilarity": MeasureKind("", True, _dissimilarity),  # mean over evaluations; diagnostics=dissimilarity
+    "uploads": MeasureKind("uploads", False, lambda of, axis: measures.final_values(of.early, "uploads")),
+    "uploads_per_iteration": MeasureKind("uploads", True, _uploads_per_iteration),  # without a first round of all
+    "server_vectors": MeasureKind("vectors", True, partial(_state_vectors, "server")),  # state in vectors of d floats
+    "client_vectors": MeasureKind("vectors", True, partial(_state_vectors, "clients")),  # of all clients together
+    "versions": MeasureKind("versions", True, _versions),  # most versions of the model in clients' work at once
+}
+AT_BUDGET = tuple(name for name, kind in MEASURES.items() if kind.compute is None)
+
+
+def unit_of(name: str, relative: bool, axis: str, runs: pd.DataFrame) -> str:
+    """Return the unit of a difference of the measure; times have that of their axis."""
+    if relative:
+        return "%"
+    if not name.startswith("time"):
+        return MEASURES[name].unit if name in MEASURES else ""
+    ticks = set(runs.get("clock", ())) == {"ticks"}
+    label = names.axis_label(axis, ["ticks"] if ticks else runs.get("delay.unit", ()))
+    return label.partition("[")[2].rstrip("]") if axis == "virtual_time" else label

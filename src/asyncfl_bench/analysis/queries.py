@@ -1,0 +1,361 @@
+"""The comparisons that a claim asks of the runs of a page (docs/claims.md explains the keys of ``decide``).
+
+Legend: a table has a row a cell and a column a seed. Values are turned so that larger is better.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..errors import BenchError
+from . import names
+from .contrasts import POINTS_OF_A_TIE, WITH_STEP, Contrast, union_of
+from .looks import Question
+from .measured import MEASURES, RunMeasures, unit_of
+from .sides import measure_sides, why_no_answer
+from .statistics import sampling_error
+
+Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; or settings
+
+
+@dataclass(frozen=True)
+class ClaimQuery:
+    """The runs and the comparison that a claim's ``decide`` asks of one page; docs/claims.md explains its keys."""
+
+    decide: Mapping[str, Any]
+    where: Mapping[str, Any]
+    series: Mapping[str, Mapping[str, Any]]  # name -> settings, and a label
+    measured: RunMeasures
+    cells: Sequence[str]
+    published: Path  # folder of the paper's numbers
+
+    def contrasts(self) -> list[Contrast]:
+        """Return every comparison of the claim, those without runs included."""
+        kinds = {
+            "order": self._compare_order,
+            "wider": self._compare_spread,
+            "loses": self._compare_loss,
+            "close": self._compare_close,
+            "alike": self._compare_order,
+            "equals": self._compare_to_expected,
+            "reaches": self._compare_to_value,
+        }
+        found = [(part, share) for share in self._shares for part in kinds[self.decide["kind"]](share)]
+        if self.decide.get("together"):
+            found = [(_mean_of_parts([part for part, one in found if one == share]), share) for share in self._shares]
+        return [contrast for part, share in found for contrast in self._split_by_cell(part, share)]
+
+    @property
+    def unit(self) -> str:
+        """Of the differences; times have that of their axis."""
+        return unit_of(self.measure, bool(self.decide.get("relative")), self.axis, self.measured.runs)
+
+    @property
+    def measure(self) -> str:
+        return str(self.decide["measure"])
+
+    @property
+    def axis(self) -> str:
+        return str(self.decide.get("axis", "iteration"))
+
+    @property
+    def _shares(self) -> list[float]:
+        return [float(share) for share in _as_list(self.decide.get("budget", 1.0))]
+
+    def _compare_order(self, share: float) -> Iterator[_Part]:
+        """Yield each series of a group minus each of the next group; with ``at_least``, minus that number too."""
+        least = float(self.decide.get("at_least", 0))
+        beyond = f", beyond {least:g}" if least else ""
+        for one, other in self._series_pairs():
+            name = f"{self._label(one)} - {self._label(other)}{beyond}"
+            yield self._part(name, [(one, {}), (other, {})], [1, -1], share, least)
+
+    def _compare_spread(self, share: float) -> Iterator[_Part]:
+        """Yield the spread over seeds of each series minus that of each of the next group, as distances from
+        the mean."""
+        for one, other in self._series_pairs():
+            name = f"spread of {self._label(one)} - {self._label(other)}"
+            yield self._part(name, [(one, {}), (other, {})], [1, -1], share, spread=True)
+
+    def _compare_loss(self, share: float) -> Iterator[_Part]:
+        """Yield what moving the setting ``along`` from ``start`` to ``end`` costs each series.
+
+        With ``than``, the cost at those settings is subtracted. With ``others``, the cost of the series is
+        subtracted from theirs. With ``at_least``, that number is subtracted.
+        """
+        along, start, least = self.decide["along"], self.decide["start"], float(self.decide.get("at_least", 0))
+        than = self.decide.get("than", {})
+        for name, end in itertools.product(self.decide["series"], _as_list(self.decide["end"])):
+            ends = " to ".join(names.short_value(along, value) for value in (start, end))
+            change = f"{names.key_label(along, [start])} {ends}"
+
+            def two(of: Series, there: Mapping[str, Any], end: object = end) -> list[tuple[Series, dict[str, Any]]]:
+                return [(of, {**there, along: start}), (of, {**there, along: end})]
+
+            for other in self.decide.get("others", ()):
+                label = f"loss of {self._label(other)} - {self._label(name)}, {change}"
+                yield self._part(label, [*two(other, {}), *two(name, {})], [1, -1, -1, 1], share)
+            if than:
+                where = names.cell_label(list(than), list(than.values()))
+                label = f"loss of {self._label(name)}, {change}, beyond that at {where}"
+                yield self._part(label, [*two(name, {}), *two(name, than)], [1, -1, -1, 1], share)
+            elif "others" not in self.decide:
+                beyond = f", beyond {least:g}" if least else ""
+                label = f"loss of {self._label(name)}, {change}{beyond}"
+                yield self._part(label, two(name, {}), [1, -1], share, least)
+
+    def _compare_close(self, share: float) -> Iterator[_Part]:
+        """Yield the difference of each series between any two ``values`` of ``along``, to be within the margin."""
+        along, pairs = self.decide["along"], list(itertools.combinations(self.decide["values"], 2))
+        for name, (one, other) in itertools.product(self.decide["series"], pairs):
+            label = f"{self._label(name)}, {names.key_label(along, [one])} {one} - {other}"
+            yield self._part(label, [(name, {along: one}), (name, {along: other})], [1, -1], share)
+
+    def _compare_to_expected(self, share: float) -> Iterator[_Part]:
+        """Yield each series minus a number, a setting of its runs or its cell's published number, to be within
+        the margin."""
+        expected = self.decide["expected"]
+        if "file" not in expected:
+            for name, number in expected.items():
+                yield self._part(f"{self._label(name)} - {number}", [(name, {})], [1], share, number, turned=False)
+            return
+        rows = pd.read_csv(self.published / expected["file"])
+        keys = [key for key in rows.columns if key in ("algorithm", "paper") or "." in key]
+        here = {key: value for key, value in self.where.items() if key in rows}
+        for _, row in rows[_matching_rows(rows, here)].iterrows():
+            number, settings = float(row[expected["column"]]), {key: row[key] for key in keys if pd.notna(row[key])}
+            variant = {key: value for key, value in settings.items() if key not in ("algorithm", *self.where)}
+            label = f"{names.series_label(row['algorithm'], variant)} - {number:g}"
+            samples = self.decide.get("test_samples")
+            error = sampling_error(number, samples) if samples else 0.0
+            yield replace(self._part(label, [(settings, {})], [1], share, number, turned=False), error=error)
+
+    def _compare_to_value(self, share: float) -> Iterator[_Part]:
+        """Yield each series minus a number that it must exceed."""
+        turned = -1 if self.measured.lower_is_better(self.measure) else 1
+        for name, number in self.decide["expected"].items():
+            yield self._part(f"{self._label(name)} against {number:g}", [(name, {})], [1], share, turned * number)
+
+    def _series_pairs(self) -> Iterator[tuple[Series, Series]]:
+        """Yield each series with each series of the next group; ``rest`` is all other values of the settings
+        that name the first."""
+        for better, worse in itertools.pairwise(self.decide["groups"]):
+            for one in better:
+                others = self._other_settings(one) if worse == "rest" else worse
+                yield from ((one, other) for other in others)
+
+    def _other_settings(self, name: Series) -> list[Mapping[str, Any]]:
+        """Return the settings of all other series of the algorithm that differ from ``name`` in its settings."""
+        frame, own = self.measured.runs, self._settings(name)
+        known = frame[
+            _matching_rows(frame, {**self.where, "algorithm": own["algorithm"]}) & ~_matching_rows(frame, own)
+        ]
+        rest = known.reindex(columns=list(own)).drop_duplicates().sort_values(list(own))
+        return [dict(zip(own, values, strict=True)) for values in rest.itertuples(index=False)]
+
+    def _part(
+        self,
+        name: str,
+        sides: Sequence[tuple[Series, Mapping[str, Any]]],
+        signs: Sequence[int],
+        share: float,
+        minus: float | str = 0.0,
+        turned: bool = True,
+        spread: bool = False,
+    ) -> _Part:
+        """Return the signed sum of the sides under ``where`` and each side's own settings: a row a cell, a column a
+        seed. What a side fixes makes no cell; ``at`` is a budget. ``minus`` is a number or a setting."""
+        settings, at, cells, frames = self._match_sides(sides)
+        for (of, _), frame in zip(sides, frames, strict=True):
+            if frame.duplicated([*cells, "seed"]).any():
+                raise BenchError(f"{self._label(of)} has several runs with one seed in one cell; no mean may mix them")
+        if any(frame.empty for frame in frames):
+            return _Part(name)
+        found = measure_sides(
+            self.measured, frames, cells, self.measure, self.axis, at, share, self.decide.get("target")
+        )
+        sign = -1 if turned and self.measured.lower_is_better(self.measure) else 1
+        subtracted: Any = minus
+        if isinstance(minus, str):
+            frame = frames[0].assign(row="", setting=frames[0][minus].astype(float))
+            subtracted = frame.pivot(index=cells or ["row"], columns="seed", values="setting")
+        common = set.intersection(*(set(table.index) for table in found.tables))
+        told = {
+            cell: why_no_answer(self.measured, self.measure, self.decide["kind"], found, cell)
+            for cell in sorted(common, key=str)
+        }
+        reasons = {cell: why for cell, why in told.items() if why}
+
+        def combine(tables: list[pd.DataFrame]) -> pd.DataFrame:
+            if self.decide.get("relative"):
+                tables = [table.where(table > 0).map(lambda value: 100 * math.log(value)) for table in tables]
+            if spread:
+                tables = [table.sub(table.mean(axis=1), axis=0).abs() for table in tables]
+            total = sum((sign * one * table for one, table in zip(signs, tables, strict=True)), start=-subtracted)
+            return total[total.notna().any(axis=1) | total.index.isin(list(reasons))]
+
+        last = combine(found.last) if found.last else pd.DataFrame()
+        fixed = {key: settings[0][key] for key in self.cells if key in settings[0] and key not in cells}
+        fixed = {key: value for key, value in fixed.items() if all(one.get(key) == value for one in settings)}
+        sides_of = [frame["series"].unique() for frame in frames]
+        is_pair = len(frames) == 2 and not (spread or subtracted is not minus or minus)
+        pair = tuple(str(one[0]) for one in sides_of) if is_pair and all(len(one) == 1 for one in sides_of) else ()
+        table = combine(found.tables)
+        experiments: dict[Any, frozenset[str]] = {"": _experiments(frames)}
+        if cells:
+            by_cell = pd.concat(frames).groupby(cells, dropna=False)
+            experiments = {values if len(cells) > 1 else values[0]: _experiments([of]) for values, of in by_cell}
+        uses_last = found.uses_last.reindex(table.index)
+        return _Part(name, table, last, reasons, uses_last, series=pair, fixed=fixed, experiments=experiments)
+
+    def _match_sides(
+        self, sides: Sequence[tuple[Series, Mapping[str, Any]]]
+    ) -> tuple[list[dict[str, Any]], list[float | None], list[str], list[pd.DataFrame]]:
+        """Return the settings of each side, its budget, the keys of the cells, and the runs of each side."""
+        settings = [{**self.where, **self._settings(of), **fixed} for of, fixed in sides]
+        at = [one.pop("at", None) for one in settings]
+        cells = [key for key in self.cells if all(isinstance(one.get(key, []), list) for one in settings)]
+        return settings, at, cells, [self.measured.runs[_matching_rows(self.measured.runs, one)] for one in settings]
+
+    def _split_by_cell(self, part: _Part, share: float) -> Iterator[Contrast]:
+        """Yield a contrast for each cell; with ``over: mean``, one for the mean over cells of seeds that have
+        all cells."""
+        kind, measure = self.decide["kind"], self.measure
+        known = MEASURES.get(measure)
+        question: Question = "equivalence" if kind in ("close", "alike", "equals") else "difference"
+        points = known is not None and known.unit == "points" and not self.decide.get("relative")
+        can_tie = kind in ("order", "loses") and points and "at_least" not in self.decide
+        tie = self.decide.get("tie", POINTS_OF_A_TIE if can_tie else None)
+        used = "last" if part.uses_last.any() else measure
+        base = Contrast(
+            part.name + (f" at {share:.0%} of the budget" if share != 1 else ""),
+            question=question,
+            margin=self.decide["margin"] if question == "equivalence" else tie,
+            counted=bool(self.decide.get("counted")),
+            extra_error=part.error,
+            resolution=self._resolution(used),
+            yardstick=used,
+            series=part.series if question == "difference" and share == 1 and points else (),
+            place=part.fixed,
+            experiments=union_of(part.experiments.values()),
+        )
+        if part.table.empty:
+            yield base
+        elif self.decide.get("over") == "mean":
+            of = f"mean of {len(part.table)} cells" if len(part.table) > 1 else ""
+            reasons = set(part.no_answer.values()) if len(part.no_answer) == len(part.table) else set()
+            mean = {"by_seed": part.table.mean(axis=0, skipna=False).dropna()}
+            if not part.last.empty:
+                mean["last_by_seed"] = part.last.mean(axis=0, skipna=False).dropna()
+            of_one = () if len(part.table) > 1 else base.series
+            yield replace(base, cell=of, no_answer=", ".join(sorted(reasons)), series=of_one, **mean)  # type: ignore[arg-type]
+        else:
+            keys = [str(key) for key in part.table.index.names]
+            for row, cell in enumerate(part.table.index):
+                values = cell if isinstance(cell, tuple) else (cell,)
+                last = part.last.reindex(part.table.index).iloc[row].dropna() if len(part.last) else base.last_by_seed
+                used = "last" if part.uses_last.iloc[row] else self.measure
+                yield replace(
+                    base,
+                    cell="" if keys == ["row"] else names.cell_label(keys, values),
+                    place={**part.fixed, **({} if keys == ["row"] else dict(zip(keys, values, strict=True)))},
+                    resolution=self._resolution(used),
+                    yardstick=used,
+                    by_seed=part.table.iloc[row].dropna(),
+                    last_by_seed=last,
+                    no_answer=part.no_answer.get(cell, ""),
+                    experiments=part.experiments.get(cell, base.experiments),
+                )
+
+    def _resolution(self, yardstick: str) -> float:
+        """Return the step of one value [points]: one sample of the smallest test set, where a value is one accuracy."""
+        return 0.0 if yardstick not in WITH_STEP or self.decide.get("relative") else self.measured.resolution
+
+    def _settings(self, name: Series) -> dict[str, Any]:
+        found = name if isinstance(name, Mapping) else self.series.get(name, {"algorithm": name})
+        return {key: value for key, value in found.items() if key != "label"}
+
+    def _label(self, name: Series) -> str:
+        if isinstance(name, str) and "label" in self.series.get(name, {}):
+            return str(self.series[name]["label"])
+        settings = self._settings(name)
+        return names.series_label(settings.pop("algorithm"), settings)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One comparison of a claim before it is split by cell: its table, and the same by the last value."""
+
+    name: str
+    table: pd.DataFrame = field(default_factory=pd.DataFrame)
+    last: pd.DataFrame = field(default_factory=pd.DataFrame)
+    no_answer: Mapping[Any, str] = field(default_factory=dict)
+    uses_last: pd.Series = field(default_factory=lambda: pd.Series(dtype=bool))
+    error: float = 0.0
+    series: tuple[str, ...] = ()  # of a difference of two
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of the cells with one value
+    experiments: Mapping[Any, frozenset[str]] = field(default_factory=dict)  # by cell
+
+
+class ClaimRuns(ClaimQuery):
+    """The runs that a claim compares. Nothing is measured, so they may be planned runs."""
+
+    def experiments(self) -> frozenset[str]:
+        return union_of(contrast.experiments for contrast in self.contrasts())
+
+    def _part(self, name: str, sides: Sequence[tuple[Series, Mapping[str, Any]]], *args: Any, **more: Any) -> _Part:
+        frames = self._match_sides(sides)[3]
+        return _Part(name, experiments={} if any(of.empty for of in frames) else {"": _experiments(frames)})
+
+
+def _experiments(frames: Sequence[pd.DataFrame | None]) -> frozenset[str]:
+    return union_of(frozenset(of["experiment"]) for of in frames if of is not None and "experiment" in of)
+
+
+def _mean_of_parts(parts: list[_Part]) -> _Part:
+    """Return the mean of the comparisons, which have the same cells; without runs if one has none."""
+    keys = dict.fromkeys(cell for part in parts for cell in part.experiments)
+    experiments = {cell: union_of(part.experiments.get(cell, frozenset()) for part in parts) for cell in keys}
+    if any(part.table.empty for part in parts):
+        return _Part(f"mean of {len(parts)} comparisons", experiments=experiments)
+    tables, last = [part.table for part in parts], [part.last for part in parts]
+    mean_last = sum(last[1:], start=last[0]) / len(parts) if all(len(one) for one in last) else pd.DataFrame()
+    common = set.intersection(*(set(part.no_answer) for part in parts))
+    reasons = {cell: parts[0].no_answer[cell] for cell in common}
+    total = sum(tables[1:], start=tables[0]) / len(parts)
+    uses_last = pd.concat([part.uses_last for part in parts], axis=1).any(axis=1)
+    name, uses_last = f"mean of {len(parts)} comparisons", uses_last.reindex(total.index)
+    return _Part(name, total, mean_last, reasons, uses_last, experiments=experiments)
+
+
+def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
+    """Return which rows have these settings.
+
+    A list allows each of its values, null means not set, and ``any`` has alternatives. Numbers are compared as
+    numbers.
+    """
+    found = pd.Series(True, index=frame.index)
+    for key, wanted in settings.items():
+        if key == "any":
+            found &= pd.concat([_matching_rows(frame, one) for one in wanted], axis=1).any(axis=1)
+            continue
+        own = frame.get(key, pd.Series(None, index=frame.index, dtype=object))
+        numbers = pd.to_numeric(own, errors="coerce")
+        each = pd.Series(False, index=frame.index)
+        for value in _as_list(wanted):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            same = numbers == float(value) if is_number else own.astype(str) == str(value)
+            each |= own.isna() if value is None else same
+        found &= each
+    return found
+
+
+def _as_list(value: Any) -> list:
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,130 @@
+"""Make a page of a specification: match its runs, call its blocks, add its claims and the origin of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from ..analysis import judgements, measures
+from ..analysis.grids import Grid, grid_of
+from ..analysis.place import match_runs, runs_for_page
+from ..errors import BenchError
+from ..tracking.runs import load_points
+from .blocks.comparisons import claim_parts, published_parts, ranking_parts, ranking_table
+from .blocks.tables import values_parts
+from .pages import provenance
+from .pages.page import Page
+from .pages.spec import PageSpec
+from .pages.write import More, Part, Picture, Table
+
+_SMOKE = "The index of all claims leaves smoke tests out."
+
+
+class NoRuns(BenchError):
+    """None of the runs there are is one of this page."""
+
+
+def build_page(
+    spec: PageSpec,
+    profile: str,
+    scale: str,
+    length: str,
+    runs: pd.DataFrame,
+    metric: str = "test/accuracy",
+    max_series: int = 12,
+) -> Page:
+    """The page of those of ``runs`` (of ``load_runs``) that its sweep lists.
+
+    Raises NoRuns when there is none, BenchError when no run can be shown.
+    """
+    grid = grid_of(spec.sweep, profile, scale, length)
+    page = measured_page(spec, grid, runs, metric, max_series)
+    page.judged = judgements.evaluate_claims(spec.sweep, page.measured, scale, spec.readings)
+    commands = [" ".join(["afl-run", "-m", *grid.command]), page.command]
+    return finish_page(page, provenance.header(page), commands)
+
+
+def measured_page(
+    spec: PageSpec, grid: Grid, runs: pd.DataFrame, metric: str = "test/accuracy", max_series: int = 12
+) -> Page:
+    """Return the page with its runs and their evaluations, without blocks and verdicts. Raises as ``build_page``."""
+    profile, scale = grid.profile, grid.scale
+    tuned = tuned_keys(spec, profile)
+    placed = match_runs(grid, runs_for_page(runs, grid), cells=spec.cells, tuned=tuned)
+    if placed.runs.empty:
+        reasons = set(placed.left_out["reason"]) - {"not in this sweep"}
+        text = f"no run to show{': all ' if reasons else ''}{' or '.join(sorted(reasons))}"
+        raise BenchError(text) if reasons else NoRuns(text)
+    if spec.relabel is not None:
+        lost = placed.left_out["reason"] == "diverged"
+        whole = runs.loc[placed.left_out.index[lost]].assign(**placed.left_out[lost])
+        placed.left_out.loc[lost, "series"] = [spec.relabel(run) for _, run in whole.iterrows()]
+        placed.runs["series"] = [spec.relabel(run) for _, run in placed.runs.iterrows()]
+        placed.diverged["series"] = [spec.relabel(run) for _, run in placed.diverged.iterrows()]
+    # those of another sweep's run with the same settings are that sweep's; claims ask for this page's
+    for frame in (placed.runs, placed.diverged):
+        frame["profile"], frame["scale"], frame["length"] = profile, scale, grid.length
+    page = Page(spec, placed, load_points(placed.runs), profile, scale, grid.length, metric, max_series)
+    page.notes += [_SMOKE] if scale == "smoke" else []
+    diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
+    page.computed = runs.reindex(index=[*placed.runs.index, *diverged], columns=["experiment", "summary.wall_seconds"])
+    if tuned:
+        page.placed, page.choices = measures.choose_tuned(placed, page.points)
+        page.points = page.points[page.points["run"].isin(page.runs.index)]
+    return page
+
+
+def tuned_keys(spec: PageSpec, profile: str) -> tuple[str, ...]:
+    """Return the settings whose values are chosen on validation samples."""
+    return spec.tuned if profile == "fair" or spec.searched else ()
+
+
+def finish_page(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
+    """Fill in ``parts``: what was run, verdicts, intervals, best methods, values, curves, links to the rest, origin."""
+    made = [part for block in page.spec.blocks for part in block(page)]
+    ranking = ranking_parts(page)
+    if "series_in_figures" in vars(page) and (
+        others := [series for series in page.series if series not in page.series_in_figures]
+    ):
+        page.notes.append(
+            f"Figures show the {len(page.series_in_figures)} best series; left out of them: {'; '.join(others)}."
+        )
+    first = [*values_parts(page), *_take_first(made, Picture)]
+    if not ranking:
+        first = [*_take_first(made, Table), *first]
+    verdicts = claim_parts(page)
+    tables = [part for part in (*verdicts, *ranking) if isinstance(part, Table) and part.shown is None]
+    shown = [part for part in (*verdicts, *ranking) if part not in tables]
+    rest = _sections([*published_parts(page), *made, *provenance.chosen_values(page)])
+    compared: list[Part] = [*tables, *ranking_table(page)]
+    rest = {"Comparisons": compared, **rest} if compared else rest
+    page.parts = [f"# {page.title}", *header, *page.notes, *shown, *first]
+    page.parts += ["## More tables", More(rest)] if rest else []
+    page.parts += [*provenance.coverage(page), *provenance.origin(page, commands)]
+    return page
+
+
+def _take_first(parts: list[Part], kind: type[Table] | type[Picture]) -> list[Part]:
+    """Remove the first part of a kind from ``parts``; return it after its heading and sentences."""
+    found = [i for i, part in enumerate(parts) if isinstance(part, kind) and getattr(part, "shown", "") is not None]
+    if not found:
+        return []
+    start = next((i for i in range(found[0], -1, -1) if _is_heading(parts[i])), found[0])
+    return [*(part for part in parts[start : found[0]] if isinstance(part, str)), parts.pop(found[0])]
+
+
+def _is_heading(part: Part) -> bool:
+    return isinstance(part, str) and part.startswith("## ")
+
+
+def _sections(parts: Sequence[Part]) -> dict[str, list[Part]]:
+    """Return the parts by the heading above them, without sections that have neither table nor figure."""
+    found: dict[str, list[Part]] = {}
+    title = "Tables"
+    for part in parts:
+        if isinstance(part, str) and part.startswith("## "):
+            title = part.removeprefix("## ")
+        elif part:
+            found.setdefault(title, []).append(part)
+    return {title: own for title, own in found.items() if any(not isinstance(part, str) for part in own)}

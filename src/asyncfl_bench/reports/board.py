@@ -1,0 +1,243 @@
+"""``results/README.md``: a row for every claim of every paper, from the ``claims.json`` beside the pages."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from ..analysis import claims
+from ..analysis.claims import BOARDS, VERDICTS, Claim, PageVerdicts, Verdict
+from ..analysis.verdicts import pages_of, read_pages, reasons_of, verdict_of
+from ..files import write_text
+from .pages.provenance import RUNS_BY
+from .pages.write import Part, Table
+
+TITLE = "What the papers claim and what the runs say"
+HTML = "index.html"
+DECIDED = VERDICTS[:3]
+BOARD_TITLES = dict(
+    zip(BOARDS, ("claims of the papers", "by construction of the code", "questions of this project"), strict=True)
+)
+_LEGEND = """\
+A row is one claim: a sentence of a paper and what the runs measured. **measured** is the difference of the comparison \
+that decides, more than zero as claimed, with its repeated interval over seeds.
+
+- **holds**: every interval of the claim excludes the contrary. **fails**: one comparison is contrary, by Holm's method.
+- **tie**: an interval is inside the claim's margin. **inconclusive**: none of these, with the reason.
+- **(indication)**: fewer than 5 seeds, or seeds that were run before the comparison was declared.
+- Of claims that are not true, at most 2.5 % are called **holds**. Of claims that are true by more than their margin, \
+at most 5 % are called **fails**. The share of errors among decided claims is unknown.
+- Scale `full` is the paper's data, model and size. `part of full` lacks some training images. `medium` is the paper's \
+data with a smaller network or a part of its time. `small` is handwritten digits. Only `full` decides about the \
+paper's own experiment."""
+_RULES = "The rules are in [docs/statistics.md](../docs/statistics.md)."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim with the verdict of the page nearest to what is published. ``link`` is empty, ``page`` None and
+    ``others`` empty where no page judged it; others: decided verdicts of other readings that differ, as text."""
+
+    claim: Claim
+    verdict: Verdict
+    link: str = ""
+    page: PageVerdicts | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The claim with its place and reading, marked if the abstract claims it."""
+        mark = "**Abstract.** " if self.claim.abstract else ""
+        readings = [("Reading", self.page and _describe_reading(self.page, self.verdict))]
+        readings.append(("Other readings", "; ".join(self.others)))
+        notes = "".join(f". {word}: {text}" for word, text in readings if text)
+        return f"{mark}{self.claim.sentence} ({self.claim.place}){notes}"
+
+    @property
+    def measured(self) -> str:
+        found, is_marked = self.verdict, self.verdict.marked_word != self.verdict.verdict
+        why = found.indication if is_marked and not re.fullmatch(r"\d+ seeds?", found.indication) else ""
+        return "; ".join(dict.fromkeys(filter(None, (found.numbers, found.tally, found.reason, why))))
+
+    @property
+    def scale(self) -> str:
+        return self.page.scale if self.page else ""
+
+    @property
+    def seeds(self) -> str:
+        return str(self.verdict.seeds or "")
+
+    @property
+    def item(self) -> str:
+        """The item of the paper, as a link to the page that judged the claim."""
+        return f"[{self.claim.item}]({self.link})" if self.link else self.claim.item
+
+
+def write_board(results: Path, html: bool = False) -> Path:
+    """Writes ``results/README.md`` anew from all pages below ``results``; the same pages give the same bytes.
+
+    html  also ``index.html``, which is written in any case where it exists
+    """
+    target = results / "README.md"
+    rows = board_rows(read_pages(results))
+    text = board_text(rows) + _list_pages_without_runs(results)
+    if not target.exists() or target.read_text(encoding="utf-8") != text:
+        results.mkdir(parents=True, exist_ok=True)
+        write_text(target, text)
+    if html or (results / HTML).exists():
+        from .browser.html import write_tables
+
+        write_tables(TITLE, _browser_parts(rows, results), results / HTML, script="board.js")
+    return target
+
+
+def board_rows(pages: dict[str, PageVerdicts], papers: Collection[str] = ()) -> list[Row]:
+    """Return a row for each claim of ``papers`` (none given: of all), those of a paper's abstract first."""
+    return [
+        _judge_row(claim, pages)
+        for paper in papers or claims.papers_with_claims()
+        for claim in sorted(claims.read_claims(paper), key=lambda claim: not claim.abstract)
+    ]
+
+
+def board_text(rows: Sequence[Row]) -> str:
+    """Return the text of the board: counts of the papers' own claims, a table for each paper, and two short ones."""
+    parts: list[Part] = [f"# {TITLE}", *count_parts(rows, "claims of the papers"), f"{_LEGEND}\n\n{_RULES}"]
+    for paper in claims.papers_with_claims():
+        own = [row for row in rows if row.claim.paper == paper and row.claim.board == "paper"]
+        if own:
+            parts += [f"## {claims.paper_title(paper)}", Table(paper, _board_table(own), pd.DataFrame())]
+    for board in BOARDS[1:]:
+        if own := [row for row in rows if row.claim.board == board]:
+            frame = _board_table(own)
+            frame.insert(0, "paper", [claims.paper_title(row.claim.paper) for row in own])
+            parts += [f"## {BOARD_TITLES[board].capitalize()}", Table(board, frame, pd.DataFrame())]
+    return markdown_text(parts)
+
+
+def count_parts(rows: Sequence[Row], noun: str) -> list[Part]:
+    """Return the papers' own claims by verdict, and the inconclusive ones by reason; ``noun`` names them."""
+    own = [row.verdict for row in rows if row.claim.board == "paper"]
+    plain, marked = count_verdicts(own)
+    lines = [["verdicts", *(plain[word] for word in VERDICTS)]]
+    lines.append(["indications", *(marked[word] if word in DECIDED else "" for word in VERDICTS)])
+    counts = pd.DataFrame(lines, columns=["", *VERDICTS], dtype=object)
+    parts: list[Part] = [f"{len(own)} {noun} by verdict:", Table("counts", counts, counts)]
+    if reasons := _count_reasons([one for one in own if one.verdict == "inconclusive"]):
+        frame = pd.DataFrame(reasons, columns=["reason", "claims"])
+        sentence = "Inconclusive claims by reason. A claim with several reasons counts for each."
+        parts += [sentence, Table("reasons", frame, frame)]
+    return parts
+
+
+def count_verdicts(verdicts: Sequence[Verdict]) -> tuple[Counter[str], Counter[str]]:
+    """Return how many are verdicts and how many are only indications, each by its word."""
+    plain = Counter(one.verdict for one in verdicts if one.marked_word == one.verdict)
+    return plain, Counter(one.verdict for one in verdicts if one.marked_word != one.verdict)
+
+
+def summary_table(pages: dict[str, PageVerdicts]) -> str:
+    """Return a row a paper: its own claims by verdict, and the scales at which runs have judged them."""
+    lines = []
+    for paper in claims.papers_with_claims():
+        own = [row for row in board_rows(pages, [paper]) if row.claim.board == "paper"]
+        plain, marked = count_verdicts([row.verdict for row in own])
+        scales = Counter(row.scale for row in own if row.scale)
+        numbers = [len(own), *(plain[word] for word in VERDICTS), marked.total()]
+        by_scale = ", ".join(f"{scale} {count}" for scale, count in scales.most_common())
+        lines.append([claims.paper_title(paper), *numbers, by_scale])
+    return plain_table(pd.DataFrame(lines, columns=["paper", "claims", *VERDICTS, "indications", "judged at"])) + "\n"
+
+
+def plain_table(shown: pd.DataFrame) -> str:
+    """Return a Markdown table without padding; columns of numbers are aligned to the right."""
+    texts = [[str(text).replace("|", "\\|") for text in line] for line in [shown.columns, *shown.to_numpy()]]
+    kinds = [{type(one) for one in shown.iloc[:, place] if one != ""} for place in range(shown.shape[1])]
+    rule = ["---:" if kind and kind <= {int, float} else "---" for kind in kinds]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (texts[0], rule, *texts[1:]))
+
+
+def markdown_text(parts: Sequence[Part]) -> str:
+    """Return headings, paragraphs and tables as one text."""
+    texts = [plain_table(part.shown) if isinstance(part, Table) and part.shown is not None else part for part in parts]
+    return "\n\n".join(map(str, texts)) + "\n"
+
+
+def _judge_row(claim: Claim, pages: dict[str, PageVerdicts]) -> Row:
+    link, verdict = verdict_of(claim, pages)
+    if not link:
+        return Row(claim, verdict)
+    page, others = pages[link], dict[str, str]()
+    for _, other, found in pages_of(claim, pages):
+        is_comparable = (other.profile, other.length, other.scale) == (page.profile, page.length, page.scale)
+        if is_comparable and found.verdict in DECIDED and found.verdict != verdict.verdict:
+            others[f"{_describe_reading(other, found) or other.sweep}: {found.marked_word}"] = ""
+    return Row(claim, verdict, link, page, tuple(others))
+
+
+def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
+    """Return how the runs of a verdict read the paper, and what else differs from its standard runs."""
+    length = "" if page.length == "standard" else page.length
+    profile = "" if page.profile == "published" else f"profile {page.profile}"
+    return ", ".join(filter(None, (claims.reading_note(page.sweep), verdict.reading, profile, length)))
+
+
+def _board_table(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return the table that readers see, a row a claim."""
+    lines = [
+        (row.item, row.sentence, row.measured, f"**{row.verdict.marked_word}**", _scale_text(row.scale, row.seeds))
+        for row in rows
+    ]
+    return pd.DataFrame(lines, columns=["item", "claim", "measured", "verdict", "scale"])
+
+
+def _scale_text(scale: str, seeds: str) -> str:
+    return f"{scale}, {seeds} seed{'s' * (seeds != '1')}" if scale and seeds else scale
+
+
+def _count_reasons(verdicts: Sequence[Verdict]) -> list[tuple[str, int]]:
+    """Return the reasons with how many claims have each, most frequent first; all numbers of seeds are one reason."""
+    kinds = Counter(kind for one in verdicts for kind in dict.fromkeys(reasons_of(one)))
+    needs = {kind: count for kind, count in kinds.items() if kind.startswith("needs")}
+    found = [(kind, count) for kind, count in kinds.items() if kind not in needs]
+    if needs:
+        in_order = sorted(needs, key=lambda kind: ("more" in kind, int(re.sub(r"\D", "", kind))))
+        by_seeds = ", ".join(
+            f"{kind.removeprefix('needs ').removesuffix(' seeds')} ({needs[kind]})" for kind in in_order
+        )
+        found.append((f"more seeds needed: {by_seeds}", sum(needs.values())))
+    return sorted(found, key=lambda one: (-one[1], one[0]))
+
+
+def _browser_parts(rows: Sequence[Row], results: Path) -> list[Part]:
+    """Return what the browser shows: counts and one table of all boards, which has filters."""
+    frame = _board_table(rows)
+    frame.insert(0, "board", [BOARD_TITLES[row.claim.board] for row in rows])
+    frame.insert(1, "paper", [claims.paper_title(row.claim.paper) for row in rows])
+    frame["scale"] = [row.scale for row in rows]
+    frame["seeds"] = [row.seeds for row in rows]
+    frame["item"] = [_browser_link(row.item, results) for row in rows]
+    return [*count_parts(rows, "claims of the papers"), "## Claims", _LEGEND, Table("board", frame, frame)]
+
+
+def _browser_link(link: str, results: Path) -> str:
+    """Return the Markdown link with the HTML page in place of README.md, where there is one."""
+    found = re.search(r"\(([^)#]*)README\.md", link)
+    return link.replace("README.md", "page.html") if found and (results / found[1] / "page.html").exists() else link
+
+
+def _list_pages_without_runs(results: Path) -> str:
+    """Return a line of links to pages without verdicts, whose runs were not kept; empty if there are none."""
+    pages = [
+        page for page in sorted(results.glob("*/*/*/README.md")) if RUNS_BY not in page.read_text(encoding="utf-8")
+    ]
+    folders = [page.parent.relative_to(results).as_posix() for page in pages]
+    links = ", ".join(f"[{folder}]({folder}/README.md)" for folder in folders)
+    return (
+        f"\nPages of an earlier version, whose runs were not kept, and so without verdicts: {links}.\n" if links else ""
+    )

@@ -1,0 +1,320 @@
+"""The replication report of a paper: what was run, what the runs say of each claim, and how to do it again.
+
+It is made from the ``claims.json`` of the paper's pages and from the archive of its runs. The same files give the same
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import pandas as pd
+
+from ..analysis import claims
+from ..analysis.claims import JUDGED, PageVerdicts, papers_with_claims
+from ..analysis.differences import sort_key
+from ..analysis.verdicts import PART, SCALES, read_pages
+from ..errors import BenchError, InputError, did_you_mean
+from ..files import write_text
+from ..papers import paper_pages
+from ..tracking.archive import NAME as ARCHIVE
+from ..tracking.runs import load_runs, setting_text
+from .board import Row, board_rows, count_parts, count_verdicts, markdown_text
+from .pages.problems import partial_image_sets, problems
+from .pages.spec import PageSpec
+from .pages.write import Part, Table, format_number
+
+NAME = "logbook"
+REMARKS = "## Remarks of the authors"
+_NO_REMARKS = """\
+What was easy, what was difficult and the contact with the paper's authors do not follow from runs. Text below this \
+heading stays when the report is written again."""
+_BUDGETS = ("server_iterations", "uploads", "client_steps", "virtual_time", "bytes")
+_MEASURED = """\
+**measured** is the difference of the comparison that decides, more than zero as claimed, with its interval over \
+seeds. The measure `late` is the mean over the last fifth of the budget, `last` the last value. Claims of the abstract \
+come first."""
+_SETUP = "A row is a page with the runs that were made for it. Some pages also use runs of other pages, named here."
+_RULES = """\
+- Every claim is a set of comparisons, each one number a seed. Looks at 3, 5, 8, 12 and 20 seeds share a level of 5 %.
+- A claim holds if every interval excludes the contrary, and fails if one comparison is contrary after Holm's \
+correction. It is a tie if an interval is inside the margin.
+- Fewer than 5 seeds, or seeds that were run before the comparison was declared, give only an indication. \
+All rules: {link}."""
+
+
+@dataclass(frozen=True)
+class _PageRuns:
+    """One page with verdicts: where it is, what it says, and the archived runs that were made for it."""
+
+    link: str
+    verdicts: PageVerdicts
+    spec: PageSpec | None
+    runs: pd.DataFrame
+    borrowed: bool = False  # the runs were made for other sweeps
+
+    @property
+    def name(self) -> str:
+        one = self.verdicts
+        length = "" if one.length == "standard" else f"-{one.length}"
+        return f"{one.sweep} {one.profile}-{one.scale}{length}"
+
+    @property
+    def commands(self) -> str:
+        """Return what makes the runs and what writes the page."""
+        one = self.verdicts
+        words = {"profile": one.profile, "scale": _archived_scale(one)}
+        words |= {} if one.length == "standard" else {"length": one.length}
+        run = " ".join(f"{key}={value}" for key, value in words.items())
+        report = " ".join(f"--{key} {value}" for key, value in words.items())
+        return f"afl-run -m sweep={one.sweep} {run}\nafl-report {one.sweep} {report}"
+
+
+def write_logbook(paper: str, results: Path, out: Path, html: bool = False) -> Path:
+    """Write ``out/PAPER/logbook.md`` and return its path.
+
+    results  the folder of pages and archives
+    html     also ``logbook.html``, which has a style for print
+    Raises InputError where there is no such paper or no page of it, BenchError where a file in the way is no report.
+    """
+    known = papers_with_claims()
+    if paper not in known:
+        raise InputError(f"--logbook {paper}: no such paper{did_you_mean(paper, known)}; papers: {', '.join(known)}")
+    pages = {f"{paper}/{link}": page for link, page in read_pages(results / paper).items()}
+    if not pages:
+        raise InputError(f"--logbook {paper}: no pages with claims in {results}; to write them: afl-report {paper}")
+    target, title = out / paper / f"{NAME}.md", f"# Replication report: {claims.paper_title(paper)}"
+    former = target.read_text(encoding="utf-8") if target.exists() else title
+    if not former.startswith(title):
+        raise BenchError(f"{target}: not written by afl-report; choose another place with --out")
+    remarks = former.partition(f"\n{REMARKS}\n")[2].strip() or _NO_REMARKS
+    parts = [*logbook_parts(paper, pages, results, out.resolve() == results.resolve()), REMARKS, remarks]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_text(target, markdown_text([title, *parts]))
+    if html:
+        from .browser.html import write_tables
+
+        write_tables(title.removeprefix("# "), parts, target.with_suffix(".html"))
+    return target
+
+
+def has_pages(paper: str, results: Path) -> bool:
+    """Return True if there is a ``claims.json`` of a page of the paper below ``results``."""
+    return next((results / paper).rglob(claims.NAME), None) is not None
+
+
+def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, linked: bool) -> list[Part]:
+    """Return the report without its title.
+
+    linked  its tables link pages, which are beside it
+    """
+    archive = results / paper / ARCHIVE
+    runs = load_runs(archive) if archive.exists() else pd.DataFrame()
+    every = _find_runs(pages, runs)
+    rows = board_rows(dict(pages), [paper])
+    own = [row for row in rows if row.claim.board == "paper"]
+    judged = [row for row in own if row.verdict.verdict in JUDGED]
+    name = claims.paper_title(paper)
+    sentence = f"What runs of asyncfl_bench say about the claims of the {name} paper, and how to repeat them."
+    parts: list[Part] = [sentence, "## Result", *count_parts(own, "claims of the paper"), "## Claims of the paper"]
+    parts += [
+        _MEASURED,
+        _claim_table("claims", judged, linked),
+    ]
+    for kind, heading in (("question", "Controls and questions"), ("construction", "Results by construction")):
+        if asked := [row for row in rows if row.claim.board == kind and row.verdict.verdict in JUDGED]:
+            parts += [f"## {heading}", _claim_table(kind, asked, linked)]
+    parts += ["## What was not run", *_not_run_parts(paper, rows, every, runs)]
+    parts += ["## Setup", _SETUP, *_setup_parts(every, linked)]
+    parts += ["## Deviations from the paper", *_deviation_parts(every)]
+    if len(others := _other_verdicts(own, every)):
+        parts += [
+            "Verdicts of the pages that are not the nearest to the paper (other readings, profiles and scales):",
+            Table("other_pages", others, others),
+        ]
+    commands = "\n".join(dict.fromkeys(one.commands for one in every))
+    parts += ["## Commands", "Two lines a page: make its runs, write the page.", f"```sh\n{commands}\n```"]
+    parts += ["## Computing", *_computing_parts(every, runs)]
+    parts += ["## Environment", *_environment_parts(runs)]
+    link = "[docs/statistics.md](../../docs/statistics.md)" if linked else "`docs/statistics.md`"
+    return [*parts, "## How verdicts are decided", _RULES.format(link=link)]
+
+
+def _find_runs(pages: Mapping[str, PageVerdicts], runs: pd.DataFrame) -> list[_PageRuns]:
+    """Return the pages, those at the largest scale first, with the runs of their sweep.
+
+    A page whose sweep has made no runs has those of the sweeps that it shares runs with.
+    """
+    known, found = paper_pages(), []
+    for link, page in pages.items():
+        spec, chosen, borrowed = known.get(page.sweep), runs, False
+        if len(runs):
+            wanted = {"profile": page.profile, "scale": _archived_scale(page), "length": page.length}
+            own = runs.reindex(columns=list(wanted)).astype(object).fillna("standard")
+            alike = (own == pd.Series(wanted)).all(axis=1)
+            chosen = runs[alike & (runs["sweep"] == page.sweep)]
+            if chosen.empty and spec is not None:
+                chosen, borrowed = runs[alike & runs["sweep"].isin(spec.shares_runs_with)], True
+        found.append(_PageRuns(link, page, spec, chosen, borrowed))
+    order = {scale: place for place, scale in enumerate(SCALES)}
+    return sorted(found, key=lambda one: (order.get(one.verdicts.scale, len(order)), one.name))
+
+
+def _archived_scale(page: PageVerdicts) -> str:
+    """Return the scale of a page's runs as its settings have it."""
+    return "full" if page.scale == PART else page.scale
+
+
+def _claim_table(name: str, rows: Sequence[Row], linked: bool) -> Table:
+    lines = []
+    for row in rows:
+        found = row.verdict
+        why = f"indication: {found.indication}" if found.marked_word != found.verdict else ""
+        page = row.item if linked else row.claim.item
+        measured = "; ".join(filter(None, (found.result_text, why)))
+        lines.append(
+            (
+                page.replace("](", "](../"),
+                row.sentence,
+                measured,
+                found.yardstick,
+                f"**{found.marked_word}**",
+                row.scale,
+            )
+        )
+    frame = pd.DataFrame(lines, columns=["item", "claim", "measured", "measure", "verdict", "scale"])
+    return Table(name, frame, frame)
+
+
+def _not_run_parts(paper: str, rows: Sequence[Row], every: Sequence[_PageRuns], runs: pd.DataFrame) -> list[Part]:
+    """Return the claims without a verdict with the reason, and the paper's sweeps without archived runs."""
+    lines = [
+        (row.claim.item, row.sentence, f"**{row.verdict.verdict}**", row.verdict.reason)
+        for row in rows
+        if row.verdict.verdict not in JUDGED
+    ]
+    frame = pd.DataFrame(lines, columns=["item", "claim", "verdict", "reason"])
+    parts: list[Part] = [Table("not_run", frame, frame) if lines else "Every claim was run."]
+    made = set(runs["sweep"]) if len(runs) else set()
+    lacking = [
+        f"- `{spec.sweep}`: {spec.title.partition(', ')[2] or spec.title}"
+        for spec in paper_pages().values()
+        if spec.paper == paper and not made & {spec.sweep, *spec.shares_runs_with}
+    ]
+    return [*parts, *(["Sweeps of the paper without archived runs:\n" + "\n".join(lacking)] if lacking else [])]
+
+
+def _setup_parts(every: Sequence[_PageRuns], linked: bool) -> list[Part]:
+    lines = []
+    for one in every:
+        runs = one.runs
+        delays = [_distinct(runs, "delay"), _distinct(runs, "delay.unit")]
+        limits = {key: _distinct(runs, f"budget.{key}") for key in _BUDGETS}
+        lines.append(
+            {
+                "page": f"[{one.name}](../{one.link})" if linked else one.name,
+                "data and model": "; ".join(sorted(problems(runs))) if len(runs) else "",
+                "clients": _distinct(runs, "n_clients"),
+                "skew α": _distinct(runs, "heterogeneity.alpha"),
+                "delays": " in ".join(filter(None, delays)),
+                "budget": "; ".join(f"{text} {key.replace('_', ' ')}" for key, text in limits.items() if text),
+                "methods": _distinct(runs, "algorithm"),
+                "seeds": _distinct(runs, "seed"),
+                "also uses runs of": ", ".join(one.spec.shares_runs_with) if one.spec else "",
+            }
+        )
+    frame = pd.DataFrame(lines)
+    return [Table("setup", frame.loc[:, (frame != "").any()], frame)]
+
+
+def _deviation_parts(every: Sequence[_PageRuns]) -> list[Part]:
+    """Return how the pages differ from the paper: data, model, part of the data, reading, length and profile."""
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for one in every:
+        page, texts = one.verdicts, list[str]()
+        if len(one.runs) and one.spec is not None:
+            used, printed = problems(one.runs), set(one.spec.problems)
+            if not used <= printed:
+                texts.append(
+                    f"{', '.join(sorted(used))}, where the paper has {' and '.join(sorted(printed)) or 'other'}"
+                )
+            texts += partial_image_sets(one.runs)
+        texts += [f"scale `{page.scale}`"] * (page.scale != "full")
+        readings = dict.fromkeys(found.reading for found in page.verdicts if found.reading)
+        texts += [f"reading: {text}" for text in (claims.reading_note(page.sweep), " / ".join(readings)) if text]
+        texts += [f"length `{page.length}`"] * (page.length != "standard")
+        texts += [f"profile `{page.profile}`"] * (page.profile != "published")
+        lines.setdefault(tuple(texts), []).append(one.name)
+    text = "\n".join(f"- {', '.join(names)}: {'; '.join(texts) or 'none'}." for texts, names in lines.items())
+    return [text]
+
+
+def _other_verdicts(own: Sequence[Row], every: Sequence[_PageRuns]) -> pd.DataFrame:
+    """Return a row a page and reading with the claims of the paper by verdict, where the board shows another page."""
+    main = {(row.claim.key, row.link, row.verdict.reading) for row in own}
+    lines = []
+    for one in every:
+        for reading in dict.fromkeys(found.reading for found in one.verdicts.verdicts):
+            others = [
+                found
+                for found in one.verdicts.verdicts
+                if found.reading == reading
+                and found.verdict in JUDGED
+                and found.claim in {row.claim.key for row in own}
+                and (found.claim, one.link, found.reading) not in main
+            ]
+            plain, marked = count_verdicts(others)
+            if others:
+                numbers = {word: plain[word] for word in JUDGED} | {"indications": marked.total()}
+                lines.append({"page": one.name, "reading": reading} | numbers)
+    frame = pd.DataFrame(lines)
+    return frame.loc[:, (frame != "").any()] if len(frame) else frame
+
+
+def _computing_parts(every: Sequence[_PageRuns], runs: pd.DataFrame) -> list[Part]:
+    if runs.empty:
+        return ["The paper has no archive of runs, so hours and devices are unknown."]
+    lines = [
+        {
+            "page": one.name + (" (runs of other sweeps)" if one.borrowed and len(one.runs) else ""),
+            "runs": len(one.runs),
+            "diverged": int((one.runs["status"] == "diverged").sum()),
+            "hours": _hours_text(one.runs),
+            "devices": _distinct(one.runs, "summary.device"),
+        }
+        for one in every
+    ]
+    frame = pd.DataFrame(lines)
+    total = f"All {len(runs)} archived runs of the paper took {_hours_text(runs)} hours of computing."
+    return [total, Table("computing", frame, frame)]
+
+
+def _hours_text(runs: pd.DataFrame) -> str:
+    seconds = pd.to_numeric(runs["summary.wall_seconds"]).sum() if "summary.wall_seconds" in runs else 0.0
+    return format_number(float(seconds) / 3600)
+
+
+def _environment_parts(runs: pd.DataFrame) -> list[Part]:
+    packages = ("asyncfl_bench", "python", "torch", "torchvision", "numpy")
+    versions = {name: _distinct(runs, f"summary.versions.{name}") for name in packages}
+    revisions = runs.get("summary.git_revision", pd.Series(dtype=object)).dropna().astype(str).str[:12]
+    counted = ", ".join(f"`{name}` ({count})" for name, count in sorted(revisions.value_counts().items()))
+    lines = [f"- {name} {text}" for name, text in versions.items() if text]
+    lines += [f"- devices: {text}" for text in [_distinct(runs, "summary.device")] if text]
+    lines += [f"- threads of a run: {text}" for text in [_distinct(runs, "summary.threads")] if text]
+    lines += [f"- data: {text}" for text in [_distinct(runs, "summary.data_source")] if text]
+    lines += [f"- revisions, with their runs: {counted}"] if counted else []
+    return ["\n".join([*lines, f"- this report: asyncfl_bench {version('asyncfl_bench')}"])]
+
+
+def _distinct(runs: pd.DataFrame, key: str) -> str:
+    """Return the different values of a setting as text; a range where they are whole numbers in a row."""
+    texts = sorted({setting_text(value) for value in runs.get(key, ())} - {"-"}, key=sort_key)
+    if len(texts) > 2 and all(text.isdigit() for text in texts):
+        numbers = [int(text) for text in texts]
+        if numbers == list(range(numbers[0], numbers[-1] + 1)):
+            return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(texts)
