@@ -25,7 +25,7 @@ def weights(*words, output="runs"):
     [
         ("cache.precison=int8", "no such setting of algorithm.cache (did you mean 'precision'?)"),
         ("cache.precision=int4", "must be one of fp32, bf16, int8"),
-        ("cache.place=disc", "must be one of device, host, disk (did you mean 'disk'?)"),
+        ("cache.place=disc", "did you mean 'disk'? It must be one of device, host, disk"),
         ("cache=int8", "must be a section of settings"),
         ("cache.place=3", "must be one of device, host, disk"),
     ],

@@ -37,7 +37,7 @@ class Changed(Base):
         ({"rate": 0}, "rate=0: must be a number > 0, or null for the budget's"),
         ({"rate": float("inf")}, "rate=inf: must be a number > 0, or null for the budget's"),
         ({"count": 0}, "count=0: must be a whole number >= 1"),
-        ({"kind": "median2"}, "kind=median2: must be one of mean, median (did you mean 'median'?)"),
+        ({"kind": "median2"}, "kind=median2: did you mean 'median'? It must be one of mean, median"),
     ],
 )
 def test_a_value_out_of_range_is_refused_wherever_the_settings_are_made(settings, message):

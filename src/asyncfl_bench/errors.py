@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 EXIT_INTERRUPTED = 75  # "try again later": a run goes on from its checkpoint, a multirun by being repeated
+MOST_LISTED = 10  # names in a message
+_OURS = (Path(__file__).parent, Path(__file__).parents[1] / "hydra_plugins")
 
 
 class BenchError(Exception):
@@ -71,7 +79,27 @@ def check(ok: bool, key: str, value: object, allowed: str) -> None:
 def check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
     """Raises ConfigError unless ``value`` is one of ``choices``; names the nearest one."""
     if value not in choices:
-        raise ConfigError(key, value, f"must be one of {', '.join(choices)}{did_you_mean(value, choices)}")
+        raise ConfigError(key, value, must_be_one_of(value, choices))
+
+
+def must_be_one_of(word: object, known: Iterable[str], command: str = "") -> str:
+    """Return ``must be one of ace, aced``, after the nearest name where there is one.
+
+    command  prints all names; needed where there may be more than MOST_LISTED
+    """
+    names = [*known]
+    near = did_you_mean(word, names).strip(" ()")
+    must = f"must be one of {list_some(names, command)}"
+    return f"{near} It {must}" if near else must
+
+
+def list_some(names: Iterable[str], command: str = "") -> str:
+    """Return at most MOST_LISTED of the names, and how many more there are. command: as in ``must_be_one_of``."""
+    listed = [*names]
+    text = ", ".join(listed[:MOST_LISTED])
+    if len(listed) <= MOST_LISTED:
+        return text
+    return f"{text} and {len(listed) - MOST_LISTED} more" + (f" ({command} lists them)" if command else "")
 
 
 def did_you_mean(word: object, known) -> str:
@@ -81,3 +109,57 @@ def did_you_mean(word: object, known) -> str:
     names = {str(name).lower(): str(name) for name in known}
     near = get_close_matches(str(word).lower(), names, n=1, cutoff=0.5)
     return f" (did you mean '{names[near[0]]}'?)" if near else ""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the kind and the message of an error in one line, with the place in the user's code where it arose."""
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    place = user_location(error)
+    text = f"{type(error).__name__}: {said.strip().partition(chr(10))[0]}"
+    return f"{text} ({place})" if place else text
+
+
+def user_location(error: BaseException) -> str:
+    """Return ``mine.py, line 9``: the last line outside this package and all installed ones that the error passed.
+
+    Lines that called this package do not count. Returns an empty string where there is none.
+    """
+    place = ""
+    called = False
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if any(Path(file).is_relative_to(folder) for folder in _OURS):
+            called = True
+        elif called and _is_user_file(file):
+            place = describe_place(file, line)
+    if isinstance(error, SyntaxError) and _is_user_file(error.filename or "<"):
+        return describe_place(str(error.filename), error.lineno)
+    return place
+
+
+def describe_place(file: str | Path, line: int | None = None) -> str:
+    """Return ``mine.py, line 9``, with the path as seen from the current directory where the file is below it."""
+    path = Path(file)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{shown}, line {line}" if line else str(shown)
+
+
+def _is_user_file(file: str) -> bool:
+    """Return True for a file that is neither of this package, nor of Python, nor installed."""
+    path = Path(file)
+    of_others = (*_OURS, Path(sysconfig.get_path("stdlib")))
+    installed = {"site-packages", "dist-packages"} & {*path.parts}
+    return not file.startswith("<") and not installed and not any(path.is_relative_to(one) for one in of_others)
+
+
+@contextmanager
+def locating_user_errors() -> Iterator[None]:
+    """Turn an exception that arises in a user's own code into an InputError with its file and line."""
+    try:
+        yield
+    except (BenchError, Stopped):
+        raise
+    except Exception as error:
+        if lacks_memory(error) or not (place := user_location(error)):
+            raise
+        raise InputError(f"{place}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error

@@ -49,18 +49,29 @@ def absent(value: object) -> Absent:
 
 
 def at_least(least: float, null: str = "") -> Range:
-    """Finite numbers >= least."""
+    """Finite numbers >= least. Raises TypeError for a bound that is not a number."""
+    _check_bound("at_least", least)
     return Range(f">= {least:g}", lambda value: least <= value < math.inf, null)
 
 
 def above(bound: float, null: str = "") -> Range:
-    """Finite numbers > bound."""
+    """Finite numbers > bound. Raises TypeError for a bound that is not a number."""
+    _check_bound("above", bound)
     return Range(f"> {bound:g}", lambda value: bound < value < math.inf, null)
 
 
 def within(interval: str, null: str = "") -> Range:
-    """Numbers of an interval as it is written in mathematics: ``[0, 1)`` has 0 and not 1."""
-    low, high = (float(end) for end in interval[1:-1].split(","))
+    """Numbers of an interval as it is written in mathematics: ``[0, 1)`` has 0 and not 1.
+
+    Raises TypeError for what is not written as an interval.
+    """
+    try:
+        low, high = (float(end) for end in interval[1:-1].split(","))
+    except (TypeError, ValueError):
+        low, high = math.inf, -math.inf
+    if not (low <= high and interval[0] in "[(" and interval[-1] in "])"):
+        example = 'write the interval as text, within("[0, 1]"), or within("[0, 1)") without 1'
+        raise TypeError(f"within({interval!r}, ...) is not an interval; {example}")
     no_low, no_high = interval[0] == "(", interval[-1] == ")"
 
     def holds(value: float) -> bool:
@@ -70,7 +81,15 @@ def within(interval: str, null: str = "") -> Range:
 
 
 def one_of(*choices: str) -> Range:
+    """One of these words. Raises TypeError for what is not a word."""
+    if not all(isinstance(one, str) for one in choices):
+        raise TypeError('one_of takes words; write one_of("mean", "median")')
     return Range(choices=choices)
+
+
+def _check_bound(name: str, bound: object) -> None:
+    if not isinstance(bound, int | float):
+        raise TypeError(f"{name}({bound!r}) has a bound that is not a number; write {name}(0)")
 
 
 class CheckedSettings:

@@ -6,6 +6,7 @@ algorithm or scale are in its sections (asyncfl_bench.config.variants). Each kin
 Plugins are in this package because Hydra accepts them from nowhere else.
 """
 
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
@@ -19,7 +20,7 @@ NESTED = ("sweep", "paper")  # groups whose choices may be in subfolders: ace/fi
 
 
 class GroupFolders(FileConfigSource):
-    """Papers and sweeps of one place without their sections, and the sections of all places, ``asyncfl://CONF``.
+    """The yaml files of one place without their sections, and the sections of all places, ``asyncfl://CONF``.
 
     A place is a folder of groups (asyncfl_bench.config.places)."""
 
@@ -37,18 +38,32 @@ class GroupFolders(FileConfigSource):
         return True
 
     def load_config(self, config_path: str) -> ConfigResult:
+        from asyncfl_bench.config.choices import locating_yaml_errors
+        from asyncfl_bench.config.settings import ORIGINS
         from asyncfl_bench.config.variants import SECTIONS
+        from asyncfl_bench.errors import ConfigError, describe_place
 
         settings = _section(config_path)
+        group, _, choice = config_path.partition("/")
         if settings is None:
-            result = super().load_config(self._placed(config_path))
+            placed = self._placed(config_path)
+            file = Path(self.path, self._normalize_file_name(placed))
+            with locating_yaml_errors(group, choice, file):
+                result = super().load_config(placed)
             written: Any = result.config
-            for section in SECTIONS if OmegaConf.is_dict(written) else ():
+            if not OmegaConf.is_dict(written):
+                write = "write a line KEY: VALUE for each setting"
+                raise ConfigError(group, choice, f"{describe_place(file)}: holds a list; {write}")
+            if group in ORIGINS and written and result.header["package"] != "_global_":
+                raise ConfigError(group, choice, f"{describe_place(file, 1)}: must be the line # @package _global_")
+            for section in SECTIONS:
                 written.pop(section, None)
         else:
             header: dict[str, str | None] = {"package": "_global_"}
             result = ConfigResult(self.provider, f"{self.scheme()}://{self.path}", OmegaConf.create(settings), header)
-        if config_path.startswith("sweep"):
+        if result.header["package"] == "_global_":
+            _move_choices(group, choice, result.config)
+        if group.startswith("sweep"):
             _keep_choices_apart(result.config)
         return result
 
@@ -60,14 +75,14 @@ class GroupFolders(FileConfigSource):
 
     def list(self, config_path, results_filter):
         if config_path == "":
-            return ["sweep"]
+            return [*super().list("", results_filter), "sweep"]
         if config_path in NESTED:  # for shell completion, which looks for choices in a group's own folder only
             return sorted(self._place.choices(config_path)) if results_filter != ObjectType.GROUP else []
         return super().list(self._placed(config_path), results_filter)
 
     def _placed(self, config_path: str) -> str:
         group, slash, rest = config_path.partition("/")
-        return f"{self._place.folder(group)}{slash}{rest}" if group in NESTED else "no such folder"
+        return f"{self._place.folder(group)}{slash}{rest}" if group in NESTED else config_path
 
 
 def _section(config_path: str) -> dict[str, Any] | None:
@@ -77,14 +92,42 @@ def _section(config_path: str) -> dict[str, Any] | None:
     return variant(group, choice) if group in VARIANTS else None
 
 
+def _move_choices(group: str, choice: str, config: Any) -> None:
+    """Move ``algorithm: fedbuff``, which is the choice of a group, to the section that chooses.
+
+    Raises ConfigError for several choices, and for one that belongs into the defaults list.
+    """
+    from asyncfl_bench.config.choices import INSTEAD
+    from asyncfl_bench.config.settings import ORIGINS, PARTS
+    from asyncfl_bench.errors import ConfigError
+
+    written: Any = OmegaConf.to_container(config)
+    found: dict[str, str] = {}
+    for name, value in written.items():
+        if name not in (*PARTS, *ORIGINS):
+            continue
+        if name in ORIGINS:
+            write = f"below defaults: write the line - override /{name}: {value}"
+        elif isinstance(value, list) or (isinstance(value, str) and "," in value):
+            values = ",".join(map(str, value)) if isinstance(value, list) else value
+            write = f"below params: of sweeper: of hydra: write the line {name}: {values}"
+        else:
+            found |= {name: value} if isinstance(value, str) and "${" not in value else {}
+            continue
+        raise ConfigError(group, choice, f"its line {name}: {value} is not a setting; {write}")
+    for name in found:
+        config.pop(name)
+    if found:
+        chosen = written.get(INSTEAD)
+        config[INSTEAD] = found | chosen if isinstance(chosen, dict) else found
+
+
 def _keep_choices_apart(config: Any) -> None:
     """Moves the choices of a sweep's file, by `override` or `instead`, to sections that no paper's file changes."""
     from asyncfl_bench.config.choices import INSTEAD, SWEEP_CHOICES, SWEEP_INSTEAD
     from asyncfl_bench.config.settings import PARTS
 
-    written = OmegaConf.to_container(config)
-    if not isinstance(written, dict):
-        return  # Hydra says what is wrong, here and with another kind of list
+    written: Any = OmegaConf.to_container(config)
     if INSTEAD in written:
         config[SWEEP_INSTEAD] = config.pop(INSTEAD)
     defaults = written.get("defaults")
@@ -95,7 +138,7 @@ def _keep_choices_apart(config: Any) -> None:
 
 
 class AsyncflSearchPath(SearchPathPlugin):
-    """Adds these sources to those that Hydra searches, each before the folder whose papers and sweeps it reads."""
+    """Adds these sources to those that Hydra searches, this package's own before the folder that Hydra itself reads."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         from asyncfl_bench.config.places import BY_HAND, named_folders, places
@@ -106,4 +149,3 @@ class AsyncflSearchPath(SearchPathPlugin):
         for place in others:
             provider = BY_HAND if place.conf in named_folders() else place.source
             search_path.append(provider, f"asyncfl://{place.conf}")
-            search_path.append(provider, f"file://{place.conf}")

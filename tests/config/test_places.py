@@ -1,6 +1,7 @@
 """Parts of one's own: from a folder named by hand, and from an installed package."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -9,7 +10,8 @@ from tiers import slow
 
 from asyncfl_bench.config import compose, places
 from asyncfl_bench.config.choices import choice_file, hydra_config, options
-from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.errors import ConfigError, InputError
+from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.papers import paper_pages
 
 GLOBAL = "# @package _global_\n"
@@ -178,7 +180,7 @@ def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_a
         ("{seed: 3}", r"^instead={'seed': 3}: must be a choice for each"),
         ("", "^instead=null: must be a choice for each"),
         ("[dataset]", r"^instead=\['dataset'\]: must be a choice for each"),
-        ("{dataset: digts}", "^instead.dataset=digts: must be one of arrays, "),
+        ("{dataset: digts}", "^dataset=digts: did you mean 'digits'. It must be one of arrays, "),
     ],
 )
 def test_what_a_scale_chooses_instead_is_checked(listed, said, parts):
@@ -289,13 +291,16 @@ def test_a_folder_that_cannot_be_one_of_parts_is_refused(folder, said, parts):
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("mien.Mine", r"there is no module mien installed or in the current directory \(did you mean 'mine'\?\)"),
-        ("mine.Mien", r"must name a class of mine; there is no Mien \(did you mean 'Mine'\?\)"),
-        ("asyncfl_bench.algoritms.ace.Ace", r"no module algoritms in asyncfl_bench \(did you mean 'algorithms'\?\)"),
+        ("mien.Mine", r"CLASS \(did you mean 'mine'\?\); there is no module mien installed, or in "),
+        ("mine.Mien", r"must name a class of mine \(did you mean 'Mine'\?\); there is no Mien"),
+        (
+            "asyncfl_bench.algoritms.ace.Ace",
+            r"\(did you mean 'algorithms'\?\); there is no module algoritms in asyncfl_bench",
+        ),
         ("needs.X", r"importing needs ends in ModuleNotFoundError: No module named 'not_there' \(needs.py, line 2\)"),
         ("typo.X", r"importing typo ends in SyntaxError: .* \(typo.py, line 1\)"),
         ("raises.X", r"importing raises ends in ValueError: so \(raises.py, line 2\)"),
-        ("mine.RULE", "with a Config, the dataclass of its settings"),
+        ("mine.RULE", "must name a class for the group algorithm: one that extends ServerRule"),
         ("Mine", "must be a class as MODULE.CLASS"),
     ],
 )
@@ -316,3 +321,207 @@ def test_an_installed_module_is_not_hidden_by_one_in_the_current_directory(parts
     write(parts.parent, {"queue.py": "raise RuntimeError('not the standard library')\n"})
     compose(["algorithm=asgd", "algorithm._target_=mine.Mine"])
     assert sys.path.index(str(parts.parent)) == len(sys.path) - 1
+
+
+CONFIG = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import Annotated
+from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.ranges import above, at_least, one_of, within
+class Mine(Asgd):
+    label = "My rule"
+    @dataclass
+    class Config({base}):
+        eta: {eta} = 0.1
+"""
+BASE = "Asgd.Config"
+
+
+@pytest.mark.parametrize("now", [False, *slow(True)])  # a type is evaluated at the import of the module, or later
+@pytest.mark.parametrize(
+    ("eta", "base", "said"),
+    [
+        ("Annotated[float, within(0, 1)]", BASE, r"write the interval as text, within\("),
+        ("Annotated[float, within('0, 1')]", BASE, r"write the interval as text, within\("),
+        ("Annotated[float, within('[1, 0]')]", BASE, r"write the interval as text, within\("),
+        ("Annotated[float, above('0')]", BASE, r"write above\(0\)"),
+        ("Annotated[float, at_least(None)]", BASE, r"write at_least\(0\)"),
+        ("Annotated[str, one_of(['a', 'b'])]", BASE, r"write one_of\("),
+        ("within('[0, 1]')", BASE, r"type of eta: a range is not a type; write it beside one, for example Annotated\["),
+        ("Missing", BASE, "NameError: name 'Missing' is not defined"),
+    ],
+)
+def test_a_type_that_cannot_be_evaluated_is_answered_with_its_line(eta, base, said, now, parts):
+    text = CONFIG.format(eta=eta, base=base)
+    write(parts.parent, {"mine.py": text.replace("from __future__ import annotations", "") if now else text})
+    with pytest.raises(ConfigError, match=rf"{said}.* \(mine.py, line 11\)$") as caught:
+        compose(["algorithm=asgd", "algorithm._target_=mine.Mine"])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "Config(Asgd.Config)",
+            "Config",
+            r"its Config must extend RuleConfig; write class Config\(RuleConfig\), .*line 10",
+        ),
+        ("    @dataclass\n", "", r"write @dataclass above class Config \(mine.py, line 9\)"),
+        ("Mine(Asgd)", "Mine", "must name a class for the group algorithm: one that extends ServerRule"),
+        (
+            "eta:",
+            "def __post_init__(self): 1 / 0\n        eta:",
+            "^mine.py, line 11: ZeroDivisionError: division by zero",
+        ),
+        ("eta:", "def resolve(self, facts): 1 / 0\n        eta:", "^mine.py, line 11: ZeroDivisionError"),
+        ("eta:", "def adapt(self, needs): 1 / 0\n        eta:", "^mine.py, line 11: ZeroDivisionError"),
+        ("eta:", "def idle(self, facts): 1 / 0\n        eta:", "^mine.py, line 11: ZeroDivisionError"),
+    ],
+)
+def test_settings_that_are_not_what_a_part_needs_are_answered_with_their_line(old, new, said, parts):
+    write(parts.parent, {"mine.py": CONFIG.format(eta="float | None", base=BASE).replace(old, new)})
+    with pytest.raises(InputError if said[0] == "^" else ConfigError, match=said) as caught:
+        compose(["algorithm=asgd", "algorithm._target_=mine.Mine"])
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 2
+
+
+ROOT = "# @package _global_\n# A file\n"
+BROKEN = [
+    ("{\n", 3, "is not YAML: expected .*; write a line KEY: VALUE"),
+    ("c: 0.3\nc: 0.4\n", 4, "key c is set before; remove one of the two lines"),
+    ("a: &a\n  b: *a\n", 4, "the alias is within what it repeats; write the values instead"),
+    ("client:\n\tlr: 1\n", 4, "is not YAML: found character"),
+]
+
+
+@pytest.mark.parametrize("group", ["algorithm", "sweep", *slow("delay", "paper", "scale")])
+@pytest.mark.parametrize(
+    ("text", "line", "said"), [*BROKEN, ("- a\n- b\n", None, "holds a list; write a line KEY: VALUE")]
+)
+def test_a_broken_yaml_is_answered_with_its_line(text, line, said, group, parts, afl_run):
+    write(parts, {f"{group}/broken.yaml": ROOT + text})
+    answer = afl_run("--config-dir", "parts", f"{group}=broken")
+    place = f"parts/{group}/broken.yaml" + (f", line {line}" if line else "")
+    assert answer.returncode == 2 and answer.stderr.count("\n") == 1
+    assert re.match(f"afl-run: {group}=broken: {place}: {said}", answer.stderr), answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"), [*BROKEN, ("c: 1\n", None, "names no class; write the line _target_")]
+)
+def test_help_for_a_broken_yaml_is_the_same_answer(text, line, said, parts, afl_run):
+    write(parts, {"algorithm/broken.yaml": ROOT + text})
+    answer = afl_run("--config-dir", "parts", "--help", "algorithm=broken")
+    place = "parts/algorithm/broken.yaml" + (f", line {line}" if line else "")
+    assert answer.returncode == 2 and re.match(f"afl-run: algorithm=broken: {place}: {said}", answer.stderr)
+
+
+def test_a_yaml_without_a_class_is_answered(parts):
+    write(parts, {"algorithm/empty.yaml": "# Nothing\n"})
+    places.use_folders([parts])
+    with pytest.raises(
+        ConfigError, match=r"^algorithm=empty: its yaml names no class; write the line _target_: MODULE"
+    ):
+        compose(["algorithm=empty"])
+
+
+def test_a_broken_yaml_that_a_sweep_chooses_is_answered_too(parts):
+    write(parts, {"algorithm/broken.yaml": ROOT + "{{", "sweep/own/two.yaml": f"{ROOT}algorithm: broken\n"})
+    places.use_folders([parts])
+    with pytest.raises(ConfigError, match=r"^algorithm=broken: .*broken\.yaml, line 3: is not YAML"):
+        plan(["sweep=own/two"])
+
+
+@pytest.mark.parametrize("given", ["", *slow("algorithm: {eta: 0.1}\n")])
+def test_the_name_of_a_choice_in_a_file_chooses(given, parts, afl_run):
+    axis = "hydra: {sweeper: {params: {seed: '0,1'}}}\n"  # without `mode: MULTIRUN`
+    write(parts, {"sweep/own/two.yaml": f"{ROOT}delay: none\nmodel: softmax\n{given}{axis}"})
+    write(parts, {"paper/own.yaml": f"{ROOT}algorithm: fedbuff\nscales: {{smoke: {{dataset: synthetic}}}}\n"})
+    places.use_folders([parts])
+    assert compose(["paper=own"]).choices["algorithm"] == "fedbuff"
+    assert compose(["paper=own", "scale=smoke"]).choices["dataset"] == "synthetic"
+    assert compose(["paper=own", "algorithm=asgd"]).choices["algorithm"] == "asgd"
+    jobs = plan(["sweep=own/two", "algorithm=asgd", "scale=small"])
+    assert [(job.settings.choices["delay"], job.settings.choices["model"]) for job in jobs] == [("none", "softmax")] * 2
+    answer = afl_run("--config-dir", "parts", "sweep=own/two", "scale=small", "--plan")
+    assert answer.returncode == 0 and answer.stdout.startswith("2 runs, "), answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{ROOT}algorithm: ace,asgd\n", "sweep=own/two: .*write the line algorithm: ace,asgd$"),
+        (f"{ROOT}algorithm: [ace, asgd]\n", "sweep=own/two: .*write the line algorithm: ace,asgd$"),
+        (f"{ROOT}paper: ace\n", "sweep=own/two: .*write the line - override /paper: ace$"),
+        (f"{ROOT}algorithm: fedbuf\n", "algorithm=fedbuf: did you mean 'fedbuff'"),
+        (f"{ROOT}defaults:\n  - override /algorithm: fedbuf\n", "algorithm=fedbuf: did you mean 'fedbuff'"),
+        (
+            "# A file\nseed: 1\n",
+            "sweep=own/two: parts/sweep/own/two.yaml, line 1: must be the line # @package _global_$",
+        ),
+        (f"{ROOT}hydra: {{sweper: 1}}\n", "sweep=own/two: .*Key 'sweper' not in"),
+        (
+            f"{ROOT}hydra: {{sweeper: {{params: {{algorithm: [ace, asgd]}}}}}}\n",
+            "algorithm=.*: must be choices with commas",
+        ),
+        (f"{ROOT}hydra: {{sweeper: {{grids: [algorithm]}}}}\n", "hydra.sweeper.grids=.*: must be a list of sections"),
+    ],
+)
+def test_a_sweep_that_is_written_wrongly_is_answered_in_one_line(text, said, parts, afl_run):
+    write(parts, {"sweep/own/two.yaml": text})
+    answer = afl_run("--config-dir", "parts", "sweep=own/two", "--plan")
+    assert answer.returncode == 2 and answer.stderr.count("\n") == 1
+    assert re.match(f"afl-run: {said}", answer.stderr), answer.stderr
+
+
+@pytest.mark.parametrize("folder", ["parts", "."])
+def test_modules_inside_and_beside_the_folder_are_found(folder, parts, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").rename(parts.parent / folder / "lab.py")
+    write(parts, {"algorithm/my_rule.yaml": YAML.format(target="lab.Mine")})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with places.using_folders([parts]):
+        assert compose(["algorithm=my_rule"]).parts["algorithm"].target.__module__ == "lab"
+
+
+@pytest.mark.parametrize("target", ["turtl.Mine", "os.pth.join", "email.mme.Mine", "os.path.joi", "torhc.Mine"])
+def test_only_names_of_ones_own_are_suggested(target, parts):
+    with pytest.raises(ConfigError) as caught:
+        compose(["algorithm=asgd", f"algorithm._target_={target}"])
+    assert "did you mean" not in str(caught.value)
+
+
+def test_a_module_with_the_name_of_one_of_python_is_answered(parts):
+    write(parts.parent, {"queue.py": RULE})
+    with pytest.raises(ConfigError, match="queue is a module of Python; give your own module another name"):
+        compose(["algorithm=asgd", "algorithm._target_=queue.Mine"])
+
+
+RAISES = RULE + "    def {method}:\n        return {{}}['nothing']\n"
+
+
+def test_an_exception_of_a_rule_names_its_line_and_the_stack_trace(parts, afl_run):
+    write(parts.parent, {"mine.py": RAISES.format(method="receive(self, upload)")})
+    words = ("--config-dir", "parts", "algorithm=my_rule", "scale=smoke", "model=softmax", "progress=false")
+    answer = afl_run(*words)
+    said = re.search(r"failed: KeyError: 'nothing' \(mine.py, line 7\); stack trace in (\S+)\n$", answer.stdout)
+    assert answer.returncode == 1 and said, answer.stdout
+    assert "KeyError" in (parts.parent / said[1]).read_text()
+
+
+@pytest.mark.slow
+def test_a_check_names_the_line_of_an_exception(parts, afl_run):
+    write(parts.parent, {"mine.py": RAISES.format(method="receive(self, upload)")})
+    failed = afl_run("--check", "--config-dir", "parts", "algorithm=my_rule", "delay=exponential").stdout
+    assert "KeyError: 'nothing' (mine.py, line 7)" in failed
+
+
+@pytest.mark.parametrize("method", ["__init__(self, config)", *slow("start(self, *given)")])
+def test_an_exception_before_the_run_begins_names_its_line(method, parts, afl_run):
+    write(parts.parent, {"mine.py": RAISES.format(method=method)})
+    words = ("--config-dir", "parts", "algorithm=my_rule", "scale=smoke", "model=softmax", "progress=false")
+    answer = afl_run(*words)
+    assert answer.returncode == 2 and answer.stderr == "afl-run: mine.py, line 7: KeyError: 'nothing'\n"
+    assert not (parts.parent / "runs").exists()

@@ -75,7 +75,7 @@ def test_a_changed_file_counts_at_once(papers):
     [
         (
             "scales: {smok: {}}",
-            r"^scales.smok=: must be named after one of full, .* \(did you mean 'smoke'\?\); in .*one.yaml",
+            r"^scales.smok=: must be named after a choice of scale \(did you mean 'smoke'\?\): full, .*; in .*one.yaml",
         ),
         ("scales: smoke", "^scales=smoke: must hold settings for each of some of full, medium, small, smoke"),
         ("scales: {smoke: null}", "^scales.smoke=null: must hold settings"),

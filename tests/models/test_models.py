@@ -187,7 +187,7 @@ def test_groups_must_divide_the_narrowest_layer(groups):
 
 
 def test_an_unknown_norm_and_empty_layers_are_refused():
-    with pytest.raises(ConfigError, match=r"^norm=bath: must be one of group, batch .did you mean 'batch'"):
+    with pytest.raises(ConfigError, match=r"^norm=bath: did you mean 'batch'. It must be one of group, batch"):
         ResNet18Config(norm="bath")
     with pytest.raises(ConfigError, match=r"^hidden="):
         MlpConfig(hidden=[])

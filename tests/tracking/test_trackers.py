@@ -383,7 +383,7 @@ def test_a_directory_given_to_resume_imports_no_tracker_that_is_not_trusted(tmp_
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("tracking=[wandb,cvs]", "tracking=cvs: must be one of csv, local, tensorboard, wandb (did you mean 'csv'?)"),
+        ("tracking=[wandb,cvs]", "tracking=cvs: did you mean 'csv'? It must be one of csv, local, tensorboard, wandb"),
         ("tracking=wandb,csv", "tracking=wandb,csv: several in one run are written [wandb,csv]"),
         ("tracking.wandb.mode=offline", "no such setting of tracking, except with tracking=wandb"),
     ],
@@ -404,7 +404,7 @@ def test_a_tracker_whose_package_is_missing_names_the_extra(monkeypatch, afl_run
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("mode", "ofline", "mode=ofline: must be one of online, offline, disabled (did you mean 'offline'?)"),
+        ("mode", "ofline", "mode=ofline: did you mean 'offline'? It must be one of online, offline, disabled"),
         ("project", "", "project=: must be a project name"),
         ("init_timeout_seconds", 0, "init_timeout_seconds=0: must be a number > 0"),
     ],

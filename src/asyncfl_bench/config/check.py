@@ -8,23 +8,32 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import sys
-import traceback
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError, check, did_you_mean
+from ..errors import (
+    ConfigError,
+    check,
+    describe_error,
+    describe_place,
+    did_you_mean,
+    list_some,
+    locating_user_errors,
+)
 from ..models.base import ModelConfig
-from ..ranges import absent_settings, describe_range
-from .places import allow_local_modules
+from ..ranges import Absent, Range, absent_settings, describe_range
+from .places import PACKAGE, allow_local_modules, module_folders
 from .settings import (
     ABSENT,
     DATA_VARIABLE,
@@ -39,9 +48,21 @@ from .settings import (
     Settings,
 )
 
+# group -> the module of the classes that its parts and their settings extend, and these classes
+_BASES = {
+    "heterogeneity": ("data.partition", "Split", "SplitConfig"),
+    "model": ("models.base", "Model", "ModelConfig"),
+    "client": ("clients.local", "LocalTraining", "LocalConfig"),
+    "delay": ("simulation.delays", "Delay", "DelayConfig"),
+    "availability": ("simulation.availability", "Always", "AlwaysConfig"),
+    "schedule": ("simulation.schedules", "SameClient", "ScheduleConfig"),
+    "algorithm": ("algorithms.base", "ServerRule", "RuleConfig"),
+    "diagnostics": ("diagnostics.base", "Diagnostics", "DiagnosticsConfig"),
+}
 LARGEST = 3.4028234e38  # number of single precision, in which models are
 
 
+@locating_user_errors()
 def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
     """Checks a composed config. Raises ConfigError; touches neither data nor disk except to see that paths exist.
 
@@ -105,7 +126,7 @@ def _section(tree: dict, name: str, dotted: str = "") -> dict:
 def _build_parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
     """Return the part of each group. Raises ConfigError."""
     try:
-        return {name: _build_part(tree.get(name), name) for name in PARTS}
+        return {name: _build_part(tree.get(name), name, choices.get(name)) for name in PARTS}
     except ConfigError as error:
         if error.key in ("algorithm.eta", "algorithm.total_steps"):  # who chose a group did not write these keys
             why = f"with algorithm={choices.get('algorithm')}, whose server step is no c * sqrt(n / T)"
@@ -114,10 +135,12 @@ def _build_parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
         raise
 
 
-def _build_part(node: Any, group: str) -> Part:
+def _build_part(node: Any, group: str, choice: str | None) -> Part:
     """Return the class and the checked settings of one section. Raises ConfigError."""
-    if not isinstance(node, dict) or "_target_" not in node:
-        raise ConfigError(group, node, f"must be one of the choices of the group {group}")
+    if not isinstance(node, dict):
+        raise ConfigError(group, node, f"must be one of the choices that afl-run --help {group} lists")
+    if "_target_" not in node:
+        raise ConfigError(group, choice, "its yaml names no class; write the line _target_: MODULE.CLASS into it")
     target = part_class(f"{group}._target_", str(node["_target_"]))
     values = {k: v for k, v in node.items() if k != "_target_"}
     return Part(target, _to_dataclass(target.Config, values, group))
@@ -128,37 +151,89 @@ def part_class(key: str, name: str) -> Any:
     allow_local_modules()
     module_name, _, class_name = name.rpartition(".")
     check(bool(module_name), key, name, "a class as MODULE.CLASS")
+    of_python = module_name.partition(".")[0] in sys.stdlib_module_names
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(key, name, _describe_import_error(module_name, error)) from None
         parent, _, last = str(error.name).rpartition(".")
-        folders = getattr(sys.modules[parent], "__path__", []) if parent else None
-        there = [one.name for one in pkgutil.iter_modules(folders)]
-        where = f"in {parent}" if parent else "installed or in the current directory"
-        allowed = f"must name a class as MODULE.CLASS; there is no module {last} {where}{did_you_mean(last, there)}"
+        folders = getattr(sys.modules[parent], "__path__", []) if parent else map(str, module_folders())
+        there = [PACKAGE] * (not parent) + [one.name for one in pkgutil.iter_modules(folders)]
+        where = f"in {parent}" if parent else f"installed, or in {list_some(map(str, module_folders()))}"
+        near = "" if of_python else did_you_mean(last, there)
+        allowed = f"must name a class as MODULE.CLASS{near}; there is no module {last} {where}"
         raise ConfigError(key, name, allowed) from None
     except Exception as error:
         raise ConfigError(key, name, _describe_import_error(module_name, error)) from None
-    target = getattr(module, class_name, None)
+    target: Any = getattr(module, class_name, None)
     if target is None:
+        if of_python:
+            raise ConfigError(key, name, f"{module_name} is a module of Python; give your own module another name")
         near = did_you_mean(class_name, (one for one in vars(module) if not one.startswith("_")))
-        raise ConfigError(key, name, f"must name a class of {module_name}; there is no {class_name}{near}")
+        raise ConfigError(key, name, f"must name a class of {module_name}{near}; there is no {class_name}")
+    group = key.partition(".")[0]
+    bases = _base_classes(group)
+    if bases and not (inspect.isclass(target) and issubclass(target, bases[0])):
+        must = f"must name a class for the group {group}: one that extends {bases[0].__name__} of {bases[0].__module__}"
+        raise ConfigError(key, name, must)
     if not dataclasses.is_dataclass(getattr(target, "Config", None)):
         raise ConfigError(key, name, "must name a class with a Config, the dataclass of its settings")
+    _check_schema(key, name, target.Config, bases[1] if bases else object)
     return target
+
+
+def _base_classes(group: str) -> list[type]:
+    """Return the classes that the parts of a group and their settings extend; an empty list if any class will do."""
+    module, *names = _BASES.get(group, ("",))
+    return [getattr(importlib.import_module(f"{PACKAGE}.{module}"), name) for name in names]
 
 
 def _describe_import_error(module: str, error: Exception) -> str:
     """Return a message with the error that a module raised on import, and its line."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    at = (error.filename, error.lineno) if isinstance(error, SyntaxError) else None
-    if at is None and frames[1:]:  # the first one is ours
-        at = frames[-1].filename, frames[-1].lineno
-    where = f" ({Path(at[0] or '?').name}, line {at[1]})" if at else ""
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"must name an importable class; importing {module} ends in {type(error).__name__}: {said}{where}"
+    return f"must name an importable class; importing {module} ends in {describe_error(error)}"
+
+
+@functools.cache
+def _check_schema(key: str, name: str, schema: type, base: type) -> None:
+    """Raise ConfigError for a dataclass of settings that does not extend ``base``, or with a field of no type."""
+    if not issubclass(schema, base):
+        write = f"write class {schema.__name__}({base.__name__}), imported from {base.__module__}"
+        raise ConfigError(key, name, f"its {schema.__name__} must extend {base.__name__}; {write}{_place_of(schema)}")
+    for cls in schema.__mro__:
+        if cls.__module__.partition(".")[0] in (PACKAGE, "builtins"):
+            continue
+        annotations = inspect.get_annotations(cls)
+        if annotations and "__dataclass_fields__" not in vars(cls):
+            raise ConfigError(key, name, f"write @dataclass above class {cls.__name__}{_place_of(cls)}")
+        for field, annotation in annotations.items():
+            problem = _annotation_problem(cls, field, annotation)
+            if problem:
+                raise ConfigError(key, name, f"the type of {field}: {problem}{_place_of(cls, field)}")
+
+
+def _annotation_problem(cls: type, field: str, annotation: object) -> str:
+    """Return what is wrong with the type of a field; an empty string if it can be evaluated."""
+    alone = type(cls.__name__, (), {"__annotations__": {field: annotation}, "__module__": cls.__module__})
+    try:
+        hint = inspect.get_annotations(alone, locals=dict(vars(cls)), eval_str=True)[field]
+    except Exception as error:
+        return describe_error(error)
+    if isinstance(hint, Range | Absent):
+        return "a range is not a type; write it beside one, for example Annotated[float, above(0)]"
+    return ""
+
+
+def _place_of(cls: type, field: str = "") -> str:
+    """Return `` (mine.py, line 9)`` for a class or one of its fields; an empty string where its file is not known."""
+    try:
+        file, (lines, first) = inspect.getfile(cls), inspect.getsourcelines(cls)
+    except (OSError, TypeError):
+        return ""
+    starts = (
+        number for number, line in enumerate(lines) if line.lstrip().startswith(f"{field}:" if field else "class ")
+    )
+    return f" ({describe_place(file, first + next(starts, 0))})"
 
 
 def tracker_sections(node: Any) -> dict[str, Any]:
@@ -170,7 +245,7 @@ def tracker_sections(node: Any) -> dict[str, Any]:
 def _build_trackers(node: Any) -> dict[str, Part]:
     """Return the chosen trackers by name. Raises ConfigError, also for a package that is not installed."""
     sections = tracker_sections(node).items()
-    trackers = {key.removeprefix(f"{TRACKING}."): _build_part(section, key) for key, section in sections}
+    trackers = {(name := key.partition(".")[2]): _build_part(section, key, name) for key, section in sections}
     for name, part in trackers.items():
         if part.target.needs is not None and importlib.util.find_spec(part.target.needs[0]) is None:
             raise ConfigError(TRACKING, name, f"needs pip install 'asyncfl_bench[{part.target.needs[1]}]'")
@@ -233,7 +308,7 @@ def _build_dataclass(schema: type, values: dict, prefix: str):
 
 def _known_keys(known: dict) -> str:
     """Return the end of a message that lists the known keys."""
-    return f"; known: {', '.join(known)}" if known else "; it has none"
+    return f"; known: {list_some(known)}" if known else "; it has none"
 
 
 def describe_type(annotation: str) -> str:

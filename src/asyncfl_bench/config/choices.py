@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, check, did_you_mean
+from ..errors import BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
 from .overrides import parse_override
 from .places import places
 from .settings import PARTS, TRACKING
@@ -26,13 +29,57 @@ def choice_file(group: str, choice: str) -> Path:
     """The yaml of a choice. Raises ConfigError where there is none, or where two places have one."""
     owners = [place for place in places() if choice in place.choices(group)]
     if not owners:
-        available = options(group)
-        near = did_you_mean(choice, available)
-        raise ConfigError(group, choice, f"must be one of {', '.join(available)}{near}")
+        raise ConfigError(group, choice, must_be_one_of(choice, options(group), f"afl-run --help {group}"))
     if len(owners) > 1:
         both = " and ".join(place.source for place in owners)
         raise ConfigError(group, choice, f"is in {both}; give one of them another name")
     return owners[0].folder(group) / f"{choice}.yaml"
+
+
+@contextmanager
+def locating_yaml_errors(group: str, choice: str, file: Path) -> Iterator[None]:
+    """Turn an exception that arises when the yaml of a choice is read into a ConfigError with its file and line."""
+    try:
+        yield
+    except BenchError:
+        raise
+    except Exception as error:
+        raise ConfigError(group, choice, _describe_yaml_error(file, error)) from None
+
+
+def _describe_yaml_error(file: Path, error: Exception) -> str:
+    """Return what is wrong in a yaml file, with the line where that is known."""
+    import yaml
+
+    if (line := _line_of_loop(file)) is not None:
+        return f"{describe_place(file, line)}: the alias is within what it repeats; write the values instead"
+    problem = str(getattr(error, "problem", None) or error).strip()
+    mark: Any = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if mark is None:
+        return f"{describe_place(file)}: cannot be read: {problem.partition(chr(10))[0]}"
+    last = len(file.read_text(encoding="utf-8").splitlines())  # an error at the end is said of the line after it
+    place = describe_place(file, min(mark.line + 1, last))
+    if problem.startswith("found duplicate key"):
+        return f"{place}: {problem.removeprefix('found duplicate ')} is set before; remove one of the two lines"
+    wrong = "is not YAML" if not isinstance(error, yaml.constructor.ConstructorError) else "cannot be read"
+    return f"{place}: {wrong}: {problem}; write a line KEY: VALUE for each setting"
+
+
+def _line_of_loop(file: Path) -> int | None:
+    """Return the line of an alias within the value that it repeats; None without one."""
+    import yaml
+
+    anchors: list[str | None] = []  # of the lists and mappings that are open
+    with suppress(yaml.YAMLError, OSError, ValueError):
+        for event in yaml.parse(file.read_text(encoding="utf-8"), yaml.SafeLoader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                anchors.append(event.anchor)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchors.pop()
+            elif isinstance(event, yaml.AliasEvent) and event.anchor in anchors:
+                mark: Any = event.start_mark
+                return int(mark.line) + 1
+    return None
 
 
 def groups() -> dict[str, str]:
@@ -90,10 +137,10 @@ def substituted_choices(overrides: list[str]) -> list[str]:
 def _read_choices(composed: Any, section: str) -> dict[str, str]:
     """Return group -> choice of one section. Raises ConfigError for an unknown group or choice."""
     listed = composed.get(section, {})
-    allowed = f"a choice for each of some of the groups {', '.join(PARTS)}"
+    allowed = f"a choice for each of some of the groups {list_some(PARTS, 'afl-run --help')}"
     check(hasattr(listed, "items") and {*listed} <= {*PARTS}, INSTEAD, listed, allowed)
     for group, choice in listed.items():
-        check(choice in options(group), f"{INSTEAD}.{group}", choice, f"one of {', '.join(options(group))}")
+        choice_file(group, choice)
     return dict(listed)
 
 
@@ -136,8 +183,15 @@ def _compose_cached(overrides: tuple[str, ...], folders: tuple[Path, ...], newes
 
 
 def translate_error(error: Exception, overrides: list[str]) -> ConfigError:
-    """Return an exception of Hydra as a ConfigError of one line. Mistyped groups and keys are found earlier."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """Return an exception of Hydra as a ConfigError of one line. Mistyped groups and keys of the command line are found
+    earlier."""
+    lines = [line.strip() for one in (error, error.__cause__) for line in str(one or "").splitlines() if line.strip()]
+    text = " ".join(lines[: 1 + lines[0].endswith(":")]) if lines else type(error).__name__
+    if (absent := re.search(r"Could not find '(\w+)/([^']+)'", text)) and absent[1] in groups():
+        try:
+            choice_file(*absent.groups())
+        except ConfigError as unknown:
+            return unknown
     culprit = next((o for o in overrides if parse_override(o).key in text), overrides[-1] if overrides else "")
     key, _, value = culprit.lstrip("+~").partition("=")
     return ConfigError(key or "config", value, text)

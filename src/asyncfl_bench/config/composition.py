@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import MOST_LISTED, ConfigError, did_you_mean, list_some
 from ..files import read_yaml
 from .check import check_settings, tracker_sections
 from .choices import SECTIONS, choice_file, choices_with, groups, hydra_config
@@ -145,15 +145,15 @@ def check_composed(
     choices = dict(hydra.runtime.choices)
     profile, paper = choices["profile"], choices["paper"]
     if profile != "published" and paper not in papers_with(profile):
-        there = ", ".join(papers_with(profile))
+        there = list_some(papers_with(profile))
         raise ConfigError("profile", profile, f"must be published for paper={paper}; it is there for {there}")
     limit = config["budget"].get("virtual_time") if choices.get("length") == "long" else None
     if limit is not None:  # the greater length counts uploads: a limit of time would end it first
         raise ConfigError("length", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
     for group in PARTS:  # a class of one's own named in the place of the chosen one has its own name
-        target = str((config.get(group) or {}).get("_target_"))
-        ours = target.startswith(f"{PACKAGE}.")
-        if not ours and target not in class_names(choice_file(group, choices[group])):
+        section = config.get(group)
+        target = str(section.get("_target_", PACKAGE)) if isinstance(section, dict) else PACKAGE
+        if target.partition(".")[0] != PACKAGE and target not in class_names(choice_file(group, choices[group])):
             choices[group] = target.rpartition(".")[2].lower()
     config |= own
     choices |= dict.fromkeys(own, OWN)
@@ -172,10 +172,13 @@ def _set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]
                 names = sorted({*names, *known_groups})
             inside = f" of {'.'.join(walked)}" if walked else ""
             shown = [name for name in names if name != "_target_"]
-            known = f"; known: {', '.join(shown)}" if shown else ""
+            known = f"; known: {list_some(shown, 'afl-run --help')}" if shown else ""
+            value = one.text.partition("=")[2]
             others = choices_with(walked[0], part) if len(walked) == 1 else []
-            near = f", except with {walked[0]}={'|'.join(others)}" if others else did_you_mean(part, shown)
-            raise ConfigError(one.key, one.text.partition("=")[2], f"no such setting{inside}{near}{known}")
+            near = (
+                f", except with {walked[0]}={'|'.join(others[:MOST_LISTED])}" if others else did_you_mean(part, shown)
+            )
+            raise ConfigError(one.key, value, f"no such setting{inside}{near}{known}")
         parent, node = node, node[part]
         walked.append(part)
     parent[last] = copy.deepcopy(one.value)
@@ -206,7 +209,7 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
     for one in words:
         if not {one.key, one.key.partition(".")[0]} & {*changeable}:
             value = one.text.partition("=")[2]
-            raise ConfigError(one.key, value, f"cannot be changed by a resumed run; only {', '.join(changeable)} can")
+            raise ConfigError(one.key, value, f"cannot be changed by a resumed run; only {list_some(changeable)} can")
         _set_value(tree, one, {})
     replace_limits(tree, [one.text for one in words])
     tree["resume"] = str(path)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import yaml
+from omegaconf import OmegaConf
 
-from ..errors import ConfigError, did_you_mean, format_value
+from ..errors import ConfigError, describe_place, did_you_mean, format_value
 from ..ranges import describe_range
 from .check import describe_type, part_class
-from .choices import choice_file, groups, options, root_settings
+from .choices import choice_file, groups, locating_yaml_errors, options, root_settings
 from .places import class_names, places
 from .settings import PARTS
 from .variants import VARIANTS, variant
@@ -89,8 +89,13 @@ def _describe_choice(group: str, choice: str) -> str:
         held = _describe_sections(group, choice)
         says = f"It sets, with sections for {held}:" if held else "It sets:"
         return "\n".join([*lines, says, "", textwrap.indent("\n".join(_body(path)), "  ")])
-    schema = part_class(f"{group}._target_", class_names(path)[0]).Config
-    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    with locating_yaml_errors(group, choice, path):
+        tree: Any = OmegaConf.to_container(OmegaConf.load(path))
+    if not isinstance(tree, dict) or not (named := class_names(path)):
+        raise ConfigError(
+            group, choice, f"{describe_place(path)}: names no class; write the line _target_: MODULE.CLASS into it"
+        )
+    schema = part_class(f"{group}._target_", named[0]).Config
     comments = _comments(path)
     nested = isinstance(tree.get(group), dict)  # a yaml that also changes another group
     if not dataclasses.fields(schema):

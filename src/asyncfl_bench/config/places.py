@@ -85,10 +85,17 @@ def use_folders(folders: Iterable[str | Path]) -> None:
     _by_hand[:] = [_place_in(folder) for folder in folders]
 
 
+def module_folders() -> list[Path]:
+    """Return the folders whose modules a yaml may name: the current directory, each folder that ``--config-dir`` named,
+    and the folder that holds it."""
+    return list(dict.fromkeys([Path.cwd(), *(one for conf in named_folders() for one in (conf, conf.parent))]))
+
+
 def allow_local_modules() -> None:
-    """Append the current directory to sys.path, so that installed modules come first."""
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())
+    """Append ``module_folders`` to sys.path, so that installed modules come first."""
+    for folder in map(str, module_folders()):
+        if folder not in sys.path and not (folder == os.getcwd() and "" in sys.path):
+            sys.path.append(folder)
 
 
 @contextmanager

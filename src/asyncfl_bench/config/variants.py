@@ -19,8 +19,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ..errors import ConfigError, did_you_mean
-from .choices import options
+from ..errors import ConfigError, did_you_mean, list_some
+from .choices import locating_yaml_errors, options
 from .places import places
 
 SECTIONS = {"profiles": "profile", "algorithms": "algorithm", "scales": "scale"}  # section -> the group of its choices
@@ -57,7 +57,7 @@ def _find_section(group: str, name: str, path: tuple[tuple[str, str], ...]) -> d
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return None
-    included, known = _read_sections(group, file, file.stat().st_mtime_ns)
+    included, known = _read_sections(group, name, file, file.stat().st_mtime_ns)
     if own := known.get(path):
         return own
     inherited = (_find_section(group, one, path) for one in reversed(included))
@@ -65,12 +65,13 @@ def _find_section(group: str, name: str, path: tuple[tuple[str, str], ...]) -> d
 
 
 @functools.lru_cache(maxsize=256)
-def _read_sections(group: str, file: Path, changed: int) -> tuple[list[str], dict[tuple, dict[str, Any]]]:
+def _read_sections(group: str, name: str, file: Path, changed: int) -> tuple[list[str], dict[tuple, dict[str, Any]]]:
     """Return (the files that it includes, the settings by sections and choices).
 
     changed: when the file was last changed, in ns; of the cache's key
     """
-    tree: Any = OmegaConf.to_container(OmegaConf.load(file))  # reads 3e-5 as a number, unlike PyYAML
+    with locating_yaml_errors(group, name, file):
+        tree: Any = OmegaConf.to_container(OmegaConf.load(file))  # reads 3e-5 as a number, unlike PyYAML
     known: dict[tuple, dict[str, Any]] = {}
     if not isinstance(tree, dict):
         return [], known  # Hydra says what is wrong
@@ -91,13 +92,12 @@ def _collect_sections(
             raise ConfigError(key, "", f"is a section that {group}s do not have there; in {file}")
         held, choices = node[section], options(SECTIONS[section])
         if not isinstance(held, dict):
-            raise ConfigError(key, held, f"must hold settings for each of some of {', '.join(choices)}; in {file}")
+            raise ConfigError(key, held, f"must hold settings for each of some of {list_some(choices)}; in {file}")
         for choice, settings in held.items():
             if choice not in choices:
                 near = did_you_mean(str(choice), choices)
-                raise ConfigError(
-                    f"{key}.{choice}", "", f"must be named after one of {', '.join(choices)}{near}; in {file}"
-                )
+                named = f"must be named after a choice of {SECTIONS[section]}{near}: {list_some(choices)}"
+                raise ConfigError(f"{key}.{choice}", "", f"{named}; in {file}")
             if not isinstance(settings, dict):
                 raise ConfigError(f"{key}.{choice}", settings, f"must hold settings; in {file}")
             inner = (*path, (section, choice))

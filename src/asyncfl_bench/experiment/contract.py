@@ -20,7 +20,7 @@ from ..algorithms.common.trial import TrialPart, TrialServer
 from ..config import compose
 from ..config.overrides import parse_override
 from ..config.places import places
-from ..errors import BenchError, ConfigError, InputError
+from ..errors import BenchError, ConfigError, InputError, describe_error
 from ..files import read_yaml
 from ..randomness import Streams
 from ..ranges import values_outside
@@ -372,5 +372,5 @@ def _run_check(check: Callable[..., None], *arguments: Any) -> str | None:
     except (BrokenContract, BenchError) as broken:
         return str(broken)
     except Exception as error:
-        return f"{type(error).__name__}: {error}".partition("\n")[0]
+        return describe_error(error)
     return None

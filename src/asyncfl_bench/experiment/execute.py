@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import Settings, identity_in
-from ..errors import BenchError, ConfigError, RunInUse, lacks_memory
+from ..errors import BenchError, ConfigError, RunInUse, describe_error, lacks_memory, locating_user_errors
 from ..files import is_locked
 from . import machine
 from .result import RunResult, finished_result
@@ -53,7 +53,7 @@ def _execute(
         machine.select_device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
     if (result := finished_result(settings)) is not None:
         return result
-    from ..tracking.rundir import LOCK_NAME, RunDirectory
+    from ..tracking.rundir import ERROR_NAME, LOCK_NAME, RunDirectory
     from ..tracking.trackers import Trackers
     from .build import build_run
     from .drive import Run
@@ -62,7 +62,8 @@ def _execute(
     _refuse_another_run(settings)
     if is_locked(settings.directory / LOCK_NAME):  # said before data are loaded
         raise RunInUse(_describe_use(settings.directory))
-    components = build_run(settings)  # may refuse; nothing is on disk yet
+    with locating_user_errors():
+        components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
     directory, stop = RunDirectory(settings.directory), components.stop
     with (
@@ -89,10 +90,10 @@ def _execute(
             if not run.begun:  # what is in the directory stays as it is
                 raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
             if not (isinstance(problem, (BenchError, OSError)) or lacks_memory(problem)):
+                trace = directory.path / ERROR_NAME
                 with suppress(OSError):
-                    (directory.path / "error.txt").write_text(
-                        traceback.format_exc(), encoding="utf-8", errors="replace"
-                    )
+                    trace.write_text(traceback.format_exc(), encoding="utf-8", errors="replace")
+                    error = f"{error}; stack trace in {trace}"
         components.executor.close()
         summary = run.summary(status, error)
         try:
@@ -113,8 +114,9 @@ def _describe_problem(problem: Exception, path: Path) -> str:
         return str(problem)
     if isinstance(problem, OSError):
         return f"{problem.filename or path}: {problem.strerror or problem}"
-    said = f"{type(problem).__name__}: {problem}"
-    return f"there is not enough memory: {said.splitlines()[0]}" if lacks_memory(problem) else said
+    if lacks_memory(problem):
+        return f"there is not enough memory: {type(problem).__name__}: {problem}".splitlines()[0]
+    return describe_error(problem)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from ..config.composition import Compositions, check_composed, refuse_idle, refu
 from ..config.overrides import parse_override
 from ..config.settings import ORIGINS, Settings
 from ..config.variants import papers_with
-from ..errors import BenchError, ConfigError
+from ..errors import BenchError, ConfigError, check
 from . import search
 from .grid import Grid, combine, jobs_of
 from .launchers import check_launcher, check_sweeper, check_times
@@ -172,14 +172,20 @@ def sweep_grids(overrides: list[str]) -> list[Grid]:
     """
     hydra = chosen_config(overrides).hydra
     params, profile = dict(hydra.sweeper.get("params") or {}), hydra.runtime.choices.profile
+    grids = hydra.sweeper.get("grids") or []
+    for grid in (params, *grids):
+        check(
+            hasattr(grid, "items"), "hydra.sweeper.grids", grids, "a list of sections, each with lines KEY: VALUE,VALUE"
+        )
+        for key, values in grid.items():
+            is_text = not hasattr(values, "__iter__") or isinstance(values, str)
+            check(is_text or key not in groups(), key, values, "choices with commas between them, without brackets")
     if "paper" in params and profile != "published":  # a sweep file lists papers that the profile does not have
         listed = params["paper"].split(",")
         params["paper"] = ",".join(paper for paper in listed if paper in papers_with(profile))
         if not params["paper"]:
             raise ConfigError("profile", profile, "must be published: this sweep's papers have no other")
-    return combine(
-        params, hydra.sweeper.get("grids") or [], (text for text in overrides if not parse_override(text).is_for_hydra)
-    )
+    return combine(params, grids, (text for text in overrides if not parse_override(text).is_for_hydra))
 
 
 def _check_one_search(overrides: list[str], union: list[Grid]) -> None:
@@ -216,10 +222,8 @@ def check_chosen(overrides: list[str]) -> None:
 
 
 def asks_for_multirun(overrides: list[str]) -> bool:
-    """True when the overrides name a sweep file that asks for a multirun by itself."""
-    if not any(parse_override(text).key == "sweep" and text != "sweep=null" for text in overrides):
-        return False
-    return str(chosen_config(overrides).hydra.mode).endswith("MULTIRUN")
+    """Return True if the overrides name a sweep file."""
+    return any(parse_override(text).key == "sweep" and text != "sweep=null" for text in overrides)
 
 
 def sweep_name(overrides: list[str]) -> str | None:

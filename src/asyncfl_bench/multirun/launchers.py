@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import ConfigError, check, did_you_mean
+from ..errors import ConfigError, check, must_be_one_of
 
 # preset: (plugin, extra that installs it)
 PRESETS = {
@@ -36,7 +36,7 @@ def check_launcher(name: str) -> None:
     if name not in PRESETS:
         if name not in OTHERS:
             known = [*PRESETS, "basic"]
-            raise ConfigError("hydra/launcher", name, f"must be one of {', '.join(known)}{did_you_mean(name, known)}")
+            raise ConfigError("hydra/launcher", name, must_be_one_of(name, known))
         return
     plugin, extra = PRESETS[name]
     if importlib.util.find_spec(f"hydra_plugins.{plugin}") is None:
@@ -51,7 +51,7 @@ def check_sweeper(name: str) -> None:
     Plugins.instance()  # what is installed is known from here on
     known = [entry.removesuffix(".yaml") for entry in ConfigStore.instance().list("hydra/sweeper")]
     if name not in known:
-        allowed = f"must be one of {', '.join(known)}{did_you_mean(name, known)}; others are plugins of Hydra's, "
+        allowed = f"{must_be_one_of(name, known)}; others are plugins of Hydra's, "
         raise ConfigError("hydra/sweeper", name, f"{allowed}to be installed (hydra-optuna-sweeper)")
 
 

@@ -113,6 +113,7 @@ def _describe_outcome(job: Job) -> str:
             return f"{final:.1f} % (best {best:.1f} %), {summary['wall_seconds']:.1f} s"
         if summary["exit_status"] == "interrupted":
             return f"interrupted after {summary['used']['server_iterations']} server iterations"
-        return f"{summary['exit_status']}: {str(summary['error']).partition(',')[0]}"  # all of it comes at the end
+        until = "," if summary["exit_status"] == "diverged" else "; stack trace"
+        return f"{summary['exit_status']}: {str(summary['error']).partition(until)[0]}"  # all of it comes at the end
     except (KeyError, TypeError):
         return "its summary.json cannot be read"

@@ -89,7 +89,7 @@ def run_hydra(arguments: list[str]) -> int:
         place, result, postponed = HydraConfig.get(), None, False
         ours = str(place.sweeper._target_).endswith(".PendingRuns")
         try:
-            by_hand = (places.BY_HAND, "file")  # in a process of its own nobody has named these yet
+            by_hand = (places.BY_HAND, "asyncfl")  # in a process of its own nobody has named these yet
             places.use_folders(
                 one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand
             )
@@ -168,4 +168,5 @@ def closing_line(result: RunResult, time_unit: str) -> str:
             f"{summary['name']}: interrupted after {used['server_iterations']} server iterations{problem}; "
             f"go on with: afl-run {shlex.join([*places.folder_options(), '--resume', str(result.directory)])}"
         )
-    return f"{summary['name']}: {status}: {summary['error']}; in {result.directory}"
+    shown = f"{summary['name']}: {status}: {summary['error']}"
+    return shown if str(result.directory) in str(summary["error"]) else f"{shown}; in {result.directory}"
