@@ -79,7 +79,7 @@ def test_help_loads_no_torch():
         (["device=gpu"], "device=gpu: must be auto, cpu, cuda"),
         (["n_clients=2000"], "n_clients=2000|heterogeneity.min_samples"),
         (["ace"], "ace=: must be written key=value"),
-        (["--fast"], "--fast=: no such option"),
+        (["--fast"], "--fast: no such option"),
         (["resume=nowhere"], "resume=nowhere: must be a run directory"),
         (["-m", "algorithm=ace,aec", "seed=0"], "algorithm=aec: did you mean 'ace'. It must be one of"),
         (["-m", "heterogeneity.alpha=0.3,0", "seed=0,1"], "heterogeneity.alpha=0.*: must be a number > 0"),

@@ -434,19 +434,22 @@ def test_a_broken_yaml_that_a_sweep_chooses_is_answered_too(parts):
         plan(["sweep=own/two"])
 
 
-@pytest.mark.parametrize("given", ["", *slow("algorithm: {eta: 0.1}\n")])
-def test_the_name_of_a_choice_in_a_file_chooses(given, parts, afl_run):
-    axis = "hydra: {sweeper: {params: {seed: '0,1'}}}\n"  # without `mode: MULTIRUN`
-    write(parts, {"sweep/own/two.yaml": f"{ROOT}delay: none\nmodel: softmax\n{given}{axis}"})
+def test_the_name_of_a_choice_in_a_paper_chooses(parts):
     write(parts, {"paper/own.yaml": f"{ROOT}algorithm: fedbuff\nscales: {{smoke: {{dataset: synthetic}}}}\n"})
     places.use_folders([parts])
-    assert compose(["paper=own"]).choices["algorithm"] == "fedbuff"
-    assert compose(["paper=own", "scale=smoke"]).choices["dataset"] == "synthetic"
-    assert compose(["paper=own", "algorithm=asgd"]).choices["algorithm"] == "asgd"
-    jobs = plan(["sweep=own/two", "algorithm=asgd", "scale=small"])
-    assert [(job.settings.choices["delay"], job.settings.choices["model"]) for job in jobs] == [("none", "softmax")] * 2
-    answer = afl_run("--config-dir", "parts", "sweep=own/two", "scale=small", "--plan")
+    settings = compose(["paper=own", "scale=smoke"])
+    assert (settings.choices["algorithm"], settings.choices["dataset"]) == ("fedbuff", "synthetic")
+    assert compose(["paper=own", "scale=smoke", "algorithm=asgd"]).choices["algorithm"] == "asgd"
+
+
+@pytest.mark.parametrize("given", ["", *slow("algorithm: {eta: 0.1}\n")])
+def test_the_name_of_a_choice_in_a_sweep_chooses_and_a_sweep_is_a_multirun(given, parts, afl_run):
+    axis = "hydra: {sweeper: {params: {n_clients: '7,8'}}}\n"  # without `mode: MULTIRUN`
+    write(parts, {"sweep/own/two.yaml": f"{ROOT}delay: none\nmodel: softmax\n{given}{axis}"})
+    answer = afl_run("--config-dir", "parts", "sweep=own/two", "algorithm=asgd", "--plan")
     assert answer.returncode == 0 and answer.stdout.startswith("2 runs, "), answer.stderr
+    jobs = plan(["sweep=own/two", "algorithm=asgd"])
+    assert [(job.settings.choices["delay"], job.settings.choices["model"]) for job in jobs] == [("none", "softmax")] * 2
 
 
 @pytest.mark.parametrize(
@@ -461,6 +464,7 @@ def test_the_name_of_a_choice_in_a_file_chooses(given, parts, afl_run):
             "# A file\nseed: 1\n",
             "sweep=own/two: parts/sweep/own/two.yaml, line 1: must be the line # @package _global_$",
         ),
+        (f"{ROOT}lr: 0.1\n", "lr=0.1: lr is client.lr"),
         (f"{ROOT}hydra: {{sweper: 1}}\n", "sweep=own/two: .*Key 'sweper' not in"),
         (
             f"{ROOT}hydra: {{sweeper: {{params: {{algorithm: [ace, asgd]}}}}}}\n",

@@ -16,6 +16,7 @@ from ..config.choices import hydra_config, substituted_choices
 from ..config.composition import Compositions, compose, refuse_tracking_axis
 from ..config.overrides import parse_override, quote_override
 from ..config.settings import RootConfig
+from ..config.suggestions import suggest_option
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import say
@@ -102,6 +103,9 @@ def _main(arguments: list[str]) -> int:
         if "--check" in arguments:
             return _check_contract([a for a in arguments if a != "--check"])
         if any(a in HYDRA_FLAGS for a in arguments):
+            for number, word in enumerate(arguments):
+                if word.startswith("--") and word.partition("=")[0] not in (*HYDRA_FLAGS, "--multirun", "--run"):
+                    raise _unknown_option(word, arguments[number + 1 :])
             shows_config = any(a in _CONFIG_FLAGS for a in arguments)
             if shows_config and {"-m", "--multirun"} & set(arguments):
                 raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
@@ -195,12 +199,17 @@ def _split_arguments(arguments: list[str]) -> tuple[bool, list[str]]:
                 raise ConfigError(flag, value, "no such folder; name one with archives of runs (*.parquet)")
             overrides.append(quote_override(key, value))
         elif word.startswith("-"):
-            raise ConfigError(word, "", "no such option; afl-run --help shows what there is")
+            raise _unknown_option(word, rest)
         elif "=" not in word and not word.startswith("~"):
             raise ConfigError(word, "", "must be written key=value, for example algorithm=ace")
         else:
             overrides.append(word)
     return multirun, overrides
+
+
+def _unknown_option(word: str, rest: list[str]) -> InputError:
+    """Return the refusal of an option that there is not, with what to type. rest: the words behind it."""
+    return InputError(f"{word}: {suggest_option(word, rest[0] if rest else None, Compositions().config([])[0])}")
 
 
 def _check_single_run(overrides: list[str]) -> None:

@@ -28,6 +28,7 @@ from ..errors import (
     describe_error,
     describe_place,
     did_you_mean,
+    format_value,
     list_some,
     locating_user_errors,
 )
@@ -47,6 +48,7 @@ from .settings import (
     RootConfig,
     Settings,
 )
+from .suggestions import suggest_setting
 
 # group -> the module of the classes that its parts and their settings extend, and these classes
 _BASES = {
@@ -79,7 +81,8 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
     for key, value in tree.items():
         if key not in root_names and key not in (*PARTS, TRACKING) and key not in sections:
             near = did_you_mean(key, (*root_names, *PARTS, TRACKING, *sections))
-            raise ConfigError(key, value, f"is not a setting{near}")
+            said = suggest_setting(key, format_value(value), tree) or f"is not a setting{near}"
+            raise ConfigError(key, value, said)
     settings = Settings(
         root=_to_dataclass(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts=_build_parts(tree, choices),

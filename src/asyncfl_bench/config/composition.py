@@ -20,6 +20,7 @@ from .choices import SECTIONS, choice_file, choices_with, groups, hydra_config
 from .overrides import Override, parse_override
 from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, class_names
 from .settings import NOT_IDENTITY, PARTS, TRACKING, EarlierRun, Settings, identity_of_tree
+from .suggestions import suggest_setting
 from .variants import papers_with
 
 OWN = "own"  # the choice of a group whose part is an object of the Python program
@@ -175,6 +176,8 @@ def _set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]
             known = f"; known: {list_some(shown, 'afl-run --help')}" if shown else ""
             value = one.text.partition("=")[2]
             others = choices_with(walked[0], part) if len(walked) == 1 else []
+            if not others and (said := suggest_setting(one.key, value, tree)):
+                raise ConfigError(one.key, value, said)
             near = (
                 f", except with {walked[0]}={'|'.join(others[:MOST_LISTED])}" if others else did_you_mean(part, shown)
             )

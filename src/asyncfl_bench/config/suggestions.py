@@ -1,0 +1,113 @@
+"""What to type in the place of a setting or an option that there is not: ``lr`` is ``client.lr``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import MOST_LISTED, did_you_mean
+from .choices import choices_with, groups
+from .settings import PARTS
+
+# name in other tools, without capitals, dashes and underscores -> the setting or group here, or a whole override
+OTHER_NAMES = {
+    **dict.fromkeys(("learningrate", "locallr", "clientlr", "stepsize"), "client.lr"),
+    **dict.fromkeys(("serverlr", "globallr", "serverlearningrate"), "algorithm.eta"),
+    **dict.fromkeys(("bs", "localbs", "batch", "localbatchsize", "trainbatchsize"), "client.batch_size"),
+    **dict.fromkeys(("epoch", "epochs", "localep", "numepochs"), "client.local_epochs"),
+    **dict.fromkeys(("steps", "localiterations", "localiters"), "client.local_steps"),
+    **dict.fromkeys(("wd", "decay"), "client.weight_decay"),
+    **dict.fromkeys(("round", "rounds", "numrounds", "commround", "globalrounds"), "budget.server_iterations"),
+    **dict.fromkeys(("iterations", "iters", "maxiterations", "globalepochs"), "budget.server_iterations"),
+    **dict.fromkeys(("clients", "numclients", "users", "numusers"), "n_clients"),
+    **dict.fromkeys(("clientsperround", "participants", "maxconcurrency"), "concurrency"),
+    **dict.fromkeys(("buffer", "aggregationgoal"), "algorithm.buffer_size"),
+    **dict.fromkeys(("alpha", "dirichlet", "dirichletalpha"), "heterogeneity.alpha"),
+    **dict.fromkeys(("partition", "partitioner", "split"), "heterogeneity"),
+    **dict.fromkeys(("method", "strategy", "aggregator", "rule", "algo"), "algorithm"),
+    **dict.fromkeys(("net", "network", "arch"), "model"),
+    **dict.fromkeys(("data", "task"), "dataset"),
+    **dict.fromkeys(("evalevery", "evalinterval", "evalfreq"), "evaluation.every"),
+    **dict.fromkeys(("output", "out", "outdir", "logdir", "savedir"), "output_dir"),
+    **dict.fromkeys(("numthreads", "numworkers"), "threads"),
+    **dict.fromkeys(("gpu", "cuda"), "device=cuda"),
+    **dict.fromkeys(("overwrite", "force"), "rerun=true"),
+    "cpu": "device=cpu",
+    "iid": "heterogeneity=iid",
+    "quiet": "progress=false",
+}
+# options of other tools, written as above -> what is typed here
+OTHER_OPTIONS = {
+    **dict.fromkeys(
+        ("dryrun", "dry", "n", "simulate", "estimate"), "--plan, which shows what would run and runs nothing"
+    ),
+    **dict.fromkeys(("list", "usage", "options"), "--help, which lists all groups and settings"),
+    **dict.fromkeys(("config", "configpath", "configname", "configfile", "cfgfile"), "--config-dir DIR"),
+    **dict.fromkeys(("continue", "restore", "checkpoint"), "--resume DIR"),
+    "cfg": "--cfg job",
+    **dict.fromkeys(("sweep", "grid"), "sweep=NAME, or -m with several values"),
+    "v": "--version",
+}
+OPTIONS = ("--plan", "--measure", "--resume", "--check", "--help", "--sync", "--config-dir", "--version", "--multirun")
+
+
+def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:
+    """Return ``lr is client.lr; write client.lr=0.1`` for a key that is not a setting, or an empty string.
+
+    tree  the settings that there are, as nested sections
+    The last part of the key is compared with that of every setting, and with names of other tools.
+    """
+    name = key.rpartition(".")[2]
+    plain, settings = _without_marks(name), [*groups(), *(path for path in _paths(tree) if path != key)]
+    found = [path for path in settings if _without_marks(path.rpartition(".")[2]) == plain]
+    target = OTHER_NAMES.get(plain, name)
+    condition = ""
+    if not found and (target in settings or "=" in target):
+        found = [target]
+    elif not found:  # the parts that are chosen do not have it, others may
+        group, dot, last = target.rpartition(".")
+        owners = {one: choices for one in ([group] if dot else PARTS) if (choices := choices_with(one, last))}
+        found = [f"{one}.{last}" for one in owners]
+        condition = next(
+            (f"{one}={choices[0] if len(choices) == 1 else 'NAME'} " for one, choices in owners.items()), ""
+        )
+        shown = [
+            f"{path} with {one}={'|'.join(owners[one][:MOST_LISTED])}" for path, one in zip(found, owners, strict=True)
+        ]
+    if not found:
+        return ""
+    setting, fixed, of_target = found[0].partition("=")
+    is_what = " or ".join((shown if condition else found)[:MOST_LISTED])
+    return f"{name} is {is_what}; write {condition}{setting}={of_target if fixed else value or 'VALUE'}"
+
+
+def suggest_option(word: str, following: str | None, tree: Mapping[str, Any]) -> str:
+    """Return what to type in the place of an option that there is not: ``write seed=1`` for ``--seed=1``.
+
+    following  the next word of the command line; tree: as in ``suggest_setting``
+    """
+    name, given, value = word.lstrip("-").partition("=")
+    if other := OTHER_OPTIONS.get(_without_marks(name)):
+        return f"no such option; write {other}"
+    if not given and following and not following.startswith("-") and "=" not in following:
+        value = following
+    key = name.replace("-", "_")
+    if key in (*_paths(tree), *groups()):
+        return f"a setting has no dashes; write {key}={value or 'VALUE'}"
+    if said := suggest_setting(key, value, tree):
+        return f"a setting has no dashes; {said}"
+    return f"no such option{did_you_mean(word.partition('=')[0], OPTIONS)}; afl-run --help shows what there is"
+
+
+def _without_marks(name: str) -> str:
+    """Return a name as other tools may write it: ``batchSize`` and ``batch-size`` for ``batch_size``."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of all settings, without sections."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{prefix}{key}.")
+        elif key != "_target_":
+            yield f"{prefix}{key}"
