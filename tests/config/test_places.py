@@ -10,7 +10,7 @@ from tiers import slow
 
 from asyncfl_bench.config import compose, places
 from asyncfl_bench.config.choices import choice_file, hydra_config, options
-from asyncfl_bench.errors import ConfigError, InputError
+from asyncfl_bench.errors import BenchError, ConfigError, InputError
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.papers import paper_pages
 
@@ -488,6 +488,22 @@ def test_modules_inside_and_beside_the_folder_are_found(folder, parts, tmp_path,
     monkeypatch.chdir(tmp_path / "elsewhere")
     with places.using_folders([parts]):
         assert compose(["algorithm=my_rule"]).parts["algorithm"].target.__module__ == "lab"
+
+
+def test_pages_of_a_paper_import_modules_beside_the_folder_and_name_the_line_of_an_exception(parts):
+    write(parts, {"lab.py": "TITLE = 'Own'\n", "paper/own/pages.py": "from lab import TITLE\n" + PAGES})
+    places.use_folders([parts])
+    assert paper_pages()["own/table1"].title == "Own"
+    write(parts, {"paper/own/pages.py": "\n1 / 0\n"})
+    with pytest.raises(BenchError, match=r"ZeroDivisionError: division by zero \(parts/paper/own/pages.py, line 2\)$"):
+        paper_pages()
+
+
+def test_text_that_is_not_utf_8_is_answered_where_it_is_chosen_and_shown_elsewhere(parts, afl_run):
+    (parts / "algorithm/latin.yaml").write_bytes(b"# d\xe9j\xe0\nc: 1\n")
+    answer = afl_run("--config-dir", "parts", "algorithm=latin")
+    assert answer.returncode == 2 and "algorithm/latin.yaml: cannot be read: 'utf-8' codec" in answer.stderr
+    assert "latin" in afl_run("--config-dir", "parts", "--help", "algorithm").stdout
 
 
 @pytest.mark.parametrize("target", ["turtl.Mine", "os.pth.join", "email.mme.Mine", "os.path.joi", "torhc.Mine"])

@@ -104,7 +104,7 @@ def choices_with(group: str, setting: str) -> list[str]:
     """The choices of a part's group whose yaml has this setting."""
     searched = places() if group in (*PARTS, TRACKING) else []
     files = [file for place in searched for file in place.folder(group).glob("*.yaml")]
-    return sorted(file.stem for file in files if f"\n{setting}:" in file.read_text(encoding="utf-8"))
+    return sorted(file.stem for file in files if f"\n{setting}:" in file.read_text(encoding="utf-8", errors="replace"))
 
 
 def hydra_config(overrides: list[str]) -> Any:

@@ -132,13 +132,13 @@ def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator
 
 
 def _description(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8").removeprefix("# @package _global_\n").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").removeprefix("# @package _global_\n").splitlines()
     return lines[0].removeprefix("#").strip() if lines and lines[0].startswith("#") else ""
 
 
 def _body(path: Path) -> list[str]:
     """The lines below the description."""
-    return path.read_text(encoding="utf-8").removeprefix("# @package _global_\n").splitlines()[1:]
+    return path.read_text(encoding="utf-8", errors="replace").removeprefix("# @package _global_\n").splitlines()[1:]
 
 
 def _comments(path: Path) -> dict[str, str]:

@@ -123,7 +123,7 @@ def allowed_packages() -> frozenset[str]:
 
 def class_names(path: Path) -> list[str]:
     """Return the names of the classes that a yaml file has as ``_target_``."""
-    return re.findall(r"^\s*_target_:\s*(\S+)", path.read_text(encoding="utf-8"), re.M)
+    return re.findall(r"^\s*_target_:\s*(\S+)", path.read_text(encoding="utf-8", errors="replace"), re.M)
 
 
 def paper_folders() -> dict[str, Path]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..config.places import paper_folders
-from ..errors import BenchError
+from ..config.places import allow_local_modules, paper_folders
+from ..errors import BenchError, describe_error
 
 if TYPE_CHECKING:
     from ..reports.pages.spec import PageSpec
@@ -33,8 +33,9 @@ def _load_module(folder: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
+    allow_local_modules()
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise BenchError(f"{folder / 'pages.py'}: {type(error).__name__}: {error}") from error
+        raise BenchError(f"{folder / 'pages.py'}: {describe_error(error)}") from error
     return module
