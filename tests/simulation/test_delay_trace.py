@@ -76,7 +76,7 @@ def test_a_run_under_a_trace_is_the_run_its_durations_ask_for(clock):
         (SHIFTS, {"period": 8}, "delay.period=8: must be a number > 8, the last start in d.csv"),
         (TWO, {"period": 0}, "period=0: must be a number > 0, or null"),
         (TWO, {"per": "batch"}, "per=batch: must be one of work, step, sample"),
-        (TWO, {"at_end": "stop"}, "at_end=stop: must be one of repeat, last"),
+        (TWO, {"at_end": "stop"}, "at_end=stop: did you mean .last.. It must be one of repeat, last"),
     ],
 )
 def test_settings_that_the_file_does_not_fit_are_refused_with_their_key(content, settings, said):
