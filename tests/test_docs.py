@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import yaml
 import asyncfl_bench
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.reports.board import summary_table
+from asyncfl_bench.reports.cli import main as report
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -128,15 +130,27 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_first_comparison_ends_as_the_readme_says(afl_run, tmp_path):
+def test_the_first_comparison_ends_as_the_readme_says(afl_run, tmp_path, monkeypatch):
     """Two of its rules; the identity and the numbers of the others are other tests' business."""
+    monkeypatch.chdir(tmp_path)
     (command,) = re.findall(r"^afl-run -m (\S+=\S+.*)$", section("A first comparison"), re.M)
-    words = [word if not word.startswith("algorithm=") else "algorithm=ace,fedbuff" for word in command.split()]
+    words = [w if not w.startswith("algorithm=") else "algorithm=ace,fedbuff" for w in shlex.split(command)]
     assert afl_run("-m", *words, "threads=1", "progress=false").returncode == 0
-    runs = asyncfl_bench.load_runs(tmp_path / "runs")
-    said = table(section("A first comparison")).set_index("algorithm")
-    for algorithm, name in (("ace", "ACE"), ("fedbuff", "FedBuff")):
-        own = runs[runs["algorithm"] == algorithm]
-        percent = 100 * own["summary.final.test/accuracy"]
-        assert said.loc[name, "final test accuracy [%]"] == f"{percent.mean():.2f} ± {percent.std():.2f}"
-        assert said.loc[name, "uploads"].startswith(f"{own['summary.used.uploads'].mean():.0f} ")
+    assert report(["runs"]) == 0
+    found = table((tmp_path / "runs" / "report" / "README.md").read_text().partition("## Values")[2])
+    said = table(section("A first comparison")).set_index("algorithm")["test accuracy [%]"]
+    values = found.set_index("algorithm").iloc[:, 0].str.removesuffix(" (best)")
+    assert values["ACE"] == said["ACE"] and values["FedBuff"] == said["FedBuff"]
+
+
+@pytest.mark.slow
+def test_the_readmes_own_rule_passes_its_check(afl_run, tmp_path):
+    own = section("Bring your own rule")
+    (code,) = re.findall(r"```python\n(.*?)```", own, re.S)
+    (line,) = re.findall(r"the line `(_target_: .*?)`", own)
+    assert len(code.splitlines()) <= 13
+    (tmp_path / "cutoff.py").write_text(code)
+    (tmp_path / "mine" / "algorithm").mkdir(parents=True)
+    (tmp_path / "mine" / "algorithm" / "cutoff.yaml").write_text(line + "\n")
+    done = afl_run("--config-dir", "mine", "--check", "algorithm=cutoff")
+    assert done.returncode == 0 and "failed" not in done.stdout, done.stdout
