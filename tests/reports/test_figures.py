@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from asyncfl_bench.analysis import names
+from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.blocks.figures import Forest, HeatMap, Line, Panel, forest_panels, heat_maps, line_panels
 from asyncfl_bench.reports.pages import style
 from asyncfl_bench.reports.pages.style import Style
@@ -173,3 +174,11 @@ def test_intervals_show_ties_as_a_band_and_open_comparisons_hollow():
     assert [mark.get_markerfacecolor() == "white" for mark in marks] == [False, True, False]
     assert first.get_ylim() == second.get_ylim() == (2.6, -0.6)  # the first method is at the top
     assert not forest_panels([panel], style.styles(["a", "b", "c"]), "s", margin=float("nan")).axes[0].patches
+
+
+def test_two_parts_with_one_file_name_are_refused_before_anything_is_removed(tmp_path):
+    table = pd.DataFrame({"a": [1]})
+    write_parts([Table("same", table, table)], tmp_path)
+    with pytest.raises(BenchError, match="two parts of the page are called same; give one of its blocks another name"):
+        write_parts([Table("same", table, table), Table("same", None, table)], tmp_path)
+    assert (tmp_path / "same.csv").exists()

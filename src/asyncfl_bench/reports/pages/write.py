@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ...errors import BenchError
 from ...files import naming_file, write_text
 
 if TYPE_CHECKING:
@@ -82,16 +84,20 @@ def write_parts(
 
     formats  png, pdf and svg of figures, tex of tables; PNG is always written
     figures  how many figures are drawn, the first ones; None: all
+    Raises BenchError when two parts have one file name.
     """
+    flat = [*flatten_parts(parts)]
+    names = Counter((type(part), part.name) for part in flat if isinstance(part, Table | Picture))
+    if twice := [name for (_, name), count in names.items() if count > 1]:
+        raise BenchError(f"{folder}: two parts of the page are called {twice[0]}; give one of its blocks another name")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "README.md"
     former = target.read_text(encoding="utf-8") if target.exists() else ""
-    names = re.findall(r"\]\(([^/()]+)\.(?:png|csv)\)", former)
-    old = [path for name in names for suffix in _SUFFIXES if (path := folder / f"{name}{suffix}").exists()]
+    earlier = re.findall(r"\]\(([^/()]+)\.(?:png|csv)\)", former)
+    old = [path for name in earlier for suffix in _SUFFIXES if (path := folder / f"{name}{suffix}").exists()]
     formats = {*formats, *(path.suffix.removeprefix(".") for path in old)}
     for path in old:
         path.unlink(missing_ok=True)
-    flat = [*flatten_parts(parts)]
     drawn = [part for part in flat if isinstance(part, Picture)][:figures]
     for table in [part for part in flat if isinstance(part, Table)]:
         write_csv(table.data, folder / f"{table.name}.csv")
