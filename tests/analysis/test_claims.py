@@ -534,6 +534,7 @@ def test_fewer_than_three_late_evaluations_leave_the_last_value_and_mark_it():
     curves |= {("asgd", s): long_curve(100, 30, 30, 30, 35 + s) for s in range(3)}
     found = judge(measured_runs(curves), **ORDER)
     assert (found.yardstick, found.difference) == ("last", 25)  # of both methods, though one has a late value
+    assert found.measured_text.endswith("3 seeds, by the last value")
 
 
 def test_two_budgets_of_the_same_runs_have_one_yardstick():

@@ -138,7 +138,7 @@ class Verdict:
             return "; ".join(filter(None, (self.tally, self.contrast)))
         p = "" if math.isnan(self.p) else f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
         number = f"{self.seeds} of {self.total}" if self.total > self.seeds else str(self.seeds)
-        seeds = f", {number} seed{'s' * (self.total != 1)}"
+        seeds = f", {number} seed{'s' * (self.total != 1)}" + ", by the last value" * (self.yardstick == "last")
         return "; ".join(filter(None, (self.tally, f"{self.contrast}: {self.numbers}{p}{seeds}")))
 
 

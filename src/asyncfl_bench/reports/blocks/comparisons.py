@@ -83,6 +83,8 @@ def ranking_parts(page: Page) -> list[Part]:
     margin = float(pairs["margin"].max())
     tie = f" Tie: within ± {margin:g} point." if margin == margin else ""
     text = f"By {page.label(measure)}, Holm over all pairs of a cell. Interval of one pair, not corrected.{tie}"
+    if by_last := int((pairs["yardstick"] == "last").sum()):
+        text += f" {by_last} of {len(pairs)} pairs are judged by the last value: too few evaluations are in that fifth."
     return [
         "## Methods against the best one",
         _forest_picture(page, measure, best, margin),
