@@ -292,9 +292,9 @@ def test_claims_of_a_sweep_get_seeds_until_each_is_decided_or_hopeless(runner, a
 
 @pytest.mark.slow
 def test_where_seen_seeds_do_not_count_a_claim_starts_at_new_seeds(runner, afl_run, monkeypatch):
-    for module in ("analysis.claims", "multirun.decide"):
+    for module in ("analysis.judgements", "multirun.decide"):
         monkeypatch.setattr(f"asyncfl_bench.{module}.seen_seeds", lambda sweep, scale: 3)
-    monkeypatch.setattr("asyncfl_bench.analysis.claims._counts_seen", lambda claim, contrasts, seen: False)
+    monkeypatch.setattr("asyncfl_bench.analysis.judgements._counts_seen", lambda claim, contrasts, seen: False)
     runner.means |= {"ca2fl": 60.0, "delay_adaptive_asgd": 50.0, "fedbuff": 30.0}
     words = ["sweep=ace/figure2", "scale=smoke", "delay=exp_beta5", "heterogeneity.alpha=0.1"]
     answer = afl_run(*words, "decide=true", "decide.claims=figure2-ace-first")
