@@ -314,6 +314,14 @@ def test_a_subject_wants_the_seeds_of_a_look_from_its_first_seed_on():
 
 @pytest.mark.slow
 @pytest.mark.process  # kill -9 of the command
+def test_a_mean_over_methods_asks_for_no_runs_where_the_sweep_leaves_methods_out(runner, afl_run):
+    """figure2-skew is the mean over five methods, so runs of ACE alone cannot decide it."""
+    words = ["sweep=ace/figure2", "scale=smoke", "delay=exp_beta5", "algorithm=ace", "decide=true"]
+    answer = afl_run(*words, "decide.claims=figure2-skew")
+    assert answer.returncode == 2 and not runner.launched
+    assert "decide=true: no claim compares these runs" in answer.stderr
+
+
 def test_killed_after_a_look_and_repeated_it_decides_the_same(afl_process):
     words = [
         "-m",

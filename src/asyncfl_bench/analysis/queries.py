@@ -321,6 +321,8 @@ def _experiments(frames: Sequence[pd.DataFrame | None]) -> frozenset[str]:
 
 def _mean_of_parts(parts: list[_Part]) -> _Part:
     """Return the mean of the comparisons, which have the same cells; without runs if one has none."""
+    if not all(part.experiments for part in parts):
+        return _Part(f"mean of {len(parts)} comparisons")
     keys = dict.fromkeys(cell for part in parts for cell in part.experiments)
     experiments = {cell: union_of(part.experiments.get(cell, frozenset()) for part in parts) for cell in keys}
     if any(part.table.empty for part in parts):
