@@ -163,6 +163,8 @@ def test_the_plan_projects_the_seeds_that_open_pairs_need(runner, afl_run):
     )
     assert "until look 5 about 4 runs; time: about 0:04:00, one run after another" in text
     assert len(runner.launched) == 1
+    two = ["-m", "scale=smoke", "model=softmax", "algorithm=ace,asgd", "decide=true", "--plan"]
+    assert afl_run(*two).stdout.startswith("1 pair, 1 of them decided")
 
 
 def test_the_settings_that_are_swept_make_cells_and_keep_what_is_decided_apart(runner, afl_run, monkeypatch):

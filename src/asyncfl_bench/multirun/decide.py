@@ -139,7 +139,7 @@ class Looks:
         while reached < len(looks) and not self.pending_jobs(subjects, looks[reached]):
             subjects, reached = self.question.judge_subjects(looks[reached]), reached + 1
         is_open = [one for one in subjects if not one.word]
-        noun = self.question.noun
+        noun = self.question.noun.removesuffix("s" * (len(subjects) == 1))
         lines = [f"{len(subjects)} {noun}, {len(subjects) - len(is_open)} of them decided"]
         lines += [f"  {one.name}: {one.text}" for one in is_open]
         total: dict[str, Settings] = {}
