@@ -194,6 +194,13 @@ def test_a_report_on_the_folder_judges_by_looks_and_shows_them(runner, afl_run, 
     assert "remove it, and repeat afl-run … decide=true" in capsys.readouterr().err
 
 
+def test_the_margin_in_points_is_not_a_margin_of_losses(runner, afl_run):
+    afl_run(*GRID, "decide=ace")
+    assert report(["runs", "--metric", "test/loss"]) == 0
+    page = Path("runs/report/README.md").read_text()
+    assert "By test loss" in page and "Tie: within" not in page and "band: ± 1" not in page
+
+
 def test_a_sweep_in_python_returns_the_runs_of_all_looks(runner):
     found = sweep(algorithm=["ace", "asgd", "fedbuff"], scale="smoke", model="softmax", decide="ace")
     assert len(found) == 13 and all(result.ok for result in found)

@@ -147,7 +147,7 @@ def compare_pairs(
     """Return the comparison of every pair of series in every cell, or of ``pairs``.
 
     levels   of the looks; None: all seeds are one look at 5 %
-    tie      margin of a tie [unit of the measure]; None: 1 for a measure in points, else no tie is possible
+    tie      margin of a tie [points]; None: 1. For a measure in another unit no tie is possible
     Columns cell, first, second and contrast (a ``Contrast`` of first minus second, turned so that more than zero means
     that first is better). A pair without common seeds is left out.
     """
@@ -158,7 +158,7 @@ def compare_pairs(
     columns = ["cell", "first", "second", "contrast"]
     if not asked:
         return pd.DataFrame(columns=columns)
-    margin = POINTS_OF_A_TIE if tie is None and measured.unit(measure) == "points" else tie
+    margin = (POINTS_OF_A_TIE if tie is None else tie) if measured.unit(measure) == "points" else None
     resolution, sign = measured.resolution, -1 if measured.lower_is_better(measure) else 1
     sides = [pd.concat([groups[pair[n]].assign(pair=i) for i, pair in enumerate(asked)]) for n in (0, 1)]
     found = measure_sides(measured, sides, ("cell", "pair"), measure, axis)
