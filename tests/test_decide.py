@@ -186,7 +186,7 @@ def test_a_report_on_the_folder_judges_by_looks_and_shows_them(runner, afl_run, 
     page = Path("runs/report/README.md").read_text()
     assert "decide=true chose the seeds" in page
     assert re.search(
-        r"\| ACE - FedBuff +\| - +\| +\+4\.00 \| +\[\+0\.29, \+7\.71\] \| +ACE above FedBuff \| +2 \| +5 \|", page
+        r"\| ACE - FedBuff +\| +\+4\.00 \| +\[\+0\.29, \+7\.71\] \| +ACE above FedBuff \| +2 \| +5 \|", page
     )
     assert report(["runs", "--where", "algorithm=ace"]) == 0  # a page of one method has no pair
     next(Path("runs").glob("decide-*.json")).write_text("{}")
@@ -314,6 +314,14 @@ def test_where_seen_seeds_do_not_count_a_claim_starts_at_new_seeds(runner, afl_r
     ]
 
 
+def test_a_mean_over_methods_asks_for_no_runs_where_the_sweep_leaves_methods_out(runner, afl_run):
+    """figure2-skew is the mean over five methods, so runs of ACE alone cannot decide it."""
+    words = ["sweep=ace/figure2", "scale=smoke", "delay=exp_beta5", "algorithm=ace", "decide=true"]
+    answer = afl_run(*words, "decide.claims=figure2-skew")
+    assert answer.returncode == 2 and not runner.launched
+    assert "decide=true: no claim compares these runs" in answer.stderr
+
+
 def test_a_subject_wants_the_seeds_of_a_look_from_its_first_seed_on():
     new = Subject("claim", "", "no runs", frozenset({"one", "other"}), first_seed=3, is_begun=False)
     assert new.wanted_runs(3) == {(name, seed) for name in ("one", "other") for seed in (3, 4, 5)}
@@ -323,14 +331,6 @@ def test_a_subject_wants_the_seeds_of_a_look_from_its_first_seed_on():
 
 @pytest.mark.slow
 @pytest.mark.process  # kill -9 of the command
-def test_a_mean_over_methods_asks_for_no_runs_where_the_sweep_leaves_methods_out(runner, afl_run):
-    """figure2-skew is the mean over five methods, so runs of ACE alone cannot decide it."""
-    words = ["sweep=ace/figure2", "scale=smoke", "delay=exp_beta5", "algorithm=ace", "decide=true"]
-    answer = afl_run(*words, "decide.claims=figure2-skew")
-    assert answer.returncode == 2 and not runner.launched
-    assert "decide=true: no claim compares these runs" in answer.stderr
-
-
 def test_killed_after_a_look_and_repeated_it_decides_the_same(afl_process):
     words = [
         "-m",

@@ -80,7 +80,7 @@ def tuned_keys(spec: PageSpec, profile: str) -> tuple[str, ...]:
     return spec.tuned if profile == "fair" or spec.searched else ()
 
 
-def finish_page(page: Page, header: Sequence[str], commands: Sequence[str]) -> Page:
+def finish_page(page: Page, header: Sequence[Part], commands: Sequence[str]) -> Page:
     """Fill in ``parts``: what was run, verdicts, intervals, best methods, values, curves, links to the rest, origin."""
     made = [part for block in page.spec.blocks for part in block(page)]
     ranking = ranking_parts(page)

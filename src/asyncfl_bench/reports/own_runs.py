@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -67,7 +66,6 @@ def own_page(
     primary, *others = late_measures(*axes)
     reference = sorted(set(placed.runs["series"]), key=names.series_order)[0]
     blocks: tuple[Block, ...] = (
-        *([] if decision is None else [DecidedPairs(decision)]),
         *map(Curves, axes),
         Values((FINAL, BEST, *spent)),
         Accuracies(tuple(axes)),
@@ -78,29 +76,26 @@ def own_page(
     tie = None if decision is None else decision.tie
     page = Page(spec, placed, points, metric=metric, max_series=max_series, tie=tie)
     apart = _describe_apart(placed.apart, compare)
-    return finish_page(page, [runs_text(page), apart], [command] if command else [])
+    decisions = [] if decision is None else _decision_parts(page, decision)
+    return finish_page(page, [runs_text(page), apart, *decisions], [command] if command else [])
 
 
-@dataclass(frozen=True)
-class DecidedPairs:
-    """The pairs that a multirun under ``decide=true`` decides, each with the look of its verdict."""
-
-    decision: Decision
-
-    def __call__(self, page: Page) -> list[Part]:
-        of = self.decision
-        try:
-            pairs = pairs_of(page.placed, of.compare)
-        except ConfigError:  # the page leaves methods out
-            return []
-        rows = compare_pairs(page.measured, PAIR_MEASURE, of.axis, LEVELS, pairs, of.tie)
-        table = pair_table(list(rows["contrast"]))
-        note = (
-            f"decide=true chose the seeds, so each pair keeps its first decision of the looks at "
-            f"{', '.join(map(str, LEVELS))} seeds. The measure is the mean over the last fifth of the budget "
-            f"({names.AXES[of.axis]}), in points; a tie is a difference within {of.tie:g} points."
-        )
-        return ["## Decisions", Table("decisions", table, table, 2), note]
+def _decision_parts(page: Page, of: Decision) -> list[Part]:
+    """Return the pairs that a multirun under ``decide=true`` decides, each with the look of its verdict."""
+    try:
+        pairs = pairs_of(page.placed, of.compare)
+    except ConfigError:  # the page leaves methods out
+        return []
+    rows = compare_pairs(page.measured, PAIR_MEASURE, of.axis, LEVELS, pairs, of.tie)
+    table = pair_table(list(rows["contrast"]))
+    unit = page.measured.unit(PAIR_MEASURE)
+    tie = f", in points; a tie is a difference within ± {of.tie:g}" if unit == "points" else ""
+    note = (
+        f"decide=true chose the seeds, so each pair keeps its first decision of the looks at "
+        f"{', '.join(map(str, LEVELS))} seeds. The measure is {page.metric}, the mean over the last fifth of the "
+        f"budget ({names.AXES[of.axis]}){tie}."
+    )
+    return ["## Decisions", Table("decisions", table, table, 2), note]
 
 
 def _describe_apart(keys: Sequence[str], compare: Sequence[str]) -> str:
