@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from omegaconf import OmegaConf
 
 from asyncfl_bench import ConfigError, sweep
 from asyncfl_bench.analysis.decisions import Subject
+from asyncfl_bench.analysis.judgements import claims_of_sweep
 from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.errors import EXIT_INTERRUPTED
 from asyncfl_bench.multirun import pending
@@ -300,15 +302,17 @@ def test_claims_of_a_sweep_get_seeds_until_each_is_decided_or_hopeless(runner, a
 
 
 @pytest.mark.slow
-def test_where_seen_seeds_do_not_count_a_claim_starts_at_new_seeds(runner, afl_run, monkeypatch):
+def test_a_changed_claim_starts_at_new_seeds(runner, afl_run, monkeypatch):
     for module in ("analysis.judgements", "multirun.decide"):
         monkeypatch.setattr(f"asyncfl_bench.{module}.seen_seeds", lambda sweep, scale: 3)
-    monkeypatch.setattr("asyncfl_bench.analysis.judgements._counts_seen", lambda claim, contrasts, seen: False)
+    changed = [replace(one, changed=True) for one in claims_of_sweep("ace/figure2") if one.id == "figure2-ace-first"]
+    for module in ("analysis.judgements", "multirun.decide"):
+        monkeypatch.setattr(f"asyncfl_bench.{module}.claims_of_sweep", lambda sweep: changed)
     runner.means |= {"ca2fl": 60.0, "delay_adaptive_asgd": 50.0, "fedbuff": 30.0}
     words = ["sweep=ace/figure2", "scale=smoke", "delay=exp_beta5", "heterogeneity.alpha=0.1"]
     answer = afl_run(*words, "decide=true", "decide.claims=figure2-ace-first")
     seeds = [{int(name.split()[1]) for name in look} for look in runner.launched]
-    assert seeds == [{0, 1, 2}, {3, 4, 5}]  # both are the first look: the seen seeds gave an indication
+    assert seeds == [{3, 4, 5}]
     assert looks(answer.stdout) == [
         "look 1, 3 seeds: 1 of 1 claims decided (ace/figure2-ace-first holds); no runs next"
     ]

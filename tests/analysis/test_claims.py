@@ -546,6 +546,25 @@ def test_two_budgets_of_the_same_runs_have_one_yardstick():
     assert (found.yardstick, found.difference, found.verdict) == ("last", -90, "fails")
 
 
+def test_a_look_keeps_its_numbers_when_later_seeds_end_earlier_or_have_fewer_evaluations():
+    curves = {("ace", s): long_curve(100, 50 + s, 60 + s, 70 + s, 80 + s) for s in range(3)}
+    curves |= {("asgd", s): long_curve(100, 30, 30, 30, 30 + 0.1 * s) for s in range(3)}
+    later = {(one, s): ([0.0, 5.0, 10.0], [10.0, 10.0, 10.0]) for one in ("ace", "asgd") for s in (3, 4)}
+    before, after = (judge(measured_runs(one), **ORDER) for one in (curves, curves | later))
+    assert (before.verdict, before.difference, before.low) == ("holds", after.difference, after.low)
+    assert (after.verdict, after.yardstick, after.seeds, after.total) == ("holds", "late", 3, 5)
+
+
+@pytest.mark.parametrize(("last", "first"), [([90.0, 91.2, 92.1, 93.0, 94.1, 95.0], 0), ([10.0] * 6, 3)])
+def test_a_pair_of_a_page_and_of_a_claim_use_the_same_seeds(last, first):
+    measured = GivenValues(both([90.0, 91.1, 92.3, 93.0, 94.2, 95.1], last))
+    claim = Claim("ace", "x", "i", "p", "s", ("ace/figure2",), {"measure": "late", **ORDER})
+    (pair,) = compare_pairs(measured, "late", "iteration", pairs=[("ace", "asgd")], seen=3)["contrast"]
+    (judged,) = judge_claim(claim, measured, [], seen=3).contrasts
+    assert pair.by_seed.index.tolist() == judged.by_seed.index.tolist() == list(range(first, 6))
+    assert pair.interval.mean == judged.interval.mean
+
+
 def test_the_budget_of_a_contrast_is_that_of_its_own_runs():
     """Vanilla ASGD ends at 10 and does not shorten the comparison of the two others, which end at 100 and 200."""
 

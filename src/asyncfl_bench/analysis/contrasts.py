@@ -18,7 +18,7 @@ from . import names
 from .looks import LEVELS, Question, decide_by_looks, seeds_needed
 from .measured import RunMeasures
 from .sides import measure_sides, why_no_answer
-from .statistics import Interval
+from .statistics import MIN_SEEDS, Interval
 
 WITH_STEP = ("accuracy", "best", "final", "last")  # measures that are one accuracy, a multiple of one test sample
 POINTS_OF_A_TIE = 1.0  # margin of differences in points, where a claim declares none
@@ -58,6 +58,26 @@ class Contrast:
         """Return the same comparison of the seeds from ``first`` to ``end``; last_value: by the last value."""
         values = self.last_by_seed if last_value and len(self.last_by_seed) else self.by_seed
         return replace(self, by_seed=values[(values.index >= first) & (values.index < end)])
+
+    def counting_seeds(self, seen: int, changed: bool = False, most: float = math.inf) -> tuple[Contrast, int, str]:
+        """Return the comparison of the seeds that count, the first of them, and why it is only an indication.
+
+        seen     seeds below it were run before the rules were declared. They count if the comparison did not change
+                 and has the same word by the last value. Otherwise new seeds decide alone; without three of them all
+                 seeds give an indication.
+        most     of the seeds that count, the lowest; the others are left out
+        """
+        if not (self.by_seed.index < seen).any():
+            first = seen if changed else 0
+            return self.for_seeds(first, first + most), first, ""
+        late, last = (self.for_seeds(0, seen, last_value).side for last_value in (False, True))
+        if not changed and late == last:
+            return self.for_seeds(0, most), 0, ""
+        new = self.for_seeds(seen, seen + most)
+        if len(new.by_seed.dropna()) >= MIN_SEEDS:
+            return new, seen, ""
+        why = "the last value gives another verdict", "seeds seen before the claim changed"
+        return self, seen, why[changed]
 
     @cached_property
     def interval(self) -> Interval:
@@ -143,11 +163,14 @@ def compare_pairs(
     levels: Mapping[int, float] | None = LEVELS,
     pairs: Sequence[tuple[str, str]] | None = None,
     tie: float | None = None,
+    seen: int = 0,
 ) -> pd.DataFrame:
     """Return the comparison of every pair of series in every cell, or of ``pairs``.
 
     levels   of the looks; None: all seeds are one look at 5 %
     tie      margin of a tie [points]; None: 1. For a measure in another unit no tie is possible
+    seen     see ``Contrast.counting_seeds``
+    seen     see ``Contrast.counting_seeds``
     Columns cell, first, second and contrast (a ``Contrast`` of first minus second, turned so that more than zero means
     that first is better). A pair without common seeds is left out.
     """
@@ -186,7 +209,7 @@ def compare_pairs(
                 series=pair,
                 experiments=union_of(experiments.get((cell, one), frozenset()) for one in pair),
             )
-            rows.append((cell, *pair, contrast))
+            rows.append((cell, *pair, contrast.counting_seeds(seen)[0]))
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -26,23 +26,27 @@ from .looks import ALPHA, FEW_SEEDS
 from .measured import RunMeasures
 from .names import cell_label
 from .queries import ClaimQuery, ClaimRuns
-from .statistics import MIN_SEEDS, adjust_holm
+from .statistics import adjust_holm
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict with the comparisons that led to it. first_seed: the first that counts, see ``judge_claim``."""
+    """A verdict with the comparisons that led to it.
+
+    first_seed      the first that all comparisons can use, see ``Contrast.counting_seeds``
+    is_provisional  a comparison uses seen seeds that do not count
+    """
 
     claim: Claim
     verdict: Verdict
     contrasts: tuple[Contrast, ...]
     first_seed: int = 0
+    is_provisional: bool = False
 
     @property
     def is_decided(self) -> bool:
-        """Return True if no seed can change the verdict: it is none, or an indication by seen seeds, otherwise."""
-        uses_seen = any((contrast.by_seed.index < self.first_seed).any() for contrast in self.contrasts)
-        return self.verdict.verdict in ("holds", "fails", "tie", "blocked") and not uses_seen
+        """Return True if no seed can change the verdict."""
+        return self.verdict.verdict in ("holds", "fails", "tie", "blocked") and not self.is_provisional
 
 
 def evaluate_claims(
@@ -107,10 +111,7 @@ def judge_claim(
     """Return the judgement of a page's runs on ``claim``.
 
     cells  the keys that make the page's cells
-    seen   seeds below it were run before the rules were declared. They count where the claim did not change and has
-           the same verdict by the last value. Otherwise new seeds judge alone; without three of them all seeds give
-           an indication.
-    most   of the seeds that count, the lowest; the others are left out
+    seen, most   see ``Contrast.counting_seeds``
     """
     if not claim.readings:
         word = "blocked" if claim.blocked else "not run"
@@ -121,27 +122,14 @@ def judge_claim(
         diverged = any(contrast.no_answer == "partner diverged" for contrast in contrasts)
         absent = "partner diverged" if diverged else "no runs"
         return Judgement(claim, Verdict(claim.key, "not run", absent), tuple(contrasts), first_seed)
-    indication = ""
-    uses_seen = any((contrast.by_seed.index < seen).any() for contrast in contrasts)
-    if uses_seen and not _counts_seen(claim, contrasts, seen):
-        first_seed = seen
-    counting = [contrast.for_seeds(first_seed, first_seed + most) for contrast in contrasts]
-    if first_seed and uses_seen and min(len(one.by_seed) for one in counting) < MIN_SEEDS:
-        indication = ("the last value gives another verdict", "seeds seen before the claim changed")[claim.changed]
-    else:
-        contrasts = counting
+    counting = [contrast.counting_seeds(seen, claim.changed, most) for contrast in contrasts]
+    contrasts, first_seed = [one for one, _, _ in counting], max(first for _, first, _ in counting)
+    indication = next((why for _, _, why in counting if why), "")
+    is_provisional = bool(indication)
     verdict = _verdict_of(claim.key, contrasts, query.unit)
     if verdict.total < FEW_SEEDS and not claim.decide.get("counted") and not indication:
         indication = f"{verdict.total} seed{'s' * (verdict.total != 1)}"
-    return Judgement(claim, replace(verdict, indication=indication), tuple(contrasts), first_seed)
-
-
-def _counts_seen(claim: Claim, contrasts: Sequence[Contrast], seen: int) -> bool:
-    """Return True if the seen seeds count as the first look, see ``judge_claim``."""
-    if claim.changed:
-        return False
-    late, last = ([one.for_seeds(0, seen, last_value) for one in contrasts] for last_value in (False, True))
-    return _verdict_of(claim.key, late, "").verdict == _verdict_of(claim.key, last, "").verdict
+    return Judgement(claim, replace(verdict, indication=indication), tuple(contrasts), first_seed, is_provisional)
 
 
 def _verdict_of(key: str, contrasts: Sequence[Contrast], unit: str) -> Verdict:

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from .measured import AT_BUDGET, CHANCE_MARGIN, MEASURES, RunMeasures
+from .statistics import MIN_SEEDS
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,13 @@ def measure_sides(
     """Return the values of the sides of one comparison.
 
     sides    rows of ``measured.runs``; cells: their columns that make the rows of a table
-    at       budget of each side on the axis; by default the largest that all runs of the comparison in that cell
-             reached, on the seeds that all sides have
+    at       budget of each side on the axis; by default the largest that all runs of the comparison in that cell and
+             with that seed reached
     share    of that budget
     target   accuracy [%] of ``time_to_target``
-    A run that diverged is at chance. Times are cut at the budget, and a run that missed a target is there.
+    A run that diverged is at chance. Times are cut at the budget, and a run that missed a target is there. Nothing of
+    a seed depends on later seeds, so that a look keeps its numbers: budgets are those of each seed, and the lowest
+    three seeds of a row choose between ``late`` and the last value.
     """
     runs = pd.concat([side[[*cells, "seed", "diverged"]].assign(side=number) for number, side in enumerate(sides)])
     runs["row"] = list(zip(*(runs[key].map(str) for key in cells), strict=True)) if cells else ""
@@ -60,7 +63,8 @@ def measure_sides(
     ends = _shared_ends(measured, runs, axis, len(sides)) if measure in AT_BUDGET or is_time else pd.Series(dtype=float)
     if measure in AT_BUDGET:
         given = runs["side"].map(dict(enumerate(at))).astype(float) if any(one is not None for one in at) else None
-        runs["budget"] = ends.groupby(runs["row"]).transform("min") * share if given is None else given
+        shared = ends.groupby([runs["row"], runs["seed"]]).transform("min") * share
+        runs["budget"] = shared if given is None else given
         _add_values_at_budget(measured, runs, measure, axis)
     elif measure == "time_to_target" and target is not None:
         runs["value"] = runs["run"].map(measured.times_to(target, axis))
@@ -95,10 +99,11 @@ def _shared_ends(measured: RunMeasures, runs: pd.DataFrame, axis: str, sides: in
 
 
 def _time_budgets(runs: pd.DataFrame, ends: pd.Series) -> pd.Series:
-    """Return for each run the largest budget at which the restricted times of its row's runs are all known: the
+    """Return for each run the largest budget at which the restricted times of all runs with its seed are known: the
     earliest end of a run that missed the target, or the last end."""
-    missed = ends.where(runs["value"].isna()).groupby(runs["row"]).transform("min")
-    return missed.fillna(ends.groupby(runs["row"]).transform("max"))
+    keys = [runs["row"], runs["seed"]]
+    missed = ends.where(runs["value"].isna()).groupby(keys).transform("min")
+    return missed.fillna(ends.groupby(keys).transform("max"))
 
 
 def _add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: str, axis: str) -> None:
@@ -109,12 +114,13 @@ def _add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: st
     found: dict[object, tuple[float, float, bool]] = {}
     for _, row in runs.groupby("row"):
         late, values = measure == "late", dict[object, float]()
-        last = dict[object, float]()
-        for _, of in row.groupby("budget"):
+        last, first = dict[object, float](), sorted(row["seed"][row["budget"].notna()].unique())[:MIN_SEEDS]
+        for (seed, _), of in row.groupby(["seed", "budget"]):
             budgets = of.drop_duplicates("run").set_index("run")["budget"]
             if measure == "late":
                 means, is_late = measured.values_at_budget("late", axis, budgets)
-                late, values = late and is_late, values | of["run"].map(means).to_dict()
+                values |= of["run"].map(means).to_dict()
+                late &= is_late or seed not in first
             last |= of["run"].map(measured.values_at_budget("accuracy", axis, budgets)[0]).to_dict()
         found |= {i: (values[i] if late else last[i], last[i], measure == "late" and not late) for i in last}
     columns = ["value", "last", "uses_last"]
@@ -123,9 +129,10 @@ def _add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: st
 
 def why_no_answer(measured: RunMeasures, measure: str, kind: str, found: Sides, cell: Any) -> str:
     """Return why the runs of a cell cannot answer: methods at chance, a target that no run reached, or a method that
-    diverged; empty if they can. A loss has no answer when what it starts from is at chance."""
-    known = MEASURES.get(measure)
-    is_accuracy = known is not None and known.is_accuracy and kind not in ("equals", "reaches")
+    diverged; empty if they can. A loss has no answer when what it starts from is at chance. The lowest three seeds
+    that all sides have say what is at chance."""
+    of = MEASURES.get(measure)
+    is_accuracy = of is not None and of.is_accuracy and kind not in ("equals", "reaches")
     is_accuracy &= measured.is_accuracy
     reached = [table.loc[cell].fillna(False).astype(bool) for table in found.reached]
     diverged = [table.loc[cell].dropna().astype(bool) for table in found.diverged]
@@ -134,6 +141,8 @@ def why_no_answer(measured: RunMeasures, measure: str, kind: str, found: Sides, 
     if not is_accuracy:
         return "partner diverged" if any(len(one) and one.all() for one in diverged) else ""
     floor = max(float(table.loc[cell].max()) for table in found.chance) + CHANCE_MARGIN
-    means = [float(table.loc[cell].mean()) for table in found.tables]
+    known = pd.concat([table.loc[cell] for table in found.tables], axis=1).dropna().sort_index()
+    first = known.index[:MIN_SEEDS]
+    means = [float(table.loc[cell].reindex(first).mean()) for table in found.tables]
     starts = means[::2] if kind == "loses" else []
     return "at chance" if any(mean < floor for mean in starts) or all(mean < floor for mean in means) else ""

@@ -161,6 +161,12 @@ class Page:
         """Of the looks, where a paper has claims or decide=true chose the seeds; elsewhere all seeds are one look."""
         return LEVELS if self.spec.paper in claims.papers_with_claims() or self.tie is not None else None
 
+    @property
+    def seen_seeds(self) -> int:
+        """Seeds below it were run before the rules were declared."""
+        has_claims = self.spec.paper in claims.papers_with_claims()
+        return judgements.seen_seeds(self.spec.sweep, self.scale) if has_claims else 0
+
     @functools.cached_property
     def pairs(self) -> pd.DataFrame:
         """All pairs of series in every cell by the primary measure, see ``pair_table``; empty without one."""
@@ -168,7 +174,10 @@ class Page:
 
     def pairs_by(self, measure: Measure) -> pd.DataFrame:
         """All pairs of series in every cell by a measure, see ``pair_table``."""
-        return pair_table(compare_pairs(self.measured, measure.kind, measure.budget_axis, self.levels, tie=self.tie))
+        axis = measure.budget_axis
+        return pair_table(
+            compare_pairs(self.measured, measure.kind, axis, self.levels, tie=self.tie, seen=self.seen_seeds)
+        )
 
     def decide(self, by_seed: pd.Series, measure: Measure) -> Contrast:
         """Return the decision about differences of the measure seed by seed."""
