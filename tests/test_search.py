@@ -157,7 +157,7 @@ def test_jobs_that_failed_under_another_sweeper_make_the_command_fail(afl_run):
         (["trials=4"], "trials=4: goes with a search"),
         (["sweep=tune", "algorithm=ace", "trials=0"], "trials=0: must be a whole number from 1 to 10000"),
         (["sweep=tune", "algorithm=ace", "shard=4/3"], "shard=4/3: must be k/N with 1 <= k <= N"),
-        (["sweep=tune", "algorithm=ace", "objective=accuracy"], "objective=accuracy: must be one of validation/acc"),
+        (["sweep=tune", "algorithm=ace", "objective=accuracy"], "It must be one of validation/accuracy"),
         (["sweep=tune", "algorithm=ace", "evaluation.validation_share=0"], "objective=validation/accuracy: needs eval"),
         (["-m", "client.lr=interval(1,0)", "trials=2"], "client.lr=interval(1,0): must have finite ends a < b"),
         (["-m", "client.lr=tag(log,interval(0,1))", "trials=2"], "must have finite ends a < b, both above 0"),
