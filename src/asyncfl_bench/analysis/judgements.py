@@ -127,8 +127,9 @@ def judge_claim(
     indication = next((why for _, _, why in counting if why), "")
     is_provisional = bool(indication)
     verdict = _verdict_of(claim.key, contrasts, query.unit)
-    if verdict.total < FEW_SEEDS and not claim.decide.get("counted") and not indication:
-        indication = f"{verdict.total} seed{'s' * (verdict.total != 1)}"
+    fewest = min(len(contrast.by_seed.dropna()) for contrast in contrasts if len(contrast.by_seed))
+    if fewest < FEW_SEEDS and not claim.decide.get("counted") and not indication:
+        indication = f"{fewest} seed{'s' * (fewest != 1)}"
     return Judgement(claim, replace(verdict, indication=indication), tuple(contrasts), first_seed, is_provisional)
 
 

@@ -73,13 +73,15 @@ def _best_of_cell(cell: str, pairs: pd.DataFrame) -> tuple:
     elif verdict == "best" and row["high"] <= row["margin"]:
         reason = "by less than the margin of a tie"
     elif verdict == "inconclusive":
-        reason = row["reason"] or _seeds_after_holm(row, len(pairs))
+        needs_seeds = not row["reason"] or row["reason"].startswith("needs")
+        reason = _seeds_after_holm(row, len(pairs)) if needs_seeds else row["reason"]
         reason += f" ({len(deciding)} of {len(rivals)} rivals)" if len(rivals) > 1 else ""
     numbers = [row[key] for key in ("difference", "low", "high", "p_holm", "seeds", "total")]
     return cell, best, row["rival"], *numbers, verdict, reason
 
 
 def _seeds_after_holm(pair: pd.Series, tests: int) -> str:
-    """Return how many seeds decide a pair that is decided alone, but not among all pairs of its cell."""
-    needed = seeds_needed(pair["difference"], pair["error"] * math.sqrt(pair["seeds"]), None, tests=tests)
-    return f"after Holm's correction needs {f'about {needed}' if needed else 'more than 200'} seeds"
+    """Return how many seeds decide a pair among all pairs of its cell."""
+    margin = None if pair["word"] == "better" or math.isnan(pair["margin"]) else pair["margin"]
+    needed = seeds_needed(pair["difference"], pair["error"] * math.sqrt(pair["seeds"]), margin, tests=tests)
+    return f"needs {f'about {needed}' if needed else 'more than 200'} seeds, by Holm's method"

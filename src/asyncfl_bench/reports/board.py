@@ -70,7 +70,8 @@ class Row:
 
     @property
     def seeds(self) -> str:
-        return str(self.verdict.seeds or "")
+        used, total = self.verdict.seeds, self.verdict.total
+        return f"{used} of {total}" if total > used else str(used or "")
 
     @property
     def item(self) -> str:
