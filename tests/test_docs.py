@@ -46,7 +46,9 @@ def test_the_readme_is_short_and_begins_with_the_two_commands():
 def test_the_set_up_says_its_size_before_pip_shows_its_progress(tmp_path):
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    done = subprocess.run(["make", "--dry-run", "run"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "run"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     lines = done.stdout.splitlines()
     assert "6 GB, most of it CUDA" in lines[0] and "README.md" in lines[0]
     assert ".venv/bin/pip install -e ." in lines
