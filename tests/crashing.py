@@ -6,13 +6,12 @@ python tests/crashing.py 20      every algorithm, killed 20 times: a Markdown ta
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
-import signal
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 
 import pandas as pd
@@ -77,33 +76,43 @@ CRASHES = {
 CRASHES |= {name: ["budget.server_iterations=400"] for name in options("algorithm") if name not in CRASHES}
 
 
-def timed(words: list[str], folder: Path):
-    """(result, seconds) of the undisturbed run; a second one is timed, as a child process to be killed has imports and
-    compositions already."""
-    whole = run([*words, f"output_dir={folder}/whole"])
-    started = time.monotonic()
-    run([*words, f"output_dir={folder}/timed"])
-    return whole, time.monotonic() - started
+# A fork of this process inherits what other tests did to PyTorch. After torch.compile a forked child cannot train.
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload(
+    ["torch", "pandas", "pyarrow.parquet", "hydra", "asyncfl_bench.api.calls", "asyncfl_bench.experiment.drive"]
+)
+
+
+def _run_and_exit(words: list[str], environment: dict[str, str]) -> None:
+    """The body of a child process: exit code 0 for a run that ended well."""
+    os.environ.update(environment)
+    sys.exit(0 if run(words).ok else 1)
 
 
 def run_until_killed(words: list[str], seconds: float) -> bool:
-    """Runs in a child process that gets kill -9 after so many seconds; True when it ended by itself before."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if run(words).ok else 1)
-        except BaseException:
-            traceback.print_exc()
-            sys.stderr.flush()
-            os._exit(2)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if os.waitpid(child, os.WNOHANG) != (0, 0):
-            return True
-        time.sleep(0.005)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return False
+    """Run in a child process and kill it with SIGKILL after `seconds`; return True if it ended before.
+
+    Raises ChildProcessError if the child failed: a run that fails at once is not a run that ended.
+    """
+    child = CHILDREN.Process(target=_run_and_exit, args=(words, dict(os.environ)))
+    child.start()
+    child.join(seconds)
+    if child.exitcode is None:
+        child.kill()
+        child.join()
+        return False
+    if child.exitcode:
+        raise ChildProcessError(f"the child that ran {words} ended with {child.exitcode}")
+    return True
+
+
+def timed(words: list[str], folder: Path) -> tuple[Path, float]:
+    """(directory, seconds) of the undisturbed run, in a child process like those that are killed."""
+    started = time.monotonic()
+    assert run_until_killed([*words, f"output_dir={folder}/whole"], 600), "the undisturbed run takes over ten minutes"
+    seconds = time.monotonic() - started
+    (directory,) = (folder / "whole").iterdir()
+    return directory, seconds
 
 
 def left_behind(directory: Path) -> tuple[list[dict], pd.DataFrame, dict[str, torch.Tensor]]:
@@ -140,9 +149,9 @@ def crash(case: str, kills_wanted: int, folder: Path) -> str:
             kills += 1
             continue
         directory = run([*words, output]).directory
-        assert_same(directory, whole.directory)
+        assert_same(directory, whole)
         ended += 1
-    rows, trace, _ = left_behind(whole.directory)
+    rows, trace, _ = left_behind(whole)
     return f"| {case} | {kills} | {ended} | {len(rows)} | {len(trace)} | equal |"
 
 

@@ -30,16 +30,15 @@ def test_every_algorithm_is_crashed():
 def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(case):
     words = [*WORDS, f"algorithm={case.split()[0]}", *CRASHES[case]]
     whole, seconds = timed(words, Path())
-    assert whole.ok, whole.summary["error"]
     moments = random.Random(case)
     kills = 0
-    while kills < 3 and not run_until_killed([*words, "output_dir=killed"], seconds * moments.uniform(0.15, 0.4)):
+    while kills < 3 and not run_until_killed([*words, "output_dir=killed"], seconds * moments.uniform(0.2, 0.7)):
         kills += 1
     assert kills >= 1
     assert run([*words, "output_dir=killed"]).ok
     (killed,) = Path("killed").iterdir()
     assert json.loads((killed / "summary.json").read_text())["exit_status"] == "ok"
-    assert_same(killed, whole.directory)
+    assert_same(killed, whole)
 
 
 INTERRUPTED = [*WORDS, "model=softmax", "budget.server_iterations=60"]
