@@ -66,5 +66,5 @@ peers: $(STAMP) ## FLGo, FLSim, FedLab and APPFL beside ours (downloads 7 GB int
 golden: $(DEV) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py
 
-rules: $(DEV) ## docs/rules.md and its figure, anew from the rules' declarations
+rules: $(DEV) ## docs/explanation/rules.md and its figure, anew from the rules' declarations
 	$(BIN)/python scripts/rules.py

@@ -19,14 +19,16 @@ suppress_warnings = ["toc.not_included"]  # pages of results are reached from th
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 _CONTENTS = {
-    "To use": "docs/command_line docs/python docs/algorithms docs/rules docs/delays docs/data docs/memory docs/sweeps "
-    "docs/reports docs/run_directory docs/tracking",
-    "To understand": "docs/clocks docs/time docs/unlabelled docs/fleet docs/statistics docs/claims docs/architecture "
-    "docs/performance",
-    "What was found": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
+    "Start": "docs/start/own_rule",
+    "How-to": "docs/howto/sweeps docs/howto/python docs/howto/data docs/howto/extend docs/howto/message_rule "
+    "docs/howto/fleet docs/howto/reports docs/howto/tracking",
+    "Reference": "docs/reference/command_line docs/reference/algorithms docs/reference/delays "
+    "docs/reference/run_directory docs/reference/statistics docs/reference/claims docs/reference/api",
+    "Explanation": "docs/explanation/clocks docs/explanation/time docs/explanation/rules docs/explanation/unlabelled "
+    "docs/explanation/architecture docs/explanation/performance docs/explanation/memory docs/explanation/testing",
+    "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
     "docs/findings/gas docs/findings/rules results/README",
-    "To add": "docs/tutorial_algorithm docs/tutorial_messages docs/extending docs/testing docs/api CONTRIBUTING "
-    "RELEASE CHANGELOG",
+    "Contribute": "docs/README CONTRIBUTING RELEASE CHANGELOG",
 }
 
 

@@ -91,7 +91,7 @@ def draw(folder: Path) -> None:
         "# Speed over time",
         "",
         "Made by `make bench`, which adds to [history.csv](history.csv): the medians over the repeats and their range.",
-        "What is compared with what: [performance](../../docs/performance.md).",
+        "What is compared with what: [performance](../../docs/explanation/performance.md).",
         "",
         *[
             f"**Slower than before**: {row['name']} ({row['what']}), {row['value']:.4g} where {row['since']} had "

@@ -1,4 +1,4 @@
-"""Simulate the looks of docs/statistics.md and print its numbers (seconds): python scripts/looks.py
+"""Simulate the looks of docs/reference/statistics.md and print its numbers (seconds): python scripts/looks.py
 
 Legend: an effect is the mean of the paired differences in standard deviations; the last axis of differences is seeds.
 """

@@ -1,4 +1,4 @@
-"""`make rules`: writes docs/rules.md and docs/limits.svg from what the rules declare and from docs/limits.yaml.
+"""`make rules`: write rules.md and limits.svg in docs/explanation/ from the rules' declarations and from limits.yaml.
 
 What a rule declares are the attributes of its class and the sections of its docstring. What the server is told is read
 off its code, where the docstring does not say: the facts of an upload, a message or the table of clients that it uses.
@@ -22,14 +22,14 @@ from asyncfl_bench.algorithms.base import ServerRule
 from asyncfl_bench.experiment.contract import Limit
 
 ROOT = Path(__file__).parents[1]
-PAGE, FIGURE, LIMITS = ROOT / "docs" / "rules.md", ROOT / "docs" / "limits.svg", ROOT / "docs" / "limits.yaml"
+PAGE, FIGURE, LIMITS = (ROOT / "docs" / "explanation" / name for name in ("rules.md", "limits.svg", "limits.yaml"))
 SECTIONS = ("Rule", "Here", "Upload", "Tells", "State", "Memory", "Work", "Steps", "Clusters", "Limits", "Differs")
 
 INTRO = """# Rules, side by side
 
-For who compares server rules: what each one costs, what its server is told, and which one is another's special case.
-What they do is in [algorithms](algorithms.md). `make rules` writes this page from the rules' own declarations and
-[limits.yaml](limits.yaml); a test fails where it is out of date.
+This page compares the server rules: the cost of each one, what its server learns, and which rule reduces to which.
+[Algorithms](../reference/algorithms.md) explains them. `make rules` writes this page from the rules' declarations and
+from [limits.yaml](limits.yaml); a test fails where it is out of date.
 
 d is the number of the model's parameters, n of clients, T of server iterations. *Bytes* are of one update of a client,
 down + up. *Told* is what the rule uses besides vectors: who sent it, the version of the model it started from, the
@@ -43,7 +43,7 @@ TREE = """
 ## Which rule becomes which
 
 An arrow leads from a rule to the one it becomes with the settings of the line below that has its number; behind a
-semicolon are settings of the other. Each of the {count} is a [test](../tests/algorithms/test_limits.py): both run on
+semicolon are settings of the other. Each of the {count} is a [test](../../tests/algorithms/test_limits.py): both run on
 digits, and both again with a setting under which they differ. Solid arrows are the same bits, dashed ones the same
 up to the rounding that another order of sums leaves. {alone} become none of the others.
 
@@ -185,7 +185,7 @@ def checked_by(name: str) -> str:
 
     path = max(sorted((folder / "algorithms").glob("test_*.py")), key=own)
     replayed = ["replay"] if re.search(rf"algorithm={name}\b", replays) else []
-    return ", ".join([*replayed, f"[{path.stem}](../tests/algorithms/{path.name})"])
+    return ", ".join([*replayed, f"[{path.stem}](../../tests/algorithms/{path.name})"])
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------

@@ -60,7 +60,8 @@ def test_the_readme_says_of_the_claims_what_the_board_says():
 
 
 def test_the_readmes_speeds_are_measured_ones():
-    measured = table((ROOT / "docs" / "performance.md").read_text().partition("## Beside other simulators")[2])
+    page = (ROOT / "docs" / "explanation" / "performance.md").read_text()
+    measured = table(page.partition("## Beside other simulators")[2])
     measured["ratio"] = measured["ratio"].str.extract(r"\*\*(.*)\*\*")
     shown = table(section("Speed beside others"))
     names = [str(name).removesuffix(" (synchronous)") for name in shown.columns[1:]]
@@ -126,7 +127,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     words = ["--quiet", "--fail-on-warning", "--keep-going", "-c", "docs", ".", str(tmp_path / "site")]
     done = subprocess.run([sys.executable, "-m", "sphinx", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    api = (tmp_path / "site" / "docs" / "api.html").read_text()
+    api = (tmp_path / "site" / "docs" / "reference" / "api.html").read_text()
     assert "asyncfl_bench.load_runs" in api and "asyncfl_bench.algorithms.base.ServerRule" in api
     assert (tmp_path / "site" / "index.html").exists()
 

@@ -1,4 +1,4 @@
-"""A measured fleet in whole runs: docs/fleet.md followed literally, resumed, and from either kind of file."""
+"""A measured fleet in whole runs: docs/howto/fleet.md followed literally, resumed, and from either kind of file."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tiers import slow
 from asyncfl_bench import run
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "fleet.md").read_text()
+PAGE = (ROOT / "docs" / "howto" / "fleet.md").read_text()
 
 
 @pytest.fixture

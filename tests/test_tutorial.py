@@ -1,4 +1,4 @@
-"""docs/tutorial_algorithm.md and tutorial_messages.md, followed literally in a copy of the project."""
+"""docs/start/own_rule.md and docs/howto/message_rule.md, followed literally in a copy of the project."""
 
 import os
 import re
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.process]
 ROOT = Path(__file__).parents[1]
 PAGES = {  # by the rule that is added
     rule: (ROOT / "docs" / f"{name}.md").read_text()
-    for rule, name in {"cutoff": "tutorial_algorithm", "split_asgd": "tutorial_messages"}.items()
+    for rule, name in {"cutoff": "start/own_rule", "split_asgd": "howto/message_rule"}.items()
 }
 
 
@@ -36,7 +36,7 @@ def project(tmp_path_factory):
     for folder in ("src", "conf", "tests", "sweeps", "docs"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True)
     shutil.copy(ROOT / "pyproject.toml", copy)
-    table = (ROOT / "docs" / "algorithms.md").read_text()
+    table = (ROOT / "docs" / "reference" / "algorithms.md").read_text()
     last = next(line for line in table.splitlines(keepends=True) if line.startswith("| `asyncfeded`"))
     for rule, page in PAGES.items():
         files = blocks("file", rule)
@@ -45,7 +45,7 @@ def project(tmp_path_factory):
             (copy / name).write_text(content)
         (row,) = re.findall(r"```markdown\n(.*?)```", page, re.S)
         table = table.replace(last, last + row)
-    (copy / "docs" / "algorithms.md").write_text(table)
+    (copy / "docs" / "reference" / "algorithms.md").write_text(table)
     answer = call(copy, "tests/algorithms/golden.py")  # make golden
     assert answer.returncode == 0, answer.stderr
     return copy

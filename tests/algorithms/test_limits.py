@@ -1,4 +1,4 @@
-"""Which rule becomes which (docs/limits.yaml), and the page and the figure that show it (docs/rules.md)."""
+"""Rules that reduce to others (limits.yaml), and the page and the figure that show it, in docs/explanation/."""
 
 import functools
 import sys

@@ -10,7 +10,7 @@ from asyncfl_bench.stateful import Stateful
 from asyncfl_bench.types import Recorder
 
 MAX_MEMBERS = 28
-MAX_ROWS = 30  # of the table in docs/architecture.md: one screen
+MAX_ROWS = 30  # of the table in docs/explanation/architecture.md: one screen
 
 
 def members(*classes: type) -> list[str]:
@@ -29,7 +29,7 @@ def test_the_contract_of_an_ordinary_rule_is_small():
 
 
 def test_the_table_of_members_is_complete_and_fits_on_one_screen():
-    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     section = text.partition("## The server rule\n")[2].partition("\n## ")[0]
     table = [line for line in section.splitlines() if line.startswith("| `")]
     assert len(table) <= MAX_ROWS

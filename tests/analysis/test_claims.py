@@ -1,4 +1,4 @@
-"""Claims: the comparison that a claim asks, and the verdict of its runs (docs/statistics.md, docs/claims.md)."""
+"""Claims: the comparison that a claim asks, and the verdict of its runs (docs/reference/statistics.md, claims.md)."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_holm_over_repeated_p_values_keeps_a_family_at_five_percent(pairs):
 
 
 def page_section(title: str) -> str:
-    text = (ROOT / "docs" / "statistics.md").read_text()
+    text = (ROOT / "docs" / "reference" / "statistics.md").read_text()
     return text[text.index(title) :].partition("\n**3.")[0]
 
 

@@ -121,7 +121,7 @@ def test_every_claim_of_this_package_has_a_row(tmp_path):
 def test_links_lead_to_pages_and_the_same_pages_give_the_same_bytes(results):
     first = write_board(results, html=True).read_bytes()
     page = (results / HTML).read_bytes()
-    links = {part.split(")")[0] for part in first.decode().split("](")[1:]} - {"../docs/statistics.md"}
+    links = {part.split(")")[0] for part in first.decode().split("](")[1:]} - {"../docs/reference/statistics.md"}
     assert links == {"demo/figure1/published-medium/README.md"} and all((results / link).exists() for link in links)
     (results / HTML).write_text("old")
     assert write_board(results).read_bytes() == first and (results / HTML).read_bytes() == page  # it stays current

@@ -2,7 +2,7 @@
 
 A claim is a sentence with its place, and a comparison that decides it. Every comparison is a set of contrasts, each one
 number a seed: A minus B, what a change costs, what it costs more here than there. All are turned so that more than zero
-is what the paper says. Repeated intervals over seeds decide (docs/statistics.md, rule 4):
+is what the paper says. Repeated intervals over seeds decide (docs/reference/statistics.md, rule 4):
 
 holds         every contrast's interval excludes the contrary
 fails         some contrast's interval excludes the claim, Holm over the claim's contrasts

@@ -1,4 +1,4 @@
-"""The comparisons that decide a claim or rank a page's methods, as numbers seed by seed (docs/statistics.md).
+"""The comparisons that decide a claim or rank a page's methods, as numbers seed by seed (docs/reference/statistics.md).
 
 Legend: a table has a row a cell and a column a seed. Values are turned so that larger is better.
 """

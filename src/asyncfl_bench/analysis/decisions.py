@@ -1,6 +1,6 @@
 """What a multirun is to decide: the claims of a paper's page, or pairs of methods in cells of a grid.
 
-A multirun under ``decide=true`` chooses its seeds by looks (docs/statistics.md, rules 2 and 3). A file
+A multirun under ``decide=true`` chooses its seeds by looks (docs/reference/statistics.md, rules 2 and 3). A file
 ``decide-….json`` in its folder says so, and a report on these runs judges them by looks too.
 """
 

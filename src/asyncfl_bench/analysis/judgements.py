@@ -1,6 +1,6 @@
 """What the runs of a page say about claims: comparisons, and the verdict that follows from them.
 
-Repeated intervals over seeds decide (docs/statistics.md, rules 0 to 4 and 6):
+Repeated intervals over seeds decide (docs/reference/statistics.md, rules 0 to 4 and 6):
 
 holds         every contrast's interval excludes the contrary
 fails         some contrast's interval excludes the claim, Holm over the claim's contrasts

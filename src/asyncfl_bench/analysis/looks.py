@@ -1,4 +1,4 @@
-"""Decisions about one number a seed, where seeds are added in looks (docs/statistics.md, rules 2 to 4).
+"""Decisions about one number a seed, where seeds are added in looks (docs/reference/statistics.md, rules 2 to 4).
 
 A look takes place at 3, 5, 8, 12 and 20 seeds, each with its own two-sided level. The levels sum to 5 %, so that all
 looks together raise at most 5 % false alarms. Legend: s seeds.

@@ -1,4 +1,4 @@
-"""Which method of a cell is the best, from the comparisons of all pairs (docs/statistics.md, rule 7)."""
+"""Which method of a cell is the best, from the comparisons of all pairs (docs/reference/statistics.md, rule 7)."""
 
 from __future__ import annotations
 

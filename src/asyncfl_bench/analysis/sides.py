@@ -1,4 +1,4 @@
-"""The measured values of the sides of a comparison, at the budget of its own runs (docs/statistics.md, rules 1 and 5).
+"""The values of the sides of a comparison, at the budget of its own runs (docs/reference/statistics.md, rules 1, 5).
 
 Legend: a table has a row a cell and a column a seed.
 """

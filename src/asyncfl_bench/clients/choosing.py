@@ -9,7 +9,7 @@ from ..files import say
 from .batched import BatchedComputer
 from .executors import SequentialComputer, ThreadsComputer
 
-COMPILED_D = 20_000  # parameters from which a network of linear layers alone is worth compiling (docs/performance.md)
+COMPILED_D = 20_000  # smallest d at which compiling a network of linear layers pays (docs/explanation/performance.md)
 NATIVE = "on a CPU with a sequential network of linear layers behind blocks of convolution, ReLU and 2x2 max-pool"
 CUT = ", cut behind one of these"
 
@@ -52,7 +52,7 @@ def executor_class(
     native: bool = False,
     cut: bool = False,
 ) -> str:
-    """`native`, `sequential`, `threads` or `batched` for ``auto``, from the measurements in docs/performance.md.
+    """`native`, `sequential`, `threads` or `batched` for ``auto``, as measured in docs/explanation/performance.md.
 
     cut: clients hold a part of the model, whose stages are computed in threads or one after another
     native: whether there is a ``native_network``, on a CPU the fastest. Else networks of linear layers gain most

@@ -268,7 +268,7 @@ def check_resume(candidate: Candidate) -> None:
 
 @dataclass(frozen=True)
 class Limit:
-    """A line of a file of limits, see docs/limits.yaml; lists are words of a command."""
+    """A line of a file of limits, see docs/explanation/limits.yaml; lists are words of a command."""
 
     rule: str
     settings: list[str]
@@ -295,7 +295,7 @@ def declared_limits(rule: str) -> list[Limit]:
             try:
                 found += [Limit.from_line(line) for line in read_yaml(path)]
             except (KeyError, TypeError, ValueError) as error:
-                raise InputError(f"{path}: not a list of limits as docs/limits.yaml is: {error}") from None
+                raise InputError(f"{path}: not a list of limits as docs/explanation/limits.yaml is: {error}") from None
     return [limit for limit in found if limit.rule == rule]
 
 

@@ -1,6 +1,6 @@
 """Multiruns that choose their seeds: ``decide=true`` adds seeds, look by look, until comparisons are decided.
 
-A look takes place at 3, 5, 8, 12 and 20 seeds (docs/statistics.md, rules 2 to 4). What is open at a look gets the seeds
+A look takes place at 3, 5, 8, 12 and 20 seeds (docs/reference/statistics.md, rules 2 to 4). What is open gets the seeds
 of the next one; each look is one multirun. Everything is found again by the identities of finished runs, so the same
 command resumes.
 """

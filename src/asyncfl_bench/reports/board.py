@@ -35,7 +35,7 @@ at most 5 % are called **fails**. The share of errors among decided claims is un
 - Scale `full` is the paper's data, model and size. `part of full` lacks some training images. `medium` is the paper's \
 data with a smaller network or a part of its time. `small` is handwritten digits. Only `full` decides about the \
 paper's own experiment."""
-_RULES = "The rules are in [docs/statistics.md](../docs/statistics.md)."
+_RULES = "The rules are in [docs/reference/statistics.md](../docs/reference/statistics.md)."
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,8 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     parts += ["## Commands", "Two lines a page: make its runs, write the page.", f"```sh\n{commands}\n```"]
     parts += ["## Computing", *_computing_parts(every, runs)]
     parts += ["## Environment", *_environment_parts(runs)]
-    link = "[docs/statistics.md](../../docs/statistics.md)" if linked else "`docs/statistics.md`"
+    rules = "docs/reference/statistics.md"
+    link = f"[{rules}](../../{rules})" if linked else f"`{rules}`"
     return [*parts, "## How verdicts are decided", _RULES.format(link=link)]
 
 

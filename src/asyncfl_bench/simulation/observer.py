@@ -54,4 +54,4 @@ class Observer:
 
     def evaluated(self, point: Mapping[str, Any]) -> None:
         """The model was evaluated: a line of metrics.jsonl, with ``iteration``, ``uploads``, ``virtual_time``,
-        ``test/accuracy`` (a share), ``test/loss`` (nats) and the others of docs/run_directory.md."""
+        ``test/accuracy`` (a share), ``test/loss`` (nats) and the others of docs/reference/run_directory.md."""

@@ -72,7 +72,7 @@ def load_points(runs: pd.DataFrame) -> pd.DataFrame:
 
 def load_clients(runs: pd.DataFrame) -> pd.DataFrame:
     """One row a client of those of ``runs`` that were made with ``evaluation.clients=true``, in their order: ``run``
-    (their index) and the columns of clients.parquet (docs/run_directory.md), accuracy as a share."""
+    (their index) and the columns of clients.parquet (docs/reference/run_directory.md), accuracy as a share."""
     return _stack_tables(runs, [record.clients for record in _read_records(runs)], CLIENT_COLUMNS)
 
 
