@@ -89,13 +89,17 @@ def _run_and_exit(words: list[str], environment: dict[str, str]) -> None:
     sys.exit(0 if run(words).ok else 1)
 
 
-def run_until_killed(words: list[str], seconds: float) -> bool:
-    """Run in a child process and kill it with SIGKILL after `seconds`; return True if it ended before.
+def run_until_killed(words: list[str], folder: Path, lines: int, seconds: float) -> bool:
+    """Run in a child process; kill it with SIGKILL `seconds` after it wrote metrics that have that number of lines.
 
-    Raises ChildProcessError if the child failed: a run that fails at once is not a run that ended.
+    Returns True if the run in `folder` ended before. The number of lines makes the moment independent of the
+    machine's load. Raises ChildProcessError if the child failed: a run that fails at once is not a run that ended.
     """
-    child = CHILDREN.Process(target=_run_and_exit, args=(words, dict(os.environ)))
+    before = state_of_metrics(folder)
+    child = CHILDREN.Process(target=_run_and_exit, args=([*words, f"output_dir={folder}"], dict(os.environ)))
     child.start()
+    while child.exitcode is None and (state_of_metrics(folder) == before or count_lines(folder) < lines):
+        time.sleep(0.001)
     child.join(seconds)
     if child.exitcode is None:
         child.kill()
@@ -106,13 +110,21 @@ def run_until_killed(words: list[str], seconds: float) -> bool:
     return True
 
 
-def timed(words: list[str], folder: Path) -> tuple[Path, float]:
-    """(directory, seconds) of the undisturbed run, in a child process like those that are killed."""
-    started = time.monotonic()
-    assert run_until_killed([*words, f"output_dir={folder}/whole"], 600), "the undisturbed run takes over ten minutes"
-    seconds = time.monotonic() - started
-    (directory,) = (folder / "whole").iterdir()
-    return directory, seconds
+def count_lines(folder: Path) -> int:
+    """Lines in the metrics of the one run in that folder."""
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob("*/metrics.jsonl"))
+
+
+def state_of_metrics(folder: Path) -> list[tuple[int, int]]:
+    """(time of modification, size) of the metrics in that folder."""
+    stats = [path.stat() for path in folder.glob("*/metrics.jsonl")]
+    return [(stat.st_mtime_ns, stat.st_size) for stat in stats]
+
+
+def undisturbed(words: list[str], folder: Path) -> tuple[Path, int]:
+    """(directory, lines of metrics) of the same run without a kill."""
+    directory = run([*words, f"output_dir={folder}"]).directory
+    return directory, count_lines(folder)
 
 
 def left_behind(directory: Path) -> tuple[list[dict], pd.DataFrame, dict[str, torch.Tensor]]:
@@ -141,14 +153,15 @@ def crash(case: str, kills_wanted: int, folder: Path) -> str:
     """Kills runs of one case until there were enough, compares each that ended; a row of the table."""
     evaluated = [] if any("evaluation." in word for word in CRASHES[case]) else ["evaluation.every=20"]
     words = [*WORDS, *evaluated, f"algorithm={case.split()[0]}", *CRASHES[case]]
-    whole, seconds = timed(words, folder)
+    whole, lines = undisturbed(words, folder / "whole")
     moments, kills, ended = random.Random(case), 0, 0
     while kills < kills_wanted or not ended:
-        output = f"output_dir={folder}/killed{ended}"
-        if kills < kills_wanted and not run_until_killed([*words, output], seconds * moments.uniform(0.1, 0.35)):
+        killed = folder / f"killed{ended}"
+        moment = moments.randrange(lines - 1), moments.uniform(0, 0.05)
+        if kills < kills_wanted and not run_until_killed(words, killed, *moment):
             kills += 1
             continue
-        directory = run([*words, output]).directory
+        directory = run([*words, f"output_dir={killed}"]).directory
         assert_same(directory, whole)
         ended += 1
     rows, trace, _ = left_behind(whole)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from crashing import CRASHES, SUSPENSION, WORDS, assert_same, left_behind, run_until_killed, timed
+from crashing import CRASHES, SUSPENSION, WORDS, assert_same, left_behind, run_until_killed, undisturbed
 from tiers import slow
 
 from asyncfl_bench import run
@@ -29,11 +29,11 @@ def test_every_algorithm_is_crashed():
 @pytest.mark.parametrize("case", CRASHES)
 def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(case):
     words = [*WORDS, f"algorithm={case.split()[0]}", *CRASHES[case]]
-    whole, seconds = timed(words, Path())
+    whole, lines = undisturbed(words, Path("whole"))
     moments = random.Random(case)
     kills = 0
-    while kills < 3 and not run_until_killed([*words, "output_dir=killed"], seconds * moments.uniform(0.2, 0.7)):
-        kills += 1
+    for moment in sorted(moments.randrange(lines - 1) for _ in range(3)):
+        kills += not run_until_killed(words, Path("killed"), moment, moments.uniform(0, 0.05))
     assert kills >= 1
     assert run([*words, "output_dir=killed"]).ok
     (killed,) = Path("killed").iterdir()
