@@ -59,5 +59,10 @@ class PendingRuns(BasicSweeper):
         return run_pending(self._launch, self.max_batch_size or singly, workers_of(self.config.hydra))
 
     def _launch(self, batch: Sequence[Sequence[str]], first: int) -> Sequence[Any]:
-        assert self.launcher is not None
-        return self.launcher.launch(batch, initial_job_idx=first)
+        from asyncfl_bench.config.choices import substituted_choices
+
+        assert self.launcher is not None and self.config is not None
+        # Hydra composes each job by its words alone: a setting of a part that `instead` chooses is unknown without it
+        common = list(self.config.hydra.overrides.hydra)
+        whole = [[*substituted_choices([*common, *words]), *words] for words in batch]
+        return self.launcher.launch(whole, initial_job_idx=first)

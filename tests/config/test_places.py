@@ -154,18 +154,20 @@ def test_a_file_that_holds_no_limits_is_named(parts, afl_run):
 
 @pytest.mark.slow
 def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_and_is_shown(parts, afl_run, tmp_path):
-    smoke = "scales: {smoke: {instead: {model: softmax}, n_clients: 6}}\n"
+    smoke = "scales: {smoke: {instead: {model: softmax, availability: suspension}, n_clients: 6}}\n"
     write(parts, {"sweep/own/two.yaml": SWEEP.format(algorithm="my_rule") + smoke})
     words = ["--config-dir", "parts", "sweep=own/two", "scale=smoke", "algorithm=asgd", "progress=false"]
+    of_chosen = "availability.probability=0.25"  # a setting of a part that only the scale chooses
     for launcher in (
-        [],
-        ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1", "seed=1"],
+        [of_chosen],
+        ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1", "seed=1", of_chosen],
         ["hydra/sweeper=basic", "objective=test/accuracy", "-m"],
     ):
         answer = afl_run(*words, *launcher)
         assert answer.returncode == 0, answer.stderr
     made = [yaml.safe_load(path.read_text()) for path in tmp_path.rglob("config.yaml")]
-    assert len(made) >= 2 and {(one["choices"]["model"], one["n_clients"]) for one in made} == {("softmax", 6)}
+    found = {(one["choices"]["model"], one["n_clients"], one["availability"]["probability"]) for one in made}
+    assert found == {("softmax", 6, 0.25), ("softmax", 6, 0.1)}  # 0.1 is the default
     assert "perceptrons.Mlp" not in afl_run(*words, "--cfg", "job").stdout
     assert "perceptrons.Mlp" in afl_run(*words, "model=mlp", "--cfg", "job").stdout
 

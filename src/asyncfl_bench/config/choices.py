@@ -123,8 +123,10 @@ def substituted_choices(overrides: list[str]) -> list[str]:
 
     Raises ConfigError, also for a combination that a yaml file refuses.
     """
-    chosen = {parse_override(text).key for text in overrides}
-    composed = _compose(overrides)
+    parsed = [parse_override(text) for text in overrides]
+    chosen = {one.key for one in parsed}
+    # a setting of a part that is about to be chosen is unknown without it
+    composed = _compose([one.text for one in parsed if "." not in one.key or one.is_for_hydra])
     refused, choices = composed.get(REFUSED, {}), composed.hydra.runtime.choices
     check(hasattr(refused, "items") and {*refused} <= {*choices}, REFUSED, refused, "a reason for each of some groups")
     for group, reason in refused.items():
