@@ -58,7 +58,7 @@ def test_every_scale_keeps_groups_of_clients_and_medium_the_papers_data():
     ],
 )
 def test_the_sweeps_have_the_runs_of_their_item(item, runs):
-    assert len(jobs_of(sweep_grids([f"sweep=afbs/{item}"]))) == runs
+    assert len(jobs_of(sweep_grids([f"sweep=afbs/{item}", "scale=medium"]))) == runs
 
 
 @pytest.mark.slow
