@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
 from .overrides import parse_override
@@ -18,6 +18,7 @@ from .settings import PARTS, TRACKING
 # Sections of yaml files that are no settings. `instead`: group -> choice, made by a file that cannot override a choice;
 # `refused`: group -> why its choice does not go with the file. The others are a sweep's: its `instead`, its overrides.
 INSTEAD, REFUSED, SWEEP_INSTEAD, SWEEP_CHOICES = SECTIONS = ("instead", "refused", "sweep_instead", "sweep_choices")
+Files = tuple[tuple[Path, ...], int]  # of _yaml_files
 
 
 def options(group: str) -> list[str]:
@@ -107,33 +108,65 @@ def choices_with(group: str, setting: str) -> list[str]:
     return sorted(file.stem for file in files if f"\n{setting}:" in file.read_text(encoding="utf-8", errors="replace"))
 
 
+class Composition:
+    """What Hydra composes of some overrides. Shared: copy what is changed."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config  # with Hydra's settings
+
+    @functools.cached_property
+    def tree(self) -> dict[str, Any]:
+        """The config as dicts and lists, without Hydra's settings. Raises ConfigError."""
+        return to_containers(self.config)
+
+    @functools.cached_property
+    def instead(self) -> dict[str, str]:
+        """The choices by group that yaml files list in ``instead``. A sweep's scale or profile is used before the sweep
+        itself, and the sweep before its paper. (Hydra forbids a file that another choice selects to choose groups.)
+
+        Raises ConfigError, also for a combination that a yaml file refuses.
+        """
+        composed = self.config
+        refused, choices = composed.get(REFUSED, {}), composed.hydra.runtime.choices
+        allowed = "a reason for each of some groups"
+        check(hasattr(refused, "items") and {*refused} <= {*choices}, REFUSED, refused, allowed)
+        for group, reason in refused.items():
+            raise ConfigError(group, choices[group], reason)
+        paper, sweep = _read_choices(composed, INSTEAD), _read_choices(composed, SWEEP_INSTEAD)
+        own = {group: choice for group, choice in composed.get(SWEEP_CHOICES, {}).items() if group in paper}
+        return paper | own | sweep
+
+
 def hydra_config(overrides: list[str]) -> Any:
     """The config that Hydra composes of ``overrides`` and of what ``instead`` adds to them, its own settings included.
     Shared: copy it before changing it.
 
     Raises ConfigError.
     """
-    return _compose([*substituted_choices(overrides), *overrides])
+    return composition(overrides).config
+
+
+def composition(overrides: Sequence[str]) -> Composition:
+    """The same, with what is derived from it. Raises ConfigError."""
+    files = _yaml_files()
+    return _compose([*_substitute(overrides, files), *overrides], files)
 
 
 def substituted_choices(overrides: list[str]) -> list[str]:
-    """Return the choices that yaml files list in ``instead``, as overrides, for groups that the overrides do not name.
-    A sweep's scale or profile is used before the sweep itself, and the sweep before its paper.
-    (Hydra forbids a file that another choice selects to choose groups.)
+    """Return the choices of ``Composition.instead``, as overrides, for groups that the overrides do not name.
 
-    Raises ConfigError, also for a combination that a yaml file refuses.
+    Raises ConfigError.
     """
+    return _substitute(overrides, _yaml_files())
+
+
+def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     parsed = [parse_override(text) for text in overrides]
     chosen = {one.key for one in parsed}
     # a setting of a part that is about to be chosen is unknown without it
-    composed = _compose([one.text for one in parsed if "." not in one.key or one.is_for_hydra])
-    refused, choices = composed.get(REFUSED, {}), composed.hydra.runtime.choices
-    check(hasattr(refused, "items") and {*refused} <= {*choices}, REFUSED, refused, "a reason for each of some groups")
-    for group, reason in refused.items():
-        raise ConfigError(group, choices[group], reason)
-    paper, sweep = _read_choices(composed, INSTEAD), _read_choices(composed, SWEEP_INSTEAD)
-    own = {group: choice for group, choice in composed.get(SWEEP_CHOICES, {}).items() if group in paper}
-    return [f"{group}={choice}" for group, choice in (paper | own | sweep).items() if group not in chosen]
+    choosing = [one.text for one in parsed if "/" in one.key or one.key in groups() or one.is_for_hydra]
+    instead = _compose(choosing, files).instead
+    return [f"{group}={choice}" for group, choice in instead.items() if group not in chosen]
 
 
 def _read_choices(composed: Any, section: str) -> dict[str, str]:
@@ -146,9 +179,20 @@ def _read_choices(composed: Any, section: str) -> dict[str, str]:
     return dict(listed)
 
 
-def _compose(overrides: list[str]) -> Any:
-    """Return Hydra's composition of exactly these overrides. Raises ConfigError."""
-    overrides = [text for text in overrides if text != "sweep=null"]  # Hydra knows no null among choices
+def to_containers(config: Any) -> dict[str, Any]:
+    """Return a composed config as dicts and lists, without Hydra's settings. Raises ConfigError."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    shown = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", *SECTIONS)])
+    try:
+        return cast(dict[str, Any], OmegaConf.to_container(shown, resolve=True, throw_on_missing=False))
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
+
+
+def _yaml_files() -> Files:
+    """Return (all folders of yaml files: see places.py; when one of the files was last changed, in ns)."""
     folders = tuple(dict.fromkeys(folder for place in places() for folder in (place.conf, place.sweeps)))
     newest = max(
         os.stat(os.path.join(place, name)).st_mtime_ns
@@ -156,16 +200,18 @@ def _compose(overrides: list[str]) -> Any:
         for place, _, files in os.walk(folder)
         for name in ("", *files)
     )
-    return _compose_cached(tuple(overrides), folders, newest)
+    return folders, newest
+
+
+def _compose(overrides: Sequence[str], files: Files) -> Composition:
+    """Return Hydra's composition of exactly these overrides. Raises ConfigError."""
+    # Hydra knows no null among choices
+    return _compose_cached(tuple(text for text in overrides if text != "sweep=null"), files)
 
 
 @functools.lru_cache(maxsize=256)
-def _compose_cached(overrides: tuple[str, ...], folders: tuple[Path, ...], newest: int) -> Any:
-    """As ``_compose``, once for the same yaml files.
-
-    folders  all folders of yaml files: see places.py
-    newest   when one of the files was last changed, in ns
-    """
+def _compose_cached(overrides: tuple[str, ...], files: Files) -> Composition:
+    """As ``_compose``, once for the same yaml files."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -175,7 +221,7 @@ def _compose_cached(overrides: tuple[str, ...], folders: tuple[Path, ...], newes
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(places()[0].conf), version_base="1.3"):
-            return hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
+            return Composition(hydra_compose("config", overrides=list(overrides), return_hydra_config=True))
     except (HydraException, ValueError) as error:  # ValueError: hydra/launcher=null
         raise translate_error(error, list(overrides)) from None
     finally:

@@ -11,12 +11,12 @@ import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from ..errors import MOST_LISTED, ConfigError, did_you_mean, list_some
 from ..files import read_yaml
 from .check import check_settings, tracker_sections
-from .choices import SECTIONS, choice_file, choices_with, groups, hydra_config
+from .choices import choice_file, choices_with, composition, groups
 from .overrides import Override, parse_override
 from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, class_names
 from .settings import NOT_IDENTITY, PARTS, TRACKING, EarlierRun, Settings, identity_of_tree
@@ -42,7 +42,7 @@ class Compositions:
     def __init__(self) -> None:
         self._groups = groups()
         self._file = functools.cache(choice_file)
-        self._bases: dict[tuple[str, ...], tuple[dict, Any]] = {}
+        self._composition = functools.cache(composition)
 
     def config(self, overrides: list[str], uses_folders: bool = True) -> tuple[dict[str, Any], Any]:
         """Return (config as plain containers, Hydra's settings). Raises ConfigError for overrides that do not fit.
@@ -56,12 +56,12 @@ class Compositions:
                 raise ConfigError(one.text, "", "cannot be taken out; give it another value")
         specials = {w.key for w in words if w.special}
         values = [w for w in words if self._is_value(w, uses_folders) and w.key not in specials]
-        base, hydra = self._base(tuple(w.text for w in words if w not in values))
-        tree = copy.deepcopy(base)
+        composed = self._composition(tuple(w.text for w in words if w not in values))
+        tree = copy.deepcopy(composed.tree)
         for one in values:
             _set_value(tree, one, self._groups)
         replace_limits(tree, overrides)
-        return tree, hydra
+        return tree, composed.config.hydra
 
     def settings(self, overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
         """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
@@ -75,12 +75,6 @@ class Compositions:
                 raise ConfigError("hydra.run.dir", "", "must be a directory")
             settings.place = Path(hydra.run.dir).expanduser()
         return settings
-
-    def _base(self, overrides: tuple[str, ...]) -> tuple[dict, Any]:
-        if overrides not in self._bases:
-            config = hydra_config(list(overrides))
-            self._bases[overrides] = to_containers(config), config.hydra
-        return self._bases[overrides]
 
     def _is_value(self, one: Override, uses_folders: bool) -> bool:
         """Return True for a setting of ours, which chooses no yaml file: not ``paper``, not ``hydra/launcher``."""
@@ -102,18 +96,6 @@ def refuse_tracking_axis(one: Override) -> None:
     """Raise ConfigError for ``tracking=wandb,csv``, which would be two runs of one identity."""
     if one.key == TRACKING and one.several:
         raise ConfigError(TRACKING, ",".join(one.values), f"several in one run are written [{','.join(one.values)}]")
-
-
-def to_containers(config: Any) -> dict[str, Any]:
-    """Return a composed config as dicts and lists, without Hydra's settings. Raises ConfigError."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    shown = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", *SECTIONS)])
-    try:
-        return cast(dict[str, Any], OmegaConf.to_container(shown, resolve=True, throw_on_missing=False))
-    except OmegaConfBaseException as error:
-        raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
 
 
 def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:

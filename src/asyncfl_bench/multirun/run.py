@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..config import places
-from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config
-from ..config.composition import check_composed, replace_limits, to_containers
+from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config, to_containers
+from ..config.composition import check_composed, replace_limits
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, RunInUse
 from ..files import say
