@@ -6,6 +6,7 @@ algorithm or scale are in its sections (asyncfl_bench.config.variants). Each kin
 Plugins are in this package because Hydra accepts them from nowhere else.
 """
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 NESTED = ("sweep", "paper")  # groups whose choices may be in subfolders: ace/figure2
+_pickles: dict[tuple[str, Path, int], bytes] = {}  # a file by source, path and last change: parsing YAML is slow
 
 
 class GroupFolders(FileConfigSource):
@@ -38,33 +40,34 @@ class GroupFolders(FileConfigSource):
         return True
 
     def load_config(self, config_path: str) -> ConfigResult:
+        if (settings := _section(config_path)) is not None:
+            header: dict[str, str | None] = {"package": "_global_"}
+            result = ConfigResult(self.provider, f"{self.scheme()}://{self.path}", OmegaConf.create(settings), header)
+            return _with_moved_choices(config_path, result)
+        file = Path(self.path, self._normalize_file_name(self._placed(config_path)))
+        key = (self.provider, file, file.stat().st_mtime_ns)
+        if key not in _pickles:
+            _pickles[key] = pickle.dumps(_with_moved_choices(config_path, self._read_file(config_path, file)))
+        return pickle.loads(_pickles[key])  # Hydra changes what it gets
+
+    def _read_file(self, config_path: str, file: Path) -> ConfigResult:
+        """Return a file without its sections. Raises ConfigError."""
         from asyncfl_bench.config.choices import locating_yaml_errors
         from asyncfl_bench.config.settings import ORIGINS
         from asyncfl_bench.config.variants import SECTIONS
         from asyncfl_bench.errors import ConfigError, describe_place
 
-        settings = _section(config_path)
         group, _, choice = config_path.partition("/")
-        if settings is None:
-            placed = self._placed(config_path)
-            file = Path(self.path, self._normalize_file_name(placed))
-            with locating_yaml_errors(group, choice, file):
-                result = super().load_config(placed)
-            written: Any = result.config
-            if not OmegaConf.is_dict(written):
-                write = "write a line KEY: VALUE for each setting"
-                raise ConfigError(group, choice, f"{describe_place(file)}: holds a list; {write}")
-            if group in ORIGINS and written and result.header["package"] != "_global_":
-                raise ConfigError(group, choice, f"{describe_place(file, 1)}: must be the line # @package _global_")
-            for section in SECTIONS:
-                written.pop(section, None)
-        else:
-            header: dict[str, str | None] = {"package": "_global_"}
-            result = ConfigResult(self.provider, f"{self.scheme()}://{self.path}", OmegaConf.create(settings), header)
-        if result.header["package"] == "_global_":
-            _move_choices(group, choice, result.config)
-        if group.startswith("sweep"):
-            _keep_choices_apart(result.config)
+        with locating_yaml_errors(group, choice, file):
+            result = super().load_config(self._placed(config_path))
+        written: Any = result.config
+        if not OmegaConf.is_dict(written):
+            write = "write a line KEY: VALUE for each setting"
+            raise ConfigError(group, choice, f"{describe_place(file)}: holds a list; {write}")
+        if group in ORIGINS and written and result.header["package"] != "_global_":
+            raise ConfigError(group, choice, f"{describe_place(file, 1)}: must be the line # @package _global_")
+        for section in SECTIONS:
+            written.pop(section, None)
         return result
 
     def is_group(self, config_path: str) -> bool:
@@ -90,6 +93,16 @@ def _section(config_path: str) -> dict[str, Any] | None:
 
     group, _, choice = config_path.partition("/")
     return variant(group, choice) if group in VARIANTS else None
+
+
+def _with_moved_choices(config_path: str, result: ConfigResult) -> ConfigResult:
+    """Return ``result`` with choices of groups in sections of their own. Raises ConfigError."""
+    group, _, choice = config_path.partition("/")
+    if result.header["package"] == "_global_":
+        _move_choices(group, choice, result.config)
+    if group.startswith("sweep"):
+        _keep_choices_apart(result.config)
+    return result
 
 
 def _move_choices(group: str, choice: str, config: Any) -> None:
