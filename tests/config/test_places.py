@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from importlib import metadata
 
 import pytest
 import yaml
@@ -259,8 +260,17 @@ def test_what_a_run_directory_may_have_imported(installed, parts):
     assert "mine" not in places.allowed_packages()
 
 
+def test_installed_packages_are_looked_up_once(installed, monkeypatch):
+    looked_up, entry_points = [], metadata.entry_points
+    monkeypatch.setattr(metadata, "entry_points", lambda **of: looked_up.append(of) or entry_points(**of))
+    places._offering_packages.cache_clear()
+    assert all(places.allowed_packages() == {"asyncfl_bench", "lab"} and places.places() for _ in range(3))
+    assert len(looked_up) == 1
+
+
 def test_a_package_without_the_folder_is_named_and_left_out(installed, capsys):
     write(installed, {"lab-1.dist-info/entry_points.txt": f"[{places.ENTRY_POINTS}]\nlab = lab.nothing\n"})
+    places._offering_packages.cache_clear()
     places._installed_places.cache_clear()
     assert "labs" not in options("algorithm")
     assert "lab.nothing offers parts, but has no folder conf/; left out" in capsys.readouterr().err

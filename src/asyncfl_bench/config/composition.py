@@ -221,13 +221,14 @@ def _saved_config(path: Path) -> tuple[dict, dict]:
         raise ConfigError("resume", path, "must be a run directory: its config.yaml is another kind of file")
     if lacking := [name for name in PARTS if name not in tree]:
         raise ConfigError("resume", path, f"was made by another version: it has no {lacking[0]}; {_START}")
+    packages = allowed_packages()
     for key, section in ({group: tree[group] for group in PARTS} | tracker_sections(tree.get(TRACKING))).items():
         target = section.get("_target_") if isinstance(section, dict) else None
-        if str(target).partition(".")[0] not in allowed_packages():
+        if str(target).partition(".")[0] not in packages:
             raise ConfigError(
                 f"{key}._target_",
                 target,
-                f"is in {path}, which may import from {', '.join(sorted(allowed_packages()))} only; "
+                f"is in {path}, which may import from {', '.join(sorted(packages))} only; "
                 f"{ALLOW_VARIABLE} names further packages that you trust",
             )
     return tree, choices

@@ -113,7 +113,7 @@ def allowed_packages() -> frozenset[str]:
     """Top-level names of the modules that what others wrote (a run directory's config.yaml) may have imported: this
     package, the installed ones that offer parts, those that the yaml files of folders named by hand name, and those
     of $ASYNCFL_BENCH_ALLOW."""
-    names = {PACKAGE, *(entry.value.partition(".")[0] for entry in _entry_points())}
+    names = {PACKAGE, *(package.partition(".")[0] for package in _offering_packages(tuple(sys.path)))}
     names |= {*filter(None, os.environ.get(ALLOW_VARIABLE, "").split(","))}
     for place in _by_hand:
         for path in place.conf.rglob("*.yaml"):
@@ -169,20 +169,22 @@ def _package_folder(package: str) -> Path | None:
     return next(map(Path, spec.submodule_search_locations or []), None) if spec else None
 
 
-def _entry_points() -> Iterable[metadata.EntryPoint]:
-    return metadata.entry_points(group=ENTRY_POINTS)
+@functools.lru_cache(maxsize=8)
+def _offering_packages(path: tuple[str, ...]) -> list[str]:
+    """Return the names of installed packages that offer parts. path: sys.path, where they are found."""
+    return [entry.value for entry in metadata.entry_points(group=ENTRY_POINTS)]
 
 
 @functools.lru_cache(maxsize=8)
 def _installed_places(path: tuple[str, ...]) -> list[Place]:
     """Return the places of installed packages. path: sys.path, which decides which packages are found."""
     found = []
-    for entry in _entry_points():
-        folder = _package_folder(entry.value)
+    for package in _offering_packages(path):
+        folder = _package_folder(package)
         if folder is None or not (folder / "conf").is_dir():
-            said = f"the installed package {entry.value} offers parts, but has no folder conf/; left out"
+            said = f"the installed package {package} offers parts, but has no folder conf/; left out"
             print(f"{PACKAGE}: {said}", file=sys.stderr)
         else:
             conf = folder / "conf"
-            found.append(Place(entry.value, conf, conf / "sweep", conf / "paper"))
+            found.append(Place(package, conf, conf / "sweep", conf / "paper"))
     return found
