@@ -9,6 +9,9 @@ from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import BufferConfig
 from asyncfl_bench.config import compose, options
+from asyncfl_bench.config.check import part_class
+from asyncfl_bench.config.choices import choice_file
+from asyncfl_bench.config.places import class_names
 from asyncfl_bench.experiment import machine, probe
 
 SMALL = ["scale=smoke", "model=softmax", "progress=false", "n_clients=4", "algorithm=asgd", "algorithm.eta=0.1"]
@@ -125,7 +128,7 @@ class Reckless(Momentum):
 
 ALGORITHMS = options("algorithm")
 for _name in ALGORITHMS:  # the rules of the package as somebody else's
-    _target = compose([f"algorithm={_name}"]).parts["algorithm"].target
+    _target = part_class("algorithm._target_", *class_names(choice_file("algorithm", _name))[:1])
     globals()[f"Own_{_name}"] = type(f"Own_{_name}", (_target,), {"__module__": __name__})
 
 
