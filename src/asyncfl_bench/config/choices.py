@@ -162,9 +162,9 @@ def substituted_choices(overrides: list[str]) -> list[str]:
 
 def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     parsed = [parse_override(text) for text in overrides]
-    chosen = {one.key for one in parsed}
+    chosen, known = {one.key for one in parsed}, groups()
     # a setting of a part that is about to be chosen is unknown without it
-    choosing = [one.text for one in parsed if "/" in one.key or one.key in groups() or one.is_for_hydra]
+    choosing = [one.text for one in parsed if "/" in one.key or one.key in known or one.is_for_hydra]
     instead = _compose(choosing, files).instead
     return [f"{group}={choice}" for group, choice in instead.items() if group not in chosen]
 
