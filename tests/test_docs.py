@@ -114,6 +114,15 @@ def test_links_lead_to_files():
     assert not broken
 
 
+def test_the_architecture_page_names_all_parts_and_only_paths_that_exist():
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "asyncfl_bench"
+    named = set(re.findall(r"`([\w.][\w./-]*(?:/|\.(?:py|cpp|yaml|md)))`", text))
+    assert not [path for path in named if not any((base / path).exists() for base in (ROOT, ROOT / "src", package))]
+    parts = {f"{path.name}/" for path in package.iterdir() if (path / "__init__.py").exists()}
+    assert parts - {f"{path.partition('/')[0]}/" for path in named} == set()
+
+
 @pytest.mark.parametrize(("paper", "pages"), [("ace", 4), ("afbs", 4), ("asyncfeded", 1)])
 def test_findings_name_device_and_hours(paper, pages):
     found = table((ROOT / "docs" / "findings" / f"{paper}.md").read_text())
