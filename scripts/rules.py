@@ -27,29 +27,41 @@ SECTIONS = ("Rule", "Here", "Upload", "Tells", "State", "Memory", "Work", "Steps
 
 INTRO = """# Rules, side by side
 
-This page compares the server rules: the cost of each one, what its server learns, and which rule reduces to which.
-[Algorithms](../reference/algorithms.md) explains them. `make rules` writes this page from the rules' declarations and
-from [limits.yaml](limits.yaml); a test fails where it is out of date.
+This page compares the server rules: the cost of an update, the server's information and the special cases of each rule.
 
-d is the number of the model's parameters, n of clients, T of server iterations. *Bytes* are of one update of a client,
-down + up. *Told* is what the rule uses besides vectors: who sent it, the version of the model it started from, the
-samples its client holds, its K, the time it took. *Client keeps* is from one upload to the next.
+```sh
+afl-run --help algorithm=ace   # the settings of one rule
+```
 
-Every rule has golden trajectories, passes the contract suite (it says exactly when it moved the model, goes on bit for
-bit from its state, keeps nothing it was lent), has an example in its docstring that runs, and is killed and resumed
-(`make crash`). *Replay*: NumPy code that shares nothing with the package comes from a run's trace to the same weights.
+[Algorithms](../reference/algorithms.md) describes the rules. `make rules` writes this page from the code and from
+[limits.yaml](limits.yaml).
+
+| column | meaning |
+| --- | --- |
+| bytes | of one update, down + up; split rules also send messages in each local step |
+| server steps | moment at which the model changes |
+| server keeps | floats besides the model; cache: n d numbers of `algorithm.cache.precision` |
+| client keeps | floats between uploads |
+| server uses | facts besides vectors: client, version of its start model, its samples, its K, its delay, labels |
+| checked by | a test; *replay* computes the final weights from the trace by independent NumPy code |
+
+d counts parameters (in split rules those of the clients' layers), n clients, T server iterations, C classes, u samples
+of the server, B samples per mini-batch, a activations per sample. r is the dimension of a projection. *Versions* are
+the start models of clients in flight, d floats each.
+
+All rules have golden trajectories, an example that runs, the tests of `afl-run --check`, and the test of `make crash`.
 """
 TREE = """
-## Which rule becomes which
+## Special cases
 
-An arrow leads from a rule to the one it becomes with the settings of the line below that has its number; behind a
-semicolon are settings of the other. Each of the {count} is a [test](../../tests/algorithms/test_limits.py): both run on
-digits, and both again with a setting under which they differ. Solid arrows are the same bits, dashed ones the same
-up to the rounding that another order of sums leaves. {alone} become none of the others.
+With the settings of its line a rule reduces to another rule. Settings after a semicolon belong to the other rule. A
+[test](../../tests/algorithms/test_limits.py) runs both rules of each of the {count} lines on digits, and again with a
+setting under which they differ. Solid arrows mean the same bits. Dashed arrows mean equal up to rounding, since sums
+have another order. {alone} are in no line.
 
-![Rules and the rules they become](limits.svg)
+![Rules and the rules they reduce to](limits.svg)
 
-| | rule | becomes | when | equal |
+| | rule | reduces to | settings | equal |
 | ---: | --- | --- | --- | --- |
 """
 
@@ -86,8 +98,8 @@ def source(rule: type) -> str:
 
 
 def sends(rule) -> str:
-    said = rule.upload_kinds[0] + (", and a second vector" if rule.needs.keeps == "variate" else "")
-    return said + (" of its layers; activations with labels before" if rule.needs.cuts else "")
+    said = rule.upload_kinds[0] + (", second vector" if rule.needs.keeps == "variate" else "")
+    return said + (", messages" if rule.needs.cuts else "")
 
 
 def keeps_in(rule) -> list[str]:
@@ -98,22 +110,22 @@ def keeps_in(rule) -> list[str]:
 def kept_by_clients(rule) -> str:
     """A rule may decide with its settings what its clients keep."""
     if rule.resumes_from is not ServerRule.resumes_from:
-        return "d floats, the model it goes on with"
+        return "d, the model it resumes from"
     kept = rule.needs.keeps or next(iter(keeps_in(rule)), None)
-    meaning = {"previous": "d floats, its last upload", "sum": "d floats, the sum of its uploads"}
-    said = meaning.get(kept, "d floats, its control variate") if kept else "0"
+    meaning = {"previous": "d, its last upload", "sum": "d, the sum of its uploads"}
+    said = meaning.get(kept, "d, its control variate") if kept else "0"
     return said if rule.needs.keeps or not kept else f"0, or {said}"
 
 
 def bytes_of_an_update(rule) -> str:
     if rule.needs.cuts:
-        return "4 d + 4 d, d of its layers; in each step activations and labels up, a gradient down"
+        return "4 d + 4 d, messages"
     vectors = 2 if rule.needs.keeps == "variate" else 1
     plain = f"{4 * vectors} d + {4 * vectors} d"
     if rule.resumes_from is not ServerRule.resumes_from:
-        return f"{4 * vectors} d up, and {4 * vectors} d down unless it goes on with what it has"
+        return f"{4 * vectors} d up; {4 * vectors} d down unless it resumes"
     doubles = "previous" in keeps_in(rule)
-    return plain + (", or 4 d + 8 d" if doubles else "")
+    return plain + (" or 4 d + 8 d" if doubles else "")
 
 
 def steps(rule) -> str:
@@ -124,21 +136,21 @@ def steps(rule) -> str:
     fields = {field.name for field in dataclasses.fields(rule.Config)}
     if "buffer_size" in fields:
         return "per M uploads"
-    return "per arrival, or per tick" if "step_on" in fields else "per arrival"
+    return "per arrival or tick" if "step_on" in fields else "per arrival"
 
 
 FACTS = {
-    "client": "who",
+    "client": "client",
     "staleness": "version",
     "base_iteration": "version",
     "base_d": "version",
     "samples": "samples",
     "samples_n": "samples",
-    "delay": "time",
+    "delay": "delay",
     "local_steps": "steps",
     "k": "K",
     "labels": "labels",
-    "labels_nc": "counts of labels",
+    "labels_nc": "label counts",
     "groups_n": "planted groups",
 }
 
@@ -193,21 +205,17 @@ def checked_by(name: str) -> str:
 
 def page() -> str:
     known, edges = rules(), limits()
-    numbers = {
-        name: [f"{edge.other} ({number})" for number, edge in enumerate(edges, 1) if edge.rule == name]
-        for name in known
-    }
-    header = ["rule", "sends", "bytes", "server steps", "server keeps", "client keeps", "told", "becomes", "source"]
-    lines = [INTRO, row([*header, "checked by"]), row(["---"] * 10)]
+    header = ["rule", "upload", "bytes", "server steps", "server keeps", "client keeps", "server uses"]
+    lines = [INTRO, row([*header, "source", "checked by"]), row(["---"] * 9)]
     for name, rule in known.items():
         memory = sections(rule).get("Memory", "").removesuffix(".")
         cells = [f"`{name}`", sends(rule), bytes_of_an_update(rule), steps(rule), memory, kept_by_clients(rule)]
-        lines.append(row([*cells, told(rule), ", ".join(numbers[name]), papers(rule), checked_by(name)]))
+        lines.append(row([*cells, told(rule), papers(rule), checked_by(name)]))
     names = sorted(set(known) - {edge.rule for edge in edges} - {edge.other for edge in edges})
     alone = ", ".join(f"`{name}`" for name in names)
     lines.append(TREE.format(count=len(edges), alone=alone).rstrip("\n"))
     for number, edge in enumerate(edges, 1):
-        equal = "bits" if edge.bits else "to rounding"
+        equal = "bits" if edge.bits else "rounding"
         lines.append(row([str(number), f"`{edge.rule}`", f"`{edge.other}`", edge.when, equal]))
     return "\n".join(lines) + "\n"
 

@@ -48,9 +48,9 @@ def test_the_page_and_the_figure_say_what_the_rules_say():
 
 def test_what_a_server_is_told_is_read_off_its_code():
     known = rules.rules()
-    assert rules.told(known["asgd"]) == "nothing" and rules.told(known["ace"]) == "who"
+    assert rules.told(known["asgd"]) == "nothing" and rules.told(known["ace"]) == "client"
     assert rules.told(known["delay_adaptive_asgd"]) == "version"
-    assert rules.told(known["gas"]) == "who, version, K, labels, counts of labels"
+    assert rules.told(known["gas"]) == "client, version, K, labels, label counts"
     assert "projections" in rules.told(known["afbs"])  # which it says by itself
     assert rules.bytes_of_an_update(known["fedac"]) == "8 d + 8 d"
     assert rules.sections(known["asgd"])["Memory"] == "0" and rules.sections(known["asgd"])["State"] == "none"

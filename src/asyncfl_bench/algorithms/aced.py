@@ -42,7 +42,7 @@ class Aced(ServerRule):
              move, and that is not a server iteration.
     Upload   gradient, shape (d,)
     State    cache, running sum over the active set, tstart_n, dispatched_n, active_n, t, arrived
-    Memory   the cache, n d numbers of its precision, and 5 d floats
+    Memory   cache and 5 d
     Work     O(d) per arrival: clients enter and leave the running sum
     Limits   tau_algo >= T is Ace, bit for bit.  tau_algo = 0 steps with the gradient that arrived one iteration
              earlier, and with tstart=gradient only with a gradient of the current model

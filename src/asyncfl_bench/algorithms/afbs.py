@@ -70,10 +70,9 @@ class Afbs(Recorder, ServerRule):
              w <- w + eta lam mean of the kept D_i,  lam = (1 + least tau)^-1/2;  clear        (lines 11 to 13)
     Clusters k-means on (1 a_i + G_i) R^T of label shares a_i, once before training            (line 1; equation 9)
     Upload   difference, shape (d,)
-    Tells    who, version, n_i and, before, noisy projections of every client's label shares, an obfuscation
-             (clustering.py)
+    Tells    client, version, samples; before training noisy projections of label shares (clustering.py)
     State    rows_md and entries (the buffer), decided (what the last flush did), flushes, cluster_n
-    Memory   (M + 1) d floats; while clusters are made n C r doubles
+    Memory   (M + 1) d; 2 n C r before training
     Limits   M = 1: FedBuff with M = 1 and the weight (1 + tau)^-1/2, bit for bit.  all tau = 0: FedBuff
              equal n_i, or equal tau, or nobody of one cluster: nothing is dropped; with weight=own then FedBuff with
              staleness_weight=polynomial, bit for bit.  clusters=1: clustering=none

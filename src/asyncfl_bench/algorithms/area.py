@@ -14,7 +14,7 @@ class Area(CachedBufferRule):
              m = M:  w <- w + eta u / n, over n and not over M;  u <- 0, m <- 0
     Upload   difference, shape (d,), with the model the work started from
     State    first_d (w_0), cache (y_i - w_0), total (u), count (m)
-    Memory   the cache, n d numbers of its precision, 7 d floats, and a model version per client in flight
+    Memory   cache, 7 d, versions
     Limits   eta = 1: w + u / n = mean_i y_i at all times, so with M = 1 w is the mean of all last local models
              M = n, each client once and dispatched together: FedAvg with equal weights.  one client: local SGD
     Differs  the paper has no server step, eta = 1. Its clients' local step is in proportion to n_i / sum n, for the

@@ -57,7 +57,7 @@ class AsyncFedEd(ServerRule):
     Upload   difference, shape (d,), with the model the work started from: of the history of all models only the
              versions are kept that some client in flight holds
     State    k_i of every client; gamma, eta and K of the last arrival
-    Memory   d floats, and a model version per client in flight
+    Memory   d, versions
     Limits   no staleness: gamma = 0 and eta = lam / eps, its maximum; with lam / eps = 1 then w = w_i, as FedAsync
              with alpha = 1.  kappa = 0: constant K
     Differs  equation 8 rounds the change of K down, so that with a small kappa K could only fall; the authors' runs

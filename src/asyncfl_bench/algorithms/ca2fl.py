@@ -15,7 +15,7 @@ class Ca2fl(CachedBufferRule):
     Upload   difference, shape (d,)
              with a rounded cache h_i is what is stored, D_i what arrived: only the memory is rounded
     State    cache (h_i), their running sum, mean_d (h), sum_d (S), count (m), repeats
-    Memory   the cache, n d numbers of its precision, and 7 d floats
+    Memory   cache and 7 d
     Limits   the first buffer is FedBuff's; each client exactly once in a buffer of n: v = mean_i D_i
     Differs  a client that appears twice in one buffer is calibrated against its newest cached value and the divisor
              stays M (the paper's sets leave this open; `rule/repeated_clients` counts it). The sum behind h is kept

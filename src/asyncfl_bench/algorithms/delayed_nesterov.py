@@ -49,7 +49,7 @@ class DelayedNesterov(ServerRule):
              dylu: K_i = max(1, floor(K v_i / max_j v_j)), v_i the work per unit of time that the last upload was seen
              to take; K until then
     Upload   difference, shape (d,)
-    State    sum_d (S), momentum_d (m), count, and of each client v_i      Memory 2 d floats
+    State    sum_d (S), momentum_d (m), count, and of each client v_i      Memory 2 d
     Limits   N = 1: Nesterov's SGD at each arrival, with the gradient -D_i.  beta = 0: Asgd on differences with eta / N
              c = 0: N arrivals move the model by eta (b m + mean D_i), one Nesterov step on their mean
     Differs  written from two ports that agree (halos, torchft), as only the abstract could be read; halos' eta holds N.

@@ -36,7 +36,7 @@ class Fadas(BufferRule):
                code   eta / T          (the authors' code)
                paper  min(eta, 1 / T)  (as published; with the small eta in use it changes nothing)
     Upload   difference, or gradient with the sign turned, shape (d,)
-    State    S, count, T, moments m, v and V, all 0 at the start, k      Memory 5 d floats
+    State    S, count, T, moments m, v and V, all 0 at the start, k      Memory 5 d
     Limits   torch's Adam(amsgrad=True) with the gradient -G.  b1 = b2 = 0, eps to 0: the first step is eta sign(G), no
              later one is longer in any coordinate.  no staleness beyond tau_c: delay_adaptive changes nothing
     Differs  no bias correction in the paper, bias_correction=false; the code, whose form is the default, has it

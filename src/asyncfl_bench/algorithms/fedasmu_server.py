@@ -40,7 +40,7 @@ class FedAsmuServer(MixingRule):
              a = mu x / (1 + mu x);  w <- (1 - a) w + a w_i                                      (equations 1 and 2)
     Upload   difference, shape (d,), with the model the work started from
     Tells    version
-    State    the last weight, steps, dropped      Memory d floats, and a model version per client in flight
+    State    the last weight, steps, dropped      Memory d, versions
     Limits   lam = 0, iota = s / (mu (1 - s)): FedAsync with alpha = s.  a is in (0, 1) and falls with t and with tau
     Differs  from public ports, as only the abstract could be read: two of three have the exponent sigma, one sigma / 2;
              their values are ours, since the authors' could not be read. Not here: lam, sigma and iota learnt for each

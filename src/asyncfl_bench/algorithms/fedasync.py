@@ -75,7 +75,7 @@ class FedAsync(MixingRule):
              s = 1 (constant);  1 if lag <= b else 1 / (a (lag - b) + 1) (hinge);  (lag + 1)^-exponent (polynomial)
              client: each gradient gains rho (w - w_received)
     Upload   difference, shape (d,), with the model the work started from
-    State    the last weight      Memory d floats, and a model version per client in flight
+    State    the last weight      Memory d, versions
     Limits   alpha = 1: w = w_i.  Without staleness and s = 1: w + alpha D_i, which with staleness it is not.
              hinge_b beyond every lag: constant
     Differs  the lag is in server iterations as in the original, in virtual time in the AsyncFedED paper. The authors'

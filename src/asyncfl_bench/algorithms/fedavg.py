@@ -20,7 +20,7 @@ class FedAvg(RoundRule):
 
     Rule     a round's D_i = local - received:  w <- w + eta * sum_i p_i D_i,  p_i = n_i / sum n over those delivered
     Upload   difference, shape (d,)
-    State    the round's sum      Memory 2 d floats
+    State    the round's sum      Memory 2 d
     Limits   eta = 1: w <- sum_i p_i w_i.  FedProx with mu = 0 is this rule; FedBuff with M = n and
              schedule.dispatch=after_update is it with uniform weights
     Differs  equation 38 of the AsyncFedED paper has a further factor 1/m, which would shrink the model every round

@@ -41,7 +41,7 @@ class FedBuff(BufferRule):
              m = M:  b <- beta b + S / M;  w <- w + eta b;  S <- 0, m <- 0                       (lines 12-14)
     Upload   difference, shape (d,)
     State    sum_d (S), count (m), velocity_d (b, only with momentum), freshest (least tau in the buffer)
-    Memory  d floats, 2 d with momentum
+    Memory  d, with momentum 2 d
     Limits   M = 1, s = 1, beta = 0, K = 1: vanilla ASGD with step eta * eta_l
              M = n, concurrency n, dispatch=after_update: FedAvg with equal client weights
     Differs  divides by M as the paper does; FLSim (the authors' code) sums, so its eta is ours / M, and divides s by

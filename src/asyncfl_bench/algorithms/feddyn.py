@@ -28,7 +28,7 @@ class FedDyn(RoundRule):
              s = -h / a = mean over all clients of l_k:  s <- s + (1/n) sum_S D_k;  w <- w + mean_S D_k + s
     Upload   difference, shape (d,)
     Tells    nothing
-    State    mean of the clients' sums s, the round's sum      Memory 3 d floats
+    State    mean of the clients' sums s, the round's sum      Memory 3 d
     Limits   every client in every round and a -> 0: the first round tends to w + 2 mean D, not to FedAvg
     Differs  uniform weights and one a for all; the authors' code scales a by mean(n) / n_k. The model judged here is
              the one that is sent out; the authors report the mean of the client models

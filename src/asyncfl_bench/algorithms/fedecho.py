@@ -15,9 +15,9 @@ class FedEcho(FedBuff):
                f holds w's logits against the mean of all Y_i, see distillation.py
              The first half is FedBuff, the second what conf/algorithm/fedecho.yaml chooses: distillation=fedecho
     Upload   difference, shape (d,), with outputs_uc
-    Tells    who, version
+    Tells    client, version
     State    FedBuff's and the distillation's: n u C numbers of u samples with C classes
-    Memory   6 d floats and n u C numbers
+    Memory   6 d and n u C
     Limits   distillation.steps=0 or distillation=none: FedBuff, bit for bit; the same clients arrive as with FedBuff
     Differs  one shuffled pass over the samples at each step (section 3.2; line 13 leaves it open); Adam with a fresh
              state, as in the experiments (equation 2 prints a plain step: optimizer=sgd); only clients that have

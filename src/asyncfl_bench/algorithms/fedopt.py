@@ -39,7 +39,7 @@ class FedOpt(RoundRule):
              v <- v + G^2 (adagrad);  v - (1 - b2) G^2 sign(v - G^2) (yogi);  b2 v + (1 - b2) G^2 (adam)
              w <- w + eta m / (sqrt(v) + tau)
     Upload   difference, shape (d,)
-    State    first moment m, second moment v (tau^2 at the start), the round's sum      Memory 5 d floats
+    State    first moment m, second moment v (tau^2 at the start), the round's sum      Memory 5 d
     Limits   b1 = 0, tau so large that v stays at tau^2 (adam: and b2 near 1), eta = 2 tau: FedAvg with the same
              weights. The 2 is from v's first value, without which eta = tau would do
     Differs  no bias correction, as in the paper; Flower corrects, with an exponent one too large, and starts v at 0

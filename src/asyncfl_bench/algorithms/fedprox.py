@@ -28,7 +28,7 @@ class FedProx(FedAvg):
     Rule     client: minimise f_i(w) + (mu/2) ||w - w_received||^2, so each step's gradient gains mu (w - w_received)
              server: that of FedAvg
     Upload   difference, shape (d,)
-    State    the round's sum      Memory 2 d floats, 2 d more while a client computes
+    State    the round's sum      Memory 4 d
     Limits   mu = 0: FedAvg, bit for bit
     Differs  slow clients do all of their work here; in the authors' code stragglers do fewer passes
 

@@ -48,7 +48,7 @@ class FedStaleAsync(CachedBufferRule):
              m = M:  w <- w + eta (beta sum_K a_i h_i + S), with the h_i from before this buffer;  S <- 0, m <- 0
     Upload   difference, shape (d,)
     State    cache (s_i h_i), their running sum, before_d (that sum before this buffer), sum_d (S times sum_K s), count
-             (m), heard      Memory the cache, n d numbers of its precision, and 7 d floats
+             (m), heard      Memory cache and 7 d
     Limits   of uniform weights over all clients
                alpha = 1, beta = 0, p = M / n: FedBuff        alpha = beta = 1, p = 1: MIFA
                alpha = beta = 1, p = M / n: CA2FL             a buffer a round, alpha = 1, p known: FedStale

@@ -31,8 +31,8 @@ class Malenia(ServerRule):
              so every client must have reported: with b_i = 0 the left side is 0
              restart_at=1: after each step all work is stopped and begun anew at w, so that nothing is late
     Upload   gradient, shape (d,)
-    Steps    per n uploads used or more
-    State    sums_nd (G_i), counts (b_i), dropped      Memory n d floats
+    Steps    per n or more used uploads
+    State    sums_nd (G_i), counts (b_i), dropped      Memory n d
     Limits   gradients without noise: the gradient of the mean objective, whatever the speeds
              S < n: a step as soon as all have reported.  equal durations, S < n: Rennala with B = n
              one client: SGD with batch floor(S) + 1

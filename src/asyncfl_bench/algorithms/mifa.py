@@ -26,7 +26,7 @@ class Mifa(CachedBufferRule):
              m = M:  w <- w + eta sum_i p_i h_i over all clients,  m <- 0
     Upload   difference, shape (d,)
     State    cache (n p_i h_i), its running sum, count (m)
-    Memory   the cache, n d numbers of its precision, and 5 d floats
+    Memory   cache and 5 d
     Limits   every client once in each buffer of n: the mean difference;  M = 1, uniform: ACE on differences, but for
              its first round;  equal differences of all clients, once all are heard: eta D for any M
     Differs  the paper works in rounds, at a rate that falls with 1 / t for clients and server, and waits until all

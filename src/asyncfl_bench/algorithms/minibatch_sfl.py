@@ -23,7 +23,7 @@ class MiniBatchSfl(SplitRule, RoundRule):
              end of the round:  u <- sum_i p_i u_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
     State    who is under way, answers that wait, the union's gradient so far, momentum of s, the round's sum
-    Memory   4 d floats; an answer to each client under way
+    Memory   4 d, a reply per client in flight
     Limits   K = 1 and equal mini-batches: FedAvg on the whole model with one local step and uniform weights
     Clients whose answers do not come wait: nobody may drop out within a round.
 

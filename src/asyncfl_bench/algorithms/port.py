@@ -36,9 +36,9 @@ class Port(ServerRule):
              m >= M and nobody under way has a model older than S iterations:
                w <- w + eta G / R;  G <- 0, R <- 0, m <- 0
     Upload   difference, shape (d,), with the model the work started from
-    Steps    per M uploads or more
+    Steps    per M or more uploads
     State    sum_d (G), weight (R), count (m), moved_d (w - w'), iteration, versions (of each client under way)
-    Memory   4 d floats, and a model version per client in flight
+    Memory   4 d, versions
     Limits   nothing stale, eta = 1: FedBuff weighted by samples.  no upload is staler than S + 1
              current, b_s = 0, S to infinity: w is the mean of the local models by samples
     Differs  eta is ours, 1 in Plato. With deltas=current, as there, a step is a mean of stale models and forgets other

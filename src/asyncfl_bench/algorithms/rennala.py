@@ -26,8 +26,8 @@ class Rennala(FedBuff):
              m = B:  w <- w - eta S / B;  S <- 0, m <- 0
              restart_at=1: after each step all work is stopped and begun anew at w, so that nothing is late
     Upload   gradient, shape (d,)
-    Steps    per B uploads used
-    State    FedBuff's      Memory d floats
+    Steps    per B used uploads
+    State    FedBuff's      Memory d
     Limits   FedBuff with max_staleness=0, bit for bit.  B = 1: Ringmaster with R = 1.  one client: SGD with batch B
              equal durations, B = n and restart_at=1: one mini-batch step of all clients per unit of time
     Differs  the paper goes on while the sum is at most S, so B = floor(S) + 1. B may exceed n: a client that reports

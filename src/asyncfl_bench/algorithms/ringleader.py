@@ -44,10 +44,10 @@ class Ringleader(ServerRule):
              they do not step. After n steps, one of each client, the next round begins with what there is
              whose upload does not step goes on with the model it has, so that each G_i is of one model (continue_on)
     Upload   gradient, shape (d,)
-    Steps    n per round, of n uploads or more
+    Steps    n per round of n or more uploads
     State    sums_nd (G_i, of the next round for clients that have stepped), counts, stepped; the sums of G_i / b_i of
              this round and of the next one; each client's model and its version
-    Memory   (2 n + 10) d floats and a model version per client in flight; with continue_on=current (n + 10) d floats
+    Memory   (2 n + 10) d, versions; with continue_on=current (n + 10) d
     Limits   every round has n steps, one of each client, and without schedule=uniform_queue no gradient is of a model
              more than 2 n - 2 steps old
              gradients without noise: ends in the optimum of the mean objective, whatever the speeds

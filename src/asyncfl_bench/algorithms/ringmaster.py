@@ -31,7 +31,7 @@ class Ringmaster(Asgd):
              else g_j is ignored: the model stays and no server iteration is counted
              restart_at=R: after each step work whose model is R old is stopped and begun anew at w, so that all is used
     Upload   gradient, shape (d,)
-    Steps    per upload used
+    Steps    per used upload
     State    dropped      Memory 0
     Limits   R >= T: Asgd, bit for bit;  delay_adaptive_asgd with variant=drop and tau_c = R - 1, bit for bit
              R = 1: only gradients of the current model, Rennala with B = 1
