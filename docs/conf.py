@@ -25,7 +25,7 @@ _CONTENTS = {
     "Reference": "docs/reference/command_line docs/reference/algorithms docs/reference/delays "
     "docs/reference/run_directory docs/reference/statistics docs/reference/claims docs/reference/api",
     "Explanation": "docs/explanation/clocks docs/explanation/time docs/explanation/rules docs/explanation/unlabelled "
-    "docs/explanation/architecture docs/explanation/performance docs/explanation/testing",
+    "docs/explanation/architecture docs/explanation/performance",
     "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
     "docs/findings/gas docs/findings/rules results/README",
     "Contribute": "docs/README CONTRIBUTING RELEASE CHANGELOG",
