@@ -45,9 +45,9 @@ afl-run --help algorithm=ace   # the settings of one rule
 | server uses | facts besides vectors: client, version of its start model, its samples, its K, its delay, labels |
 | checked by | a test; *replay* computes the final weights from the trace by independent NumPy code |
 
-d counts parameters (in split rules those of the clients' layers), n clients, T server iterations, C classes, u samples
-of the server, B samples per mini-batch, a activations per sample. r is the dimension of a projection. *Versions* are
-the start models of clients in flight, d floats each.
+d counts parameters (in split rules those of the clients' layers), n clients, T server iterations and C classes. u
+counts samples of the server, B samples per mini-batch and a activations per sample. r is the dimension of a projection.
+*Versions* are the start models of clients in flight, d floats each.
 
 All rules have golden trajectories, an example that runs, the tests of `afl-run --check`, and the test of `make crash`.
 """
