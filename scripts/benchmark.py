@@ -97,12 +97,12 @@ def built_run(words: list[str], data: Path | None, device: str, batch: int):
 
 
 def simulate(simulation, uploads: int, synchronize) -> float:
-    """Seconds per upload, all work that was begun on the way included."""
+    """Seconds per upload, all work that was started on the way included."""
     target = simulation.counters.uploads + uploads
     started = time.perf_counter()
     while simulation.counters.uploads < target:
         simulation.step()
-    simulation.executor.state_dict()  # waits for what other threads compute: else they go on in the next measurement
+    simulation.executor.state_dict()  # waits for what other threads compute: else they continue in the next measurement
     synchronize()
     return (time.perf_counter() - started) / uploads
 
@@ -324,7 +324,7 @@ def growth(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
 
 
 def peak_of_a_process(words: list[str], data: Path, device: str, batch: int) -> int:
-    """Bytes that a process of its own holds at most in this run's first 1000 arrivals."""
+    """Bytes that a separate process holds at most in this run's first 1000 arrivals."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_peak, words, data, device, batch).result()
 

@@ -1,4 +1,4 @@
-"""Starts small multiruns with the launchers named, breaks them, and prints a table of what came of it (Linux).
+"""Starts small multiruns with the launchers named, breaks them, and prints a table of the results (Linux).
 
 python scripts/check_launchers.py cores slurm_local ray_local
 python scripts/check_launchers.py slurm    on this machine's cluster, or on one of one node (slurmctld, slurmd, munged)
@@ -51,7 +51,7 @@ def main(names: list[str]) -> None:
 
 
 def begin(name: str, folder: Path, words: list[str]) -> subprocess.Popen:
-    """The sweep in a session of its own, so that what is sent to it does not reach this process."""
+    """The sweep in a new session, so that what is sent to it does not reach this process."""
     if name == "slurm":
         words = [*words, f"hydra.launcher.name={folder.name}"]
     command = [*AFL_RUN, *words, *CLUSTERS.get(name, [f"hydra/launcher={name}"]), f"output_dir={folder}"]
@@ -112,7 +112,7 @@ def report(name: str, checks: dict) -> None:
 
 
 def out_of_time(name: str) -> str:
-    """Saved at its time's end, requeued by itself, and going on from there."""
+    """Saved at its time's end, requeued by itself, and resumed from there."""
     with tempfile.TemporaryDirectory() as place:
         times = ["hydra.launcher.timeout_min=3", "hydra.launcher.signal_delay_s=30"]
         sweep = begin(name, Path(place), [*SMALL, "budget.server_iterations=100000000", *times])
@@ -123,7 +123,7 @@ def out_of_time(name: str) -> str:
         assert run.read_text(encoding="utf-8").startswith(saved) and (run.parent / "checkpoint.pt").exists()
         subprocess.run(["scancel", job_of(place)], check=True)
         sweep.wait(WAIT)
-        return f"saved at {json.loads(saved.splitlines()[-1])['iteration']} iterations, requeued, went on from there"
+        return f"saved at {json.loads(saved.splitlines()[-1])['iteration']} iterations, requeued, resumed from there"
 
 
 def requeued(name: str) -> str:
@@ -169,7 +169,7 @@ def metrics(place: str) -> list[Path]:
 
 
 def starts(place: str) -> int:
-    """Processes that submitit has begun."""
+    """Processes that submitit has started."""
     return sum(
         path.read_text(encoding="utf-8").count("Starting with") for path in Path(place).glob(".submitit/*/*_log.*")
     )
@@ -216,7 +216,7 @@ def process_at_a_run(place: str, sweep: subprocess.Popen) -> int:
                 if words[1] == "FLOCK" and words[5].split(":")[2] == inode:
                     return int(words[4])
         time.sleep(0.1)
-    raise SystemExit(f"no run came under way:\n{(Path(place) / 'log').read_text(encoding='utf-8')}")
+    raise SystemExit(f"no run started:\n{(Path(place) / 'log').read_text(encoding='utf-8')}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
     afl-run dataset=arrays dataset.path=DATA/sst2-minilm.npz model=softmax
 
 A text's features are the mean of the encoder's outputs over its tokens. Of a pair of texts, each read alone, they are
-|u - v| and u * v. All are standardised by the training texts' mean and deviation. Interrupted, the same command goes on
-where it was. Needs the extra `text`.
+|u - v| and u * v. All are standardised by the training texts' mean and deviation. Interrupted, the same command
+resumes. Needs the extra `text`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
     except BenchError as error:
         sys.exit(f"embed_text: {error}")
     except KeyboardInterrupt:
-        print("embed_text: interrupted; the same command goes on", file=sys.stderr)
+        print("embed_text: interrupted; run the same command again to resume", file=sys.stderr)
         sys.exit(130)
 
 

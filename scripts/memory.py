@@ -60,7 +60,7 @@ def made_up_data(folder: Path, image: bool) -> Path:
 
 
 def run_alone(words: list[str], data: Path, folder: Path) -> tuple[int, int]:
-    """(bytes the run said it needs, peak bytes of its process), in a process of its own."""
+    """(bytes the run said it needs, peak bytes of its process), in a separate process."""
     program = "import json, sys; from asyncfl_bench import run; print(json.dumps(run(sys.argv[1:]).summary))"
     given = [*COMMON, "dataset=arrays", f"dataset.path={data}", f"output_dir={folder}", "rerun=true", *words]
     # one pool for all threads: with several, glibc keeps what each of them has freed

@@ -174,7 +174,7 @@ def test_a_stopped_sweep_over_the_cores_saves_every_run_and_begins_no_other(tmp_
     metrics_of_the_run(tmp_path, lines=2)
     sweep.terminate()
     _, err = sweep.communicate(timeout=100)
-    assert sweep.returncode == 75 and "the same command goes on" in err
+    assert sweep.returncode == 75 and "run the same command again to resume" in err
     assert {one["exit_status"] for one in summaries(tmp_path)} == {"interrupted"}
     assert 1 <= len(summaries(tmp_path)) <= 3
     for run in tmp_path.glob("runs/asgd-*/summary.json"):
@@ -225,7 +225,7 @@ def test_a_stopped_sweep_under_ray_saves_what_is_under_way(tmp_path, start):
     metrics_of_the_run(tmp_path, lines=2)
     sweep.terminate()
     _, err = sweep.communicate(timeout=100)
-    assert sweep.returncode == 75 and "the same command goes on" in err
+    assert sweep.returncode == 75 and "run the same command again to resume" in err
     assert 1 <= len(summaries(tmp_path)) <= 2
     assert {one["exit_status"] for one in summaries(tmp_path)} == {"interrupted"}
     for run in tmp_path.glob("runs/asgd-*/summary.json"):

@@ -286,7 +286,7 @@ def test_a_checkpoint_that_cannot_be_written_is_said_once_and_the_run_goes_on(mo
         patched.setattr(checkpoint, "atomic_write", no_space)
         result = run([*words, "output_dir=full"])
     said = capfd.readouterr().err
-    assert result.ok and said.count("No space left on device; the run goes on and tries again") == 1
+    assert result.ok and said.count("No space left on device; the run continues and tries again") == 1
     assert_same(result.directory, whole.directory)
 
 
@@ -302,7 +302,7 @@ def test_a_checkpoint_larger_than_allowed_is_not_written_and_changes_no_identity
 def test_what_a_stopped_run_could_not_save_is_said(monkeypatch, afl_run):
     monkeypatch.setattr(LocalTraining, "_raise_if_stopped", lambda self: self.stop.append(signal.SIGINT))
     answer = afl_run(*SMALL, *LOCAL, "checkpoint.max_mib=0.0001")
-    assert answer.returncode == 75 and "it goes on from the beginning" in answer.stdout
+    assert answer.returncode == 75 and "it resumes from the beginning" in answer.stdout
 
 
 def test_killed_writers_leave_nothing_for_ever(tmp_path):

@@ -5,7 +5,7 @@ of 1/n, so that both move the model as ours do: by the mean of M differences, an
 ``send_gradient`` both would subtract the present model from an upload and not the one its client had.
 
 A client's step takes between 1 and twice the concurrency units, as for FLGo, and transfers take none. Uploads count as
-global epochs there: a repeat moves their target and goes on with ``run``. Each client has a module of its own, as in
+global epochs there: a repeat moves their target and continues with ``run``. Each client has its own module, as in
 APPFL's examples, and a share of the images. Validation and metric are off; log lines are dropped once put together.
 
 ``optimize_memory`` is off in the five places that read it; ``appfl_gc_peer.py`` measures it on, as it is by default.
@@ -86,7 +86,7 @@ def simulation(workload: Workload, data: str):
 
 
 def further(driver, updates: int) -> int:
-    """Goes on until so many more uploads have arrived; each sends one client off, which trains there and then."""
+    """Continues until this number of uploads more has arrived; each sends one client off, which trains at once."""
     before = len(driver.history)
     driver.server.server_agent_config.server_configs.num_global_epochs += updates
     driver.run()

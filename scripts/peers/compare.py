@@ -4,7 +4,7 @@
     python scripts/peers/compare.py W3a --python flgo=/venv/bin/python  one workload, FLGo in an environment of yours
     python scripts/peers/compare.py --environments ~/peers --out results.md
 
-Every simulator runs in a process of its own with one torch thread and takes turns there with a bare loop of the same
+Every simulator runs in a separate process with one torch thread and takes turns there with a bare loop of the same
 network and batch size, which runs before and after each turn; ratio: simulator / bare loop, the median over the
 repeats, so above 1 the simulator is faster. Evaluation and logging are off. All train our own network on the same
 random images, one local step per client update. What each peer really does is in the table and at the top of

@@ -2,7 +2,7 @@
 
 One client starts per unit of virtual time and its work takes `concurrency` units on average, so that many are in
 flight. Local work is counted in epochs: every client holds one batch. Metrics and evaluation are off. A repeat is a
-whole ``train`` with a trainer of its own, whose construction is not timed.
+whole ``train`` with its own trainer, whose construction is not timed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-EXIT_INTERRUPTED = 75  # "try again later": a run goes on from its checkpoint, a multirun by being repeated
+EXIT_INTERRUPTED = 75  # "try again later": a run resumes from its checkpoint, a repeated multirun from its runs
 MOST_LISTED = 10  # names in a message
 _OURS = (Path(__file__).parent, Path(__file__).parents[1] / "hydra_plugins")
 

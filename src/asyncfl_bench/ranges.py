@@ -24,7 +24,7 @@ class Range:
     """
     words    behind the kind of number
     null     what null means, behind "or null"
-    choices  of a word, where the setting is no number
+    choices  of a word, where the setting is not a number
     """
 
     words: str = ""
@@ -107,7 +107,7 @@ class CheckedSettings:
     def idle(self, facts: Facts) -> dict[str, str]:
         """Settings that change no number, given the others and the rest of the run: by name under which circumstances,
         and what acts instead. An empty name is the choice as a whole. Asked once all are resolved; a user who sets one
-        is told."""
+        gets a message."""
         return {}
 
 

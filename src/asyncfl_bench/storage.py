@@ -1,4 +1,4 @@
-"""Where vectors that are kept for every client lie: on the device, in the host's memory, or in a file mapped into it.
+"""Where the vectors kept for every client are: on the device, in the host's memory, or in a file mapped into it.
 
 Legend: n clients, d numbers of one vector.
 """
@@ -79,7 +79,7 @@ class Rows(Stateful):
         self._near_d = None if self.rows_nd.device == like_d.device else like_d.new_empty(shape[1:], dtype=dtype)
 
     def __getitem__(self, row: int) -> torch.Tensor:
-        """(d,) the row on the device: the row itself where it lies there, else a copy lent until the next look."""
+        """(d,) the row on the device: the row itself where it is there, else a copy lent until the next look."""
         return self.rows_nd[row] if self._near_d is None else self._near_d.copy_(self.rows_nd[row])
 
     def put(self, row: int, vector_d: torch.Tensor) -> None:

@@ -166,7 +166,7 @@ class Reply:
 
 
 class ServerTask(Protocol):
-    """What a server can compute by itself, on u samples of its own without labels; reaches a rule as ``rule.server``.
+    """What a server can compute by itself, on its u unlabelled samples; reaches a rule as ``rule.server``.
 
     samples  u;  classes  C
     """
@@ -339,7 +339,7 @@ class Facts:
     one_step          every piece of work is a single mini-batch step
     variates          clients keep the mean of their gradients (Needs.keeps), which an upload must tell
     lr                local step of the clients' first piece of work
-    iterations        server iterations that the budget is enough for, or 0; None where nobody knows before the run
+    iterations        server iterations that the budget is enough for, or 0; None where it is unknown before the run
     dataset           the data set's name
     outputs           uploads come with what the local model says about the server's own samples
     cuts              clients hold the first layers of the model alone, and train them with the server step by step
@@ -387,7 +387,7 @@ class Counters:
     downlink_bytes: int = 0  # of models handed to clients, also for work that was lost, and of answers
     messages: int = 0  # of clients that hold a part of the model, before their uploads
     server_steps: int = 0  # changes of the server's part that are no server iteration
-    cancelled: int = 0  # pieces of work that were stopped and begun anew on a newer model
+    cancelled: int = 0  # pieces of work that were stopped and restarted on a newer model
 
     @property
     def bytes(self) -> int:

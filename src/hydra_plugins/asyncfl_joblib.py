@@ -1,7 +1,7 @@
 """joblib's launcher, whose workers hear of the end of a sweep from it alone.
 
 A worker that a signal ends while it loads its modules makes joblib kill the others, one that is saving a run included.
-It lies in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
+It is in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
 """
 
 import signal
@@ -30,6 +30,6 @@ with suppress(ImportError):
                     with ignoring_terminal_signals(signal.SIGTERM):
                         return super().submit(func, callback)
 
-            resource_tracker.ensure_running()  # else begun with the first worker, whose signals it unblocks
+            resource_tracker.ensure_running()  # else started with the first worker, whose signals it unblocks
             register_parallel_backend("loky", ShieldedBackend)
             return super().launch(job_overrides, initial_job_idx)

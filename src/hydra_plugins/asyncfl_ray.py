@@ -1,6 +1,6 @@
-"""Ray's launcher, which lets runs under way save themselves when the sweep is stopped: the plugin's own ends at once.
+"""Ray's launcher, which lets active runs save themselves when the sweep is stopped: the plugin's own ends at once.
 
-It lies in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
+It is in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
 """
 
 import signal
@@ -45,7 +45,7 @@ with suppress(ImportError):
             return launch_job_on_ray(self.hydra_context, self.ray_cfg.remote, config, self.task_function, state)
 
         def _stop(self, tasks: Sequence[Any]) -> None:
-            """What has not begun never does; a run under way, on whatever node, is told as by Ctrl-C."""
+            """Runs that wait are dropped; an active run, on whatever node, is stopped as by Ctrl-C."""
             from asyncfl_bench.multirun import launchers, pending
 
             for task in tasks:

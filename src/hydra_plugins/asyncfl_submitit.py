@@ -1,6 +1,6 @@
 """submitit's launchers, waiting for every job: the plugin's own stop waiting at the first job that was killed.
 
-They lie in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
+They are in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
 """
 
 import sys
@@ -47,7 +47,7 @@ with suppress(ImportError):
             """Called when the person who waits for the jobs does not want to any more."""
 
     class Local(BatchSubmitter):
-        """Processes of this machine. They would outlive this one, so they are told to save themselves."""
+        """Processes of this machine. They would outlive this one, so they get the signal to save themselves."""
 
         _EXECUTOR = "local"
 
@@ -75,7 +75,7 @@ with suppress(ImportError):
 
         def stop(self, jobs: Sequence[Any]) -> None:
             array = str(jobs[0].job_id).partition("_")[0]
-            print(f"afl-run: the Slurm jobs go on without this command; scancel {array} ends them", file=sys.stderr)
+            print(f"afl-run: the Slurm jobs continue without this command; scancel {array} ends them", file=sys.stderr)
 
     def _outcome(job: Any) -> JobReturn:
         """What the job returned; a killed one returns nothing, and its run directory tells what it left."""

@@ -1,6 +1,6 @@
 """Hydra's own sweeper, with unions of grids, and without the runs that are finished already.
 
-It lies in this package because Hydra accepts plugins from nowhere else. Which launcher runs the jobs is Hydra's affair.
+It is in this package because Hydra accepts plugins from nowhere else. Which launcher runs the jobs is Hydra's affair.
 """
 
 from collections.abc import Sequence

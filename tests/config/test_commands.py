@@ -217,7 +217,7 @@ REFUSED = {
         ("-m algorithm=ace,aec", "algorithm=aec: did you mean 'ace'. It must be one of ace"),
         ("-m seed=0,-1", "seed=-1: must be a whole number >= 0"),
         ("-m seed=0,1 ~delay", "cannot be taken out of a sweep"),
-        ("-m seed=0,1 profile=published,fair", "must be one choice: each has a folder of its own"),
+        ("-m seed=0,1 profile=published,fair", "must be one choice: each has its own folder"),
         ("-m seed=0,1 hydra/launcher=slurmm", "hydra/launcher=slurmm: did you mean 'slurm'. It must be one of cores"),
         (
             "-m seed=0,1 hydra/launcher=cores,basic",
@@ -271,7 +271,7 @@ REFUSED = {
         ("--resume nowhere", "resume=nowhere: must be a run directory"),
         ("resume=nowhere", "resume=nowhere: must be a run directory"),
         ("resume=", "must be a run directory"),
-        ("-m --resume nowhere", "goes with a single run"),
+        ("-m --resume nowhere", "is for a single run"),
     ],
     "places": [
         ("data_dir=nowhere", "data_dir=nowhere: must be an existing directory"),
@@ -359,7 +359,7 @@ REFUSED = {
         ("delay=work_and_link delay.link_spread=0.5", "with delay.bandwidth=null: transmission takes no time"),
         ("paper=asyncfeded/synthetic delay.clients_sigma=1", "with delay.client_factors"),
         ("availability=suspension availability.probability=0 availability.hang=2", "where nothing is lost"),
-        ("availability=dropout availability.share=0 availability.at_iteration=2", "where nobody stops"),
+        ("availability=dropout availability.share=0 availability.at_iteration=2", "where no client stops"),
         ("heterogeneity.min_samples=0 heterogeneity.tries=2", "with heterogeneity.min_samples=0"),
         ("dataset=synthetic dataset.alpha=0.5", "has no effect on any sample"),
         ("model=resnet18 model.statistics_rate=0.5", "with model.norm=group; batch has it"),

@@ -181,7 +181,7 @@ def test_natural_clients_are_kept_and_counted():
     assert [part.tolist() for part in rule.split(np.zeros(5), 2, Streams(0), natural)] == [[1, 3], [0, 2, 4]]
     with pytest.raises(ConfigError, match=r"^n_clients=3: must be 2"):
         rule.split(np.zeros(5), 3, Streams(0), natural)
-    with pytest.raises(ConfigError, match="no clients of its own"):
+    with pytest.raises(ConfigError, match="no natural clients"):
         rule.split(np.zeros(5), 2, Streams(0))
 
 

@@ -255,7 +255,7 @@ def test_a_rule_that_makes_no_claim_to_be_linear_is_refused(tmp_path, monkeypatc
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
-        ConfigError, match="diagnostics=mse: must be none: a step of algorithm=signs is no weighted sum"
+        ConfigError, match="diagnostics=mse: must be none: a step of algorithm=signs is not a weighted sum"
     ):
         compose(["diagnostics=mse", "algorithm=asgd", "algorithm._target_=signs.Signs"])
 

@@ -81,7 +81,7 @@ def test_measuring_changes_no_bit_of_rounds_with_lost_work(algorithm):
     ("words", "message"),
     [
         *(
-            ([f"algorithm={name}"], f"diagnostics=mse: must be none: a step of algorithm={name} is no weighted sum")
+            ([f"algorithm={name}"], f"diagnostics=mse: must be none: a step of algorithm={name} is not a weighted sum")
             for name in ("fedopt", "feddyn", "fedasync", "asyncfeded")
         ),
         (["algorithm=fedavg", "client.local_epochs=1"], "client.local_epochs=1: must be null with diagnostics=mse"),

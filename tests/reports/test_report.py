@@ -224,7 +224,7 @@ def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
     pd.DataFrame({"upload": [1]}).to_parquet(tmp_path / "trace.parquet")
     before = (tmp_path / "trace.parquet").read_bytes()
     assert main([str(tmp_path / "runs"), "--out", str(tmp_path)]) == 1
-    assert "is no page of afl-report" in capsys.readouterr().err
+    assert "is not a page of afl-report" in capsys.readouterr().err
     assert main([str(tmp_path / "runs"), "--pack", str(tmp_path / "trace.parquet")]) == 2
     assert "not an archive of runs" in capsys.readouterr().err
     assert (tmp_path / "README.md").read_text() == "mine" and (tmp_path / "trace.parquet").read_bytes() == before

@@ -114,14 +114,14 @@ def test_a_broken_file_makes_its_run_unreadable_and_leaves_the_others_alone(tmp_
 @pytest.mark.parametrize(
     ("changes", "note"),
     [
-        ({"seed": [1, 2]}, "config.yaml: seed [1, 2] is no whole number"),
-        ({"seed": True}, "config.yaml: seed True is no whole number"),
-        ({"choices__algorithm": ["ace"]}, "config.yaml: choice of algorithm ['ace'] is no text"),
-        ({"summary": {"experiment": ["a"]}}, "summary.json: experiment ['a'] is no text"),
-        ({"summary": {"used": {"uploads": "x"}}}, "summary.json: used uploads 'x' is no number"),
-        ({"summary": {"wall_seconds": [1]}}, "summary.json: wall_seconds [1] is no number"),
+        ({"seed": [1, 2]}, "config.yaml: seed [1, 2] is not a whole number"),
+        ({"seed": True}, "config.yaml: seed True is not a whole number"),
+        ({"choices__algorithm": ["ace"]}, "config.yaml: choice of algorithm ['ace'] is not a text"),
+        ({"summary": {"experiment": ["a"]}}, "summary.json: experiment ['a'] is not a text"),
+        ({"summary": {"used": {"uploads": "x"}}}, "summary.json: used uploads 'x' is not a number"),
+        ({"summary": {"wall_seconds": [1]}}, "summary.json: wall_seconds [1] is not a number"),
         ({"columns": {"test/accuracy": [0.1, "high"]}}, "metrics.jsonl: line 2: test/accuracy 'high' is no"),
-        ({"columns": {"iteration": [0, [1]]}}, "metrics.jsonl: line 2: iteration [1] is no number"),
+        ({"columns": {"iteration": [0, [1]]}}, "metrics.jsonl: line 2: iteration [1] is not a number"),
     ],
 )
 def test_what_is_of_another_kind_than_pages_read_makes_its_run_unreadable(tmp_path, changes, note):

@@ -108,7 +108,7 @@ def test_pieces_of_a_run_are_sent_as_one_run_and_once_and_a_run_under_way_is_lef
         first = afl_run("--sync")
     assert first.returncode == 0, first.stderr
     assert first.stdout.splitlines() == [
-        "1 run to send, 0 runs sent before, 1 run still under way",
+        "1 run to send, 0 runs sent before, 1 run still running",
         f"sent aaaa0000 (2 pieces) from {tmp_path}/runs/a",
     ]
     assert set(server.history) == {"aaaa0000"}

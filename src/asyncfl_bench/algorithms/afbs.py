@@ -74,8 +74,8 @@ class Afbs(Recorder, ServerRule):
     State    rows_md and entries (the buffer), decided (what the last flush did), flushes, cluster_n
     Memory   (M + 1) d; 2 n C r before training
     Limits   M = 1: FedBuff with M = 1 and the weight (1 + tau)^-1/2, bit for bit.  all tau = 0: FedBuff
-             equal n_i, or equal tau, or nobody of one cluster: nothing is dropped; with weight=own then FedBuff with
-             staleness_weight=polynomial, bit for bit.  clusters=1: clustering=none
+             equal n_i, or equal tau, or no two clients of one cluster: nothing is dropped; with weight=own then FedBuff
+             with staleness_weight=polynomial, bit for bit.  clusters=1: clustering=none
     Differs  equation 12 is in the text, not in Algorithm 2 (keep=never), and its maximum is over a set that may be the
              whole buffer (maximum=buffer). Algorithm 1 leaves lam open; the text has the least tau. Equal scores: the
              fresher one is m. Draws: noise of client i at (i, 0), R at (n, 0), k-means at (n + 1, 0), chances of the

@@ -11,7 +11,7 @@ from ..ranges import above, at_least, one_of
 from .base import RuleConfig, ServerRule
 from .needs import Needs
 
-MAX_K = 1_000_000  # nobody means more; a list of mini-batches is made of it
+MAX_K = 1_000_000  # larger values make no sense; a list of mini-batches is made of it
 
 
 @dataclass

@@ -90,7 +90,7 @@ class RestartConfig(RuleConfig):
 
 @dataclass
 class StepConfig(RuleConfig):
-    """Fields of a rule with a server step of its own.
+    """Fields of a rule with its own server step.
 
     eta          server step; null means c * sqrt(n / T)
     c            the factor in that formula
@@ -165,11 +165,11 @@ class ServerRule(Stateful):
     needs            what it needs of a run; of an instance adapted to its settings
     upload_kinds     kinds of upload it can use, its own kind first
     averaged         names in ``stats`` whose mean over server iterations says more than the last value
-    arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns of their own
+    arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns
     storage, draws   where to keep a vector per client, and random draws, ``draws(client, count)``; set by ``equip``
                      before ``start``. Counts of draws are part of its state
     variate_d        (d,) with ``Needs.keeps`` of `variate` the server's own, sent with the model; set by ``start``
-    server           what the server computes on samples of its own; None where it has none. Set by ``equip``
+    server           what the server computes on its samples; None where it has none. Set by ``equip``
     server_samples   samples, its own or of messages, that the last call took through the network and back; a forward
                      pass is a third
     """

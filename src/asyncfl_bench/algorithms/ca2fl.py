@@ -19,7 +19,7 @@ class Ca2fl(CachedBufferRule):
     Limits   the first buffer is FedBuff's; each client exactly once in a buffer of n: v = mean_i D_i
     Differs  a client that appears twice in one buffer is calibrated against its newest cached value and the divisor
              stays M (the paper's sets leave this open; `rule/repeated_clients` counts it). The sum behind h is kept
-             running in double precision instead of summed anew over n vectors at each flush.
+             running in double precision instead of summed again over n vectors at each flush.
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

@@ -80,7 +80,7 @@ class DelayedNesterov(ServerRule):
     def receive(self, upload) -> bool:
         config = self.config
         self.speeds[upload.client] = upload.k / upload.delay if upload.delay else 0.0
-        self.most_work = max(self.most_work, upload.k)  # the configured K, with which everybody begins
+        self.most_work = max(self.most_work, upload.k)  # the configured K, with which every client begins
         self.sum_d.add_(upload.vector_d)
         self.count += 1
         share = config.spread

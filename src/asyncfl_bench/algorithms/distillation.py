@@ -292,7 +292,7 @@ class Teacher(Stateful):
                 self.version_n[client] = None
 
     def mean(self) -> torch.Tensor:
-        """(u, C), of at least one report. Formed anew: a sum would never forget a report that was not finite."""
+        """(u, C), of at least one report. Computed from all: a sum would never forget a report that was not finite."""
         import torch
 
         return (self.logits_nuc.sum(dim=0, dtype=torch.double) / self.reports).to(self.logits_nuc.dtype)

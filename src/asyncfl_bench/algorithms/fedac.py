@@ -38,7 +38,7 @@ class FedAc(BufferRule):
     Limits   c and c_i kept at 0 and equal r: Adam with Nesterov's momentum on FedBuff's mean, without bias correction
              identical clients with full batches, all in every buffer: c = c_i after each
     Differs  the code found corrects once after local training and divides by passes; steps are the likelier intent, as
-             in SCAFFOLD. Its s = 1 is kept, with which c comes to n / M times the mean of c_i; with share to the mean
+             in SCAFFOLD. Its s = 1 is kept, with which c is n / M times the mean of c_i; with share to the mean
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 
@@ -78,7 +78,7 @@ class FedAc(BufferRule):
             return 1.0
         moved_d, difference_d = self.model_d - upload.base_d, upload.vector_d
         lengths = float(moved_d.norm() * difference_d.norm())
-        # no dot product: BLAS's last bits depend on where in memory an upload lies, which a resume changes
+        # no dot product: BLAS's last bits depend on where in memory an upload is, which a resume changes
         along = float(moved_d.mul_(difference_d).sum())
         return max(along / lengths, self.config.floor) if lengths else self.config.floor
 

@@ -45,7 +45,7 @@ class FedAsmuServer(MixingRule):
     Differs  from public ports, as only the abstract could be read: two of three have the exponent sigma, one sigma / 2;
              their values are ours, since the authors' could not be read. Not here: lam, sigma and iota learnt for each
              client, on which the ports do not agree, and the fresh model that clients pull in mid-training. With
-             iota = 0 a falls as 1 / sqrt(t), so that a long run of many clients comes to a halt
+             iota = 0 a falls as 1 / sqrt(t), so that a long run of many clients stalls
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

@@ -24,7 +24,7 @@ class FedAvg(RoundRule):
     Limits   eta = 1: w <- sum_i p_i w_i.  FedProx with mu = 0 is this rule; FedBuff with M = n and
              schedule.dispatch=after_update is it with uniform weights
     Differs  equation 38 of the AsyncFedED paper has a further factor 1/m, which would shrink the model every round
-    A round in which nobody delivers changes nothing. With concurrency C < n each round takes C clients, drawn anew
+    A round in which no client delivers changes nothing. With concurrency C < n each round takes C clients, drawn again
     under schedule=random_idle.
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):

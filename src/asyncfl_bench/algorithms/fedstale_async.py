@@ -52,7 +52,7 @@ class FedStaleAsync(CachedBufferRule):
     Limits   of uniform weights over all clients
                alpha = 1, beta = 0, p = M / n: FedBuff        alpha = beta = 1, p = 1: MIFA
                alpha = beta = 1, p = M / n: CA2FL             a buffer a round, alpha = 1, p known: FedStale
-             FedStale with beta = 1 is FedVARP; with everybody in every round it is FedAvg for any beta
+             FedStale with beta = 1 is FedVARP; with all clients in every round it is FedAvg for any beta
     Differs  read in code alone. The released defaults are over=heard, weights=samples, p=[1]; those here are over=all,
              uniform weights and p = M / n, with which FedBuff and CA2FL are special cases. alpha and beta are numbers
              here, there also functions of staleness, whose constants could not be read; p is given and not estimated.
@@ -84,7 +84,7 @@ class FedStaleAsync(CachedBufferRule):
 
     def add(self, upload) -> None:
         config, client, s = self.config, upload.client, self.s_n[upload.client]
-        often = 1.0 if config.p is None else config.p[client % len(config.p)]  # one number is everybody's
+        often = 1.0 if config.p is None else config.p[client % len(config.p)]  # one number is for all
         fresh_d = upload.vector_d if s == 1 else upload.vector_d * s
         self.sum_d.add_(fresh_d, alpha=config.alpha / often)
         self.sum_d.sub_(self.cache.stored_vector(client), alpha=config.beta / often)

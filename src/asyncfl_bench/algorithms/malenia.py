@@ -29,7 +29,7 @@ class Malenia(ServerRule):
     Rule     arrival of g_i with staleness 0:  G_i <- G_i + g_i,  b_i <- b_i + 1;  any other is ignored
              ((1 / n) sum_i 1 / b_i)^-1 > S / n:  w <- w - (eta / n) sum_i G_i / b_i;  G_i <- 0, b_i <- 0 for all i
              so every client must have reported: with b_i = 0 the left side is 0
-             restart_at=1: after each step all work is stopped and begun anew at w, so that nothing is late
+             restart_at=1: after each step all work is stopped and restarted at w, so that nothing is late
     Upload   gradient, shape (d,)
     Steps    per n or more used uploads
     State    sums_nd (G_i), counts (b_i), dropped      Memory n d

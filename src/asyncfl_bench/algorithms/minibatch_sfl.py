@@ -22,10 +22,10 @@ class MiniBatchSfl(SplitRule, RoundRule):
                s <- s - eta_s dl(s; A, Y)/ds, with the mean over the union (A, Y) of all messages
              end of the round:  u <- sum_i p_i u_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
-    State    who is under way, answers that wait, the union's gradient so far, momentum of s, the round's sum
+    State    the clients in flight, answers that wait, the union's gradient so far, momentum of s, the round's sum
     Memory   4 d, a reply per client in flight
     Limits   K = 1 and equal mini-batches: FedAvg on the whole model with one local step and uniform weights
-    Clients whose answers do not come wait: nobody may drop out within a round.
+    Clients whose answers do not come wait: no client may drop out within a round.
 
     The model after each (client, upload) in turn, all after one message each for which dl/ds = 1 (trial.after_each):
 

@@ -1,4 +1,4 @@
-"""PORT: a buffer weighted by direction and staleness, flushed only when nobody under way is too stale."""
+"""PORT: a buffer weighted by direction and staleness, flushed only when no client in flight is too stale."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .needs import Needs
 class PortConfig(BufferConfig):
     """
     buffer_size       M, the least number of uploads per server iteration
-    bound             S, server iterations; a step waits for everybody under way whose model is older than that
+    bound             S, server iterations; a step waits for all clients in flight whose model is older than that
     direction_weight  b_s, see Port
     staleness_weight  b_t
     deltas            of a local model from the `current` one or from the `dispatched` one
@@ -27,17 +27,17 @@ class PortConfig(BufferConfig):
 
 
 class Port(ServerRule):
-    """PORT (Su and Li 2022, no arXiv number known), the form of its authors' code (Plato) that waits for who is too
-    stale and does not urge.
+    """PORT (Su and Li 2022, no arXiv number known), the form of its authors' code (Plato) that waits for clients
+    that are too stale and does not urge.
 
     Rule     arrival of w_i = received + D_i:  d_i = w_i - w (current) or D_i (dispatched)
                r_i = n_i [b_s (1 + cos_i) / 2 + b_t S / (tau_i + S)],  cos_i = cos(w - w', d_i), w' the model one server
                step before w; cos_i = 1 while tau_i <= 1.  R <- R + r_i,  G <- G + r_i d_i,  m <- m + 1
-             m >= M and nobody under way has a model older than S iterations:
+             m >= M and no client in flight has a model older than S iterations:
                w <- w + eta G / R;  G <- 0, R <- 0, m <- 0
     Upload   difference, shape (d,), with the model the work started from
     Steps    per M or more uploads
-    State    sum_d (G), weight (R), count (m), moved_d (w - w'), iteration, versions (of each client under way)
+    State    sum_d (G), weight (R), count (m), moved_d (w - w'), iteration, versions (of each client in flight)
     Memory   4 d, versions
     Limits   nothing stale, eta = 1: FedBuff weighted by samples.  no upload is staler than S + 1
              current, b_s = 0, S to infinity: w is the mean of the local models by samples
@@ -99,5 +99,5 @@ class Port(ServerRule):
         lengths = float(self.moved_d.norm() * self._delta_d.norm())
         if staleness <= 1 or not lengths:
             return 1.0
-        # no dot product: BLAS's last bits depend on where in memory a vector lies, which a resume changes
+        # no dot product: BLAS's last bits depend on where in memory a vector is, which a resume changes
         return float((self.moved_d * self._delta_d).sum()) / lengths

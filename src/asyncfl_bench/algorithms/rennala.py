@@ -24,14 +24,14 @@ class Rennala(FedBuff):
 
     Rule     arrival of g_j with staleness 0:  S <- S + g_j,  m <- m + 1;  any other is ignored
              m = B:  w <- w - eta S / B;  S <- 0, m <- 0
-             restart_at=1: after each step all work is stopped and begun anew at w, so that nothing is late
+             restart_at=1: after each step all work is stopped and restarted at w, so that nothing is late
     Upload   gradient, shape (d,)
     Steps    per B used uploads
     State    FedBuff's      Memory d
     Limits   FedBuff with max_staleness=0, bit for bit.  B = 1: Ringmaster with R = 1.  one client: SGD with batch B
              equal durations, B = n and restart_at=1: one mini-batch step of all clients per unit of time
-    Differs  the paper goes on while the sum is at most S, so B = floor(S) + 1. B may exceed n: a client that reports
-             goes on at the same model. The mean is that of all gathered gradients, so fast clients weigh more; see
+    Differs  the paper continues while the sum is at most S, so B = floor(S) + 1. B may exceed n: a client that reports
+             continues at the same model. The mean is that of all gathered gradients, so fast clients weigh more; see
              Malenia. To ignore what is late and to stop it are both the paper's
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):

@@ -16,7 +16,7 @@ from .needs import Needs
 @dataclass
 class RingleaderConfig(StepConfig):
     """
-    continue_on  with which model a client goes on whose upload does not step: its `own` or the `current` one; auto:
+    continue_on  the model of a client whose upload does not step: its `own` or the `current` one; auto:
                  its own, with schedule=uniform_queue the current one
     """
 
@@ -42,7 +42,7 @@ class Ringleader(ServerRule):
                w <- w - (eta / n) sum_j G_j / b_j
              of a client that has stepped in this round further gradients are for the next one, its G_i and b_i there;
              they do not step. After n steps, one of each client, the next round begins with what there is
-             whose upload does not step goes on with the model it has, so that each G_i is of one model (continue_on)
+             a client whose upload does not step continues with its model, so each G_i is of one model (continue_on)
     Upload   gradient, shape (d,)
     Steps    n per round of n or more uploads
     State    sums_nd (G_i, of the next round for clients that have stepped), counts, stepped; the sums of G_i / b_i of
@@ -52,7 +52,7 @@ class Ringleader(ServerRule):
              more than 2 n - 2 steps old
              gradients without noise: ends in the optimum of the mean objective, whatever the speeds
              one client: SGD.  equal durations: two units of time a round
-    Differs  in the authors' code clients go on with the current model (continue_on=current), so that a mean may be over
+    Differs  in the authors' code clients continue with the current model (continue_on=current), so a mean may be over
              gradients of several; for two clients it is the same. Two tables are kept in one: whoever has stepped
              needs its sum of this round no more. A client that never returns would stop the rule for ever
 

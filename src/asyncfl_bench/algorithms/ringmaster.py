@@ -29,7 +29,7 @@ class Ringmaster(Asgd):
 
     Rule     arrival of g_j with staleness tau:  tau < R:  w <- w - eta g_j
              else g_j is ignored: the model stays and no server iteration is counted
-             restart_at=R: after each step work whose model is R old is stopped and begun anew at w, so that all is used
+             restart_at=R: after each step work whose model is R old is stopped and restarted at w, so that all is used
     Upload   gradient, shape (d,)
     Steps    per used upload
     State    dropped      Memory 0

@@ -41,7 +41,7 @@ class S2fl(MiniBatchSfl):
 
     Rule     MiniBatch-SFL, but each group g of a round's clients steps a copy of s on the union of its messages, and
              after every step s is the mean of the copies:  s <- s - eta_s mean_g dl(s; A_g, Y_g)/ds
-             groups: those under way in order, cut into equal parts; clients of two groups change places as long as the
+             groups: those in flight in order, cut into equal parts; clients of two groups change places as long as the
              mean over groups of the distance of their label shares to equal shares becomes less
     Upload   difference, of the clients' part
     State    that of MiniBatch-SFL, a sum for each group instead of one
@@ -49,7 +49,7 @@ class S2fl(MiniBatchSfl):
     Limits   one group: MiniBatch-SFL.  Groups and mini-batches of equal size and no clip: MiniBatch-SFL too, however
              the groups are made: the mean of the groups' means is that of the union
     Differs  that devices choose among cuts by their speed is a setting of the clock, delay.cuts of delay=cell_link: in
-             the GAS paper's code it changes nothing else. There they choose anew in each round, here once. A copy
+             the GAS paper's code it changes nothing else. There they choose again in each round, here once. A copy
              is clipped by itself; the mean of the copies' momenta is the momentum of the mean
 
     The model after each (client, upload) in turn, all after one message each for which dl/ds = 1 (trial.after_each):
@@ -89,7 +89,7 @@ class S2fl(MiniBatchSfl):
         return super().round()
 
     def _form_groups(self) -> None:
-        """Of those under way."""
+        """Of those in flight."""
         groups = balance_groups(self.labels_nc[self.under_way], self.config.groups)
         self.group_of = {client: int(group) for client, group in zip(self.under_way, groups, strict=True)}
 

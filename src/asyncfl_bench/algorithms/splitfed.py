@@ -15,7 +15,7 @@ class SplitFed(SplitRule, RoundRule):
                answer dl(s_i; A, Y)/dA,  s_i <- s_i - eta_s dl(s_i; A, Y)/ds
              end of the round:  u <- sum_i p_i u_i,  s <- sum_i p_i s_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
-    State    s_i and its momentum for each client under way, the round's sum
+    State    s_i and its momentum for each client in flight, the round's sum
     Memory   3 d, the server's part per client in flight, with momentum twice
     Limits   with the server's steps like the clients': FedAvg on the whole model
 

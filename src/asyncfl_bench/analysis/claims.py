@@ -202,7 +202,7 @@ def _read_content(paper: str) -> dict[str, Any]:
 def _expand_entry(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
     """Yield one claim, or one for each value of ``for_each: {key: {value: word}}`` with the word at the id's end.
 
-    Each of these may have a target accuracy of its own: ``target: {value: percent}``.
+    Each of these may have its own target accuracy: ``target: {value: percent}``.
     """
     each = entry.pop("for_each", None)
     series = content.get("series") or {}

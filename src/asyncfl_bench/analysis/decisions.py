@@ -47,7 +47,7 @@ class Subject:
     is_begun: bool = True
 
     def wanted_runs(self, look: int, projected: bool = False) -> set[tuple[str, int]]:
-        """Return (experiment, seed) of the runs that a look of so many seeds needs.
+        """Return (experiment, seed) of the runs that a look of that many seeds needs.
 
         Comparisons without an answer, and those that are decided as claimed, get no seeds.
         projected  without comparisons that fewer seeds probably decide

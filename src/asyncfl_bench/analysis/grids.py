@@ -49,7 +49,7 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
         values = dict(text.split("=", 1) for text in job)
         rows.append(row | {"overrides": " ".join(job)} | {key: values.get(key) for key in varied if key != "seed"})
     jobs = pd.DataFrame(rows)
-    once = jobs["identity"].isna() | ~jobs["identity"].duplicated()  # two lists of words may come to the same run
+    once = jobs["identity"].isna() | ~jobs["identity"].duplicated()  # two lists of words may give the same run
     kept = tuple(word for word, keep in zip(words, once, strict=True) if keep)
     return Grid(sweep, profile, scale, length or "standard", jobs[once].reset_index(drop=True), command, kept)
 

@@ -158,7 +158,7 @@ class RunMeasures:
         return measures.test_step(self.runs) if self.is_accuracy and self.metric.startswith("test/") else 0.0
 
     def unit(self, name: str) -> str:
-        """Return the unit of a difference of the measure; a metric that is no accuracy has none."""
+        """Return the unit of a difference of the measure; a metric that is not an accuracy has none."""
         kind = MEASURES.get(name)
         return "" if kind is None or (kind.unit == "points" and not self.is_accuracy) else kind.unit
 

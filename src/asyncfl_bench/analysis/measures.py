@@ -221,7 +221,7 @@ def _last_values(curves: pd.DataFrame) -> pd.Series:
 def limiting_axis(runs: pd.DataFrame) -> str:
     """Return the axis that most runs' budgets limit, server iterations before the others.
 
-    On that axis all runs can be compared at their end; on another axis some have hardly begun.
+    On that axis all runs can be compared at their end; on another axis some have hardly started.
     """
     there = _limited_axes(runs)
     first = there.idxmax(axis=1)[there.any(axis=1)]

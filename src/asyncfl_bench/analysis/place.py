@@ -22,7 +22,7 @@ from .differences import ETA, distinguishing_keys, exact_texts, full_text, sort_
 from .grids import Grid, job_identities
 from .names import cell_label, natural_key, series_label, series_order
 
-# settings that make series of their own; others make cells
+# settings that make separate series; others make cells
 OWN = ("algorithm.", "client.", "distillation.", "unlabelled.", "server_seconds_per_sample.", "model.cut.")
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself

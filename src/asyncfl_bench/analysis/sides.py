@@ -1,4 +1,4 @@
-"""The values of the sides of a comparison, at the budget of its own runs (docs/reference/statistics.md, rules 1, 5).
+"""The values of the sides of a comparison, at the budget of its runs (docs/reference/statistics.md, rules 1, 5).
 
 Legend: a table has a row a cell and a column a seed.
 """
@@ -109,7 +109,7 @@ def _time_budgets(runs: pd.DataFrame, ends: pd.Series) -> pd.Series:
 def _add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: str, axis: str) -> None:
     """Fill the columns value, last and uses_last of ``runs``.
 
-    All runs of a row have the same yardstick, also where its sides have budgets of their own.
+    All runs of a row have the same yardstick, also where its sides have different budgets.
     """
     found: dict[object, tuple[float, float, bool]] = {}
     for _, row in runs.groupby("row"):

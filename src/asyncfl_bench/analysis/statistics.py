@@ -161,7 +161,7 @@ def probability_of_improvement(
     wins_cab = np.where(known_cab, np.where(one == other, 0.5, one > other), 0.0)
 
     def shares(times_na: np.ndarray, times_nb: np.ndarray) -> np.ndarray:
-        """Of samples in which every seed is so many times; one number each."""
+        """Of samples in which every seed is that many times; one number each."""
         wins, known = (times_na[:, None, None] @ of @ times_nb[:, None, :, None] for of in (wins_cab, known_cab))
         with np.errstate(invalid="ignore"):  # a cell that lacks either has no share, and then there is no mean
             return (wins / known)[:, :, 0, 0].mean(axis=1)

@@ -35,7 +35,7 @@ def run(
     overrides   a list of words or a mapping; settings: more of the latter, ``client={"lr": 0.1}`` for ``client.lr``
     dataset     instead of a name: a pandas frame, a torch Dataset, a pair of either (to train, to test), or arrays
     model       instead of a name: a torch module, or what makes one when called (then ``seed`` draws its weights)
-    observers   are told what happens, see ``Observer``
+    observers objects that receive the run's events, see ``Observer``
     config_dir  folders of parts of your own, as ``--config-dir``
     group       name under which a tracker groups several runs
     ``progress=False`` keeps it quiet. A finished run of the same settings, and of the same samples and module, is found
@@ -66,8 +66,8 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
     """A multirun: ``sweep(["sweep=ace/figure2", "scale=small"])``, ``sweep(algorithm=["ace", "asgd"], seed=range(3))``.
 
     A list of values is an axis; for settings that are lists, a list of lists: ``{"model.hidden": [[200], [50]]}``.
-    ``decide="mine"`` adds seeds until that method is told from each other one, ``decide=True`` until all pairs or all
-    claims of the sweep are decided (docs/howto/sweeps.md).
+    ``decide="mine"`` adds seeds until that method is decided against each other one, ``decide=True`` until all pairs or
+    all claims of the sweep are decided (docs/howto/sweeps.md).
     Launchers, folders and what is printed are those of ``afl-run -m``; runs that are finished are not run again.
     Returns a result for every run, in their order; one that did not finish has ``ok`` False and the reason in its
     ``summary["error"]``. Raises ConfigError for a value that no run can have, KeyboardInterrupt when it was stopped.

@@ -19,7 +19,7 @@ class Objects:
     """What was given as an object.
 
     others  (overrides, settings) without them
-    nodes   group -> the section of the config that stands for the object: its class, and the digest that it is told by
+    nodes   group -> the section of the config that stands for the object: its class, and the digest that identifies it
     """
 
     others: tuple[Overrides, Mapping[str, Any]]

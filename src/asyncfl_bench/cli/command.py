@@ -52,7 +52,7 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _UNREAD or error.filename is not None:
             raise
-        # nobody reads what is printed, or it cannot be written: the runs themselves are on disk
+        # the reader of the output left, or it cannot be written: the runs themselves are on disk
         if error.errno == errno.EPIPE:
             code = 0
         else:
@@ -137,7 +137,7 @@ def _main(arguments: list[str]) -> int:
         say(f"afl-run: {error.filename}: {error.strerror}")
         return 1
     except KeyboardInterrupt:
-        say("afl-run: stopped; the same command begins anew, or goes on from its last checkpoint")
+        say("afl-run: interrupted; run the same command again to resume (from the last checkpoint, if there is one)")
         return EXIT_INTERRUPTED
 
 

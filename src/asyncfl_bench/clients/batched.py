@@ -30,8 +30,8 @@ MAX_TOGETHER = 64  # models in a stack
 # steps of a piece of work for which the formulas for one model are faster than a stack of one; four times as many are
 # needed to beat a stack of several
 SOLO_MIN_STEPS = 8
-# but where the samples of a mini-batch times d are fewer than SMALL_STEP, a step is mostly overhead, and a stack of so
-# many models shares it
+# but where the samples of a mini-batch times d are fewer than SMALL_STEP, a step is mostly overhead, and a stack of
+# that many models shares it
 SMALL_STEP = 2**16
 STACK_MIN_MODELS = 16
 PARAMETER_STEPS = 2**26  # steps times d in one go: about a quarter of a second
@@ -90,7 +90,7 @@ class BatchedComputer(SequentialComputer):
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
         answers, parts = [], self._parts(works)
-        # a workspace of its own for each batch: two may be computed at once
+        # a separate workspace for each batch: two may be computed at once
         workspace = blocks.take(count, out_pd[0]) if (count := self._stacked(works, parts)) else None
         first = 0
         for part in parts:
@@ -147,7 +147,7 @@ class BatchedComputer(SequentialComputer):
 
         start_d, *bent = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in received)
         packed_d = out_pd.new_empty(out_pd.shape[1])
-        with np.errstate(all="ignore"):  # a model that diverges is no surprise
+        with np.errstate(all="ignore"):  # a model may diverge
             self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work), *bent)
         perceptron.unpack(packed_d, out_pd[0])
         return out_pd.new_tensor([loss / work.local_steps]), self._reports([work], received[:1], out_pd)

@@ -149,7 +149,7 @@ class SequentialComputer:
 
     def _of_samples(self, work: Work, network) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         """Writes the gradient at (d,) of the next mini-batch into (d,), and gives the loss."""
-        if network is self._network:  # the kernel takes its samples where they lie
+        if network is self._network:  # the kernel takes its samples in place
             batches = self.samples.batches(work)
             return lambda w_d, into_d: self.task.gradient_in_place(network, w_d, into_d, *next(batches))
         samples = self.samples.steps(work)
@@ -165,7 +165,7 @@ class SequentialComputer:
 
 
 class ThreadsComputer(SequentialComputer):
-    """Several pieces of work at once, each in a thread of its own with one core: the same bits as one after another.
+    """Several pieces of work at once, each in its own thread with one core: the same bits as one after another.
 
     Splitting the work is cheaper than splitting every convolution over the cores, which have to wait for each other
     at each layer.

@@ -47,7 +47,7 @@ class Computer(Protocol):
     together        pieces of work in one go
     at_once         of them in as many threads
     steps_together  steps of them, more only where fewer pieces would leave a thread without work
-    ahead           computed uploads left at which the next ones are begun in the background; 0: never
+    ahead           computed uploads left at which the next ones are started in the background; 0: never
     """
 
     together: int
@@ -120,7 +120,7 @@ class WorkQueue:
         self._order: list[tuple[float, int]] = []  # heap of (due, sequence number) over the pending
         self._results: dict[int, _Result] = {}
         self._begun: _Batch | None = None  # in the background
-        self._unwanted: dict[int, Work] = {}  # of what was begun and given up: will never be delivered
+        self._unwanted: dict[int, Work] = {}  # of work that was started and given up: will never be delivered
         self._lent: Block | None = None
 
     # -- what the engine asks for ------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class WorkQueue:
         if self._is_begun(work):
             try:
                 self._collect()
-            except Stopped:  # when the run goes on it is begun again, together with the same others
+            except Stopped:  # when the run resumes it is started again, together with the same others
                 self._unwanted[work.sequence] = work
                 return
         if (result := self._results.pop(work.sequence, None)) is None:
@@ -220,7 +220,7 @@ class WorkQueue:
         return self._begun is not None and any(work.sequence == other.sequence for other in self._begun.works)
 
     def _collect(self) -> None:
-        """Waits for what was begun in the background."""
+        """Waits for the work started in the background."""
         assert self._begun is not None
         self._keep(self._begun, self._begun.finish())
         self._begun = None
@@ -238,7 +238,7 @@ class WorkQueue:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
-        """Waits for what is being computed, but keeps it begun: later work must be computed with the same others.
+        """Waits for what is being computed, but keeps it started: later work must be computed with the same others.
 
         After ``Stopped`` this is all that may be asked: what was given up will be computed again.
         """

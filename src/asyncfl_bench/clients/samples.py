@@ -24,7 +24,7 @@ CHUNK_BYTES = 2**20  # of samples fetched at once: few calls, and what is fetche
 
 class Samples:
     """Where the steps of a piece of work get their samples. Nothing here is shared by two pieces of work, so each may
-    be computed in a thread of its own.
+    be computed in its own thread.
 
     task     models.task.Task
     augment  the stream of crops and flips; None: images as they are

@@ -53,7 +53,7 @@ class SplitExecutor:
 
     A stage is a step with the server's answer to the last message, then the forward pass of the next mini-batch. All
     it needs is known when it begins, and it touches its client's task alone, so it has the same bits in any order: it
-    is begun at once in the background, in one of several threads of one core each, or computed when it is asked for.
+    is started at once in the background, in one of several threads of one core each, or computed when it is asked for.
 
     part     the clients' part of the model (models.parts.Part or CompiledPart)
     d        its parameters
@@ -65,7 +65,7 @@ class SplitExecutor:
 
     def __init__(self, part, d: int, local: LocalTraining, samples: Samples, workers: int):
         self.part, self.d, self.local, self.samples = part, d, local, samples
-        self._tasks: dict[int, _Task] = {}  # by client, those under way
+        self._tasks: dict[int, _Task] = {}  # by client, those in flight
         self._pool = one_core_threads(workers) if workers else None
         self._own = thread_local()
 
@@ -126,7 +126,7 @@ class SplitExecutor:
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
-        """Waits for what has begun. The forward pass of each task's last stage is computed again when it is loaded."""
+        """Waits for the work that was started. The forward pass of each last stage is computed again when loaded."""
         return {"tasks": [self._state_of(task) for task in self._tasks.values()]}
 
     def _state_of(self, task: _Task) -> dict:

@@ -132,7 +132,7 @@ def _build_parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
         return {name: _build_part(tree.get(name), name, choices.get(name)) for name in PARTS}
     except ConfigError as error:
         if error.key in ("algorithm.eta", "algorithm.total_steps"):  # who chose a group did not write these keys
-            why = f"with algorithm={choices.get('algorithm')}, whose server step is no c * sqrt(n / T)"
+            why = f"with algorithm={choices.get('algorithm')}, whose server step is not c * sqrt(n / T)"
             check(choices.get("length") != "long", "length", "long", f"standard {why}")
             check(choices.get("profile") != "fair", "profile", "fair", f"published {why}")
         raise

@@ -133,7 +133,7 @@ def check_composed(
     limit = config["budget"].get("virtual_time") if choices.get("length") == "long" else None
     if limit is not None:  # the greater length counts uploads: a limit of time would end it first
         raise ConfigError("length", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
-    for group in PARTS:  # a class of one's own named in the place of the chosen one has its own name
+    for group in PARTS:  # a user's class named in the place of the chosen one has its own name
         section = config.get(group)
         target = str(section.get("_target_", PACKAGE)) if isinstance(section, dict) else PACKAGE
         if target.partition(".")[0] != PACKAGE and target not in class_names(choice_file(group, choices[group])):
@@ -173,7 +173,7 @@ _START = "start the run again with the words of its command"
 
 
 def _with_own_targets(tree: dict, checked: dict) -> dict:
-    """The tree with each class under the path of its own module, as ``checked`` has it: one class may have several."""
+    """The tree with each class under the path of its module, as ``checked`` has it: one class may have several."""
     targets = {
         name: part["_target_"] for name, part in checked.items() if isinstance(part, dict) and "_target_" in part
     }

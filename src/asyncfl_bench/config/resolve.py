@@ -132,7 +132,7 @@ def _check_waiting_rule(settings: Settings) -> None:
     """Check that every client for which the rule waits sends an upload."""
     needs, root = settings.needs, settings.root
     name = settings.choices.get("algorithm")
-    allowed = f"always or suspension with algorithm={name}, which would wait without end for who has left"
+    allowed = f"always or suspension: algorithm={name} would wait forever for clients that left"
     ends = settings.parts["availability"].target.ends_for_some
     check(not (needs.waits_for and ends), "availability", settings.choices.get("availability"), allowed)
     assert root.concurrency is not None

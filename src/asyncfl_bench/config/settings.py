@@ -72,7 +72,7 @@ class EvaluationConfig(CheckedSettings):
     """
     every             server iterations between evaluations
     every_time        units of virtual time between them instead
-    every_uploads     uploads between them instead: at the first server iteration that completes so many
+    every_uploads     uploads between them instead: at the first server iteration that completes this number
     validation_share  of the training samples, set aside before they are split over the clients
     clients           also measure what accuracy each client may expect
     """

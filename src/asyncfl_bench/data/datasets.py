@@ -106,7 +106,7 @@ KNOWN = {
 class TorchvisionImagesConfig(CheckedSettings):
     """
     name           mnist | fashion_mnist | cifar10 | cifar100 | cinic10
-    train_samples  only the first so many training images, for quick runs; null takes all
+    train_samples  only the first N training images, for quick runs; null takes all
     test_samples   the same for the test images
     """
 

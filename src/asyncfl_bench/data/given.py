@@ -1,7 +1,7 @@
 """Data that are objects of the Python program: ``run(dataset=frame)``.
 
 A run knows them by a digest of what decides its numbers, which is a part of its identity. The objects themselves are in
-``HELD`` while the run lasts; another process cannot go on with it.
+``HELD`` while the run lasts; another process cannot resume it.
 
 Legend: N samples.
 """
@@ -54,7 +54,7 @@ class GivenData:
 def find_object(digest: str, kind: str) -> Any:
     """Return the object with this digest. Raises ConfigError if this process does not have it."""
     if digest not in HELD:
-        said = f"is a {kind} of the Python program that made this run: the same run(...) there goes on with it"
+        said = f"is a {kind} of the Python program that made this run: the same run(...) there resumes it"
         raise ConfigError("", "object", said)
     return HELD[digest]
 

@@ -48,7 +48,7 @@ class Split:
 class DirichletConfig(SplitConfig):
     """
     alpha        concentration: small is skewed (each class with few clients), large is uniform
-    min_samples  every client holds at least so many samples; a client without any uploads zeros
+    min_samples  every client holds at least this number of samples; a client without any uploads zeros
     tries        draws before the rest is repaired by moving samples
     cap          classes are dealt one after another, and who already holds N / n samples gets none of the next ones
     """
@@ -69,7 +69,7 @@ class Dirichlet(Split):
              (Yurochkin et al. 2019, arXiv:1905.12022)
     Minimum  All shares are drawn again, up to ``tries`` times, until every client has ``min_samples``. When none of the
              draws has it, the one that lacks fewest samples is repaired: the client with fewest takes a random sample
-             from the client with most, until nobody is short. So it always ends, unless n min_samples > N, which is
+             from the client with most, until no client is short. So it always ends, unless n min_samples > N, which is
              refused.
     Cap      With ``cap`` sizes are less uneven: no client is larger than N / n and one class. The code released with
              GAS (Yang, Liu 2024) and others deal so.
@@ -121,7 +121,7 @@ class Dirichlet(Split):
 
 def _round_shares(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return (C, n) whole samples of each class. Shares sum to 1 over n and are matched exactly on average."""
-    offset_c = rng.random(len(size_c))  # E floor(a + U) = a: nobody's shares are rounded down on average
+    offset_c = rng.random(len(size_c))  # E floor(a + U) = a: no class's shares are rounded down on average
     edge_cn = np.floor(np.cumsum(share_cn, axis=1) * size_c[:, None] + offset_c[:, None]).astype(np.int64)
     edge_cn = np.minimum(edge_cn, size_c[:, None])
     edge_cn[:, -1] = size_c  # the shares' sum may miss 1 by rounding
@@ -161,7 +161,7 @@ class ClustersConfig(SplitConfig):
     groups        K, groups of clients with one mix of labels each
     alpha         concentration of a class over the groups: small is skewed, large is uniform
     volume_sigma  standard deviation of the logarithm of a client's number of samples; 0: equal numbers
-    min_samples   every client holds at least so many samples
+    min_samples   every client holds at least this number of samples
     """
 
     groups: Annotated[int, at_least(1)] = 5
@@ -315,7 +315,7 @@ class Natural(Split):
         self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
     ) -> list[np.ndarray]:
         if natural is None:
-            allowed = "this data set has no clients of its own; use dirichlet, clusters, iid or shards"
+            allowed = "this data set has no natural clients; use dirichlet, clusters, iid or shards"
             raise ConfigError("", "natural", allowed)  # the whole group is at fault, not one of its fields
         if len(natural) != n_clients:
             raise ConfigError("n_clients", n_clients, f"must be {len(natural)}, the clients this data set comes with")

@@ -26,7 +26,7 @@ Part = tuple[Iterable[str], np.ndarray, np.ndarray]
 @dataclass
 class PoolConfig(CheckedSettings):
     """
-    min_samples  only clients with at least so many samples take part
+    min_samples  only clients with at least this number of samples take part
     max_samples  cap on a client's samples before their split; null for none
     test_share   share of a client's samples that goes to the common test set
     """

@@ -89,7 +89,7 @@ def _strip_accents(character: str) -> str:
 
 
 def speech_parts(path: Path) -> Iterator[Part]:
-    """A part for each role with more than 80 characters. DataError with the number of a line that is no speech."""
+    """A part for each role with more than 80 characters. DataError with the number of a line that is not a speech."""
     spelled = str.maketrans({"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "—": "--", "…": "..."})
     spoken: dict[str, list[str]] = {}
     try:

@@ -31,7 +31,7 @@ class SyntheticConfig(CheckedSettings):
     max_samples  cap on a client's samples before the split; null for none, as published
     size_factor  every size is multiplied by it
     data_seed    everything is drawn with this seed as the published generator draws it; null takes the run's seed and
-                 gives each client draws of its own
+                 gives each client its own draws
     size_seed    the sizes alone are drawn with this seed as the published generator draws them; null: like all else
     test_share   share of a client's samples that goes to the common test set
     """
@@ -65,7 +65,7 @@ class Synthetic:
                 samples to train
     Source      Li et al. 2020, FedProx, arXiv:1812.06127, section 5.1 and the authors' generator. As in that generator
                 alpha and beta are standard deviations; read as variances, N(0, 0.5) would differ, 0 and 1 would not.
-    Drawn       by default each client from a stream of its own, so that its samples depend on the seed and its number
+    Drawn       by default each client from its own stream, so that its samples depend on the seed and its number
                 alone, not on how many clients there are; size_seed changes how many it has and not which: the smaller
                 client's samples are the first of the larger one's. With data_seed all come from one generator in the
                 published order, so that each depends on the clients before it and on their number.

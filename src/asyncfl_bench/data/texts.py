@@ -106,7 +106,7 @@ class Texts:
     """20 Newsgroups, SST-2 or MRPC as (N, L) int32 ids of words, with id 0 behind texts shorter than L.
 
     Files   ``<data_dir>/<name>.jsonl``, a line ``{"split": "train", "label": 3, "text": "…"}`` for each text; of MRPC
-            `text1` and `text2`, read as one text with a sign of its own between them. With ``download`` a missing file
+            `text1` and `text2`, read as one text with a special sign between them. With ``download`` a missing file
             is made of a public copy, once. DataError names file, line and what is wrong there.
     Words   runs of letters and digits, or of other signs, in lower case. The words of the training texts (cut to L)
             have the ids from 3, the most frequent first, equally frequent ones by their letters; all others are id 1.
@@ -123,7 +123,7 @@ class Texts:
 
     def with_reader(self, reader: Reader) -> Texts:
         """Return these texts with the reader's ids. Raises ConfigError for settings of words and for long texts."""
-        check(self.config.words is None, "words", self.config.words, "null: this model comes with words of its own")
+        check(self.config.words is None, "words", self.config.words, "null: this model comes with its own words")
         check(self.config.features is None, "features", self.config.features, "null: this model reads the texts")
         length = self.config.length
         check((length or 1) <= reader.limit, "length", length, f"null or at most {reader.limit}, the model's limit")

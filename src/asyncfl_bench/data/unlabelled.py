@@ -44,7 +44,7 @@ class UnlabelledConfig(CheckedSettings):
         )
 
 
-_UNUSED = "whose server uses no samples of its own; distillation=fedecho does"
+_UNUSED = "whose server uses no samples; distillation=fedecho does"
 
 
 @dataclass

@@ -65,7 +65,7 @@ class Arrivals(Observer, Stateful):
 
     @property
     def mean_delay_n(self) -> np.ndarray:
-        """(n,) mean delay of the work dispatched to each client, that under way included, so that slow clients do not
+        """(n,) mean delay of the work dispatched to each client, that in flight included, so that slow clients do not
         seem fast; NaN without any. Lost work and a first round, which takes no time, do not count."""
         works_n = np.asarray(self._works_n, dtype=float)
         return np.divide(self._delay_n, works_n, out=np.full(len(works_n), np.nan), where=works_n > 0)

@@ -50,7 +50,7 @@ class Diagnostics(Observer, Stateful):
         """
 
     def open(self, directory: RunDirectory) -> None:
-        """Opens files of its own."""
+        """Opens its own files."""
 
     def metrics(self) -> dict[str, float]:
         """Metrics over what happened since the last call."""

@@ -1,4 +1,4 @@
-"""Which work was stopped because its model had become too old, and how long it had been under way."""
+"""Which work was stopped because its model had become too old, and how long it had been in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom the model serves: what accuracy each client may expect of it, and how that goes with speed and participation.
+"""Per-client accuracy: what accuracy each client may expect of it, and how that goes with speed and participation.
 
 Legend: n clients, C classes.
 """

@@ -71,7 +71,7 @@ class Exchanges(Observer, Stateful):
         self._table.add((*self._waiting.pop(client), time, counters.iteration, counters.server_steps, reply.bytes))
 
     def close(self) -> None:
-        """Nobody is answered any more: those who wait have their rows too."""
+        """No client is answered any more: those that wait have their rows too."""
         for row in self._waiting.values():
             self._table.add((*row, *UNANSWERED))
         self._waiting.clear()

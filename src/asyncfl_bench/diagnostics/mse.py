@@ -75,7 +75,7 @@ class Mse(Diagnostics):
             check(value == needed, key, value, f"{format_value(needed)} with diagnostics=mse: {why}")
 
         name = settings.choices.get("algorithm")
-        allowed = f"none: a step of algorithm={name} is no weighted sum of its uploads"
+        allowed = f"none: a step of algorithm={name} is not a weighted sum of its uploads"
         check(settings.needs.linear, "diagnostics", "mse", allowed)
         distils = settings.parts["distillation"].config.takes_place
         need(settings.choices.get("distillation") if distils else "none", "none", "distillation", LINEAR)
@@ -87,7 +87,7 @@ class Mse(Diagnostics):
             need(client.local_epochs, None, "client.local_epochs", several)
             need(client.lr_decay, 1, "client.lr_decay", "uploads are divided by one local step")
             need(client.optimizer, "sgd", "client.optimizer", "an AdamW step is not on the scale of a gradient")
-        need(client.clip, None, "client.clip", "the mean of shortened gradients is no gradient")
+        need(client.clip, None, "client.clip", "the mean of shortened gradients is not a gradient")
         need(client.augment, False, "client.augment", UNBIASED)
         norm = "batch" if settings.parts["model"].config.batch_norm else "group"
         need(norm, "group", "model.norm", UNBIASED)

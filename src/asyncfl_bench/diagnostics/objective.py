@@ -15,7 +15,7 @@ CHUNK = 512  # samples of one pass: more would only need more memory
 
 
 class Objective:
-    """Computes G_i(w), the gradient of F_i, by a network of its own or a compiled one: the run's is never touched.
+    """Computes G_i(w), the gradient of F_i, by a separate network or a compiled one: the run's is never touched.
 
     task    models.task.Task, without batch normalisation
     decay   weight decay the clients train with: F_i includes decay / 2 * |w|^2

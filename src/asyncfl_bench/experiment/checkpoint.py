@@ -64,14 +64,14 @@ class Checkpoints:
         minutes = (time.monotonic() - self._saved_at) / 60
         if by_count or (config.every_minutes is not None and minutes >= config.every_minutes):
             if (problem := self._try_save()) is not None and problem != self._problem:
-                say(f"{problem}; the run goes on and tries again")
+                say(f"{problem}; the run continues and tries again")
             self._problem = problem
 
     def save_stopped(self) -> str | None:
         """Saves a run that is to stop; returns why that failed, if it did."""
         if (problem := self._try_save(aloud=True)) is not None:
             kept = "its last checkpoint" if has_checkpoint(self._directory.checkpoint_path) else "the beginning"
-            return f"{problem}; it goes on from {kept}"
+            return f"{problem}; it resumes from {kept}"
         return None
 
     def _try_save(self, aloud: bool = False) -> str | None:

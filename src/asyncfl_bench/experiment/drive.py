@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 class Run:
     """One run in progress.
 
-    begun        False as long as nothing in the directory has been touched
+    started      False as long as nothing in the directory has been touched
     ended_by     the budget key that ended it, "no_clients" or "stalled"; None before
     """
 
     def __init__(self, settings: Settings, components: Components, directory: RunDirectory, tracker: Trackers):
         self.settings, self.components, self.directory, self.tracker = settings, components, directory, tracker
         self.ended_by: str | None = None
-        self.begun = False
+        self.started = False
         self.stopwatch = Stopwatch()
         self.evaluations = Evaluations(settings, components, directory, tracker, self.stopwatch)
         self.checkpoints = Checkpoints(settings, components, self.evaluations, directory, self.stopwatch)
 
     def open(self, group: str | None, alone: bool) -> None:
-        """Goes on from a checkpoint if there is one, else writes the run's first files. alone: says what it is."""
+        """Resumes from a checkpoint if there is one, else writes the run's first files. alone: says what it is."""
         settings, directory, task = self.settings, self.directory, self.components.task
         resumed = self.checkpoints.load()
-        self.begun = True
+        self.started = True
         directory.reopen()
         directory.write_config(_to_yaml(settings.tree))
         if resumed is None:
@@ -90,7 +90,7 @@ class Run:
         """Raises BenchError when nothing was learned and more of the same would not change that."""
         used = self.components.simulation.counters
         if self.ended_by in ("stalled", "no_clients") and not used.iteration:
-            why = {"stalled": "the server never stepped", "no_clients": "nobody was left to report"}[self.ended_by]
+            why = {"stalled": "the server never stepped", "no_clients": "no client was left to report"}[self.ended_by]
             raise BenchError(f"no server iteration in {used.uploads} uploads and {used.discarded} lost ones: {why}")
 
     def _describe_initial_model(self) -> str | None:

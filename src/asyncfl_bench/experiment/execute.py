@@ -30,10 +30,10 @@ def execute(
     """Runs one experiment, or resumes it, or returns its result if it is already complete.
 
     group         name under which a tracker groups several runs
-    observers     are told what happens, besides those of the run itself
+    observers objects that receive the run's events, besides those of the run itself
     ends_process  a second Ctrl-C ends the process within two seconds, whatever it is doing
     alone         it is not one of a multirun, which has a line for each when it has ended
-    Raises ConfigError or BenchError for what goes wrong before the run has begun, RunInUse if another process works on
+    Raises ConfigError or BenchError for what goes wrong before the run starts, RunInUse if another process works on
     it; afterwards a failure is written to summary.json and returned with exit status "failed" or "diverged".
     """
     try:
@@ -87,7 +87,7 @@ def _execute(
             status, error = "diverged", str(problem)
         except Exception as problem:
             status, error = "failed", _describe_problem(problem, directory.path)
-            if not run.begun:  # what is in the directory stays as it is
+            if not run.started:  # what is in the directory stays as it is
                 raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
             if not (isinstance(problem, (BenchError, OSError)) or lacks_memory(problem)):
                 trace = directory.path / ERROR_NAME

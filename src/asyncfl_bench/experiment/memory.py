@@ -51,7 +51,7 @@ class Vectors:
     chosen      the cache is a setting, so another one may be advised
     along       a second vector is kept with every version of the model
     outputs     numbers that come with an upload about the server's own samples; the rule keeps every client's last
-    numbers     all else, of the rule, or of clients under way with a part of the model
+    numbers     all else, of the rule, or of clients in flight with a part of the model
     """
 
     d: int

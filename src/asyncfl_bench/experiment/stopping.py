@@ -1,4 +1,4 @@
-"""How a run is asked to stop: signals are noted, what is under way is named at once, the second one does not wait."""
+"""How a run is asked to stop: signals are noted, the current work is named at once, the second one does not wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.received: list[int] = []
-        self.under_way = "the mini-batches under way and a checkpoint"
+        self.under_way = "the current mini-batches and a checkpoint"
 
     def __bool__(self) -> bool:
         return bool(self.received)

@@ -84,7 +84,7 @@ def _compile(source: str, command: list[str], folder: Path) -> Path:
 def _run_command(command: list[str]) -> tuple[int, str, str]:
     """Run a command and return (exit status, output, errors). Raises BenchError if it does not start or end."""
     pipe = subprocess.PIPE
-    # a session of its own: Ctrl-C is for the run, which then stops in order
+    # a new session: Ctrl-C is for the run, which then stops in order
     options: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "encoding": "utf-8", "errors": "replace"}
     try:
         with subprocess.Popen(command, start_new_session=True, **options) as process:

@@ -31,7 +31,7 @@ from .plain import plain_layers
 SOURCE = (
     Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
 )  # now: a long sweep may outlive the package it began with
-MAX_STACK_BYTES = 2**20  # of one sample's activations, which lie on a thread's stack
+MAX_STACK_BYTES = 2**20  # of one sample's activations, which are on a thread's stack
 TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
 _ENTRIES = """
 extern "C" void gradient(const float* w, const Samples* x, const int64_t* labels, const float* shares,
@@ -290,7 +290,7 @@ class NativeNetwork:
         return known
 
     def _memory(self, count: int, back: bool = True) -> int:
-        """Address of a workspace for so many samples, once through the layers or also ``back``."""
+        """Address of a workspace for that number of samples, once through the layers or also ``back``."""
         size, memory = self._bytes(count, back), getattr(self._own, "memory", None)
         if memory is None or len(memory) < size:
             memory = self._own.memory = torch.empty(size, dtype=torch.uint8)

@@ -23,7 +23,7 @@ ZERO = np.float32(0)
 
 @dataclass
 class Layer:
-    """Where one linear layer lies in the flat vector: weight (outputs, inputs) at ``at``, then its bias."""
+    """Where one linear layer is in the flat vector: weight (outputs, inputs) at ``at``, then its bias."""
 
     at: int
     outputs: int
@@ -42,7 +42,7 @@ class Layer:
 class Perceptron:
     """A Flatten, Linear, ReLU, …, Linear network as formulas over one flat vector. Not for two threads at once.
 
-    Vectors are in an order of their own (``pack``, ``unpack``): weights transposed, so that a layer with its bias is
+    Vectors are in another order (``pack``, ``unpack``): weights transposed, so that a layer with its bias is
     one (inputs + 1, outputs) matrix, and every layer's inputs carry a column of ones. This spares the additions of
     biases and most products with a transposed second factor, which take twice as long.
     Results go into memory that is used again at the next step: fresh memory would cost as much as the arithmetic.

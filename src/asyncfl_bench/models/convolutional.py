@@ -151,7 +151,7 @@ class NormalisedConfig(ModelConfig):
 
 @dataclass
 class ResNet18Config(NormalisedConfig):
-    """No settings of its own."""
+    """No settings."""
 
 
 class ResNet18(Model):

@@ -59,7 +59,7 @@ class FlatModel:
         """Moves the model there, in place; returns itself."""
         self.module.to(device)
         self._initial_d = self._initial_d.to(device)
-        self._bound = 0  # moving a recurrent layer to a GPU puts its weights into memory of its own, even from there
+        self._bound = 0  # moving a recurrent layer to a GPU puts its weights into separate memory, even from there
         self._bind(self._initial_d)
         buffers = self.module.named_buffers()  # found again: moving a module replaces its buffers
         self._statistics = [buffer for name, buffer in buffers if name.endswith(("running_mean", "running_var"))]

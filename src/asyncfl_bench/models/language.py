@@ -67,7 +67,7 @@ class FastText(Model):
     parameters: 5 080 130 on SST-2.
     Source: Joulin et al. 2016, arXiv:1607.01759, whose bigrams are hashed too. AFBS (arXiv:2506.12754) names FastText
     on SST-2; 64 numbers a word and the initial weights are those of FLGO, on which its authors built, and which gives
-    every bigram of the training texts a row of its own.
+    every bigram of the training texts its own row.
     """
 
     Config = FastTextConfig

@@ -135,7 +135,7 @@ class Lstm(nn.Module):
         self.embedding = nn.Embedding(symbols, embedding)
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
         self.output = nn.Linear(hidden, classes)
-        # On a GPU torch copies the weights into an order of its own at each call and advises to keep them so. Here they
+        # On a GPU torch copies the weights into another order at each call and advises to keep them so. Here they
         # are views of a flat vector, another one at each call; what is copied is small beside the work.
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk", UserWarning)
 
@@ -147,8 +147,8 @@ class Lstm(nn.Module):
 class FastText(nn.Module):
     """(B, L) word ids 0 .. symbols - 1 to (B, classes) logits: the mean embedding of words and bigrams, a linear layer.
 
-    A word has a row of the embedding of its own, a bigram the one that its two ids are hashed to, of ``buckets``.
-    padding  the id that is no word; None: all are
+    A word has its own row of the embedding, a bigram the one that its two ids are hashed to, of ``buckets``.
+    padding  the id that is not a word; None: all are
     """
 
     def __init__(self, symbols: int, buckets: int, embedding: int, classes: int, padding: int | None):

@@ -22,7 +22,7 @@ Back = Callable[[Tensor], Tensor]  # from the gradient of what goes out, of its 
 
 
 class Part:
-    """Consecutive layers as a function of a flat vector of their own parameters.
+    """Consecutive layers as a function of a flat vector of their parameters.
 
     What it gave does not depend on it any more: a graph may wait for its backward pass while others are computed.
     While it computes it holds the parameters, so each thread needs a ``clone_for_thread``.

@@ -39,7 +39,7 @@ class EmbeddingModel:
 
 
 class SelectedRows:
-    """The rows that some samples read and the linear layer, as a model with flat vectors of its own.
+    """The rows that some samples read and the linear layer, as a model with its own flat vectors.
 
     Such a vector has s numbers: the rows in their order, then weight and bias of the linear layer.
     """

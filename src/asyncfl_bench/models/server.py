@@ -1,4 +1,4 @@
-"""What the server computes on samples of its own, in the stead of clients: ``types.ServerTask``.
+"""What the server computes on its samples instead of clients: ``types.ServerTask``.
 
 Legend: u samples, B of a mini-batch, C classes, d parameters.
 """

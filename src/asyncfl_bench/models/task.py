@@ -134,7 +134,7 @@ class Task:
         indices: np.ndarray,
         augment: Augmentation | None = None,
     ) -> Tensor:
-        """``network.gradient`` of the mini-batch that ``batch`` would fetch: samples are taken where they lie."""
+        """``network.gradient`` of the mini-batch that ``batch`` would fetch: samples are taken in place."""
         chosen = BatchSelection(indices, augment, CROP_PADDING)
         return network.gradient(w_d, self._x_train, self._y_train, out_d, chosen)
 

@@ -62,7 +62,7 @@ class Looks:
     request: Request
     words: list[str]
     asked: dict[str, Job] = field(default_factory=dict)  # jobs of every look so far, by identity
-    _launched: set[str] = field(default_factory=set)  # identities: a run that failed is not begun again
+    _launched: set[str] = field(default_factory=set)  # identities: a run that failed is not started again
     _jobs: dict[int, dict[str, Job]] = field(default_factory=dict)  # seed -> experiment -> job
     _told: set[str] = field(default_factory=set)
 

@@ -26,7 +26,7 @@ def describe_plan(
 ) -> str:
     """Return the plan as text: the numbers of all and of finished runs, and what the pending runs take.
 
-    kept     see ``pending.places_of``; places: where other finished runs may be; workers: runs under way at once
+    kept     see ``pending.places_of``; places: where other finished runs may be; workers: number of parallel runs
     measure  what gives a run's seconds by trying it, once for each kind; None: finished runs tell
     server_cost  what describes the cost of a server step or raises ConfigError; None: it is left out
     """

@@ -16,7 +16,7 @@ def combine(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], argum
     """Grids {key: values} whose union is the multirun.
 
     params     key -> comma-separated values, part of every grid
-    grids      the same for parts of the union that have keys of their own, for example one algorithm's threshold
+    grids      the same for parts of the union that have other keys, for example one algorithm's threshold
     arguments  overrides of the command line. A key that only some grids have applies to those: its values choose among
                theirs, and values no grid lists join the one that lists most of them; a range or its place taken by a
                value applies to all of them. Any other key applies to all.

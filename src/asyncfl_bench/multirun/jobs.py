@@ -76,7 +76,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
         if one.key == "hydra/launcher":
             check_times(hydra_config(hydra_words).hydra.launcher)
         if one.key in _FOLDERS and len(one.values) > 1:
-            raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has a folder of its own")
+            raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has its own folder")
     ranges = sweep_grids(overrides)
     _check_one_search(overrides, ranges)
     ranged, points = search.drawn_keys(ranges), search.Search.from_sweeper(chosen_config(overrides).hydra.sweeper)

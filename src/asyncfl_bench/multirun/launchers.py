@@ -1,4 +1,4 @@
-"""What the launcher presets in ``conf/hydra/launcher`` need, how many runs they have under way, and how these stop."""
+"""What the launcher presets in ``conf/hydra/launcher`` need, how many runs they have at once, and how these stop."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_times(launcher: Mapping[str, Any]) -> None:
 
 
 def workers_of(hydra: Any) -> int:
-    """Runs under way at once, as far as the launcher's settings say; 1 where they do not.
+    """Number of parallel runs, as far as the launcher's settings say; 1 where they do not.
 
     hydra  Hydra's own settings
     """
@@ -136,6 +136,6 @@ def wait_while(has_active_runs: Callable[[], bool]) -> None:
 
 
 def forget_workers() -> None:
-    """Ends what a launcher that gave up has left running: Ray goes on with the other tasks, which are begun again."""
+    """Ends what a launcher that gave up has left running: Ray continues the other tasks, which are started again."""
     if (ray := sys.modules.get("ray")) is not None:
         ray.shutdown()

@@ -26,7 +26,7 @@ Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 
 @dataclass
 class SweepResult:
-    """What came of a sweep. failed, diverged: (job, what happened), of those that ran now and of all."""
+    """The result of a sweep. failed, diverged: (job, what happened), of those that ran now and of all."""
 
     total: int
     failed: list[tuple[Job, str]]
@@ -36,10 +36,10 @@ class SweepResult:
 
 @dataclass
 class SweepState:
-    """The sweep of this process. Hydra makes the sweeper and gives what it returns to nobody, so both sides meet here.
+    """The sweep of this process. Hydra makes the sweeper and drops what it returns, so both sides meet here.
 
     planned  every job, before the sweeper is called
-    current  jobs under way; none in a process that only runs a job of the sweep
+    current jobs that run now; none in a process that only runs a job of the sweep
     stopped  no further job is to begin in this process
     result   the outcome of the sweep that ran last
     problem  what went wrong besides its runs
@@ -61,7 +61,7 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
     this works alike in this process, in others and on other machines that share the disk.
 
-    workers  runs under way at once, as far as it is known
+    workers number of parallel runs, as far as it is known
     """
     jobs = state.planned
     places = places_of(jobs)
@@ -122,7 +122,7 @@ def _page_arguments(settings: Settings, archive: Path) -> str | None:
 
 
 def places_of(jobs: list[Job]) -> dict[str, Path]:
-    """Where finished runs may lie besides a job's own directory, by identity: an archive below ``archive_dir``, or
+    """Where finished runs may be besides a job's own directory, by identity: an archive below ``archive_dir``, or
     the directory of another sweep's run below ``output_dir``, which ended well or diverged."""
     from ..tracking.archive import archive_folders, archives_by_identity  # brings NumPy
     from ..tracking.records import MEASURED, read_directory
@@ -144,8 +144,8 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) 
     """Launches batch after batch. Returns why the launcher gave up for good, if it did.
 
     A run of another process is postponed until that process has left it, and launched unless it is finished then.
-    A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. What had not begun is then
-    launched again, and what had begun one by one, so that the culprit harms nobody else.
+    A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. Runs that had not started are
+    then launched again, and those that had started one by one, so that the culprit harms no other run.
     """
     trouble = None
     postponed: list[Job] = []
@@ -173,7 +173,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) 
             again = [[job] for job in begun] if len(batch) > 1 else []
             batches = ([waiting] if waiting else []) + batches + again
             if batches:
-                say(f"{trouble}; going on with {sum(map(len, batches))} runs")
+                say(f"{trouble}; continuing with {sum(map(len, batches))} runs")
         else:
             in_use = [job for job, one in zip(batch, returns, strict=True) if _is_postponed(one)]
             postponed += in_use
@@ -257,14 +257,14 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
         summary = read_json(job.settings.directory / "summary.json")
         return f"{summary['exit_status']}: {summary['error']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return job.error or trouble or "no summary: not begun, or killed"
+        return job.error or trouble or "no summary: not started, or killed"
 
 
 def describe_failures(result: SweepResult) -> str:
     """Return the failed and diverged runs with their commands as text; an empty text if there are none."""
     lines = []
     for jobs, what in (
-        (result.failed, "did not finish; the same command goes on with them, or one alone"),
+        (result.failed, "did not finish; the same command resumes them, or one alone"),
         (result.diverged, "diverged, which counts as finished; rerun=true runs one again"),
     ):
         if jobs:

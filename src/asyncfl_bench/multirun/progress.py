@@ -23,9 +23,9 @@ class SweepProgress:
     Runs report by their directories alone, so the lines include runs in other processes.
 
     jobs     of the whole multirun; pending: those that are to run now
-    workers  how many are under way at once
+    workers how many run at once
     clock    seconds, only differences matter
-    problem  why a line could not be written, where that is no lost reader
+    problem  why a line could not be written, where the reason is not a lost reader
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SweepProgress:
     def _print_ended(self, job: Job, outcome: str) -> None:
         del self._left[id(job)]
         done = self._total - len(self._left)
-        half = min(self._workers - 1, len(self._left)) / 2  # those under way are on average half done
+        half = min(self._workers - 1, len(self._left)) / 2  # active runs are on average half done
         here = done - self._done_before + half
         left = (self._clock() - self._started) / here * (len(self._left) - half)
         words = " ".join(text for text in job.overrides if text.partition("=")[0] in self._varied_keys)
@@ -81,7 +81,7 @@ class SweepProgress:
         rest = f"; {clock_text(left)} left" if self._left else f"; {clock_text(self._clock() - self._started)} in all"
         try:
             print(f"[{done:{len(str(self._total))}}/{self._total}] {name}: {outcome}{rest}", flush=True)
-        except OSError as error:  # nobody reads any more, or a disk is full, but the runs are wanted
+        except OSError as error:  # the reader left, or a disk is full, but the runs are wanted
             if error.errno != errno.EPIPE:
                 self.problem = BenchError(f"standard output: {error.strerror}")
 

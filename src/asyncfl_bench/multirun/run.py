@@ -36,7 +36,7 @@ def run_all(overrides: list[str]) -> int:
     if any(job.drawn for job in pending.state.planned):
         print(describe_best_trials(pending.state.planned, pending.places_of(pending.state.planned)))
     if code == EXIT_INTERRUPTED:
-        say("afl-run: stopped; the same command goes on where it was")
+        say("afl-run: interrupted; run the same command again to resume")
     return code
 
 
@@ -66,7 +66,7 @@ def _run_other_sweeper(overrides: list[str]) -> int:
 def plan_multirun(overrides: list[str]) -> tuple[list[Job], list[str]]:
     """Return (jobs, overrides that set the folder of the runs). Raises ConfigError."""
     if any(one.key == "resume" and one.text != "resume=null" for one in map(parse_override, overrides)):
-        raise ConfigError("resume", overrides, "goes with a single run; a multirun goes on by itself when repeated")
+        raise ConfigError("resume", overrides, "is for a single run; a repeated multirun resumes by itself")
     name = sweep_name(overrides)
     folder = []
     if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
@@ -89,7 +89,7 @@ def run_hydra(arguments: list[str]) -> int:
         place, result, postponed = HydraConfig.get(), None, False
         ours = str(place.sweeper._target_).endswith(".PendingRuns")
         try:
-            by_hand = (places.BY_HAND, "asyncfl")  # in a process of its own nobody has named these yet
+            by_hand = (places.BY_HAND, "asyncfl")  # in a new process these are not named yet
             places.use_folders(
                 one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand
             )
@@ -114,7 +114,7 @@ def run_hydra(arguments: list[str]) -> int:
             postponed = ours and isinstance(error, RunInUse)
         pending.state.worst = max(pending.state.worst, code)
         if not ours:  # ours says one itself, whatever process the run is in
-            with suppress(OSError):  # nobody reads any more, but the runs are wanted
+            with suppress(OSError):  # the reader left, but the runs are wanted
                 print(line, flush=True)
         number = None if result is None else result.signal
         if number in SCHEDULER_SIGNALS:
@@ -166,7 +166,7 @@ def closing_line(result: RunResult, time_unit: str) -> str:
         problem = f" ({summary['error']})" if summary["error"] else ""
         return (
             f"{summary['name']}: interrupted after {used['server_iterations']} server iterations{problem}; "
-            f"go on with: afl-run {shlex.join([*places.folder_options(), '--resume', str(result.directory)])}"
+            f"resume with: afl-run {shlex.join([*places.folder_options(), '--resume', str(result.directory)])}"
         )
     shown = f"{summary['name']}: {status}: {summary['error']}"
     return shown if str(result.directory) in str(summary["error"]) else f"{shown}; in {result.directory}"

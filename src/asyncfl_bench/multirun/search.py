@@ -97,7 +97,7 @@ def _points(ranges: Sequence[Draw], search: Search) -> Iterator[tuple[str, ...]]
 
 
 def _text(draw: Draw, share: float) -> str:
-    """The value that lies at ``share`` (0 <= share < 1) of the range."""
+    """The value at ``share`` (0 <= share < 1) of the range."""
     if draw.choices:
         return draw.choices[int(share * len(draw.choices))]
     low, high = draw.low, draw.high + draw.whole  # a whole number's end is one of the numbers

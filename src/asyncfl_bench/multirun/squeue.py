@@ -1,4 +1,4 @@
-"""Asks Slurm which jobs are under way; needs submitit."""
+"""Asks Slurm which jobs are active; needs submitit."""
 
 from submitit.slurm.slurm import SlurmInfoWatcher
 

@@ -80,7 +80,7 @@ class Row:
 
 
 def write_board(results: Path, html: bool = False) -> Path:
-    """Writes ``results/README.md`` anew from all pages below ``results``; the same pages give the same bytes.
+    """Writes ``results/README.md`` from all pages below ``results``; the same pages give the same bytes.
 
     html  also ``index.html``, which is written in any case where it exists
     """

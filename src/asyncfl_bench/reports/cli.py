@@ -107,7 +107,7 @@ def entry() -> None:
     except BaseException:
         if not stopped:  # a module that was loading may have made another error of it
             raise
-        print("afl-report: stopped; the same command writes its pages anew", file=sys.stderr)
+        print("afl-report: stopped; run the same command again to write its pages", file=sys.stderr)
         code = EXIT_INTERRUPTED
     raise SystemExit(code)
 
@@ -327,7 +327,7 @@ def _write_parts(page: Page, folder: Path, given: argparse.Namespace, figures: i
     from .pages.write import write_parts
 
     if is_foreign(folder / "README.md"):
-        raise BenchError(f"{folder / 'README.md'} is no page of afl-report; choose another place with --out")
+        raise BenchError(f"{folder / 'README.md'} is not a page of afl-report; choose another place with --out")
     target = write_parts(page.parts, folder, given.format, figures)
     browser_page = folder / "page.html"
     if browser_page.exists() and not given.has_browser:

@@ -78,7 +78,7 @@ def write_logbook(paper: str, results: Path, out: Path, html: bool = False) -> P
 
     results  the folder of pages and archives
     html     also ``logbook.html``, which has a style for print
-    Raises InputError where there is no such paper or no page of it, BenchError where a file in the way is no report.
+    Raises InputError where there is no such paper or no page of it, BenchError where a file in the way is not a report.
     """
     known = papers_with_claims()
     if paper not in known:

@@ -67,7 +67,7 @@ class DropoutConfig(AlwaysConfig):
             self.at_iteration = max(1, facts.iterations // 2)
 
     def idle(self, facts: Facts) -> dict[str, str]:
-        return {} if self.share else {"at_iteration": "with availability.share=0, where nobody stops"}
+        return {} if self.share else {"at_iteration": "with availability.share=0, where no client stops"}
 
 
 class Dropout(Always):

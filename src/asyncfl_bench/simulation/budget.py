@@ -46,7 +46,7 @@ class BudgetConfig(CheckedSettings):
     def iterations(self, uploads: int | None, steps: int | None, ticks: bool) -> int | None:
         """Server iterations that the budget is enough for; None where no limit tells that before the run.
 
-        uploads  that one server iteration takes; None where nobody knows
+        uploads  that one server iteration takes; None where it is unknown
         steps    mini-batch steps behind one upload; None where clients differ
         ticks    an iteration is a tick
         """

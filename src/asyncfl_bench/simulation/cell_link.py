@@ -144,5 +144,5 @@ class CellLink(Delay):
         return self._takes(work, cost.client_macs * (1 if work.stage == 0 else 2), sent)
 
     def _takes(self, work: Work, macs: int, sent: float) -> float:
-        """Seconds of so many multiply-adds and bytes."""
+        """Seconds of these numbers of multiply-adds and bytes."""
         return float(macs / self.speed_n[work.client] + 8 * sent / self.rate_n[work.client])

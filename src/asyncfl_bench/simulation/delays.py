@@ -400,7 +400,7 @@ class WorkAndLink(Delay):
     """What is computed and what is sent: seconds_per_sample * samples worked through + c * model bytes / bandwidth.
 
     The samples of K passes over n_i samples are K n_i, so time grows with K and with the client's data; c ~ N(1,
-    link_spread), drawn anew for every piece of work and cut off above 0.
+    link_spread), drawn for every piece of work and cut off above 0.
     Source: AsyncFedED (Wang et al. 2022), section 6.1, which gives the form and no numbers.
     """
 

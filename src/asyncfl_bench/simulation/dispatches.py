@@ -15,7 +15,7 @@ class Dispatches(Stateful):
     samples_n       training samples each client holds
     delay, availability  already started
     tick_rounding   of durations to whole ticks, `down` or `up`; None: the clock has none
-    made            so far; a stage of a task has a number of its own
+    made            so far; each stage of a task has its own number
     """
 
     state_names = ("made", "_count_n")

@@ -24,7 +24,7 @@ from .slots import Slots
 from .timeline import Timeline
 from .traffic import Traffic
 
-TICK, ROUND = "tick", "round"  # ends at which a rule is asked for a step of its own
+TICK, ROUND = "tick", "round"  # ends at which a rule is asked for its own step
 
 
 class Simulation(Stateful):
@@ -115,7 +115,7 @@ class Simulation(Stateful):
             alone = timeline.next_due == math.inf
             if alone and timeline.waiting:
                 name, clients = type(self.rule).__name__, ", ".join(map(str, timeline.waiting))
-                raise BenchError(f"{name} never answers clients {clients}, and nobody else is under way")
+                raise BenchError(f"{name} never answers clients {clients}, and no other client is in flight")
             if alone and not self._rule_steps_alone():
                 return "no_clients"
             if self._budget_ends_before(self.next_time):
@@ -133,7 +133,7 @@ class Simulation(Stateful):
         if self.clock == "ticks" and self._ends_tick is None and not begins:
             self._step_without_arrival(TICK)
         self._fill_slots()
-        # with nobody left to report, a rule that leaves the model alone now does so for ever
+        # with no client left to report, a rule that leaves the model alone now does so for ever
         return self.exhausted_budget() or ("no_clients" if alone and self.counters.iteration == iteration else None)
 
     def finish_reason(self) -> str | None:
@@ -142,7 +142,7 @@ class Simulation(Stateful):
 
     @property
     def in_flight(self) -> dict[int, Work]:
-        """Work under way by sequence number, in order of dispatch."""
+        """Work in flight by sequence number, in order of dispatch."""
         return self._timeline.works
 
     @property
@@ -168,12 +168,12 @@ class Simulation(Stateful):
         """Key of the budget that is used up, "stalled", or None. Virtual time is used up if the next event is later."""
         many = max(10_000, 100 * self.clients.n, 100 * self.rule.needs.uploads_per_iteration(self.clients.n))
         stands_still = self.budget.only_time and self._uploads_at_this_time >= many
-        # so many uploads in a row left the model or the time alone that the end may never come
+        # this many uploads in a row left the model or the time alone that the end may never come
         stalled = "stalled" if self._uploads_without_change >= many or stands_still else None
         return self.budget.used_up(self.counters) or stalled
 
     def _rule_steps_alone(self) -> bool:
-        """With nobody under way, do the rule's own steps at each tick still bring the end nearer?"""
+        """With no client in flight, do the rule's own steps at each tick still bring the end nearer?"""
         bounded = self.budget.server_iterations is not None or self.budget.virtual_time is not None
         return self.clock == "ticks" and self._steps_on_ticks and bounded
 
@@ -350,7 +350,7 @@ class Simulation(Stateful):
 
     def _fill_slots(self) -> None:
         """Fills every free slot for which the schedule has a client that still takes part, if this is the moment. After
-        that those begin anew whose work was cancelled."""
+        that the clients restart whose work was cancelled."""
         restarted = self._slots.clients_to_restart(self._has_left)
         if self._slots.should_fill(self._timeline.busy or bool(restarted)):
             while (client := self._slots.next_client(self._timeline.busy or bool(restarted))) is not None:

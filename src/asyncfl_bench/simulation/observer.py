@@ -9,12 +9,12 @@ from ..types import Counters, Message, Reply, Upload, Work
 
 
 class Observer:
-    """Is told what happens, in the order of the methods here; does nothing by itself. Derive from it and write those
-    that are of interest: all are called in the run's own process and thread, so a slow one slows the run.
+    """Receives the run's events, in the order of the methods here; does nothing by itself. Derive from it and write
+    those that are of interest: all are called in the run's own process and thread, so a slow one slows the run.
 
     It must change nothing. Tensors (``model_d``, those of ``upload``, ``message`` and ``reply``) are lent: after the
-    call they may hold other numbers, so copy what is kept. An exception ends the run as failed. Of a run that is
-    resumed it is told what happens from the checkpoint on; a finished one happens no more, so ``run`` refuses observers
+    call they may hold other numbers, so copy what is kept. An exception ends the run as failed. Of a resumed run it
+    receives the events from the checkpoint on; a finished one happens no more, so ``run`` refuses observers
     for it.
     """
 
@@ -25,16 +25,16 @@ class Observer:
         """The work's upload was lost, or its client has left: it will never arrive."""
 
     def cancelled(self, work: Work) -> None:
-        """The work was stopped because its model was too old (Needs.restart_at). Its client begins anew at once,
+        """The work was stopped because its model was too old (Needs.restart_at). Its client restarts at once,
         which is a dispatch. Who does not tell the two apart hears of it as of a discard."""
         self.discarded(work)
 
     def heard(self, message: Message, stepped: bool, time: float) -> None:
         """The rule has just used a message of a client that holds a part of the model; ``stepped`` says whether it
-        moved the server's part. Answers are under way after this."""
+        moved the server's part. Answers are in flight after this."""
 
     def answered(self, client: int, reply: Reply, time: float) -> None:
-        """The rule answers the client's last message at ``time``, and the client goes on."""
+        """The rule answers the client's last message at ``time``, and the client continues."""
 
     def received(self, upload: Upload, changed: bool) -> None:
         """The rule has just used an upload; ``changed`` says whether it moved the model."""

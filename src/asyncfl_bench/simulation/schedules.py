@@ -20,11 +20,11 @@ class ScheduleConfig(CheckedSettings):
     """Fields shared by all schedules.
 
     dispatch  `immediate`: a free slot is filled right after the arrival that freed it (and after the server
-              iteration this arrival may have caused); `after_update`: only once the global model has changed, or nobody
-              is in flight any more; `per_round`: once everybody in flight has reported or is lost; `auto`: per_round
-              for rules that work in rounds, immediate for the others
+              iteration this arrival may have caused); `after_update`: only once the global model has changed, or no
+              client is in flight any more; `per_round`: once all clients in flight have reported or are lost; `auto`:
+              per_round for rules that work in rounds, immediate for the others
     rest      `none`: a client that has delivered is idle; `until_update`: only once the global model has changed, or
-              nobody is in flight and all others rest too, so that no client is in one buffer twice
+              no client is in flight and all others rest too, so that no client is in one buffer twice
     """
 
     dispatch: Annotated[str, one_of("auto", "immediate", "after_update", "per_round")] = "immediate"
@@ -34,7 +34,7 @@ class ScheduleConfig(CheckedSettings):
         """Puts the moment that suits the rule in the place of `auto`. ConfigError where it cannot be another one."""
         if self.dispatch == "auto":
             self.dispatch = "per_round" if facts.rounds else "immediate"
-        needed = f"auto or per_round for {facts.algorithm}, whose server steps once everybody in a round has reported"
+        needed = f"auto or per_round for {facts.algorithm}, which steps once all clients of a round have reported"
         check(self.dispatch == "per_round" or not facts.rounds, "dispatch", self.dispatch, needed)
 
 
@@ -65,7 +65,7 @@ class SameClient(Stateful):
         """Remove a client that was given a free slot but has left."""
 
     def next(self) -> int | None:
-        """Who takes a free slot; None when nobody can."""
+        """Who takes a free slot; None when no client can."""
         return self._waiting.popleft() if self._waiting else None
 
 
@@ -118,7 +118,7 @@ class RandomIdle(SameClient):
 @dataclass
 class UniformQueueConfig(ScheduleConfig):
     """
-    draw     `random`: each client anew; `shuffled`: n pieces of work in a row go to all n clients, in a random order
+    draw     `random`: each client independently; `shuffled`: n pieces of work in a row go to all n clients, shuffled
     weights  of the clients where the draw is random, n numbers > 0; null: all the same
     """
 
@@ -152,7 +152,7 @@ class UniformQueue(SameClient):
     Source: Koloskova et al. 2022 (arXiv:2206.08307, Algorithm 2), Clipped ASGD (arXiv:2606.13287, Algorithm 2), AsGrad
     (arXiv:2310.20452: random and shuffled); with weights the routing of Generalized AsyncSGD (arXiv:2405.00017).
     Differs: the code released with AsGrad takes the data of the client that just finished, and work that it queues at a
-    busy client is never begun. Generalized AsyncSGD also divides its step by n p_i; that could not be read, and no rule
+    busy client never starts. Generalized AsyncSGD also divides its step by n p_i; that could not be read, and no rule
     here does it.
     """
 
@@ -173,7 +173,7 @@ class UniformQueue(SameClient):
         weights = np.array(self.config.weights or [1.0] * self._n)
         weights[list(self._left)] = 0.0
         total = np.cumsum(weights)
-        self._bounds_n = total / total[-1] if total[-1] else total  # nobody is left: nobody is drawn
+        self._bounds_n = total / total[-1] if total[-1] else total  # no client is left: none is drawn
 
     def report(self, client: int) -> None:
         """It may have been drawn again already."""
@@ -188,7 +188,7 @@ class UniformQueue(SameClient):
         if len(self._left) == self._n:
             return None
         number = self._draws
-        self._draws += 1  # who has left is refused, and the next draw is asked for
+        self._draws += 1  # a client that left is refused, and the next draw is asked for
         if self.config.draw == "shuffled":
             # a pure function of the number: nothing but that is saved
             return int(self._stream(3, number // self._n).permutation(self._n)[number % self._n])

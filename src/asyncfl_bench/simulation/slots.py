@@ -1,4 +1,4 @@
-"""The places for clients in flight: how many are free, when they are filled, and by whom."""
+"""The places for clients in flight: how many are free, when they are filled, and by which client."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class Slots(Stateful):
     def should_fill(self, somebody_works: bool) -> bool:
         """Return True if free slots should be filled now."""
         changed, self._changed = self._changed, False
-        # with nobody in flight there is no update and no end of a round to wait for
+        # with no client in flight there is no update and no end of a round to wait for
         return not somebody_works or self._when == "immediate" or (self._when == "after_update" and changed)
 
     def next_client(self, somebody_works: bool) -> int | None:
-        """For a free slot; None where there is no slot, or nobody for it."""
+        """For a free slot; None where there is no slot, or no client for it."""
         if not self.free:
             return None
         client = self.schedule.next()

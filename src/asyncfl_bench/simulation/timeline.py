@@ -1,4 +1,4 @@
-"""Work under way: in flight, in the order in which it ends, or waiting for an answer of the server."""
+"""Work in flight, in the order in which it ends, or waiting for an answer of the server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Timeline(Stateful):
 
     @property
     def busy(self) -> bool:
-        """Whether any client is under way."""
+        """Whether any client is in flight."""
         return bool(self.works or self.waiting)
 
     @property

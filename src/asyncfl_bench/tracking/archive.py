@@ -146,7 +146,7 @@ def archives_by_identity(folder: str | Path, wanted: Container[str] | None = Non
 
 
 def measured_run(path: Path, identity: str) -> Record | None:
-    """A run of an archive that came to its own end and contradicts nothing, without the columns of ``_ASIDE``."""
+    """A run of an archive that ended by itself and contradicts nothing, without the columns of ``_ASIDE``."""
     try:
         return _read_measured_run(path, _file_stamp(path), identity)
     except BenchError:

@@ -20,7 +20,7 @@ from ..files import read_json, read_parquet, read_yaml
 from .metrics import iter_metrics
 from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
-MEASURED = ("ok", "diverged")  # statuses of runs that came to an end of their own
+MEASURED = ("ok", "diverged")  # statuses of runs that ended by themselves
 
 
 _NOTE = 200  # letters of a note about a value
@@ -160,7 +160,7 @@ def _describe_malformed(record: Record) -> str:
     """Return what is malformed in a record; empty if nothing is."""
     config, summary = record.config, record.summary
     if config and type(config.get("seed")) is not int:
-        return f"{CONFIG_NAME}: seed {config.get('seed')!r} is no whole number"
+        return f"{CONFIG_NAME}: seed {config.get('seed')!r} is not a whole number"
     chosen = config.get("choices")
     texts = {f"{CONFIG_NAME}: choice of {key}": of for key, of in (chosen if isinstance(chosen, dict) else {}).items()}
     texts |= {f"{SUMMARY_NAME}: {key}": summary.get(key) for key in ("identity", "experiment", "data_digest")}
@@ -176,7 +176,7 @@ def _describe_malformed(record: Record) -> str:
     for kinds, what, values in (((str,), "text", texts), ((int, float), "number", numbers)):
         for key, value in values.items():
             if value is not None and not isinstance(value, kinds):
-                return f"{key} {value!r} is no {what}"[:_NOTE]
+                return f"{key} {value!r} is not a {what}"[:_NOTE]
     return ""
 
 
@@ -188,7 +188,7 @@ def _describe_contradiction(record: Record) -> str:
             return f"{SUMMARY_NAME} says {key} {record.summary[key]}, {CONFIG_NAME} gives {value}"
     for key, values in record.points.items():
         if key.endswith("accuracy") and ((values < 0) | (values > 1)).any():
-            return f"{METRICS_NAME}: {key} is no share between 0 and 1"
+            return f"{METRICS_NAME}: {key} is not a share between 0 and 1"
     if (np.diff(record.points.get("iteration", ())) < 0).any():
         return f"{METRICS_NAME}: the iterations are not in order"
     if record.status != "ok":
@@ -210,7 +210,7 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
 
     without_seed  of the experiment: runs that differ in nothing but their seed have the same one
     Returns None where a setting names a file that cannot be read, whose content counts and not its place, and for what
-    is no config.
+    is not a config.
     """
     digests = {}
     try:
@@ -242,7 +242,7 @@ def _build_columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
             column = columns.setdefault(name, array("d"))
             if type(value) is not int or len(column) < count - 1:
                 if value is not None and not isinstance(value, (int, float)):
-                    raise ValueError(f"line {count}: {name} {value!r} is no number"[:_NOTE])
+                    raise ValueError(f"line {count}: {name} {value!r} is not a number"[:_NOTE])
                 broken.add(name)
             column.extend([math.nan] * (count - 1 - len(column)))
             column.append(math.nan if value is None else value)

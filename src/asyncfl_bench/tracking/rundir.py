@@ -84,7 +84,7 @@ class RunDirectory:
             path.unlink(missing_ok=True)
 
     def reopen(self) -> None:
-        """Before a run goes on in its directory: what an end of it has left there is not true any more."""
+        """Before a run resumes in its directory: what an end of it has left there is not true any more."""
         for name in AT_END:  # the summary first: it says that the rest is whole
             (self.path / name).unlink(missing_ok=True)
 

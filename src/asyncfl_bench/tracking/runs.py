@@ -64,7 +64,7 @@ def load_points(runs: pd.DataFrame) -> pd.DataFrame:
     """One row an evaluation of ``runs`` (of ``load_runs``), in their order: ``run`` (their index), the counters
     iteration, uploads, client_steps, virtual_time and wall_time, then ``bytes`` (those sent in both directions, where
     runs have counted them) and metrics (``test/accuracy`` as a share); NaN where
-    a point has no such metric. A run that came to no end of its own (failed, incomplete, unreadable) has no points.
+    a point has no such metric. A run that did not end by itself (failed, incomplete, unreadable) has no points.
     """
     points = _stack_tables(runs, [record.points for record in _read_records(runs)], COUNTERS)
     return points.assign(bytes=points[SENT[0]] + points[SENT[1]]) if {*SENT} <= {*points} else points

@@ -15,11 +15,11 @@ from ..files import say
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a tracker is told of the run that begins.
+    """What a tracker gets about the run that begins.
 
     config      the resolved config as nested plain containers
     name        the run's readable name
-    identity    the same identity is the same run, also when it goes on after an interruption
+    identity    the same identity is the same run, also when it resumes after an interruption
     experiment  readable name of the same settings over seeds
     directory   the run directory; metrics.jsonl in it has the points logged before an interruption
     group       a name given by the caller to group runs by, or None
@@ -55,7 +55,7 @@ class Tracker:
         self.config = config
 
     def start(self, run: RunFacts) -> None:
-        """Begins a run, or goes on with one."""
+        """Begins a run, or resumes one."""
 
     def log(self, row: dict[str, object]) -> None:
         """One logged point: a full row of metrics.jsonl."""

@@ -1,4 +1,4 @@
-"""Trackers that write metrics.jsonl in another form beside it, anew whenever the run goes on after an interruption."""
+"""Trackers that write metrics.jsonl in another form beside it, rewritten when the run resumes after an interruption."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TensorboardTracker(Tracker):
         final = {
             f"final/{key}": value for key, value in _flatten(summary.get("final") or {}) if _is_finite_number(value)
         }
-        self._writer.add_hparams(settings, final, run_name=".")  # not as a run of its own
+        self._writer.add_hparams(settings, final, run_name=".")  # not as a separate run
         self._writer.close()
 
 

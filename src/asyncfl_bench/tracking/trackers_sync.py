@@ -29,7 +29,7 @@ def send_offline_runs(folders: list[str]) -> int:
     print(
         f"{_count_text(pending)} to send, {_count_text([file for file in found if _is_sent(file)])} sent before", end=""
     )
-    print(f", {_count_text(under_way)} still under way" if under_way else "", flush=True)
+    print(f", {_count_text(under_way)} still running" if under_way else "", flush=True)
     if not pending:
         return 0
     command = [sys.executable, "-m", "wandb", "sync", *map(str, pending)]

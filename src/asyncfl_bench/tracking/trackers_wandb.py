@@ -1,4 +1,4 @@
-"""Weights & Biases (wandb >= 0.31): a run there is a run here, online or offline, and nobody waits for it for ever."""
+"""Weights & Biases (wandb >= 0.31): a run there is a run here, online or offline, and no run waits for it for ever."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class WandbTracker(Tracker):
             "job_type": run.config.get("choices", {}).get("algorithm"),
             "tags": [*self.config.tags, *_tags(run.config)] or None,
             "config": run.config,
-            "reinit": "finish_previous",  # else a run that nobody finished would be returned as this one
+            "reinit": "finish_previous",  # else an unfinished run would be returned as this one
         }
         if "WANDB_SWEEP_ID" not in os.environ:  # an agent of W&B's has given the run an id, by which it finds it
             arguments |= {"id": run.identity, "resume": "allow"}
@@ -92,7 +92,7 @@ class WandbTracker(Tracker):
             # never step=: W&B drops rows whose step goes back, as a resumed run's do
             self._call_with_timeout(self.config.timeout_seconds, lambda: self._run.log(dict(row)))
         except Exception as error:
-            self._warn(f"a point was not logged ({first_line(error)}); the run goes on, metrics.jsonl has all points")
+            self._warn(f"a point was not logged ({first_line(error)}); the run continues, metrics.jsonl has all points")
 
     def finish(self, summary: dict[str, object], exit_code: int) -> None:
         if self._run is not None:

@@ -34,7 +34,7 @@ class ActivationStatistics(Stateful):
     form     `full` covariances, or variances alone: `diagonal`
     ridge    added to each variance when rows are drawn (`ridge_at=sampling`), or kept: added at every merge of a class
              but its first (`merge`, as the authors' code has it), which after k merges of weights that grow linearly
-             comes to about k / 3 times as much
+             reaches about k / 3 times as much
     like     a tensor on the device, of the type in which covariances are kept and rows are drawn; weights and means
              are doubles
     """

@@ -34,7 +34,7 @@ class CachingConfig(RuleConfig):
 
     def adapt(self, needs: Needs) -> Needs:
         needs = super().adapt(needs)
-        # an upload that was rounded is no gradient
+        # an upload that was rounded is not a gradient
         linear_if = (*needs.linear_if, ("cache.precision", self.cache.precision, "fp32"))
         return replace(needs, cache=self.cache, linear_if=linear_if)
 

@@ -15,7 +15,7 @@ STARTS, ROUNDS = 10, 100  # of k-means
 def projected_shares(labels_nc: np.ndarray, rank: int, sigma: float, draws: Stream) -> np.ndarray:
     """(n, C r) what the clients tell the server: (1 a_i + G_i) R^T, row by row (AFBS, equation 9).
 
-    a_i is client i's label shares and 1 a_i a matrix of C such rows, G_i (C, C) noise of its own, normal with standard
+    a_i is client i's label shares and 1 a_i a matrix of C such rows, G_i (C, C) independent noise, normal with standard
     deviation ``sigma``, and R (r, C), normal with variance 1 / r, a secret all clients share. It is an obfuscation: the
     mean of the C noisy rows is a_i R^T up to sigma / sqrt(C), which is what the clusters are made of, and who knows R,
     as every client does, learns r linear facts about a_i.

@@ -51,7 +51,7 @@ class RoundMean(Stateful):
         self.count += 1
 
     def take(self) -> torch.Tensor | None:
-        """(d,) the mean, lent until the next ``add``, and a new round begins; None when nobody delivered anything."""
+        """(d,) the mean, lent until the next ``add``, and a new round begins; None when no client delivered."""
         total, self.total, self.count = self.total, 0, 0
         if not total:
             self.sum_d.zero_()
@@ -91,5 +91,5 @@ class RoundRule(ServerRule):
         return True
 
     def step(self, mean_d: torch.Tensor, delivered: int) -> None:
-        """Changes the model; (d,) ``mean_d``, of so many clients, is the rule's to overwrite."""
+        """Changes the model; (d,) ``mean_d``, of that many clients, is the rule's to overwrite."""
         raise TypeError(f"{type(self).__name__} is a base class")

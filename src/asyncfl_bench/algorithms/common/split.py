@@ -113,7 +113,7 @@ class SplitRule(ServerRule):
 class ServerSgd(Stateful):
     """torch's SGD of a server's part, which it changes in place. Memory: d floats with momentum.
 
-    s_d  (d,) the part, which is no part of the state
+    s_d  (d,) the part, which is not part of the state
     """
 
     state_names = ("velocity_d",)
@@ -150,7 +150,7 @@ class UnionGradient(Stateful):
         self.sum_d, self.samples = like_d.new_zeros(like_d.shape), 0
 
     def add(self, gradient_d: torch.Tensor, samples: int) -> None:
-        """(d,) of the mean over so many samples."""
+        """(d,) of the mean over that many samples."""
         self.sum_d.add_(gradient_d, alpha=samples)
         self.samples += samples
 

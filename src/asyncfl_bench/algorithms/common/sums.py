@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class RunningSum(Stateful):
     """(d,) sum that vectors enter and leave, kept in double precision.
 
-    Thousands of cached vectors come and go without the sum ever being formed anew: whatever single-precision vector
+    Thousands of cached vectors come and go and the sum is never computed from all: whatever single-precision vector
     leaves takes exactly with it what it brought, and what rounding remains is some 1e-16 of the largest value seen.
     Memory: 5 d floats (the sum and a workspace are doubles).
     """

@@ -85,7 +85,7 @@ PAGES = (
     _page(
         "figure2_delay_laws",
         "figure 2 under several laws of the delays",
-        'The paper says "exponential, mean β" and no more. That clients have speeds z_i ~ Exp(1) of their own is our '
+        'The paper says "exponential, mean β" and no more. That clients have different speeds z_i ~ Exp(1) is our '
         "reading, clients alike (z_i = 1) are the literal one. Work takes 1 + Exp(β z_i) ticks: rounded down that is "
         "Exp(β z_i) which waits for the server's next turn, rounded up a whole tick of computing comes on top.",
         (*_SKEW_BY_DELAY, *_LAW),

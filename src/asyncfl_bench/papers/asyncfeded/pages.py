@@ -89,7 +89,7 @@ PAGES = (
     _page(
         "figure3_redrawn",
         "figure 3 for other draws of Synthetic(1,1)",
-        "Figure 3, but each seed has clients' data of its own instead of the one draw of all the paper's runs.",
+        "Figure 3, but each seed has different clients' data instead of the one draw of all the paper's runs.",
         ("paper", _P),
         _SUSPENDED,
         published=_RAW_RUNS,

@@ -1,4 +1,4 @@
-"""Whom the models serve, from runs made with evaluation.clients=true: a client's accuracy by its own mix of labels,
+"""Per-client accuracy, from runs made with evaluation.clients=true: a client's accuracy by its own mix of labels,
 beside its speed and how often it was heard; and whose uploads a rule that selects has kept. Legend: n clients,
 C classes.
 """

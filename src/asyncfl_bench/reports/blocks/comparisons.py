@@ -254,7 +254,7 @@ def seeds_texts(data: pd.DataFrame) -> list[str]:
 
 
 def decision_columns(contrast: Contrast) -> dict[str, Any]:
-    """Return the numbers of a comparison that is no pair, with its verdict."""
+    """Return the numbers of a comparison that is not a pair, with its verdict."""
     word = contrast.interval.verdict
     return contrast.numbers | {"verdict": word if word in ("larger", "smaller", "tie") else "inconclusive"}
 

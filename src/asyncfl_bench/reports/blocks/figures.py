@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LOG_FROM = 8  # lines whose ends are this factor apart share no readable linear axis
 _MANY = 300  # points beyond which a line is faint, and means of consecutive ones are drawn over it
-_MEANS = 60  # so many
+_MEANS = 60  # number of these means
 _TOP = 0.05  # share of the y axis: where all late differences are within it, the axis shows that part
 _COLOURS = "cividis"  # even in grey, and alike for all kinds of colour vision
 

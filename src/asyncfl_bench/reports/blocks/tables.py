@@ -139,7 +139,7 @@ class Values:
 @dataclass(frozen=True)
 class Staleness:
     """The mean staleness of uploads beside the delays that made it: a row a series, a column for each law of delays.
-    The same mean delay gives quite different ones, by the clock, by who waits for whom and by how speeds are spread."""
+    The same mean delay gives different ones, by the clock, by who waits for which client and by how speeds spread."""
 
     def __call__(self, page: Page) -> list[Part]:
         if MEAN_STALENESS not in page.runs:

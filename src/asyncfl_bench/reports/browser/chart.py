@@ -38,7 +38,7 @@ class ChartData:
     points    a row an evaluation: panel, series, seed, run, the axes and metrics there are (accuracies as a share of
               1); without a run: a published curve, in the colour of its series
     styles    by series
-    settings  (panel, series) -> what a reader is told of a line's settings, by key
+    settings  (panel, series) -> the shown settings of a line, by key
     axis, metric   those shown first; first: the series shown first, empty for all
     units     of time, one a run
     """

@@ -29,7 +29,7 @@ _KEYS = ("sweep", "profile", "length")
 def write_overview(page: Page, folder: Path) -> Path:
     """Put the section of ``page`` into the overview in ``folder``, in the place of an earlier one; return its path.
 
-    Raises BenchError when there is a file that is no overview.
+    Raises BenchError when there is a file that is not an overview.
     """
     target, first = folder / "README.md", _FIRST.format(paper=page.spec.paper)
     text = target.read_text(encoding="utf-8") if target.exists() else first

@@ -224,7 +224,7 @@ class Page:
         return f"afl-report {self.spec.sweep} --profile {self.profile} --scale {self.scale}{length}"
 
     def pack_runs(self, results: Path) -> None:
-        """Add every run of this page that came to an end to the archive of its paper."""
+        """Add every run of this page that ended to the archive of its paper."""
         places = dict.fromkeys(str(run).partition("::")[0] for run in self.computed.index)
         pack_archive(places, results / self.spec.paper / ARCHIVE_NAME, only=set(self.computed["experiment"]))
 

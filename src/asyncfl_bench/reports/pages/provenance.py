@@ -119,7 +119,7 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether there is a file that is no page."""
+    """Whether there is a file that is not a page."""
     return path.exists() and ORIGIN not in path.read_text(encoding="utf-8", errors="replace")
 
 
