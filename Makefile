@@ -23,7 +23,7 @@ $(DEV): $(STAMP)
 	$(INSTALLER) -e '.[dev]'
 	touch $(DEV)
 
-.PHONY: help setup run test test-slow test-all lint docs figures crash bench peers golden rules
+.PHONY: help setup run test test-slow test-all lint docs figures crash bench peers golden rules settings
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -66,5 +66,8 @@ peers: $(STAMP) ## FLGo, FLSim, FedLab and APPFL beside ours (downloads 7 GB int
 golden: $(DEV) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py
 
-rules: $(DEV) ## docs/explanation/rules.md and its figure, anew from the rules' declarations
+rules: $(DEV) ## docs/explanation/rules.md and its figure, from the rules' declarations
 	$(BIN)/python scripts/rules.py
+
+settings: $(DEV) ## docs/reference/settings.md, from the yaml files and the schemas
+	$(BIN)/python scripts/settings_page.py

@@ -22,7 +22,7 @@ _CONTENTS = {
     "Start": "docs/start/own_rule",
     "How-to": "docs/howto/sweeps docs/howto/python docs/howto/data docs/howto/extend docs/howto/message_rule "
     "docs/howto/fleet docs/howto/reports docs/howto/tracking",
-    "Reference": "docs/reference/command_line docs/reference/algorithms docs/reference/delays "
+    "Reference": "docs/reference/command_line docs/reference/settings docs/reference/algorithms docs/reference/delays "
     "docs/reference/run_directory docs/reference/statistics docs/reference/claims docs/reference/api",
     "Explanation": "docs/explanation/clocks docs/explanation/time docs/explanation/rules docs/explanation/unlabelled "
     "docs/explanation/architecture docs/explanation/performance",

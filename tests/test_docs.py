@@ -21,6 +21,9 @@ from asyncfl_bench.reports.board import summary_table
 from asyncfl_bench.reports.cli import main as report
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "scripts"))
+import settings_page  # noqa: E402
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
@@ -121,6 +124,10 @@ def test_the_architecture_page_names_all_parts_and_only_paths_that_exist():
     assert not [path for path in named if not any((base / path).exists() for base in (ROOT, ROOT / "src", package))]
     parts = {f"{path.name}/" for path in package.iterdir() if (path / "__init__.py").exists()}
     assert parts - {f"{path.partition('/')[0]}/" for path in named} == set()
+
+
+def test_the_page_of_settings_says_what_yaml_files_and_schemas_say():
+    assert settings_page.PAGE.read_text(encoding="utf-8") == settings_page.page(), "make settings"
 
 
 @pytest.mark.parametrize(("paper", "pages"), [("ace", 4), ("afbs", 4), ("asyncfeded", 1)])

@@ -12,10 +12,11 @@ from omegaconf import OmegaConf
 
 from ..errors import ConfigError, describe_place, did_you_mean, format_value
 from ..ranges import describe_range
+from ..simulation.budget import BudgetConfig
 from .check import describe_type, part_class
 from .choices import choice_file, groups, locating_yaml_errors, options, root_settings
 from .places import class_names, places
-from .settings import PARTS
+from .settings import PARTS, CheckpointConfig, EvaluationConfig, RootConfig
 from .variants import VARIANTS, variant
 
 _WIDTH = 100
@@ -30,7 +31,7 @@ def overview() -> str:
         "  afl-run -m algorithm=ace,fedbuff seed=0,1,2        a grid of runs",
         "  afl-run sweep=ace/figure2 scale=small --plan       what a sweep would run, and how long; --measure tries it",
         "  afl-run -m algorithm=ace,mine decide=true          adds seeds until each pair is decided",
-        "  afl-run --resume DIR                               go on with an interrupted run",
+        "  afl-run --resume DIR                               resume an interrupted run",
         "  afl-run sweep=ace/figure2 --archive DIR            finished runs are those in archives below DIR",
         "  afl-run --sync runs                                send what W&B kept offline",
         "  afl-run --import-fleet FILE                        devices of FedScale or FLASH as a file of a fleet",
@@ -77,7 +78,7 @@ def _describe_group(group: str, description: str) -> str:
     """Return a line for each choice of a group."""
     names = options(group)
     width = max(map(len, names), default=0)
-    lines = [f"  {group}={name:<{width}}  {_description(choice_file(group, name))}" for name in names]
+    lines = [f"  {group}={name:<{width}}  {describe_choice(group, name)}" for name in names]
     return "\n".join([f"{group}: {description}", "", *lines])
 
 
@@ -89,6 +90,21 @@ def _describe_choice(group: str, choice: str) -> str:
         held = _describe_sections(group, choice)
         says = f"It sets, with sections for {held}:" if held else "It sets:"
         return "\n".join([*lines, says, "", textwrap.indent("\n".join(_body(path)), "  ")])
+    settings = describe_settings(group, choice)
+    if not settings:
+        lines.append("It has no settings.")
+    for key, value, limits, comment in settings:
+        lines.append(f"  {key}={value}" + (f"    {limits}" if limits else ""))
+        lines += textwrap.wrap(comment, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines)
+
+
+def describe_settings(group: str, choice: str) -> list[tuple[str, str, str, str]]:
+    """Return (key, value in the yaml, what it may be, comment) of every setting of a choice of a part.
+
+    Raises ConfigError for an unknown choice and for a yaml that cannot be read or names no class.
+    """
+    path = choice_file(group, choice)
     with locating_yaml_errors(group, choice, path):
         tree: Any = OmegaConf.to_container(OmegaConf.load(path))
     if not isinstance(tree, dict) or not (named := class_names(path)):
@@ -98,13 +114,33 @@ def _describe_choice(group: str, choice: str) -> str:
     schema = part_class(f"{group}._target_", named[0]).Config
     comments = _comments(path)
     nested = isinstance(tree.get(group), dict)  # a yaml that also changes another group
-    if not dataclasses.fields(schema):
-        lines.append("It has no settings.")
-    for key, value, limits in _settings(schema, tree[group] if nested else tree):
-        lines.append(f"  {group}.{key}={_format_value(value)}" + (f"    {limits}" if limits else ""))
-        comment = comments.get(f"{group}.{key}" if nested else key, "")
-        lines += textwrap.wrap(comment, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
-    return "\n".join(lines)
+    return [
+        (f"{group}.{key}", _format_value(value), limits, comments.get(f"{group}.{key}" if nested else key, ""))
+        for key, value, limits in _settings(schema, tree[group] if nested else tree)
+    ]
+
+
+def describe_root_settings() -> list[tuple[str, str, str, str]]:
+    """Return the same of every setting that belongs to no group."""
+    path = places()[0].conf / "config.yaml"
+    tree: Any = OmegaConf.to_container(OmegaConf.load(path))
+    sections = {
+        "": RootConfig,
+        "budget.": BudgetConfig,
+        "evaluation.": EvaluationConfig,
+        "checkpoint.": CheckpointConfig,
+    }
+    comments = _comments(path)
+    return [
+        (key, _format_value(value), limits, comments.get(key, ""))
+        for prefix, schema in sections.items()
+        for key, value, limits in _settings(schema, tree[prefix[:-1]] if prefix else tree, prefix)
+    ]
+
+
+def describe_choice(group: str, choice: str) -> str:
+    """Return the first line of the yaml of a choice."""
+    return _description(choice_file(group, choice))
 
 
 def _describe_sections(owner: str, name: str) -> str:
