@@ -152,7 +152,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 def test_the_first_comparison_ends_as_the_readme_says(afl_run, tmp_path, monkeypatch):
     """Two of its rules; the identity and the numbers of the others are other tests' business."""
     monkeypatch.chdir(tmp_path)
-    (command,) = re.findall(r"^afl-run -m (\S+=\S+.*)$", section("A first comparison"), re.M)
+    (command,) = re.findall(r"^afl-run -m (\S+=\S+.*?) +#", section("A first comparison"), re.M)
     words = [w if not w.startswith("algorithm=") else "algorithm=ace,fedbuff" for w in shlex.split(command)]
     assert afl_run("-m", *words, "threads=1", "progress=false").returncode == 0
     assert report(["runs"]) == 0
