@@ -164,7 +164,7 @@ def test_files_that_contradict_each_other_make_a_run_inconsistent(tmp_path):
     runs = load_runs(tmp_path)
     assert set(runs["status"]) == {"inconsistent"} and load_points(runs).empty
     notes = runs.set_index("seed")["note"]
-    assert notes[3].endswith("no share between 0 and 1") and notes[4].endswith("not in order")
+    assert notes[3].endswith("not a share between 0 and 1") and notes[4].endswith("not in order")
     assert runs.loc[str(changed), "note"].startswith("summary.json says identity")
     assert runs.loc[str(moved), "note"].startswith("summary.json says experiment 00000000, config.yaml gives")
     assert "says test/accuracy 0.5, the last of metrics.jsonl is 0.1" in runs.loc[str(cut), "note"]
