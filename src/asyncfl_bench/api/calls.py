@@ -67,7 +67,7 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
 
     A list of values is an axis; for settings that are lists, a list of lists: ``{"model.hidden": [[200], [50]]}``.
     ``decide="mine"`` adds seeds until that method is decided against each other one, ``decide=True`` until all pairs or
-    all claims of the sweep are decided (docs/howto/sweeps.md).
+    all claims of the sweep are decided (docs/howto/decide.md).
     Launchers, folders and what is printed are those of ``afl-run -m``; runs that are finished are not run again.
     Returns a result for every run, in their order; one that did not finish has ``ok`` False and the reason in its
     ``summary["error"]``. Raises ConfigError for a value that no run can have, KeyboardInterrupt when it was stopped.
