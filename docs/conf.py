@@ -21,10 +21,10 @@ autodoc_typehints = "signature"
 _CONTENTS = {
     "Start": "docs/start/install docs/start/first_comparison docs/start/first_sweep docs/start/own_rule",
     "How-to": "docs/howto/sweeps docs/howto/tune docs/howto/decide docs/howto/cluster docs/howto/python "
-    "docs/howto/data docs/howto/extend docs/howto/message_rule docs/howto/fleet docs/howto/reports "
-    "docs/howto/tracking docs/howto/cite",
-    "Reference": "docs/reference/command_line docs/reference/settings docs/reference/algorithms "
-    "docs/reference/delays docs/reference/run_directory docs/reference/statistics docs/reference/claims docs/reference/api",
+    "docs/howto/data docs/howto/extend docs/howto/package docs/howto/message_rule docs/howto/fleet "
+    "docs/howto/reports docs/howto/tracking docs/howto/cite",
+    "Reference": "docs/reference/command_line docs/reference/settings docs/reference/algorithms docs/reference/delays "
+    "docs/reference/run_directory docs/reference/statistics docs/reference/claims docs/reference/api",
     "Explanation": "docs/explanation/clocks docs/explanation/time docs/explanation/rules docs/explanation/unlabelled "
     "docs/explanation/architecture docs/explanation/performance",
     "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "

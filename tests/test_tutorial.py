@@ -1,4 +1,4 @@
-"""docs/start/own_rule.md and docs/howto/message_rule.md, followed literally in a copy of the project."""
+"""The pages own_rule.md, message_rule.md and package.md of the documentation, followed literally."""
 
 import os
 import re
@@ -16,16 +16,17 @@ PAGES = {  # by the rule that is added
     rule: (ROOT / "docs" / f"{name}.md").read_text()
     for rule, name in {"cutoff": "start/own_rule", "split_asgd": "howto/message_rule"}.items()
 }
+PACKAGE = (ROOT / "docs" / "howto" / "package.md").read_text()
 
 
-def blocks(kind, rule="cutoff"):
+def blocks(kind, page):
     """Name of a file -> its content, of the blocks that are marked so."""
-    return dict(re.findall(rf"```\w+ {kind}=(\S+)\n(.*?)```", PAGES[rule], re.S))
+    return dict(re.findall(rf"```\w+ {kind}=(\S+)\n(.*?)```", page, re.S))
 
 
-def commands(kind, rule="cutoff"):
+def commands(kind, page):
     """The words after afl-run of every line of a block of commands."""
-    (lines,) = re.findall(rf"```sh{kind}\n(.*?)```", PAGES[rule], re.S)
+    (lines,) = re.findall(rf"```sh {kind}\n(.*?)```", page, re.S)
     return [line.split()[1:] for line in lines.splitlines()]
 
 
@@ -38,8 +39,8 @@ def project(tmp_path_factory):
     shutil.copy(ROOT / "pyproject.toml", copy)
     table = (ROOT / "docs" / "reference" / "algorithms.md").read_text()
     last = next(line for line in table.splitlines(keepends=True) if line.startswith("| `asyncfeded`"))
-    for rule, page in PAGES.items():
-        files = blocks("file", rule)
+    for page in PAGES.values():
+        files = blocks("file", page)
         assert len(files) == 3
         for name, content in files.items():
             (copy / name).write_text(content)
@@ -60,7 +61,7 @@ def call(project, *words):
 
 @pytest.mark.parametrize("rule", PAGES)
 def test_the_tutorials_commands_answer_as_it_says(rule, project):
-    first, second = commands("", rule)
+    first, second = commands("run", PAGES[rule])
     answer = call(project, "-m", "asyncfl_bench.cli", *first)
     assert answer.returncode == 0 and f"{rule}-digits-exponential-seed0" in answer.stdout, answer.stderr
     answer = call(project, "-m", "asyncfl_bench.cli", *second)
@@ -94,15 +95,16 @@ def test_nothing_else_has_to_know_the_new_algorithms(project):
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """The package of one's own of the second half."""
+    """The package of docs/howto/package.md."""
     folder = tmp_path_factory.mktemp("mylab")
-    (name, change), rule = *blocks("change").items(), blocks("file")["src/asyncfl_bench/algorithms/cutoff.py"]
+    ((name, change),) = blocks("change", PACKAGE).items()
+    rule = blocks("file", PAGES["cutoff"])["src/asyncfl_bench/algorithms/cutoff.py"]
     for line in filter(None, change.splitlines()):
         module, _, names = line.removeprefix("from asyncfl_bench.").partition(" import ")
         (old,) = (one for one in rule.splitlines() if one.startswith("from .") and one.endswith(f" import {names}"))
         assert old.split()[1].lstrip(".") == module.removeprefix("algorithms.")
         rule = rule.replace(old, line)
-    files = {name: rule, "src/mylab/__init__.py": ""} | blocks("own")
+    files = {name: rule, "src/mylab/__init__.py": ""} | blocks("own", PACKAGE)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -117,18 +119,18 @@ def elsewhere(words, folder, *paths):
 
 
 def test_a_package_of_ones_own_runs_from_its_folder(lab):
-    (words,) = commands(" own")
+    (words,) = commands("own", PACKAGE)
     answer = elsewhere(["-m", "asyncfl_bench.cli", *words], lab / "src")
     assert answer.returncode == 0 and "cutoff-digits-exponential-seed0" in answer.stdout, answer.stderr
-    (check,) = re.findall(r"`afl-run (--check .*?)`", PAGES["cutoff"])
-    answer = elsewhere(["-m", "asyncfl_bench.cli", *check.split()], lab / "src")
+    (check,) = commands("check", PACKAGE)
+    answer = elsewhere(["-m", "asyncfl_bench.cli", *check], lab / "src")
     assert answer.returncode == 0 and answer.stdout.count("ok ") == 7, answer.stdout + answer.stderr
 
 
 def test_an_installed_package_of_ones_own_is_a_choice_like_any_other(lab, tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
     subprocess.run([*pip, tmp_path / "site", lab], check=True)
-    run, grid, help_ = commands(" installed")
+    run, grid, help_ = commands("installed", PACKAGE)
     answer = elsewhere(["-m", "asyncfl_bench.cli", *run], tmp_path, tmp_path / "site")
     assert answer.returncode == 0, answer.stderr
     answer = elsewhere(["-m", "asyncfl_bench.cli", *grid], tmp_path, tmp_path / "site")
