@@ -1,6 +1,6 @@
 """`make rules`: write rules.md and limits.svg in docs/explanation/ from the rules' declarations and from limits.yaml.
 
-What a rule declares are the attributes of its class and the sections of its docstring. What the server is told is read
+What a rule declares are the attributes of its class and the sections of its docstring. What its server learns is read
 off its code, where the docstring does not say: the facts of an upload, a message or the table of clients that it uses.
 """
 
@@ -92,7 +92,7 @@ def sections(rule: type) -> dict[str, str]:
 
 
 def source(rule: type) -> str:
-    """Of its own module and those of the rules it builds on, without what all rules share."""
+    """Source of the rule's module and of the rules that it builds on, without what all rules share."""
     modules = {one.__module__ for one in rule.__mro__} - {ServerRule.__module__, "builtins"}
     return "\n".join(inspect.getsource(importlib.import_module(module)) for module in sorted(modules))
 

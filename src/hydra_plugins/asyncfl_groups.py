@@ -113,7 +113,7 @@ def _section(config_path: str) -> dict[str, Any] | None:
 
 
 def _with_moved_choices(config_path: str, result: ConfigResult) -> ConfigResult:
-    """Return ``result`` with choices of groups in sections of their own. Raises ConfigError."""
+    """Return ``result`` with choices of groups in separate sections. Raises ConfigError."""
     group, _, choice = config_path.partition("/")
     if result.header["package"] == "_global_":
         _move_choices(group, choice, result.config)

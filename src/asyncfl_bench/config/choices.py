@@ -120,7 +120,7 @@ class Composition:
         return to_containers(self.config)
 
     @functools.cached_property
-    def instead(self) -> dict[str, str]:
+    def substitutes(self) -> dict[str, str]:
         """The choices by group that yaml files list in ``instead``. A sweep's scale or profile is used before the sweep
         itself, and the sweep before its paper. (Hydra forbids a file that another choice selects to choose groups.)
 
@@ -153,7 +153,7 @@ def composition(overrides: Sequence[str]) -> Composition:
 
 
 def substituted_choices(overrides: list[str]) -> list[str]:
-    """Return the choices of ``Composition.instead``, as overrides, for groups that the overrides do not name.
+    """Return the choices of ``Composition.substitutes``, as overrides, for groups that the overrides do not name.
 
     Raises ConfigError.
     """
@@ -165,7 +165,7 @@ def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     chosen, known = {one.key for one in parsed}, groups()
     # a setting of a part that is about to be chosen is unknown without it
     choosing = [one.text for one in parsed if "/" in one.key or one.key in known or one.is_for_hydra]
-    instead = _compose(choosing, files).instead
+    instead = _compose(choosing, files).substitutes
     return [f"{group}={choice}" for group, choice in instead.items() if group not in chosen]
 
 
