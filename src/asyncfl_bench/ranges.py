@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
-from functools import cache
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, is_dataclass, make_dataclass
+from functools import cache, partial
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from .errors import check, check_choice
 
@@ -161,3 +161,37 @@ def _annotated(schema: Any, kind: type) -> dict[str, Any]:
             said = hints[name].__metadata__ if get_origin(hints[name]) is Annotated else ()
             found.update((name, one) for one in said if isinstance(one, kind))
     return found
+
+
+_SETTING_TYPES = (bool, int, float, str, list[int], list[float], list[str], NoneType)
+
+
+def settings_from_arguments(call: Callable[..., Any], base: type, last: Sequence[tuple[str, str, Any]] = ()) -> type:
+    """Return a dataclass below ``base`` with a field for each argument of a class or function that has no Config.
+
+    An argument without a default must be set. One whose default is not plain (a class, say) is left to the callee.
+    last  (name, type, field) of more fields behind these
+    """
+    try:
+        hints = get_type_hints(call.__init__ if inspect.isclass(call) else call)
+    except Exception:  # a name that only a type checker knows
+        hints = {}
+    fields: list[Any] = []
+    for name, argument in inspect.signature(call).parameters.items():
+        default = MISSING if argument.default is argument.empty else argument.default
+        plain = isinstance(default, bool | int | float | str | list | tuple | NoneType)
+        if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD) or not (plain or default is MISSING):
+            continue
+        values: dict[str, Any] = {"default": default}
+        if isinstance(default, list | tuple):
+            values = {"default_factory": partial(list, default)}
+        fields.append((name, _type_of_argument(hints.get(name)), field(**values, kw_only=True)))
+    return make_dataclass("Config", [*fields, *last], bases=(base,), namespace={"__module__": __name__})
+
+
+def _type_of_argument(hint: Any) -> str:
+    """Return the type of a setting for the hint of an argument; ``Any`` for a hint that no setting can have."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if not all(kind in _SETTING_TYPES for kind in kinds):
+        return "Any"
+    return " | ".join("None" if kind is NoneType else str(kind) if get_args(kind) else kind.__name__ for kind in kinds)

@@ -30,8 +30,8 @@ def trajectory(algorithm: str, delay: str) -> dict:
 
     from asyncfl_bench import run
     from asyncfl_bench.algorithms.common.split import SplitRule
-    from asyncfl_bench.config.check import part_class
     from asyncfl_bench.config.choices import choice_file
+    from asyncfl_bench.config.classes import part_class
     from asyncfl_bench.config.places import class_names
 
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import compose, places
 from ..config.overrides import parse_override
-from ..errors import EXIT_INTERRUPTED, ConfigError
+from ..errors import EXIT_INTERRUPTED, ConfigError, locating_user_errors
 from .objects import Objects
 from .overrides import Overrides, list_overrides
 
@@ -42,7 +42,8 @@ def run(
     and not run again. Raises ConfigError for settings that cannot work and BenchError for data that cannot be had; a
     run that fails later returns with ``result.ok`` False and the reason in ``result.summary["error"]``.
     """
-    objects = Objects.from_arguments(overrides, settings)
+    with locating_user_errors():
+        objects = Objects.from_arguments(overrides, settings)
     with _using_folders(config_dir):
         words = list_overrides(*objects.others)
         for one in map(parse_override, words):

@@ -13,8 +13,9 @@ from omegaconf import OmegaConf
 from ..errors import ConfigError, describe_place, did_you_mean, format_value
 from ..ranges import describe_range
 from ..simulation.budget import BudgetConfig
-from .check import describe_type, part_class
+from .check import describe_type
 from .choices import choice_file, groups, locating_yaml_errors, options, root_settings
+from .classes import part_class
 from .places import class_names, places
 from .settings import PARTS, CheckpointConfig, EvaluationConfig, RootConfig
 from .variants import VARIANTS, variant

@@ -1,6 +1,7 @@
-"""Networks that are objects of the Python program: ``run(model=module)``.
+"""Networks that are plain torch modules: objects of the Python program, ``run(model=module)``, and classes that a yaml
+names.
 
-``data.given`` holds them while the run lasts.
+``data.given`` holds the objects while the run lasts.
 
 Legend: B samples of a mini-batch.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,9 @@ import torch
 from torch import nn
 
 from ..data.given import find_object
-from ..errors import ConfigError
+from ..errors import ConfigError, describe_error, user_location
+from ..ranges import settings_from_arguments
+from ..types import Facts
 from .base import Model, ModelConfig
 from .networks import build_seeded
 
@@ -55,16 +60,81 @@ class GivenModel(Model):
         return module.cpu()
 
 
+class NamedModelConfig(ModelConfig):
+    """Settings of a torch module that a yaml names: the arguments that make it, then ``digest``.
+
+    digest  of the layers and of their source, so that a changed network is another run; computed
+    """
+
+    digest = "auto"
+
+    def resolve(self, facts: Facts) -> None:
+        self.digest = _digest_of_call(self.make, json.dumps(self.arguments))
+
+    @staticmethod
+    def make(**arguments: Any) -> nn.Module:
+        """Make the network. The subclass of each class has its own."""
+        raise NotImplementedError
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of ``make``."""
+        return {key: value for key, value in asdict(self).items() if key != "digest"}
+
+
+class NamedModel(Model):
+    """As ``GivenModel``, of a class or function that a yaml names; the seed draws the weights."""
+
+    Config = NamedModelConfig
+    config: NamedModelConfig
+
+    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+        config = self.config
+        module = _build_network(partial(config.make, **config.arguments), seed)
+        _check_network(module, data_shape, classes)
+        return module.cpu()
+
+
+@cache
+def model_of(make: Callable[..., nn.Module]) -> type[Model]:
+    """Return the model of a torch module's class or of a function that makes one. Its settings are the arguments."""
+    digest = (
+        "digest",
+        "str",
+        field(default=NamedModelConfig.digest, kw_only=True),
+    )  # behind what a page names a run by
+    config = settings_from_arguments(make, NamedModelConfig, [digest])
+    config.make = staticmethod(make)  # type: ignore[attr-defined]
+    names = {"__module__": make.__module__, "__qualname__": make.__qualname__, "name": make.__name__}
+    return type(make.__name__, (NamedModel,), {"Config": config, **names})
+
+
 def digest_of_network(given: object) -> str:
     """16 hex digits over the layers with their plain attributes, the source of classes that are not torch's, and the
     weights; of what makes a network those of one seed. What a ``forward`` calls elsewhere is not looked into."""
     if not isinstance(given, nn.Module) and not callable(given):
         allowed = "must be a torch module, or what makes one when called without arguments"
         raise ConfigError("model", type(given).__name__, allowed)
-    module = given if isinstance(given, nn.Module) else _build_network(given, 0)
-    if lazy := [name for name, one in module.named_parameters() if nn.parameter.is_lazy(one)]:
-        raise ConfigError("model", lazy[0], "must have a shape: call the module on a sample once before")
     hashed = hashlib.blake2b(str(isinstance(given, nn.Module)).encode(), digest_size=8)
+    try:
+        _hash_network(hashed, given if isinstance(given, nn.Module) else _build_network(given, 0), weights=True)
+    except ConfigError as error:
+        raise error.with_prefix("model") from error
+    return hashed.hexdigest()
+
+
+@cache
+def _digest_of_call(make: Callable[..., nn.Module], arguments: str) -> str:
+    """16 hex digits as of ``digest_of_network``, without weights, which the seed draws. arguments: JSON."""
+    hashed = hashlib.blake2b(_source(make), digest_size=8)
+    _hash_network(hashed, _build_network(partial(make, **json.loads(arguments)), 0), weights=False)
+    return hashed.hexdigest()
+
+
+def _hash_network(hashed: hashlib.blake2b, module: nn.Module, weights: bool) -> None:
+    """Add the layers, the source of classes that are not torch's, and the weights or only their shapes."""
+    if lazy := [name for name, one in module.named_parameters() if nn.parameter.is_lazy(one)]:
+        raise ConfigError("", lazy[0], "must have a shape: call the module on a sample once before")
     hashed.update(repr(module).encode())
     for name, layer in module.named_modules():
         simple = (bool, int, float, str, tuple, list, type(None))
@@ -75,29 +145,32 @@ def digest_of_network(given: object) -> str:
             hashed.update(_source(own))
     for name, tensor in module.state_dict().items():
         hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        hashed.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
-    return hashed.hexdigest()
+        if weights:
+            hashed.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
 
 
-def _source(own: type) -> bytes:
-    """The text of a class; its compiled methods where there is no text, as in a prompt."""
+def _source(own: Any) -> bytes:
+    """The text of a class or function; its compiled methods where there is no text, as in a prompt."""
     try:
         return inspect.getsource(own).encode()
     except (OSError, TypeError):
-        codes = [value.__code__ for value in vars(own).values() if inspect.isfunction(value)]
+        codes = [value.__code__ for value in (own, *vars(own).values()) if inspect.isfunction(value)]
         return repr([(code.co_code, code.co_names, code.co_consts) for code in codes]).encode()
 
 
 def _build_network(make: Callable[[], Any], seed: int) -> nn.Module:
     """Call ``make`` with the random state of ``seed``. Raises ConfigError unless it returns a torch module."""
+    named = make.func if isinstance(make, partial) else make
+    name = getattr(named, "__name__", "object")
     try:
         module = build_seeded(seed, make)
     except TypeError as error:
-        name = getattr(make, "__name__", "object")
-        raise ConfigError("model", name, f"must make a torch module when called without arguments: {error}") from error
+        if user_location(error):
+            raise
+        called = "from its settings" if isinstance(make, partial) else "when called without arguments"
+        raise ConfigError("", name, f"must make a torch module {called}: {error}") from error
     if not isinstance(module, nn.Module):
-        allowed = f"must make a torch module when called, made a {type(module).__name__}"
-        raise ConfigError("model", getattr(make, "__name__", "object"), allowed)
+        raise ConfigError("", name, f"must make a torch module when called, made a {type(module).__name__}")
     return module
 
 
@@ -119,9 +192,7 @@ def _check_network(module: nn.Module, data_shape: tuple[int, ...], classes: int)
         logits = trial(torch.zeros(2, *data_shape))
     except Exception as error:
         shape = "x".join(map(str, data_shape))
-        require(
-            False, f"must take samples of shape {shape}: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
-        )
+        require(False, f"must take samples of shape {shape}: {describe_error(error)}")
     drawn = not torch.equal(before, torch.get_rng_state())
     require(not drawn, "must draw no random numbers, or no run could be resumed: set the p of its dropout to 0")
     found = tuple(getattr(logits, "shape", ()))

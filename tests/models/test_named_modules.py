@@ -1,0 +1,97 @@
+"""Plain torch modules that a yaml names: settings, sweeps, identity, and what is refused."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncfl_bench import run, sweep
+from asyncfl_bench.config import compose
+from asyncfl_bench.errors import BenchError, ConfigError
+
+SOURCE = """from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width: int = 8, act=nn.Tanh, slope=0.1):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, width), act(), nn.Linear(width, 10))
+
+    def forward(self, x):
+        return self.layers(x)
+
+def make(width: int):
+    return Net(width)
+
+def broken():
+    return nn.Linear(1, "wide")
+
+class Other:
+    pass
+"""
+QUICK = {"scale": "smoke", "progress": False}
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch) -> Path:
+    """A folder of parts with a yaml for each name of the module ``networks_of_mine``."""
+    (tmp_path / "networks_of_mine.py").write_text(SOURCE)
+    folder = tmp_path / "parts" / "model"
+    folder.mkdir(parents=True)
+    yamls = {"net": "Net\nwidth: 8", "made": "make\nwidth: ???", "broken": "broken", "other": "Other"}
+    for name, text in yamls.items():
+        (folder / f"{name}.yaml").write_text(f"# Mine\n_target_: networks_of_mine.{text}\n")
+    monkeypatch.delitem(sys.modules, "networks_of_mine", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder.parent
+
+
+def test_a_module_named_in_a_yaml_is_an_axis_of_a_sweep_with_its_arguments_as_settings(parts):
+    words = QUICK | {"model": "net", "model.width": [4, 6], "config_dir": parts}
+    results = sweep(**words)
+    assert [result.summary["parameters"] for result in results] == [310, 460]  # 64 w + w + 10 w + 10
+    assert all(result.ok for result in results)
+    assert all(result.summary["already_complete"] for result in sweep(**words))
+
+
+def test_it_trains_as_the_same_module_does_as_an_object(parts):
+    named = run({"model": "made", "model.width": 8}, config_dir=parts, **QUICK)
+    given = run(model=sys.modules["networks_of_mine"].Net, **QUICK)
+    assert list(named.metrics["test/loss"]) == list(given.metrics["test/loss"])
+
+
+def test_a_changed_network_is_another_run(parts, monkeypatch):
+    def identity() -> str:
+        monkeypatch.delitem(sys.modules, "networks_of_mine", raising=False)
+        from asyncfl_bench.config import places
+
+        with places.using_folders([parts]):
+            return compose(["model=net"]).identity
+
+    before = identity()
+    assert identity() == before
+    (parts.parent / "networks_of_mine.py").write_text(SOURCE.replace("nn.Tanh", "nn.ReLU"))
+    assert identity() != before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"model": "made"}, "model.width=null: must be set, for example model.width=VALUE"),
+        ({"model": "net", "model.width": 4.5}, "model.width=4.5: must be a whole number"),
+        ({"model": "other"}, "one that extends Model of asyncfl_bench.models.base, or a torch.nn.Module"),
+        ({"model": "broken"}, "networks_of_mine.py, line 15: TypeError: "),
+    ],
+)
+def test_what_cannot_make_a_network_is_refused_in_one_line(words, said, parts):
+    with pytest.raises(BenchError, match=said) as caught:
+        run(words, config_dir=parts, **QUICK)
+    assert "\n" not in str(caught.value) and caught.value.exit_code == 2
+
+
+def test_an_error_in_an_own_forward_has_its_file_and_line(parts):
+    source = SOURCE.replace("return self.layers(x)", "return self.layers(x)[0, 0, 0]")
+    (parts.parent / "networks_of_mine.py").write_text(source)
+    with pytest.raises(ConfigError, match=r"^model=Net: must take samples of shape 1x8x8: .*mine.py, line 9"):
+        run(model="net", config_dir=parts, **QUICK)
+    with pytest.raises(BenchError, match=r"networks_of_mine.py, line 15: TypeError"):
+        run(model=sys.modules["networks_of_mine"].broken, **QUICK)
