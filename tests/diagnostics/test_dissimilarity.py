@@ -51,9 +51,9 @@ def gradient(s, a, y):
 def test_the_measure_is_that_of_the_released_code(data, executor):
     x, y = data
     parts = watched("diagnostics.samples=20", f"executor={executor}")
-    assert parts.diagnostics.metrics() == {}  # before any server step
+    assert parts.diagnostics.measure({}) == {}  # before any server step
     parts.simulation.run()
-    found = parts.diagnostics.metrics()
+    found = parts.diagnostics.measure({})
     w = parts.model_d.double().numpy()
     chosen = np.linspace(0, len(y) - 1, 20).astype(int)
     hidden = np.maximum(x[chosen] @ w[: OWN - HIDDEN].reshape(HIDDEN, FEATURES).T + w[OWN - HIDDEN : OWN], 0)
@@ -73,14 +73,14 @@ def test_looking_changes_nothing_and_goes_on_where_a_run_was_cut():
     plain.simulation.run()
     for _ in range(70):
         looked.simulation.step()
-    looked.diagnostics.metrics()
+    looked.diagnostics.measure({})
     file = io.BytesIO()
     torch.save(looked.diagnostics.state_dict(), file)
     file.seek(0)
     again = watched()
     again.diagnostics.load_state_dict(torch.load(file, weights_only=True))
     again.model_d.copy_(looked.model_d)
-    assert again.diagnostics.metrics() == looked.diagnostics.metrics() != {}
+    assert again.diagnostics.measure({}) == looked.diagnostics.measure({}) != {}
     looked.simulation.run()
     assert torch.equal(plain.model_d, looked.model_d)
 

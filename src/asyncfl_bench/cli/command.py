@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..config import places
 from ..config.choices import hydra_config, substituted_choices
-from ..config.composition import Compositions, compose, refuse_tracking_axis
+from ..config.composition import Compositions, compose, refuse_listed_axis
 from ..config.overrides import parse_override, quote_override
 from ..config.settings import RootConfig
 from ..config.suggestions import suggest_option
@@ -215,7 +215,7 @@ def _unknown_option(word: str, rest: list[str]) -> InputError:
 def _check_single_run(overrides: list[str]) -> None:
     """Raise ConfigError for overrides that are valid only in a multirun."""
     for one in map(parse_override, overrides):
-        refuse_tracking_axis(one)
+        refuse_listed_axis(one)
         if one.several:
             how = "is a list of values: afl-run -m runs them all"
             if one.draw is not None:

@@ -7,6 +7,7 @@ from .places import config_directory
 from .settings import (
     ABSENT,
     NOT_IDENTITY,
+    OBSERVERS,
     ORIGINS,
     PARTS,
     RESULTS_VERSION,
@@ -18,6 +19,7 @@ from .settings import (
 __all__ = [
     "ABSENT",
     "NOT_IDENTITY",
+    "OBSERVERS",
     "ORIGINS",
     "PARTS",
     "RESULTS_VERSION",

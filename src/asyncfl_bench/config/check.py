@@ -31,7 +31,9 @@ from .classes import part_class
 from .settings import (
     ABSENT,
     DATA_VARIABLE,
+    LISTED,
     NOT_IDENTITY,
+    OBSERVERS,
     ORIGINS,
     PARTS,
     TRACKING,
@@ -61,14 +63,15 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
     sections = {"budget": BudgetConfig, "evaluation": EvaluationConfig, "checkpoint": CheckpointConfig}
     root_names = [f.name for f in dataclasses.fields(RootConfig)]
     for key, value in tree.items():
-        if key not in root_names and key not in (*PARTS, TRACKING) and key not in sections:
-            near = did_you_mean(key, (*root_names, *PARTS, TRACKING, *sections))
+        if key not in root_names and key not in (*PARTS, *LISTED) and key not in sections:
+            near = did_you_mean(key, (*root_names, *PARTS, *LISTED, *sections))
             said = suggest_setting(key, format_value(value), tree) or f"is not a setting{near}"
             raise ConfigError(key, value, said)
     settings = Settings(
         root=_to_dataclass(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts=_build_parts(tree, choices),
-        trackers=_build_trackers(tree.get(TRACKING)),
+        trackers=_build_trackers(tree),
+        observers=_build_listed(tree, OBSERVERS),
         choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
         **{name: _to_dataclass(cls, _section(tree, name), name) for name, cls in sections.items()},
     )
@@ -131,16 +134,25 @@ def _build_part(node: Any, group: str, choice: str | None) -> Part:
     return Part(target, _to_dataclass(target.Config, values, group))
 
 
-def tracker_sections(node: Any) -> dict[str, Any]:
-    """Dotted key -> section of every tracker of a config. Raises ConfigError."""
-    check(isinstance(node, dict | None), TRACKING, node, "chosen when a run begins, for example tracking=[wandb,csv]")
-    return {f"{TRACKING}.{name}": section for name, section in (node or {}).items()}
+def listed_sections(tree: dict[str, Any], *groups: str) -> dict[str, Any]:
+    """Dotted key -> section of every choice of groups that may have several. Raises ConfigError."""
+    for group in groups:
+        allowed = f"chosen when a run begins, for example {group}=[{'wandb,csv' if group == TRACKING else 'NAME'}]"
+        check(isinstance(tree.get(group), dict | None), group, tree.get(group), allowed)
+        if target := (tree.get(group) or {}).get("_target_"):
+            raise ConfigError(group, target, "write its settings into a section: a line NAME: above _target_")
+    return {f"{group}.{name}": section for group in groups for name, section in (tree.get(group) or {}).items()}
 
 
-def _build_trackers(node: Any) -> dict[str, Part]:
+def _build_listed(tree: dict[str, Any], group: str) -> dict[str, Part]:
+    """Return the chosen parts of a group by name. Raises ConfigError."""
+    sections = listed_sections(tree, group).items()
+    return {(name := key.partition(".")[2]): _build_part(section, key, name) for key, section in sections}
+
+
+def _build_trackers(tree: dict[str, Any]) -> dict[str, Part]:
     """Return the chosen trackers by name. Raises ConfigError, also for a package that is not installed."""
-    sections = tracker_sections(node).items()
-    trackers = {(name := key.partition(".")[2]): _build_part(section, key, name) for key, section in sections}
+    trackers = _build_listed(tree, TRACKING)
     for name, part in trackers.items():
         if part.target.needs is not None and importlib.util.find_spec(part.target.needs[0]) is None:
             raise ConfigError(TRACKING, name, f"needs pip install 'asyncfl_bench[{part.target.needs[1]}]'")
@@ -239,7 +251,8 @@ def _part_tree(part: Part) -> dict:
 def _resolved_tree(settings: Settings, sections: dict) -> dict:
     tree = dataclasses.asdict(settings.root)
     tree |= {name: _part_tree(part) for name, part in settings.parts.items()}
-    tree[TRACKING] = {name: _part_tree(part) for name, part in settings.trackers.items()}
+    for group, listed in ((TRACKING, settings.trackers), (OBSERVERS, settings.observers)):
+        tree[group] = {name: _part_tree(part) for name, part in listed.items()}
     for name in sections:
         tree[name] = dataclasses.asdict(getattr(settings, name))
     tree["choices"] = dict(settings.choices)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from ..errors import BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
 from .overrides import parse_override
 from .places import places
-from .settings import PARTS, TRACKING
+from .settings import LISTED, PARTS
 
 # Sections of yaml files that are no settings. `instead`: group -> choice, made by a file that cannot override a choice;
 # `refused`: group -> why its choice does not go with the file. The others are a sweep's: its `instead`, its overrides.
@@ -103,7 +103,7 @@ def root_settings() -> list[str]:
 
 def choices_with(group: str, setting: str) -> list[str]:
     """The choices of a part's group whose yaml has this setting."""
-    searched = places() if group in (*PARTS, TRACKING) else []
+    searched = places() if group in (*PARTS, *LISTED) else []
     files = [file for place in searched for file in place.folder(group).glob("*.yaml")]
     return sorted(file.stem for file in files if f"\n{setting}:" in file.read_text(encoding="utf-8", errors="replace"))
 

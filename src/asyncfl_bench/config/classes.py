@@ -18,7 +18,7 @@ from ..errors import (
     did_you_mean,
     list_some,
 )
-from ..ranges import Absent, Range
+from ..ranges import Absent, CheckedSettings, Range, settings_from_arguments
 from .places import PACKAGE, allow_local_modules, module_folders
 
 # group -> the module of the classes that its parts and their settings extend, and these classes
@@ -31,6 +31,7 @@ _BASES = {
     "schedule": ("simulation.schedules", "SameClient", "ScheduleConfig"),
     "algorithm": ("algorithms.base", "ServerRule", "RuleConfig"),
     "diagnostics": ("diagnostics.base", "Diagnostics", "DiagnosticsConfig"),
+    "observers": ("simulation.observer", "Observer"),
 }
 
 
@@ -70,10 +71,23 @@ def part_class(key: str, name: str) -> Any:
         also = ", or a torch.nn.Module" if group == "model" else ""
         must = f"must name a class for the group {group}: one that extends {bases[0].__name__} of {bases[0].__module__}"
         raise ConfigError(key, name, must + also)
+    if group == "observers" and not hasattr(target, "Config"):
+        return _with_config(target)
     if not dataclasses.is_dataclass(getattr(target, "Config", None)):
         raise ConfigError(key, name, "must name a class with a Config, the dataclass of its settings")
-    _check_schema(key, name, target.Config, bases[1] if bases else object)
+    _check_schema(key, name, target.Config, bases[1] if bases[1:] else object)
     return target
+
+
+@functools.cache
+def _with_config(target: Any) -> Any:
+    """Return the class with a Config: its settings are the arguments that it is made with."""
+
+    def make(self: Any, config: Any) -> None:
+        target.__init__(self, **vars(config))
+
+    names = {"__module__": target.__module__, "__qualname__": target.__qualname__, "__init__": make}
+    return type(target.__name__, (target,), {"Config": settings_from_arguments(target, CheckedSettings), **names})
 
 
 def _makes_network(target: object) -> bool:

@@ -15,11 +15,11 @@ from typing import Any
 
 from ..errors import MOST_LISTED, ConfigError, did_you_mean, list_some
 from ..files import read_yaml
-from .check import check_settings, tracker_sections
+from .check import check_settings, listed_sections
 from .choices import choice_file, choices_with, composition, groups
 from .overrides import Override, parse_override
 from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, class_names
-from .settings import NOT_IDENTITY, PARTS, TRACKING, EarlierRun, Settings, identity_of_tree
+from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, Settings, identity_of_tree
 from .suggestions import suggest_setting
 from .variants import papers_with
 
@@ -87,15 +87,15 @@ class Compositions:
         """The choices of a group, before Hydra sees them."""
         for value in one.values:
             if one.key in self._groups and not (value == "null" and one.key == "sweep"):
-                listed = one.value if one.key == TRACKING and isinstance(one.value, list) else [value]
+                listed = one.value if one.key in LISTED and isinstance(one.value, list) else [value]
                 for choice in listed:
                     self._file(one.key, choice)
 
 
-def refuse_tracking_axis(one: Override) -> None:
+def refuse_listed_axis(one: Override) -> None:
     """Raise ConfigError for ``tracking=wandb,csv``, which would be two runs of one identity."""
-    if one.key == TRACKING and one.several:
-        raise ConfigError(TRACKING, ",".join(one.values), f"several in one run are written [{','.join(one.values)}]")
+    if one.key in LISTED and one.several:
+        raise ConfigError(one.key, ",".join(one.values), f"several in one run are written [{','.join(one.values)}]")
 
 
 def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
@@ -222,7 +222,7 @@ def _saved_config(path: Path) -> tuple[dict, dict]:
     if lacking := [name for name in PARTS if name not in tree]:
         raise ConfigError("resume", path, f"was made by another version: it has no {lacking[0]}; {_START}")
     packages = allowed_packages()
-    for key, section in ({group: tree[group] for group in PARTS} | tracker_sections(tree.get(TRACKING))).items():
+    for key, section in ({group: tree[group] for group in PARTS} | listed_sections(tree, *LISTED)).items():
         target = section.get("_target_") if isinstance(section, dict) else None
         if str(target).partition(".")[0] not in packages:
             raise ConfigError(

@@ -37,8 +37,8 @@ PARTS = (
     "algorithm",
     "diagnostics",
 )
-# the group of which a run may have several choices, tracking=[wandb,csv], or none
-TRACKING = "tracking"
+# the groups of which a run may have several choices, tracking=[wandb,csv], or none
+LISTED = (TRACKING, OBSERVERS) = ("tracking", "observers")
 # the key of config.yaml that lists what is left out of the identity; a config without such settings lacks the key
 ABSENT = "absent"
 # groups that only set other settings; a run remembers what was chosen
@@ -47,7 +47,7 @@ ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 NOT_IDENTITY = (
     "diagnostics",
     "evaluation.clients",
-    TRACKING,
+    *LISTED,
     "objective",
     "device",
     "threads",
@@ -174,7 +174,9 @@ class Settings:
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 
-    trackers: dict[str, Part] = field(default_factory=dict)  # by the name of the choice
+    # by the name of the choice
+    trackers: dict[str, Part] = field(default_factory=dict)
+    observers: dict[str, Part] = field(default_factory=dict)
 
     @property
     def needs(self) -> Needs:

@@ -7,11 +7,10 @@ from collections import Counter
 import numpy as np
 
 from ..simulation.observer import Observer
-from ..stateful import Stateful
 from ..types import Upload, Work
 
 
-class Arrivals(Observer, Stateful):
+class Arrivals(Observer):
     """Sums up uploads between two logged points, and who took part since the start.
 
     n      number of clients

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ..ranges import CheckedSettings
 from ..simulation.observer import Observer
-from ..stateful import Stateful
 
 if TYPE_CHECKING:
     from ..config import Settings
@@ -19,7 +18,7 @@ class DiagnosticsConfig(CheckedSettings):
     """No settings."""
 
 
-class Diagnostics(Observer, Stateful):
+class Diagnostics(Observer):
     """Watches a run and adds to its metrics; changes no bit of it. This one, `none`, adds nothing.
 
     Its settings are no part of a run's identity; a finished run without what is now asked for counts as unfinished.
@@ -51,10 +50,6 @@ class Diagnostics(Observer, Stateful):
 
     def open(self, directory: RunDirectory) -> None:
         """Opens its own files."""
-
-    def metrics(self) -> dict[str, float]:
-        """Metrics over what happened since the last call."""
-        return {}
 
     def summary(self) -> dict:
         """What it says of the whole run, in ``diagnosed`` of summary.json."""

@@ -25,7 +25,7 @@ TYPES: dict[str, type] = {
 }
 
 
-class CancelledWork(Observer, Stateful):
+class CancelledWork(Observer):
     """Writes a row to a table of the run for each piece of work that was stopped.
 
     counters  of the run, as they are at any moment

@@ -5,8 +5,9 @@ Legend: u the clients' part, s the server's, d parameters of a part, B rows of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class Dissimilarity(Diagnostics):
         if stepped:
             self._stepped_on = self.rule.rows_of_step
 
-    def metrics(self) -> dict[str, float]:
+    def measure(self, point: Mapping[str, Any]) -> dict[str, float]:
         import torch
 
         if self._stepped_on is None:

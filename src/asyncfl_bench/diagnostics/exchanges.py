@@ -36,7 +36,7 @@ TYPES: dict[str, type] = {
 UNANSWERED = (math.nan, -1, -1, 0)
 
 
-class Exchanges(Observer, Stateful):
+class Exchanges(Observer):
     """Writes a row per message, in the order of the answers, to a table of the run.
 
     counters  of the run, as they are at any moment

@@ -6,8 +6,9 @@ gradient g_i was computed (0 before its first), G_i the gradient of F_i over all
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -223,7 +224,7 @@ class Mse(Diagnostics):
 
     # -- metrics and state --------------------------------------------------------------------------------------------
 
-    def metrics(self) -> dict[str, float]:
+    def measure(self, point: Mapping[str, Any]) -> dict[str, float]:
         row: dict[str, float] = {}
         if self._rows:
             names = dict.fromkeys(name for step in self._rows for name in step)

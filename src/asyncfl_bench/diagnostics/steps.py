@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DECISIONS_NAME = "rule.parquet"
 
 
-class Steps(Observer, Stateful):
+class Steps(Observer):
     """How far the model moved between two logged points, and means of what the rule says of each iteration.
 
     rule     its ``averaged`` names the numbers of ``stats`` that are averaged

@@ -35,6 +35,7 @@ from .stopping import Stop
 
 if TYPE_CHECKING:
     from ..diagnostics.base import Diagnostics
+    from ..simulation.observer import Observer
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Components:
     model_d   (d,) global model, moved in place by the rule
     needs     estimated bytes of the model vectors
     stop      what asks the run to stop; local work looks at it between mini-batches
+    observers  of the group ``observers``, by the name of the choice
     """
 
     device: str
@@ -58,6 +60,7 @@ class Components:
     simulation: Simulation
     diagnostics: Diagnostics
     stop: Stop
+    observers: dict[str, Observer]
 
     def state_dict(self) -> dict:
         """What the numbers of the run depend on from here on."""
@@ -180,7 +183,11 @@ def build_run(settings: Settings) -> Components:
         has_left=lambda one, iteration: availability.has_left(one, iteration, simulation.counters.virtual_time),
     )
     needs = vectors.needs(root.n_clients)
-    return Components(device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics, stop)
+    observers = {name: part.build() for name, part in settings.observers.items()}
+    simulation.observers += observers.values()
+    return Components(
+        device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics, stop, observers
+    )
 
 
 def _wrap_rule(settings: Settings, rule: ServerRule, streams: Streams) -> ServerRule:

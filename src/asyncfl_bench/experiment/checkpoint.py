@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import RESULTS_VERSION, Settings
+from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..diagnostics.base import has_diagnostics
 from ..errors import BenchError, ConfigError
 from ..files import atomic_write, remove_leftovers, say
@@ -92,6 +92,7 @@ class Checkpoints:
             "data": parts.task.digest,
             **parts.state_dict(),
             "diagnostics": {"settings": self._diagnostics, "state": parts.diagnostics.state_dict()},
+            **({OBSERVERS: self._observers_state()} if parts.observers else {}),
             "checkpoint_iteration": self._saved_iteration,
             "wall_time": self._stopwatch.seconds,
             "computed_by": self.computed_by,
@@ -106,6 +107,11 @@ class Checkpoints:
         with parts.stop.waits_for(what):
             self._directory.metrics.sync()  # never fewer lines on the disk than the checkpoint counts
             write_checkpoint(path, self._settings.identity, state)
+
+    def _observers_state(self) -> dict[str, dict]:
+        settings = self._settings.tree[OBSERVERS]
+        named = self._components.observers.items()
+        return {name: {"settings": settings[name], "state": observer.state_dict()} for name, observer in named}
 
     # -- resuming ----------------------------------------------------------------------------------------------------
 
@@ -157,6 +163,9 @@ class Checkpoints:
             raise BenchError(f"{directory}: trace=true was not set from the start, so it would have gaps")
         if not has_diagnostics(state["diagnostics"]["settings"], self._diagnostics):
             raise BenchError(f"{directory}: these diagnostics were not made from the start")
+        began = {name: saved["settings"] for name, saved in state.get(OBSERVERS, {}).items()}
+        if not began.items() >= self._settings.tree[OBSERVERS].items():
+            raise BenchError(f"{directory}: these observers were not there from the start")
 
     def _load(self, state: dict, path: Path) -> None:
         """Raises DamagedState for a state that does not fit the run, which is then unusable for anything else."""
@@ -165,6 +174,8 @@ class Checkpoints:
             parts.load_state_dict(state)
             self._evaluations.load_state_dict(state["evaluations"])
             parts.diagnostics.load_state_dict(state["diagnostics"]["state"])
+            for name, observer in parts.observers.items():
+                observer.load_state_dict(state[OBSERVERS][name]["state"])
             self._saved_iteration = state["checkpoint_iteration"]
             self._stopwatch.before = state["wall_time"]
             self.computed_by = list(dict.fromkeys([*state["computed_by"], *self.computed_by]))

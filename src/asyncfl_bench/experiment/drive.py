@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ..config import RESULTS_VERSION, Settings
+from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..errors import BenchError, Stopped
 from ..files import say
 from ..tracking.trackers import RunFacts
@@ -145,6 +145,7 @@ class Run:
             "warning": (self._describe_initial_model() or self.evaluations.warning()) if status == "ok" else None,
             "diagnostics": settings.tree["diagnostics"],
             "diagnosed": parts.diagnostics.summary(),
+            **({"observers": observers} if (observers := settings.tree[OBSERVERS]) else {}),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
             **({"clients": self.evaluations.clients} if self.evaluations.clients else {}),
             "used": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
@@ -184,10 +184,11 @@ class Evaluations(Observer, Stateful):
         if parts.rule.needs.restart_at is not None:
             row["cancelled"] = counters.cancelled
         row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
-        row |= parts.diagnostics.metrics()
         if self._hits_c is not None:
             summary = self._summarize_clients(self._expected_accuracy(self._hits_c))
             row |= {f"clients/{key}": value for key, value in summary.items()}
+        for observer in self._simulation.observers:
+            row |= _checked_numbers(observer, observer.measure(row), row)
         self._metrics.write(row)
         self.lines += 1
         self._logged_at = _time_key(counters)
@@ -262,6 +263,22 @@ class Evaluations(Observer, Stateful):
     def parts(self) -> dict[str, Stateful]:
         trace = {} if self.trace is None else {"trace": self.trace}
         return {"arrivals": self.arrivals, "steps": self.steps, **trace, **self._tables}
+
+
+def _checked_numbers(observer: Observer, measured: Mapping[str, float], row: Mapping[str, object]) -> dict[str, float]:
+    """Return what an observer measured as numbers. Raises BenchError for anything else and for a name that is taken."""
+    found = {}
+    for name, value in measured.items():
+        what = f"{type(observer).__name__}.measure: {name}={value!r:.100}"
+        if name in (*row, "run"):
+            raise BenchError(f"{what}: the name is taken; write {type(observer).__name__.lower()}/{name}")
+        try:
+            found[name] = value if isinstance(value, int) else float(value)
+        except (TypeError, ValueError):
+            raise BenchError(f"{what}: must be a number") from None
+        if name.endswith("accuracy") and not (0 <= found[name] <= 1 or math.isnan(found[name])):
+            raise BenchError(f"{what}: must be a share, 0 to 1, as its name ends in accuracy")
+    return found
 
 
 def _time_key(counters: Counters) -> tuple:

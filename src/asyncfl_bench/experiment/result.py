@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import RESULTS_VERSION, Settings
+from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..diagnostics.base import has_diagnostics
 from ..diagnostics.exchanges import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
@@ -156,5 +156,6 @@ def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -
         and set(summary) >= REQUIRED
         and (or_diverged or _has_numbers(summary))
         and has_diagnostics(summary.get("diagnostics"), settings.tree["diagnostics"])
+        and (summary.get(OBSERVERS) or {}).items() >= settings.tree[OBSERVERS].items()
         and ("clients" in summary or not settings.evaluation.clients or summary["exit_status"] == "diverged")
     )

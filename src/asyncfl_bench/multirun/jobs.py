@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.choices import groups, hydra_config, options
-from ..config.composition import Compositions, check_composed, refuse_idle, refuse_tracking_axis
+from ..config.composition import Compositions, check_composed, refuse_idle, refuse_listed_axis
 from ..config.overrides import parse_override
 from ..config.settings import ORIGINS, Settings
 from ..config.variants import papers_with
@@ -72,7 +72,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
         one = parse_override(text)
         if one.is_deletion:
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
-        refuse_tracking_axis(one)
+        refuse_listed_axis(one)
         if one.key == "hydra/launcher":
             check_times(hydra_config(hydra_words).hydra.launcher)
         if one.key in _FOLDERS and len(one.values) > 1:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..stateful import Stateful
 from ..types import Counters, Message, Reply, Upload, Work
 
 
-class Observer:
+class Observer(Stateful):
     """Receives the run's events, in the order of the methods here; does nothing by itself. Derive from it and write
     those that are of interest: all are called in the run's own process and thread, so a slow one slows the run.
 
     It must change nothing. Tensors (``model_d``, those of ``upload``, ``message`` and ``reply``) are lent: after the
     call they may hold other numbers, so copy what is kept. An exception ends the run as failed. Of a resumed run it
-    receives the events from the checkpoint on; a finished one happens no more, so ``run`` refuses observers
-    for it.
+    receives the events from the checkpoint on; an observer of the group ``observers`` then has the attributes of
+    ``state_names`` as they were. A finished run has no more events, so ``run`` refuses observers for it.
     """
 
     def dispatched(self, work: Work, model_d) -> None:
@@ -51,6 +52,13 @@ class Observer:
 
     def iterated(self, counters: Counters) -> None:
         """A server iteration is complete."""
+
+    def measure(self, point: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return numbers to add to a point by name, ``gap/train``, before it is logged; called at each evaluation.
+
+        point  the line of metrics.jsonl so far. A name ending in ``accuracy`` is a share, 0 to 1.
+        """
+        return {}
 
     def evaluated(self, point: Mapping[str, Any]) -> None:
         """The model was evaluated: a line of metrics.jsonl, with ``iteration``, ``uploads``, ``virtual_time``,
