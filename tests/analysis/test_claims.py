@@ -599,6 +599,17 @@ def test_pairs_of_a_page_have_the_verdict_of_the_claim_about_them():
     assert alone.interval.mean == pytest.approx(-pairs[("ace", "fedbuff")].interval.mean)
 
 
+def test_a_run_that_its_target_accuracy_ended_has_no_late():
+    curves = {("ace", 0): ([0, 9, 10, 11], [10, 50, 60, 70]), ("asgd", 0): ([0, 9, 10, 11], [10, 20, 30, 40])}
+    found = {}
+    for stop in ("server_iterations", "target_accuracy"):
+        measured = measured_runs(curves, **{"summary.stopped_by": [stop, "server_iterations"]})
+        budgets = pd.Series(11.0, index=measured.placed.runs.index)
+        found[stop] = measured.values_at_budget("late", "iteration", budgets)
+    assert found["server_iterations"][1] and found["server_iterations"][0].tolist() == pytest.approx([60, 30])
+    assert not found["target_accuracy"][1] and found["target_accuracy"][0].tolist() == pytest.approx([70, 40])
+
+
 def test_measures_come_from_runs_and_their_evaluations():
     used = {"summary.used.uploads": [599.0, 50.0, 5000.0], "summary.used.server_iterations": [500.0, 50.0, 500.0]}
     columns = {"n_clients": 100, **used, "summary.state_bytes.server": [6124080, 0, 60040], "summary.parameters": 15010}

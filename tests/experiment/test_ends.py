@@ -39,7 +39,7 @@ def test_a_budget_that_ends_before_the_first_server_iteration_is_no_quiet_succes
     words = ["algorithm=fedfa", "budget.server_iterations=null", f"budget.{budget}"]
     answer = afl_run("scale=smoke", "progress=false", *words)
     assert answer.returncode == 0
-    why = f"the model is as it began: budget.{budget.partition('=')[0]} was used up before the first server iteration"
+    why = f"the model is as it began: budget.{budget.partition('=')[0]} was reached before the first server iteration"
     assert why in answer.stdout
     assert json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())["warning"] == why
 
@@ -150,3 +150,28 @@ def test_messages_and_server_steps_are_budgets_of_rules_that_answer_messages(lim
     assert longer.ok and longer.summary["used"][limit] == 50
     with pytest.raises(ConfigError, match=f"budget.{limit}=7: must be null with algorithm=asgd"):
         compose(["algorithm=asgd", f"budget.{limit}=7"])
+
+
+TARGET = [*SMALL, "algorithm=fedbuff", "evaluation.every=1"]
+
+
+def test_a_target_accuracy_ends_a_run_at_the_first_evaluation_that_has_it():
+    whole = run([*TARGET, "budget.uploads=200"])
+    goal = whole.metrics["test/accuracy"][4]
+    result = run([*TARGET, "budget.uploads=200", f"budget.target_accuracy={goal}"])
+    first = int((whole.metrics["test/accuracy"] >= goal).idxmax())
+    assert result.summary["stopped_by"] == "target_accuracy" and len(result.metrics) == first + 1
+    assert list(result.metrics["test/loss"]) == list(whole.metrics["test/loss"][: first + 1])
+    further = run([f"resume={result.directory}", "budget.target_accuracy=null"])
+    assert further.summary["stopped_by"] == "uploads"
+    assert list(further.metrics["test/loss"]) == list(whole.metrics["test/loss"])
+
+
+def test_a_target_joins_the_limits_of_files_and_is_outside_the_identity_at_null():
+    with_target, without = compose([*SMALL, "budget.target_accuracy=0.9"]), compose([*SMALL])
+    assert with_target.budget.amounts == without.budget.amounts and with_target.identity != without.identity
+    assert "budget.target_accuracy" in without.tree["absent"]
+    assert run([*TARGET, "budget.target_accuracy=1", "budget.uploads=40"]).summary["stopped_by"] == "uploads"
+    assert compose(["budget.target_accuracy=0.5"]).budget.server_iterations == 500
+    with pytest.raises(ConfigError, match=r"budget.target_accuracy=60.0: must be a number in \(0, 1\], or null"):
+        compose(["budget.target_accuracy=60"])

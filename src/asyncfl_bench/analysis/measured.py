@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import BenchError
+from ..simulation.budget import TARGET
 from . import measures, names, step_errors
 from .place import MatchedRuns
 
@@ -120,11 +121,12 @@ class RunMeasures:
         """Return ``late`` or ``accuracy`` of each run at its budget, and whether it is ``late``.
 
         late is the mean over the last fifth of the budget. Where one of the runs has fewer than three evaluations
-        there, the value of every run is that at its budget, on a straight line between evaluations.
+        there, or ended at ``budget.target_accuracy``, the value of every run is that at its budget, on a straight line
+        between evaluations.
         """
         curves = self.curves(axis)
         pieces = {run: curves[run] for run in budgets.index if run in curves and curves[run][0][-1] >= budgets[run]}
-        if name == "late":
+        if name == "late" and not self._target_ended.reindex(budgets.index).eq(True).any():
             within = {
                 run: y_p[(x_p > (1 - LATE_SHARE) * budgets[run]) & (x_p <= budgets[run])]
                 for run, (x_p, y_p) in pieces.items()
@@ -133,6 +135,12 @@ class RunMeasures:
                 return pd.Series({run: y_p.mean() for run, y_p in within.items()}, dtype=float), True
         last = {run: measures.value_at(x_p, y_p, budgets[run]) for run, (x_p, y_p) in pieces.items()}
         return pd.Series(last, dtype=float), False
+
+    @cached_property
+    def _target_ended(self) -> pd.Series:
+        """Run -> whether its target accuracy ended it: then its accuracy decided how long it is."""
+        runs = self.runs
+        return runs.get("summary.stopped_by", pd.Series("", index=runs.index)) == TARGET
 
     def times_to(self, target: float, axis: str) -> pd.Series:
         """Return where on the axis each run first shows an accuracy of ``target`` [%]; NaN where it never does."""

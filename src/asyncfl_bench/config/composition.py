@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import MOST_LISTED, ConfigError, did_you_mean, list_some
 from ..files import read_yaml
+from ..simulation.budget import TARGET
 from .check import check_settings, listed_sections
 from .choices import choice_file, choices_with, composition, groups
 from .overrides import Override, parse_override
@@ -99,16 +100,20 @@ def refuse_listed_axis(one: Override) -> None:
 
 
 def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
-    """Limits among ``overrides`` take the place of all limits that yaml files set. ConfigError when none is left."""
+    """Limits among ``overrides`` replace all limits that yaml files set, except a target, which a run may miss.
+
+    Raises ConfigError when none is left.
+    """
     given: dict[str, Any] = {}
     for one in map(parse_override, overrides):
         if one.key == "budget" and isinstance(one.value, dict):
             given.update(one.value)
         elif one.key.startswith("budget."):
             given[one.key.removeprefix("budget.")] = one.value
+    given.pop(TARGET, None)
     if any(limit is not None for limit in given.values()):
-        tree["budget"].update({key: None for key in tree["budget"] if key not in given})
-    elif given and not any(tree["budget"].values()):
+        tree["budget"].update({key: None for key in tree["budget"] if key not in (*given, TARGET)})
+    elif given and not any(limit for key, limit in tree["budget"].items() if key != TARGET):
         key = next(iter(given))
         raise ConfigError(f"budget.{key}", None, "must be a number, or another limit of budget must be")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 import zipfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -149,9 +148,9 @@ class Checkpoints:
         """Raises BenchError where the run so far was not what is now asked for."""
         directory, task = self._directory.path, self._components.task
         counters = Counters(**state["simulation"]["counters"])
-        for key, limit in asdict(self._settings.budget).items():
+        for key, limit in self._settings.budget.amounts.items():
             used = counters.used_of(key)
-            if self._settings.earlier is not None and limit is not None and limit < used:
+            if self._settings.earlier is not None and limit < used:
                 raise ConfigError(f"budget.{key}", limit, f"must be at least {used:g}, what that run has used")
         if state["data"] != task.digest:
             source = task.source or self._settings.choices.get("dataset")

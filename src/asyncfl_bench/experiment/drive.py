@@ -67,12 +67,13 @@ class Run:
         try:
             if not evaluations.lines:
                 evaluations.log(simulation.counters)
-            self.ended_by = simulation.finish_reason()  # a checkpoint made at the end resumes at the end
+            # a checkpoint made at the end resumes at the end
+            self.ended_by = evaluations.reached_target or simulation.finish_reason()
             while self.ended_by is None:
                 if stop or not evaluations.log_before(simulation.next_time, stop):
                     return "interrupted", self.checkpoints.save_stopped()
                 try:
-                    self.ended_by = simulation.step()
+                    self.ended_by = evaluations.reached_target or simulation.step() or evaluations.reached_target
                 except Stopped:
                     continue
                 if self.ended_by is None:
@@ -100,7 +101,7 @@ class Run:
             return f"the server's part of the model is as it began: it never stepped in {used.messages} messages"
         if used.iteration or used.server_steps:
             return None
-        return f"the model is as it began: budget.{self.ended_by} was used up before the first server iteration"
+        return f"the model is as it began: budget.{self.ended_by} was reached before the first server iteration"
 
     def _write_final_state(self) -> None:
         parts = self.components

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..diagnostics.cancelled import CancelledWork
 from ..diagnostics.exchanges import Exchanges
 from ..diagnostics.steps import Steps
 from ..errors import BenchError
+from ..simulation.budget import TARGET
 from ..simulation.observer import Observer
 from ..stateful import Stateful
 from ..tracking.progress import Progress
@@ -81,8 +82,7 @@ class Evaluations(Observer, Stateful):
         self._components, self._simulation = components, components.simulation
         self._metrics, self._tracker, self._stopwatch = directory.metrics, tracker, stopwatch
         self._progress: Progress | None = None
-        limits = asdict(self.budget).items()
-        self._budget_key, self._total = next((key, limit) for key, limit in limits if limit is not None)
+        self._budget_key, self._total = next(iter(self.budget.amounts.items()))
         self.trace = directory.open_trace(components.rule.arrival_facts) if settings.root.trace else None
         self.arrivals = Arrivals(settings.root.n_clients, self.trace, components.rule)
         self.steps = Steps(components.rule, components.model_d, settings.root.n_clients)
@@ -119,6 +119,12 @@ class Evaluations(Observer, Stateful):
 
     def _used_budget(self) -> float:
         return self._simulation.counters.used_of(self._budget_key)
+
+    @property
+    def reached_target(self) -> str | None:
+        """``target_accuracy`` once the latest point has it, else None."""
+        target = self.budget.target_accuracy
+        return TARGET if target is not None and self.last.get("test/accuracy", 0.0) >= target else None
 
     # -- when --------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -55,7 +55,7 @@ def measure_seconds(settings: Settings) -> float:
         parts.task.evaluate(parts.model_d)
         evaluation = time.perf_counter() - began - start
         simulation = parts.simulation
-        limits = {key: limit for key, limit in asdict(settings.budget).items() if limit is not None}
+        limits = settings.budget.amounts
         config = settings.evaluation
         unit = "virtual_time" if config.every_time else "uploads" if config.every_uploads else "server_iterations"
         at, before = time.perf_counter(), dict.fromkeys([*limits, unit], 0.0)

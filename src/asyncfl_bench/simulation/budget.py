@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from ..ranges import CheckedSettings, above
+from ..ranges import CheckedSettings, above, absent, within
 from ..types import USUAL_ITERATIONS, Counters
 
+TARGET = "target_accuracy"
 COUNTED = ("server_iterations", "uploads", "client_steps", "bytes", "messages", "server_steps")
 
 
@@ -24,6 +25,7 @@ class BudgetConfig(CheckedSettings):
     bytes              sent in both directions
     messages           of clients that hold a part of the model, before their uploads
     server_steps       changes of the server's part of such a model
+    target_accuracy    test accuracy, a share, of an evaluation. A run that misses it ends at another limit
     """
 
     server_iterations: Annotated[int | None, above(0, null="for no limit")] = None
@@ -33,11 +35,17 @@ class BudgetConfig(CheckedSettings):
     bytes: Annotated[int | None, above(0, null="for no limit")] = None
     messages: Annotated[int | None, above(0, null="for no limit")] = None
     server_steps: Annotated[int | None, above(0, null="for no limit")] = None
+    target_accuracy: Annotated[float | None, within("(0, 1]", null="for no limit"), absent(None)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if all(limit is None for limit in asdict(self).values()):
+        if not self.amounts:
             self.server_iterations = USUAL_ITERATIONS
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """Limits on what a run uses, by name; a target is not one, as a run may miss it."""
+        return {name: limit for name, limit in asdict(self).items() if name != TARGET and limit is not None}
 
     @property
     def only_time(self) -> bool:
