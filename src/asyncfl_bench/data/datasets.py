@@ -1,6 +1,7 @@
 """Data sets with real samples: digits, five image sets, and a user's own arrays.
 
-A class takes its config; ``load(data_dir, streams, n_clients)`` gives a ``Data``. Nothing is read before that.
+A class takes its config; ``load(data_dir, streams, n_clients)`` gives a ``Data``. Nothing is read before that. Where
+``loads_once``, a second ``load`` in a process costs nothing, so that a run looks at its data before torch is imported.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Digits:
     """
 
     Config = DigitsConfig
+    loads_once = True
 
     def __init__(self, config: DigitsConfig):
         self.config = config
@@ -130,6 +132,7 @@ class TorchvisionImages:
     """
 
     Config = TorchvisionImagesConfig
+    loads_once = True
 
     def __init__(self, config: TorchvisionImagesConfig):
         self.config = config
@@ -192,6 +195,7 @@ class Arrays:
     """
 
     Config = ArraysConfig
+    loads_once = True
 
     def __init__(self, config: ArraysConfig):
         self.config = config

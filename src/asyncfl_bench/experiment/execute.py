@@ -12,6 +12,7 @@ from ..config import Settings, identity_in
 from ..errors import BenchError, ConfigError, RunInUse, describe_error, lacks_memory, locating_user_errors
 from ..files import is_locked
 from . import machine
+from .preflight import check_before_torch
 from .result import RunResult, finished_result
 from .stopping import recording_signals
 
@@ -55,14 +56,16 @@ def _execute(
         return result
     from ..tracking.rundir import ERROR_NAME, LOCK_NAME, RunDirectory
     from ..tracking.trackers import Trackers
-    from .build import build_run
-    from .drive import Run
-    from .evaluate import Diverged
 
     _refuse_another_run(settings)
     if is_locked(settings.directory / LOCK_NAME):  # said before data are loaded
         raise RunInUse(_describe_use(settings.directory))
     with locating_user_errors():
+        check_before_torch(settings)
+        from .build import build_run
+        from .drive import Run
+        from .evaluate import Diverged
+
         components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
     directory, stop = RunDirectory(settings.directory), components.stop

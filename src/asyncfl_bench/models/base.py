@@ -61,14 +61,32 @@ class ModelConfig(CheckedSettings):
 
 
 class Model:
-    """Base of all. ``build`` gives the module; ``name`` is the choice of the group model, for messages."""
+    """Base of all. ``build`` gives the module; ``name`` is the choice of the group model, for messages.
+
+    least_pixels  height and width of the smallest images it takes; 0: it does not need images
+    """
 
     Config = ModelConfig
     name = "model"
     reads_tokens = False
+    least_pixels: int = 0
 
     def __init__(self, config: ModelConfig):
         self.config = config
+
+    def check_samples(self, shape: tuple[int, ...], symbols: int | None = None, padding: int | None = None) -> None:
+        """Raise ConfigError unless the model takes samples of this shape; loads no torch. symbols: of token ids."""
+        if self.reads_tokens and symbols is None:
+            found = "x".join(map(str, shape))
+            sets = "dataset=sst2 and dataset=shakespeare have"
+            allowed = f"needs token ids, the data set has samples of {found} numbers; {sets} token ids"
+            raise ConfigError("", self.name, allowed)
+        if symbols is not None and not self.reads_tokens:
+            takes = "lstm" if padding is None else "fasttext"
+            allowed = f"needs numbers, the data set has samples of {shape[0]} token ids; model={takes} takes them"
+            raise ConfigError("", self.name, allowed)
+        if self.least_pixels:
+            require_images(self.name, shape, self.least_pixels)
 
     def reader(self) -> Reader | None:
         """What makes the ids of texts, for a model that comes with its own; None: the data set does."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import check
 from ..ranges import at_least, one_of, within
 from ..types import Facts
-from .base import Model, ModelConfig, SequentialConfig, require_images
+from .base import Model, ModelConfig, SequentialConfig
 
 if TYPE_CHECKING:
     import torch
@@ -34,9 +34,10 @@ class LeNet5(Model):
 
     Config = LeNet5Config
     name = "lenet5"
+    least_pixels = 12
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        require_images(self.name, data_shape, least=12)
+        self.check_samples(data_shape)
         from . import networks
 
         return networks.build_seeded(seed, lambda: networks.lenet5(data_shape, classes))
@@ -59,9 +60,10 @@ class Cnn(Model):
     Config = CnnConfig
     config: CnnConfig
     name = "cnn"
+    least_pixels = 4
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        require_images(self.name, data_shape, least=4)
+        self.check_samples(data_shape)
         from . import networks
 
         return networks.build_seeded(seed, lambda: networks.cnn(data_shape, self.config.hidden, classes))
@@ -84,9 +86,10 @@ class CnnOnePool(Model):
 
     Config = CnnOnePoolConfig
     name = "cnn_one_pool"
+    least_pixels = 6
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        require_images(self.name, data_shape, least=6)
+        self.check_samples(data_shape)
         from . import networks
 
         return networks.build_seeded(seed, lambda: networks.cnn_one_pool(data_shape, classes))
@@ -110,9 +113,10 @@ class AlexNet(Model):
 
     Config = AlexNetConfig
     name = "alexnet"
+    least_pixels = 12
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        require_images(self.name, data_shape, least=12)
+        self.check_samples(data_shape)
         from . import networks
 
         return networks.build_seeded(seed, lambda: networks.alexnet(data_shape, classes))
@@ -169,8 +173,12 @@ class ResNet18(Model):
     config: ResNet18Config
     name = "resnet18"
 
+    @property
+    def least_pixels(self) -> int:  # type: ignore[override]
+        return 16 if self.config.norm == "batch" else 8
+
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        require_images(self.name, data_shape, least=16 if self.config.norm == "batch" else 8)
+        self.check_samples(data_shape)
         from . import networks
 
         return networks.build_seeded(
@@ -199,9 +207,10 @@ class Vgg16(Model):
     Config = Vgg16Config
     config: Vgg16Config
     name = "vgg16"
+    least_pixels = 32
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        require_images(self.name, data_shape, least=32)
+        self.check_samples(data_shape)
         from . import networks
 
         return networks.build_seeded(seed, lambda: networks.vgg16(data_shape, classes, self.config.normalised_groups))

@@ -248,19 +248,10 @@ def _naming_group(group: str) -> Iterator[None]:
 
 
 def _build_module(model, data: Data, seed: int) -> torch.nn.Module:
-    """Build the model's module. Raises ConfigError if only one of model and data set uses token ids."""
-    name = model.name
+    """Build the model's module. Raises ConfigError for samples that it cannot take."""
+    model.check_samples(tuple(data.shape), data.symbols, data.padding)
     if model.reads_tokens:
-        if data.symbols is None:
-            shape = "x".join(map(str, data.shape))
-            sets = "dataset=sst2 and dataset=shakespeare have"
-            allowed = f"needs token ids, the data set has samples of {shape} numbers; {sets} token ids"
-            raise ConfigError("", name, allowed)
         return model.build(data.shape, data.classes, seed, data.symbols, data.padding)
-    if data.symbols is not None:
-        takes = "lstm" if data.padding is None else "fasttext"
-        allowed = f"needs numbers, the data set has samples of {data.shape[0]} token ids; model={takes} takes them"
-        raise ConfigError("", name, allowed)
     return model.build(data.shape, data.classes, seed)
 
 

@@ -17,6 +17,8 @@ from .sessions import Sessions
 
 TOUCHING = 1e-9  # share of a moment by which the end of a session may miss the beginning of the next
 
+LAYOUTS = (("online", "offline"), ("start", "duration"))
+
 
 @dataclass
 class AvailabilityTraceConfig(AlwaysConfig):
@@ -34,7 +36,7 @@ class AvailabilityTraceConfig(AlwaysConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_file(self.path, "client, online, offline or client, start, duration")
+        check_file(self.path, "client, online, offline or client, start, duration", LAYOUTS)
         ok = self.repeat or self.period is None
         check(ok, "period", self.period, "null with repeat=false: the trace ends with its last session")
 
@@ -57,7 +59,7 @@ class AvailabilityTrace(Always):
         """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""
         assert self.config.path is not None
         self.n = n
-        self.file = FleetFile(self.config.path, (("online", "offline"), ("start", "duration")))
+        self.file = FleetFile(self.config.path, LAYOUTS)
         file = self.file
         rows_n = file.rows_of(n)
         columns = file.columns

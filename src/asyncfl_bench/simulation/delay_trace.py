@@ -14,6 +14,8 @@ from ..types import UNKNOWN_FOOTPRINT, ClientTable, Footprint, Work
 from .delays import Delay, DelayConfig
 from .fleet import FleetFile, check_file
 
+LAYOUTS = (("duration",), ("duration", "start"))
+
 
 @dataclass
 class DelayTraceConfig(DelayConfig):
@@ -31,7 +33,7 @@ class DelayTraceConfig(DelayConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_file(self.path, "client, duration and, if you have it, start")
+        check_file(self.path, "client, duration and, if you have it, start", LAYOUTS)
 
 
 class DelayTrace(Delay):
@@ -50,7 +52,7 @@ class DelayTrace(Delay):
         """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""
         assert self.config.path is not None
         self.n = clients.n
-        self.file = FleetFile(self.config.path, (("duration",), ("duration", "start")))
+        self.file = FleetFile(self.config.path, LAYOUTS)
         durations, start_r = self.file.columns["duration"], self.file.columns.get("start")
         rows_n = self.file.rows_of(self.n)
         self._starts_n: list[list[float]] | None = None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +23,30 @@ _INDEX = re.compile(r"__index_level_\d+__")  # pandas writes a frame's index und
 POSITIVE = ("duration", "offline", "seconds_per_sample", "downlink", "uplink")  # the other numbers may be 0
 
 
-def check_file(path: str | None, columns: str) -> None:
-    """Raises ConfigError unless there is such a file, by its name; its content is looked at when the run is built."""
+Layouts = tuple[tuple[str, ...], ...]
+
+
+def check_file(path: str | None, columns: str, layouts: Layouts) -> None:
+    """Raises ConfigError unless there is such a file, by its name, and InputError for other columns of a .csv.
+
+    Its rows are looked at when the run is built. layouts: as of ``FleetFile``
+    """
     ok = path is not None and Path(path).expanduser().is_file() and Path(path).suffix.lower() in SUFFIXES
     check(ok, "path", path, f"an existing .csv or .parquet file with the columns {columns}")
+    assert path is not None
+    file = Path(path).expanduser()
+    if file.suffix.lower() == ".csv":
+        with suppress(UnicodeDecodeError, csv.Error), file.open(encoding="utf-8-sig", newline="") as lines:
+            names = [name.strip() for name in next(csv.reader(lines), [])]
+            if names:
+                _check_columns(file, names, layouts)
+
+
+def _check_columns(file: Path, names: Iterable[str], layouts: Layouts) -> None:
+    """Raise InputError unless the columns are ``client`` and those of a layout."""
+    if not any({*names} == {"client", *layout} for layout in layouts):
+        allowed = " or ".join(", ".join(("client", *layout)) for layout in layouts)
+        raise InputError(f"{file}: must have the columns {allowed}, found {', '.join(names) or 'none'}")
 
 
 class FleetFile:
@@ -37,13 +59,11 @@ class FleetFile:
     Raises InputError naming file, row and what is allowed.
     """
 
-    def __init__(self, path: str, layouts: tuple[tuple[str, ...], ...]):
+    def __init__(self, path: str, layouts: Layouts):
         self.path = Path(path).expanduser()
         # of a .csv the line in which a row ends, of a .parquet the row's number from 0
         self._word, self._place_r, values = _csv(self.path) if self._is_csv else _parquet(self.path)
-        if not any(set(values) == {"client", *layout} for layout in layouts):
-            allowed = " or ".join(", ".join(("client", *layout)) for layout in layouts)
-            raise InputError(f"{self.path}: must have the columns {allowed}, found {', '.join(values) or 'none'}")
+        _check_columns(self.path, values, layouts)
         if not self._place_r:
             raise InputError(f"{self.path}: must have at least one row besides the names of its columns")
         self._client_r = [_text(value) for value in values.pop("client")]

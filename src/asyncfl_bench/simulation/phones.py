@@ -38,7 +38,7 @@ class PhonesConfig(DelayConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.path is not None:
-            check_file(self.path, "client, " + ", ".join(COLUMNS))
+            check_file(self.path, "client, " + ", ".join(COLUMNS), (COLUMNS,))
 
     def idle(self, facts: Facts) -> dict[str, str]:
         drawn = (*COLUMNS, "compute_sigma", "downlink_sigma", "uplink_sigma")

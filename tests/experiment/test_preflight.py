@@ -1,0 +1,45 @@
+"""What is refused before torch is imported: the module that brings it cannot be imported in these tests."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from asyncfl_bench import run
+from asyncfl_bench.errors import BenchError
+
+
+@pytest.fixture(autouse=True)
+def no_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "asyncfl_bench.experiment.build", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["output_dir=/proc/x"], r"^output_dir=/proc/x: must be a folder that can be written; in /proc no file"),
+        (["hydra.run.dir=/proc/x"], r"^hydra.run.dir=/proc/x: must be a folder that can be written"),
+        (["output_dir=file/below"], r"^output_dir=file/below: .*Not a directory"),
+        (
+            ["delay=trace", "delay.path=bad.csv"],
+            "bad.csv: must have the columns client, .* found client, tme",
+        ),
+        (["availability=trace", "availability.path=bad.csv"], "must have the columns client, online, offline or"),
+        (["dataset=arrays", "dataset.path=bad.npz"], r"bad.npz: y_train has 9 labels, x_train has shape \(10, 3\)"),
+        (["dataset=arrays", "dataset.path=flat.npz"], r"flat.npz: x_train must be floats \(N, F\)"),
+        (["dataset=arrays", "dataset.path=good.npz", "model=lenet5"], "^model=lenet5: needs images, .* 3 features"),
+        (["model=vgg16"], "^model=vgg16: needs images of at least 32x32 pixels, the data set has 8x8"),
+        (["model=resnet18", "model.norm=batch"], "^model=resnet18: needs images of at least 16x16 pixels"),
+        (["model=fasttext"], "^model=fasttext: needs token ids, the data set has samples of 1x8x8 numbers"),
+    ],
+)
+def test_a_folder_or_data_that_cannot_work_are_refused_before_torch_is_imported(words, said, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "bad.csv").write_text("client,tme\n0,1\n")
+    y, labels = np.arange(10) % 2, {"y_test": np.zeros(4, int)}
+    np.savez("bad.npz", x_train=np.zeros((10, 3)), y_train=y[:9], x_test=np.zeros((4, 3)), **labels)
+    np.savez("flat.npz", x_train=np.zeros(10), y_train=y, x_test=np.zeros(4), **labels)
+    np.savez("good.npz", x_train=np.zeros((10, 3)), y_train=y, x_test=np.zeros((4, 3)), **labels)
+    with pytest.raises(BenchError, match=said) as caught:
+        run(["n_clients=2", "progress=false", *words])
+    assert caught.value.exit_code == 2 and not (tmp_path / "runs").exists()
