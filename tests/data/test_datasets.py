@@ -207,15 +207,21 @@ def test_cinic10_is_unpacked_from_its_archive_once(tmp_path, monkeypatch):
     packed = Path(shutil.make_archive(str(directory / "CINIC-10"), "gztar", tmp_path / "made"))
     monkeypatch.setattr(download, "CINIC10", "https://localhost:9/CINIC-10.tar.gz")  # nobody answers there
     with pytest.raises(DataError, match=r"CINIC10 is missing and its download failed.*cinic10\.npz"):
-        load_images(directory, "cinic10")  # another content than the published archive's
+        load_images(directory, "cinic10", download=True)  # another content than the published archive's
     monkeypatch.setattr(download, "CINIC10_MD5", hashlib.md5(packed.read_bytes()).hexdigest())  # so it is taken
-    data = load_images(directory, "cinic10")
+    data = load_images(directory, "cinic10", download=True)
     for split, x, y in (("train", data.x_train, data.y_train), ("test", data.x_test, data.y_test)):
         np.testing.assert_array_equal(x, made[split].transpose(0, 3, 1, 2))
         np.testing.assert_array_equal(y, np.arange(20) // 2)
     assert not packed.exists()
     shutil.rmtree(directory / "CINIC-10")
     assert len(load_images(directory, "cinic10").x_train) == 20  # from the file that was written
+
+
+def test_without_a_request_no_host_is_contacted(tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "fetch_dataset", None)
+    with pytest.raises(DataError, match=r"^CIFAR10 is missing\. Looked for .*cifar10.npz .* dataset.download=true"):
+        load_images(tmp_path, "cifar10")
 
 
 @pytest.mark.slow
@@ -228,7 +234,7 @@ def test_without_network_one_message_names_paths_and_ways_out(tmp_path, monkeypa
     monkeypatch.setattr(torchvision.datasets, "FashionMNIST", refused)
     directory = tmp_path / "not" / "there"
     with pytest.raises(DataError) as caught:
-        load_images(directory, "fashion_mnist")
+        load_images(directory, "fashion_mnist", download=True)
     message = str(caught.value)
     for part in ("FashionMNIST", "no route", "fashion-mnist.npz", "fashion_mnist.npz", str(directory)):
         assert part in message
@@ -240,7 +246,7 @@ def test_without_network_one_message_names_paths_and_ways_out(tmp_path, monkeypa
 def test_a_data_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match="file cannot be written"):
-        load_images(tmp_path / "file", "mnist")
+        load_images(tmp_path / "file", "mnist", download=True)
 
 
 @pytest.mark.slow
@@ -257,7 +263,7 @@ def test_several_jobs_download_once_and_all_read_the_same_file(tmp_path, monkeyp
 
     monkeypatch.setattr(torchvision.datasets, "MNIST", download)
     with ThreadPoolExecutor(4) as pool:
-        loaded = list(pool.map(lambda _: load_images(tmp_path, "mnist"), range(4)))
+        loaded = list(pool.map(lambda _: load_images(tmp_path, "mnist", download=True), range(4)))
     assert downloads == [True, False]
     for data in loaded:
         np.testing.assert_array_equal(data.x_test[:, 0], arrays["x_test"])

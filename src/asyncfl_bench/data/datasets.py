@@ -19,7 +19,7 @@ from ..files import atomic_write, cache_folder
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
 from .archive import ARRAYS, file_version, load_cached, read_npz
-from .base import Data, DataError, Scale, channels_first, check_labels, samples_by_client
+from .base import DATA_DIRECTORY, Data, DataError, Scale, channels_first, check_labels, samples_by_client
 
 
 @dataclass
@@ -110,11 +110,13 @@ class TorchvisionImagesConfig(CheckedSettings):
     name           mnist | fashion_mnist | cifar10 | cifar100 | cinic10
     train_samples  only the first N training images, for quick runs; null takes all
     test_samples   the same for the test images
+    download       whether missing images may be downloaded
     """
 
     name: Annotated[str, one_of(*KNOWN)] = "cifar10"
     train_samples: Annotated[int | None, at_least(1, null="for all")] = None
     test_samples: Annotated[int | None, at_least(1, null="for all")] = None
+    download: bool = False
 
     @property
     def known_shape(self) -> tuple[tuple[int, ...], int]:
@@ -127,8 +129,8 @@ class TorchvisionImages:
     """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 or CINIC-10 as (N, C, H, W) uint8.
 
     ``<data_dir>/<name>.npz`` (x_train, y_train, x_test, y_test; images (N, 28, 28) or (N, 32, 32, 3) uint8) is used
-    when it is there. Otherwise torchvision downloads the set into ``data_dir`` and that file is written, once, however
-    many jobs ask for it. Raises DataError when neither works.
+    when it is there. Otherwise, with ``download``, torchvision downloads the set into ``data_dir`` and that file is
+    written, once, however many jobs ask for it. Raises DataError when neither works.
     """
 
     Config = TorchvisionImagesConfig
@@ -168,9 +170,18 @@ class TorchvisionImages:
         for path in paths:
             if path.exists():
                 return path
+        if not self.config.download:
+            raise DataError(f"{KNOWN[name].label} is missing. {ways_out(name, paths)}")
         from .download import fetch_dataset  # here only: a machine with the file needs no torchvision
 
-        return fetch_dataset(KNOWN[name].label, data_dir, paths)
+        return fetch_dataset(KNOWN[name].label, data_dir, paths, ways_out(name, paths))
+
+
+def ways_out(name: str, paths: list[Path]) -> str:
+    """Return where a file was looked for, and what to do where there is none."""
+    looked = " and ".join(str(path) for path in paths)
+    needs = f"Looked for {looked} (arrays x_train, y_train, x_test, y_test)"
+    return f"{needs}. `dataset={name} dataset.download=true` downloads it. {DATA_DIRECTORY}"
 
 
 @dataclass

@@ -9,22 +9,22 @@ from types import ModuleType
 import numpy as np
 
 from .archive import build_cached
-from .base import DATA_DIRECTORY, DataError
+from .base import DataError
 from .vision import torchvision
 
 CINIC10 = "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz"
 CINIC10_MD5 = "6ee4d0c996905fe93221de577967a372"
 
 
-def fetch_dataset(label: str, data_dir: Path, paths: list[Path]) -> Path:
+def fetch_dataset(label: str, data_dir: Path, paths: list[Path], ways_out: str) -> Path:
     """Download the data set ``label`` into ``data_dir``, write ``paths[0]`` and return it.
 
     One of several jobs downloads, and the others wait for its file. Raises DataError with the paths and the remedies.
     """
-    return build_cached(paths[0], lambda: _download(label, data_dir, paths), _ways_out(paths))
+    return build_cached(paths[0], lambda: _download(label, data_dir, ways_out), ways_out)
 
 
-def _download(label: str, data_dir: Path, paths: list[Path]) -> dict[str, np.ndarray]:
+def _download(label: str, data_dir: Path, ways_out: str) -> dict[str, np.ndarray]:
     vision = torchvision(f"Downloading {label}")
     read: Callable[[ModuleType, str, Path, str], tuple[object, object]] = (
         _cinic10_split if label == "CINIC10" else _torchvision_split
@@ -35,7 +35,7 @@ def _download(label: str, data_dir: Path, paths: list[Path]) -> dict[str, np.nda
             images, labels = read(vision, label, data_dir, split)
         except Exception as error:  # no network, a refused or cut transfer, a wrong checksum: the same way out for all
             reason = " ".join(str(error).split())
-            raise DataError(f"{label} is missing and its download failed ({reason}). {_ways_out(paths)}") from error
+            raise DataError(f"{label} is missing and its download failed ({reason}). {ways_out}") from error
         arrays[f"x_{split}"] = np.asarray(images, dtype=np.uint8)
         arrays[f"y_{split}"] = np.asarray(labels, dtype=np.int64)
     return arrays
@@ -54,8 +54,3 @@ def _cinic10_split(vision: ModuleType, label: str, data_dir: Path, split: str) -
         unpack(CINIC10, str(data_dir), str(folder), md5=CINIC10_MD5, remove_finished=True)
     part = vision.datasets.ImageFolder(str(folder / split))  # labels by name, in CIFAR-10's order
     return np.stack([np.asarray(image) for image, _ in part]), part.targets
-
-
-def _ways_out(paths: list[Path]) -> str:
-    looked = " and ".join(str(path) for path in paths)
-    return f"Looked for {looked} (arrays x_train, y_train, x_test, y_test). {DATA_DIRECTORY}"
