@@ -19,7 +19,7 @@ WRITERS = {"f0002_01": 10, "f0000_14": 20, "f0001_41": 3}  # and how many sample
 
 
 def femnist(directory, n_clients=2, **settings):
-    return Femnist(PoolConfig(**settings)).load(directory, Streams(0), n_clients)
+    return Femnist(PoolConfig(**{"download": True} | settings)).load(directory, Streams(0), n_clients)
 
 
 def drawn(samples, seed):
@@ -158,3 +158,9 @@ def test_more_writers_than_there_are_is_refused(tmp_path):
     write_three(tmp_path)
     with pytest.raises(ConfigError, match=r"^n_clients=3: must be at most 2, .*among the 3 in"):
         femnist(tmp_path, 3)
+
+
+def test_without_a_request_no_host_is_contacted(tmp_path, monkeypatch):
+    hub(monkeypatch, None)
+    with pytest.raises(DataError, match=r"^flwrlabs/femnist is missing\. Looked .* `dataset.download=true` downloads"):
+        femnist(tmp_path, download=False)

@@ -18,7 +18,7 @@ LONG = "To be, or not to be, that is the question: whether 'tis nobler in the mi
 
 
 def shakespeare(directory, n_clients=1, **settings):
-    return Shakespeare(PoolConfig(**settings)).load(directory, Streams(0), n_clients)
+    return Shakespeare(PoolConfig(**{"download": True} | settings)).load(directory, Streams(0), n_clients)
 
 
 def write_speeches(directory, *speeches):

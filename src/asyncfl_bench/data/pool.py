@@ -29,11 +29,13 @@ class PoolConfig(CheckedSettings):
     min_samples  only clients with at least this number of samples take part
     max_samples  cap on a client's samples before their split; null for none
     test_share   share of a client's samples that goes to the common test set
+    download     whether missing data may be downloaded
     """
 
     min_samples: Annotated[int, at_least(2)] = 10
     max_samples: Annotated[int | None, at_least(2, null="for all of a client's samples")] = None
     test_share: Annotated[float, within("(0, 1)")] = 0.1
+    download: bool = False
 
 
 @dataclass

@@ -53,7 +53,7 @@ class Shakespeare:
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         symbols = len(ALPHABET)
-        pool = read_pool(_file(Path(data_dir)), (CONTEXT,), values=symbols, classes=symbols)
+        pool = read_pool(_file(Path(data_dir), self.config.download), (CONTEXT,), values=symbols, classes=symbols)
         train, test, natural = split_pool(pool, self.config, streams, n_clients, shuffled=False)
         return Data(
             pool.x[train],
@@ -115,12 +115,12 @@ def speech_parts(path: Path) -> Iterator[Part]:
             yield [role] * len(target), np.lib.stride_tricks.sliding_window_view(token, CONTEXT)[:-1], target
 
 
-def _file(data_dir: Path) -> Path:
+def _file(data_dir: Path, download: bool) -> Path:
     path, folder, speeches = data_dir / "shakespeare.npz", data_dir / "shakespeare", data_dir / SPEECHES
     if path.exists():
         return path
     looked = f"{path} (arrays x, y, client), {folder}/**/*.json (LEAF's own) and {speeches}"
-    ways_out = f"Looked for {looked}. {DATA_DIRECTORY}"
+    ways_out = f"Looked for {looked}. `dataset.download=true` downloads it. {DATA_DIRECTORY}"
 
     def make() -> dict[str, np.ndarray]:
         from . import sources  # here only: with the file there is no need of them
@@ -130,7 +130,7 @@ def _file(data_dir: Path) -> Path:
         if speeches.exists():
             told = f"{speeches} (a role needs more than {CONTEXT} characters)"
             return join_parts(speech_parts(speeches), SPEECHES, told)
-        return join_parts(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out), REPOSITORY)
+        return join_parts(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out, download), REPOSITORY)
 
     return build_cached(path, make, ways_out)
 

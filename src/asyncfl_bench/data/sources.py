@@ -58,13 +58,15 @@ def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarr
 
 
 def hub_parts(
-    repository: str, convert: Callable[[dict[str, Any]], Part], data_dir: Path, ways_out: str
+    repository: str, convert: Callable[[dict[str, Any]], Part], data_dir: Path, ways_out: str, download: bool
 ) -> Iterator[Part]:
     """Parts of the split `train` of a repository on Hugging Face, which is downloaded into ``data_dir``/huggingface.
 
     convert  turns a dictionary of columns, each a list, into a part
-    Raises DataError, with ``ways_out``, for whatever fails.
+    Raises DataError, with ``ways_out``, for whatever fails, and unless ``download`` allows it.
     """
+    if not download:
+        raise DataError(f"{repository} is missing. {ways_out}")
     load_dataset = _load_dataset(repository, "leaf", ways_out)
     try:
         rows = load_dataset(repository, split="train", cache_dir=str(data_dir / "huggingface"))
