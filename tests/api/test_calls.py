@@ -236,6 +236,11 @@ def test_a_sweep_returns_a_result_a_run_also_of_what_did_not_finish(capsys):
     assert asyncfl_bench.sweep is sweep  # no module of this package has its name
 
 
+def test_an_axis_of_too_many_values_is_refused_at_once():
+    with pytest.raises(ConfigError, match=r"seed=range\(0, 1000000000\): must be at most 10000 values"):
+        sweep(seed=range(10**9))
+
+
 def test_a_sweep_takes_no_objects(frame):
     with pytest.raises(ConfigError, match="dataset=object: must be a name in a sweep"):
         sweep(dataset=frame, seed=[0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 import time
@@ -216,6 +217,16 @@ def test_cinic10_is_unpacked_from_its_archive_once(tmp_path, monkeypatch):
     assert not packed.exists()
     shutil.rmtree(directory / "CINIC-10")
     assert len(load_images(directory, "cinic10").x_train) == 20  # from the file that was written
+
+
+def test_a_pipe_in_the_place_of_the_digits_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    digits = Digits(DigitsConfig(split_seed=3))
+    digits._read()
+    (path,) = tmp_path.rglob("digits-*.npz")
+    path.unlink()
+    os.mkfifo(path)
+    assert len(digits._read().x_train) == 1437 and path.is_file()
 
 
 def test_without_a_request_no_host_is_contacted(tmp_path, monkeypatch):

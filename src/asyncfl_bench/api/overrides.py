@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..config.overrides import quote_override
+from ..config.overrides import MOST_RUNS, quote_override
 from ..errors import ConfigError, format_value
 
 Overrides = Iterable[str] | Mapping[str, Any]
@@ -21,6 +21,9 @@ def list_overrides(overrides: Overrides, settings: Mapping[str, Any], *, axes: b
     words = [] if isinstance(overrides, Mapping) else list(overrides)
     for key, value in (pair for mapping in given for pair in _flatten(mapping)):
         if axes and isinstance(value, (list, tuple, range)):
+            if len(value) > MOST_RUNS:
+                given = value if isinstance(value, range) else f"{len(value)} values"
+                raise ConfigError(key, given, f"must be at most {MOST_RUNS} values, each of which is a run")
             words.append(f"{key}={','.join(_format_value(key, one) for one in value)}")
         elif axes and isinstance(value, str):
             words.append(f"{key}={value}")  # algorithm="ace,asgd" is an axis too

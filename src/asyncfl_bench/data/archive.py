@@ -40,6 +40,8 @@ def file_version(path: Path) -> tuple[str, int, int]:
 
 def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """The arrays ``required``, and those of ``optional`` that are there. DataError names file and problem."""
+    if path.exists() and not path.is_file():  # reading from a pipe would wait for a writer
+        raise DataError(f"{path}: not a file; put a readable .npz file there")
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
