@@ -476,7 +476,7 @@ def test_the_name_of_a_choice_in_a_sweep_chooses_and_a_sweep_is_a_multirun(given
             "# A file\nseed: 1\n",
             "sweep=own/two: parts/sweep/own/two.yaml, line 1: must be the line # @package _global_$",
         ),
-        (f"{ROOT}lr: 0.1\n", "lr=0.1: lr is client.lr"),
+        (f"{ROOT}lr: 0.1\n", "lr=0.1: lr is (client.lr|algorithm.eta)"),
         (f"{ROOT}hydra: {{sweper: 1}}\n", "sweep=own/two: .*Key 'sweper' not in"),
         (
             f"{ROOT}hydra: {{sweeper: {{params: {{algorithm: [ace, asgd]}}}}}}\n",

@@ -22,8 +22,8 @@ def list_overrides(overrides: Overrides, settings: Mapping[str, Any], *, axes: b
     for key, value in (pair for mapping in given for pair in _flatten(mapping)):
         if axes and isinstance(value, (list, tuple, range)):
             if len(value) > MOST_RUNS:
-                given = value if isinstance(value, range) else f"{len(value)} values"
-                raise ConfigError(key, given, f"must be at most {MOST_RUNS} values, each of which is a run")
+                shown = value if isinstance(value, range) else f"{len(value)} values"
+                raise ConfigError(key, shown, f"must be at most {MOST_RUNS} values, each of which is a run")
             words.append(f"{key}={','.join(_format_value(key, one) for one in value)}")
         elif axes and isinstance(value, str):
             words.append(f"{key}={value}")  # algorithm="ace,asgd" is an axis too

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import MOST_LISTED, did_you_mean
 from .choices import choices_with, groups
+from .classes import part_class
 from .settings import PARTS
 
 # name in other tools, without capitals, dashes and underscores -> the setting or group here, or a whole override
@@ -61,6 +62,8 @@ def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:
     plain, settings = _without_marks(name), [*groups(), *(path for path in _paths(tree) if path != key)]
     found = [path for path in settings if _without_marks(path.rpartition(".")[2]) == plain]
     target = OTHER_NAMES.get(plain, name)
+    if (target == "client.lr" or plain == "lr") and _steps_at_server(tree) and "algorithm.eta" in settings:
+        target, found = "algorithm.eta", ["algorithm.eta"]
     condition = ""
     if not found and (target in settings or "=" in target):
         found = [target]
@@ -79,6 +82,13 @@ def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:
     setting, fixed, of_target = found[0].partition("=")
     is_what = " or ".join((shown if condition else found)[:MOST_LISTED])
     return f"{name} is {is_what}; write {condition}{setting}={of_target if fixed else value or 'VALUE'}"
+
+
+def _steps_at_server(tree: Mapping[str, Any]) -> bool:
+    """Return True if clients of the chosen rule send gradients, so that the local step has no effect."""
+    kinds = part_class("algorithm._target_", str(tree["algorithm"]["_target_"])).upload_kinds
+    upload = tree["client"].get("upload", "auto")
+    return bool((kinds[0] if upload == "auto" else upload) == "gradient")
 
 
 def suggest_option(word: str, following: str | None, tree: Mapping[str, Any]) -> str:
