@@ -18,6 +18,7 @@ from ..files import say
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .blocks import Timeline
     from .pages.page import Page
     from .pages.spec import PageSpec
 
@@ -156,6 +157,8 @@ def _parser() -> argparse.ArgumentParser:
     own.add_argument("--panels", metavar="KEY", nargs="+", default=[], help="settings that make the panels and columns")
     own.add_argument("--compare", metavar="KEY", nargs="+", default=["algorithm"], help="settings that make the lines")
     own.add_argument("--where", metavar="KEY=VALUE", nargs="+", default=[], help="only runs with these settings")
+    own.add_argument("--timeline", action="store_true", help="also draw when clients work, of runs with trace=true")
+    own.add_argument("--window", metavar=("FROM", "TO"), type=float, nargs=2, help="virtual time that --timeline shows")
     own.add_argument(
         "--axis",
         choices=AXES,
@@ -207,6 +210,7 @@ def _write_free_page(given: argparse.Namespace) -> int:
         given.series,
         given.command,
         decision_of(given.names, runs["experiment"].dropna()),
+        _build_timeline(given),
     )
     _say_left_out(page, _write_parts(page, out, given))
     for part in page.parts:
@@ -214,6 +218,15 @@ def _write_free_page(given: argparse.Namespace) -> int:
             print(markdown_table(part.shown, part.words), end="\n\n")
     print(f"written: {out / 'README.md'}")
     return 0
+
+
+def _build_timeline(given: argparse.Namespace) -> Timeline | None:
+    """Return the block that --timeline and --window ask for."""
+    from .blocks import Timeline
+
+    if given.window and not given.window[0] < given.window[1]:
+        raise _UsageError(f"--window {' '.join(f'{end:g}' for end in given.window)}: FROM must be below TO")
+    return Timeline(given.window) if given.timeline or given.window else None
 
 
 def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.DataFrame:
@@ -239,7 +252,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     from .board import write_board
 
     specs = _find_specs(given.names)
-    if given.panels or given.where or given.compare != ["algorithm"] or given.axis:
+    if given.panels or given.where or given.compare != ["algorithm"] or given.axis or given.timeline or given.window:
         raise _UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
     out, folder = _output_folder(given, False), given.runs or Path("runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
@@ -286,7 +299,7 @@ def _check_logbook(given: argparse.Namespace) -> None:
     """Raise an error if something on the command line does not go with ``--logbook``."""
     if len(given.names) > 1:
         raise _UsageError(f"--logbook {' '.join(given.names)}: one paper at a time, for example {given.names[0]}")
-    others = ("watch", "pack", "runs", "profile", "scale", "length", "panels", "where", "axis")
+    others = ("watch", "pack", "runs", "profile", "scale", "length", "panels", "where", "axis", "timeline", "window")
     if wrong := [f"--{key}" for key in others if getattr(given, key)]:
         raise _UsageError(f"--logbook: cannot be used together with {', '.join(wrong)}; it takes --out and --html")
 

@@ -16,7 +16,7 @@ from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
 from .assembly import finish_page
-from .blocks import Accuracies, ClientAccuracy, Curves, Overall, Values
+from .blocks import Accuracies, ClientAccuracy, Curves, Overall, Timeline, Values
 from .pages.page import Page
 from .pages.provenance import runs_text
 from .pages.spec import BEST, FINAL, Block, Measure, PageSpec, late_measures
@@ -36,10 +36,11 @@ def own_page(
     max_series: int = 12,
     command: str = "",
     decision: Decision | None = None,
+    timeline: Timeline | None = None,
 ) -> Page:
     """panels, compare, where: as of ``group_runs``. axes: what runs have spent, by default what most
     runs' budgets limit; metric: a column of ``load_points``; command: that makes the page; decision: of the multirun
-    that chose the seeds, whose pairs are judged by looks.
+    that chose the seeds, whose pairs are judged by looks; timeline: a block that is shown first.
 
     Raises InputError when no run can be read, BenchError when none ended well, ConfigError when none has the metric
     or a key.
@@ -77,7 +78,8 @@ def own_page(
     page = Page(spec, placed, points, metric=metric, max_series=max_series, tie=tie)
     apart = _describe_apart(placed.apart, compare)
     decisions = [] if decision is None else _decision_parts(page, decision)
-    return finish_page(page, [runs_text(page), apart, *decisions], [command] if command else [])
+    times = [] if timeline is None else timeline(page)
+    return finish_page(page, [runs_text(page), apart, *times, *decisions], [command] if command else [])
 
 
 def _decision_parts(page: Page, of: Decision) -> list[Part]:

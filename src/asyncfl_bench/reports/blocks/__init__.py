@@ -5,6 +5,7 @@ from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting
 from .mse import ErrorParts
 from .tables import Accuracies, Counts, Search, Staleness, Values
+from .timeline import Timeline
 
 __all__ = [
     "Accuracies",
@@ -20,5 +21,6 @@ __all__ = [
     "Search",
     "Staleness",
     "Stragglers",
+    "Timeline",
     "Values",
 ]

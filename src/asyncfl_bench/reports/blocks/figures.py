@@ -19,7 +19,7 @@ _LOG_FROM = 8  # lines whose ends are this factor apart share no readable linear
 _MANY = 300  # points beyond which a line is faint, and means of consecutive ones are drawn over it
 _MEANS = 60  # number of these means
 _TOP = 0.05  # share of the y axis: where all late differences are within it, the axis shows that part
-_COLOURS = "cividis"  # even in grey, and alike for all kinds of colour vision
+COLOURS = "cividis"  # even in grey, and alike for all kinds of colour vision
 
 
 @dataclass
@@ -319,7 +319,7 @@ def heat_maps(
     for axes in grid.flat[len(maps) :]:
         axes.set_visible(False)
     for place, (axes, one) in enumerate(zip(grid.flat, maps, strict=False)):
-        image = axes.imshow(one.mean_rc, cmap=_COLOURS, vmin=low, vmax=high, aspect="auto")
+        image = axes.imshow(one.mean_rc, cmap=COLOURS, vmin=low, vmax=high, aspect="auto")
         for (row, column), mean in np.ndenumerate(one.mean_rc):
             text, colour = "–", "black"
             if math.isfinite(mean):
@@ -350,7 +350,7 @@ def label_maps(maps: Sequence[tuple[str, np.ndarray]], x_label: str, y_label: st
     for axes in grid.flat[len(maps) :]:
         axes.set_visible(False)
     for place, (axes, (title, share_cn)) in enumerate(zip(grid.flat, maps, strict=False)):
-        image = axes.imshow(share_cn, cmap=_COLOURS, vmin=0, vmax=100, aspect="auto", interpolation="nearest")
+        image = axes.imshow(share_cn, cmap=COLOURS, vmin=0, vmax=100, aspect="auto", interpolation="nearest")
         axes.set_title(title, fontsize=10)
         axes.spines[:].set_visible(False)
         if place % across == 0:

@@ -1,0 +1,160 @@
+"""A picture of time: when clients are at work, how stale their uploads are, and when the server steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from ...errors import InputError
+from ...files import read_parquet
+from ...tracking.rundir import TRACE_NAME
+from ..pages.page import Page
+from ..pages.write import Part, Picture
+from .figures import COLOURS, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLUMNS = ("time", "client", "dispatched_iteration", "iteration", "staleness", "delay", "model_changed")
+_DELAYS = 10  # length of the window, in mean delays
+_LABELS = 9  # below a distribution, at most
+_TEXT = (
+    "A bar is the work of one client from its dispatch to the arrival of its upload, coloured by the staleness of the "
+    "upload. On the thin grey line the client waits, or its work is lost. Black ticks are server steps, thick where "
+    "several are at one time. Right: the staleness of all uploads of the run, in the colours of the bars."
+)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The block of time, from the trace of one run of each series and cell, that of the lowest seed.
+
+    window   virtual time shown, from and to; None: the first ``_DELAYS`` mean delays
+    clients  rows of a run: the clients at even distances in the order of their mean delays
+
+    Raises InputError if no run has a trace.
+    """
+
+    window: Sequence[float] | None = None
+    clients: int = 12
+
+    def __call__(self, page: Page) -> list[Part]:
+        runs = page.runs[page.runs["series"].isin(page.series_in_figures)].sort_values("seed", kind="stable")
+        groups = runs.groupby(["cell", "series"], sort=False)
+        traces: dict[str, pd.DataFrame] = {}
+        lacking: list[str] = []
+        for cell, series in ((c, s) for c in page.cells.index for s in page.series_in_figures):
+            if (cell, series) not in groups.groups:
+                continue
+            title = ", ".join(filter(None, (series, str(cell) if len(page.cells) > 1 else "")))
+            paths = [Path(str(run)) / TRACE_NAME for run in groups.get_group((cell, series)).index]
+            path = next(filter(Path.exists, paths), None)
+            if path is None:
+                lacking.append(title)
+            else:
+                traces[title] = _read_trace(path)
+        if lacking:
+            message = f"{'; '.join(lacking)}: no {TRACE_NAME}; run again with trace=true"
+            if not traces:
+                raise InputError(message)
+            page.notes.append(message)
+        figure = timeline_figure(traces, page.axis_label("virtual_time"), self.window, self.clients)
+        return ["## Time", _TEXT, Picture("timeline", figure, "Work of clients over virtual time, and its staleness")]
+
+
+def _read_trace(path: Path) -> pd.DataFrame:
+    try:
+        trace = read_parquet(path).select(_COLUMNS).to_pandas()
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: {error}; run again with trace=true rerun=true") from error
+    if trace.empty:
+        raise InputError(f"{path}: no upload arrived; leave the run out with --where")
+    return trace
+
+
+def timeline_figure(
+    traces: Mapping[str, pd.DataFrame], x_label: str, window: Sequence[float] | None = None, clients: int = 12
+) -> Figure:
+    """Return a row a run: bars of its clients in the window, and the distribution of staleness over the whole run.
+
+    traces  title -> columns of trace.parquet; arguments as of ``Timeline``
+    """
+    from matplotlib import colormaps
+
+    work = pd.concat(traces.values())
+    work = work[work["delay"] > 0]
+    shown = _spread_clients(work, clients)
+    low, high = window or (0.0, _DELAYS * float(work["delay"].mean()))
+    classes = _staleness_class(work["staleness"].max()) + 1
+    colours = colormaps[COLOURS].reversed()(np.linspace(0, 1, max(2, classes)))
+    figure = new_figure(9.4, 0.6 + (0.6 + 0.115 * len(shown)) * len(traces))
+    grid = figure.subplots(len(traces), 2, sharex="col", squeeze=False, width_ratios=[2.6, 1])
+    for (left, right), (title, trace) in zip(grid, traces.items(), strict=True):
+        inside = (trace["time"] >= low) & (trace["time"] - trace["delay"] < high)
+        bars = trace[inside & (trace["delay"] > 0) & trace["client"].isin(shown)]
+        left.hlines(range(len(shown)), low, min(high, trace["time"].max()), color="0.6", linewidth=0.7, zorder=1)
+        left.barh(
+            [shown.index(client) for client in bars["client"]],
+            bars["delay"],
+            left=bars["time"] - bars["delay"],
+            height=0.74,
+            color=colours[_staleness_class(bars["staleness"])],
+            edgecolor="white",
+            linewidth=0.5,
+            zorder=2,
+        )
+        times, counts = np.unique(_step_times(trace), return_counts=True)
+        left.vlines(times, -2.4, -0.9, color="black", linewidth=0.6 + 0.4 * np.log2(counts))
+        left.set_xlim(low, high)
+        left.set_ylim(len(shown) - 0.4, -2.6)
+        left.set_yticks([-1.6, *range(len(shown))], ["steps", *map(str, shown)])
+        left.set_ylabel("client", fontsize=8)
+        left.set_title(f"{title}: {len(trace)} uploads, {counts.sum()} server steps", fontsize=9, loc="left")
+        uploads = np.bincount(_staleness_class(trace["staleness"]), minlength=classes)
+        right.bar(range(classes), 100 * uploads / len(trace), width=0.9, color=colours[:classes])
+        staleness = f"staleness: mean {trace['staleness'].mean():.1f}, largest {trace['staleness'].max()}"
+        right.set_title(staleness, fontsize=9, loc="left")
+        right.set_ylabel("uploads [%]", fontsize=8)
+        right.grid(alpha=0.3, linewidth=0.6, axis="y")
+        right.set_axisbelow(True)
+        for axes in (left, right):
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.tick_params(labelsize=8)
+        left.tick_params(axis="y", length=0, labelsize=6.5)
+    starts = [0, *(2**place for place in range(classes - 1))]
+    every = 1 + (classes > _LABELS)
+    grid[-1, 1].set_xticks(range(classes)[::every], starts[::every])
+    grid[-1, 0].set_xlabel(x_label, fontsize=9)
+    grid[-1, 1].set_xlabel("staleness, from [server iterations]", fontsize=9)
+    return figure
+
+
+def _step_times(trace: pd.DataFrame) -> np.ndarray:
+    """Return the virtual time of each server iteration that the trace shows.
+
+    An iteration that no arrival caused (a round that ends with lost work, a tick without arrivals) gets the earliest
+    time at which its model was dispatched or met.
+    """
+    changed = trace["model_changed"].to_numpy()
+    found = pd.Series(trace["time"].to_numpy()[changed], trace["iteration"].to_numpy()[changed] + 1)
+    versions = pd.concat([trace["iteration"], trace["dispatched_iteration"]], ignore_index=True)
+    times = pd.concat([trace["time"], trace["time"] - trace["delay"]], ignore_index=True)
+    earliest = times.groupby(versions).min()[::-1].cummin()[::-1]
+    others = np.setdiff1d(np.arange(1, versions.max() + 1), found.index)
+    return np.concatenate([found, earliest.iloc[np.searchsorted(earliest.index, others)]])
+
+
+def _staleness_class(staleness: Any) -> Any:
+    """Return 0 for 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7, and so on."""
+    return np.ceil(np.log2(np.asarray(staleness) + 1)).astype(int)
+
+
+def _spread_clients(work: pd.DataFrame, most: int) -> list[int]:
+    """Return clients at even distances in the order of their mean delay, the fastest first."""
+    order = work.groupby("client")["delay"].mean().sort_values(kind="stable").index
+    return [int(order[place]) for place in np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(int)]

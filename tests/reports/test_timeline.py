@@ -1,0 +1,58 @@
+"""The picture of time: bars, waiting, server steps and staleness as the trace has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from reports.runs_by_hand import write_run
+
+from asyncfl_bench.reports.blocks.timeline import timeline_figure
+from asyncfl_bench.reports.cli import main
+
+COLUMNS = ("time", "client", "dispatched_iteration", "iteration", "staleness", "delay", "model_changed")
+# client 1 waits from 2 to 3; its first work is one step late; iteration 2 follows work that was lost
+ROWS = [(1.0, 0, 0, 0, 0, 1.0, True), (2.0, 1, 0, 1, 1, 2.0, False), (4.0, 0, 2, 2, 0, 1.0, True)]
+TRACE = pd.DataFrame(ROWS, columns=COLUMNS)
+
+
+def test_bars_are_the_work_of_clients_and_ticks_the_server_steps():
+    left, right = timeline_figure({"ACE": TRACE}, "virtual time [s]", (0, 5)).axes
+    bars = [(bar.get_x(), bar.get_width(), round(bar.get_y() + bar.get_height() / 2)) for bar in left.patches]
+    assert bars == [(0, 1, 0), (0, 2, 1), (3, 1, 0)]
+    assert [text.get_text() for text in left.get_yticklabels()] == ["steps", "0", "1"]  # the fast client is first
+    waiting, steps = left.collections
+    assert [path.vertices[:, 0].tolist() for path in waiting.get_paths()] == [[0, 4], [0, 4]]  # to the run's end
+    assert [path.vertices[0, 0] for path in steps.get_paths()] == [1, 3, 4]  # 3: the first dispatch of iteration 2
+    fresh, late = (tuple(bar.get_facecolor()) for bar in left.patches[:2])
+    assert fresh == right.patches[0].get_facecolor() != late == right.patches[1].get_facecolor()
+
+
+def test_the_distribution_counts_all_uploads_by_powers_of_two():
+    staleness = [0, 1, 2, 3, 4, 7, 8, 100]
+    trace = pd.DataFrame({name: np.arange(8.0) if name == "time" else 1 for name in COLUMNS})
+    trace = trace.assign(staleness=staleness, model_changed=True, iteration=range(8))
+    right = timeline_figure({"a": trace, "b": TRACE}, "", (0, 1)).axes[1]
+    assert [bar.get_height() for bar in right.patches] == [12.5, 12.5, 25, 25, 12.5, 0, 0, 12.5]
+    assert right.get_title(loc="left") == "staleness: mean 15.6, largest 100"
+
+
+def test_a_page_shows_the_time_of_runs_with_a_trace_and_names_the_others(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("altair")
+    monkeypatch.setattr("asyncfl_bench.reports.browser.html._library", str)
+    TRACE.to_parquet(write_run(tmp_path, "ace", seed=1) / "trace.parquet")
+    write_run(tmp_path, "ace", seed=0)
+    write_run(tmp_path, "fedbuff", seed=0)
+    assert main([str(tmp_path), "--timeline", "--html"]) == 0
+    assert "afl-report: FedBuff: no trace.parquet; run again with trace=true\n" in capsys.readouterr().err
+    page = (tmp_path / "report" / "README.md").read_text()
+    assert page.index("(timeline.png)") < page.index("## Methods against the best one")
+    assert "Work of clients over virtual time" in (tmp_path / "report" / "page.html").read_text()
+
+
+def test_runs_without_any_trace_are_one_message(tmp_path, capsys):
+    write_run(tmp_path, "ace")
+    assert main([str(tmp_path), "--timeline"]) == 2
+    assert capsys.readouterr().err == "afl-report: ACE: no trace.parquet; run again with trace=true\n"
+    assert main([str(tmp_path), "--window", "3", "1"]) == 2
+    assert capsys.readouterr().err == "afl-report: --window 3 1: FROM must be below TO\n"
