@@ -10,6 +10,8 @@ STAMP := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
+# only `make run` sends numbers where W&B is set up
+crash bench peers golden: export WANDB_MODE := disabled
 
 $(STAMP): pyproject.toml
 	@echo "setting up $(VENV): 6 GB, most of it CUDA for PyTorch, and some minutes; README.md has a line that makes it 1 GB"

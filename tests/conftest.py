@@ -30,6 +30,8 @@ def own_folder(tmp_path, kernels, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "WANDB_CONFIG_DIR", "NETRC"):  # tests stream nothing
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "fsync", lambda file: None)  # no power is cut here, and the disk may be slow
 
 

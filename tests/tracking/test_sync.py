@@ -8,11 +8,15 @@ import threading
 from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import PIL.Image
 import pytest
 import wandb
 from filelock import FileLock
+from reports.runs_by_hand import config_of, write_run
 
+from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.trackers import RunFacts
+from asyncfl_bench.tracking.trackers_sync import send_offline_runs
 from asyncfl_bench.tracking.trackers_wandb import WandbTracker, WandbTrackerConfig
 
 
@@ -131,6 +135,41 @@ def test_what_cannot_be_sent_is_said_and_stays_to_be_sent(tmp_path, monkeypatch,
     answer = afl_run("--sync")
     assert answer.returncode == 1 and "1 run not sent (" in answer.stderr and "API key" in answer.stderr
     assert afl_run("--sync").stdout.startswith("1 run to send, 0 runs sent before")
+
+
+@pytest.mark.process
+def test_archived_runs_of_a_page_are_sent_once_with_its_figure(tmp_path, server, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    page = tmp_path / "results/ace/figure2/published-small"
+    chosen = {"sweep": "ace/figure2", "profile": "published", "scale": "small", "length": "standard"}
+    for seed, scale in ((0, "small"), (1, "full")):
+        write_run(tmp_path / "runs", seed=seed, choices=config_of()["choices"] | chosen | {"scale": scale})
+    pack_archive([tmp_path / "runs"], tmp_path / "results/ace/runs.parquet")
+    page.mkdir(parents=True)
+    (page / "README.md").write_text("# Figure 2")
+    PIL.Image.new("RGB", (8, 8)).save(page / "curves.png")
+    assert send_offline_runs([str(page)]) == 0
+    assert capsys.readouterr().out.startswith("2 runs to send, 0 runs sent before\nsent ")
+    figure, identity = sorted(server.history, key=len, reverse=True)
+    assert server.history[figure][0]["curves"]["_type"] == "image-file"
+    lines = [server.history[identity][place] for place in range(2)]
+    assert [(line["iteration"], line["test/accuracy"]) for line in lines] == [(0, 0.1), (10, 0.5)]
+    assert send_offline_runs([str(page)]) == 0
+    assert capsys.readouterr().out == "0 runs to send, 2 runs sent before\n"
+
+
+@pytest.mark.process
+def test_a_run_is_streamed_where_wandb_is_set_up_and_nowhere_else(tmp_path, server, monkeypatch, afl_run):
+    words = ("scale=smoke", "model=softmax", "budget.server_iterations=2", "evaluation.every=1")
+    assert "numbers go to W&B project asyncfl_bench (tracking=local keeps them local)" in afl_run(*words).stderr
+    ((_, lines),) = server.history.items()
+    assert [lines[place]["iteration"] for place in sorted(lines)] == [0, 1, 2]
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert "numbers stay local (WANDB_MODE=online sends them to W&B)" in afl_run(*words, "seed=1").stderr
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.delenv("WANDB_API_KEY")
+    assert "numbers stay local (wandb login sends them to W&B)" in afl_run(*words, "seed=2").stderr
+    assert len(server.history) == 1 and len(list((tmp_path / "runs").glob("*/wandb"))) == 1
 
 
 def test_a_folder_that_is_not_there_is_refused(afl_run):

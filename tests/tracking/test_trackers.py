@@ -27,6 +27,7 @@ from asyncfl_bench.tracking.rundir import RunDirectory
 from asyncfl_bench.tracking.trackers import RunFacts, Tracker, Trackers
 from asyncfl_bench.tracking.trackers_files import CsvTracker, TensorboardTracker
 from asyncfl_bench.tracking.trackers_wandb import WandbTracker, WandbTrackerConfig
+from asyncfl_bench.tracking.wandb_account import configured_mode
 
 CONF = Path(__file__).parents[2] / "conf" / "tracking"
 
@@ -41,6 +42,7 @@ def wandb(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setattr(WandbTracker, "_last_failure", -math.inf)
     yield wandb
     wandb.teardown()
 
@@ -354,6 +356,7 @@ def test_a_run_has_as_many_trackers_as_are_listed_and_the_numbers_of_none(tmp_pa
 @pytest.mark.parametrize(
     ("words", "trackers"),
     [
+        ([], {"wandb": WandbTracker}),
         (["tracking=local"], {}),
         (["tracking=[]"], {}),
         (["tracking=csv"], {"csv": CsvTracker}),
@@ -383,9 +386,12 @@ def test_a_directory_given_to_resume_imports_no_tracker_that_is_not_trusted(tmp_
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("tracking=[wandb,cvs]", "tracking=cvs: did you mean 'csv'? It must be one of csv, local, tensorboard, wandb"),
+        (
+            "tracking=[wandb,cvs]",
+            "tracking=cvs: did you mean 'csv'? It must be one of auto, csv, local, tens",
+        ),
         ("tracking=wandb,csv", "tracking=wandb,csv: several in one run are written [wandb,csv]"),
-        ("tracking.wandb.mode=offline", "no such setting of tracking, except with tracking=wandb"),
+        ("tracking.csv.mode=offline", "no such setting of tracking, except with tracking=csv"),
     ],
 )
 def test_a_tracker_that_is_written_wrongly_is_answered(word, said, afl_run):
@@ -424,6 +430,31 @@ def test_each_yaml_states_exactly_the_defaults_of_its_class(name, tracker):
     schema = OmegaConf.structured(tracker.Config)
     assert content == OmegaConf.to_container(schema)
     assert OmegaConf.to_object(OmegaConf.merge(schema, content)) == tracker.Config()
+
+
+def test_wandb_is_set_up_by_a_key_a_mode_or_a_login(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    assert configured_mode() is None
+    (home / ".config" / "wandb").mkdir(parents=True)
+    (home / ".netrc").write_text("machine api.wandb.ai login user password key\n")
+    assert configured_mode() == "online"
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+    assert configured_mode() is None  # the login is at another server
+    monkeypatch.setenv("WANDB_API_KEY", "key")
+    assert configured_mode() == "online"
+    (home / ".config" / "wandb" / "settings").write_text("[default]\nmode = offline\n")
+    assert configured_mode() == "offline"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert configured_mode() == "disabled"
+
+
+def test_a_process_waits_once_for_a_server_that_does_not_answer(wandb, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setattr(WandbTracker, "_last_failure", time.monotonic())
+    tracker = WandbTracker(WandbTrackerConfig())
+    tracker.start(facts(tmp_path, "dddd0000"))
+    tracker.finish({}, 0)
+    assert "no answer to an earlier run): this run is kept offline" in capfd.readouterr().err
 
 
 @pytest.mark.process

@@ -53,11 +53,11 @@ class Run:
             directory.copy_start_from(resumed, self.evaluations.lines)
             self.checkpoints.save()
         names = (settings.name, settings.identity, settings.experiment_name)
+        if settings.root.progress and alone:  # of several runs each has one line, when it has ended
+            say("; ".join(filter(None, (self.components.describe(settings), self.tracker.describe()))))
         with self.stopwatch.pausing():
             self.tracker.start(RunFacts(settings.tree, *names, directory.path, group))
         if settings.root.progress:
-            if alone:  # of several runs each has one line, when it has ended
-                say(self.components.describe(settings))
             self.evaluations.show_progress(settings.name)
 
     def drive(self) -> tuple[str, str | None]:

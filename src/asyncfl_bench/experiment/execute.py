@@ -78,7 +78,7 @@ def _execute(
         if (result := finished_result(settings)) is not None:  # another process ended it since
             return result
         directory.remove_leftovers()
-        tracker = Trackers({name: part.build() for name, part in settings.trackers.items()})
+        tracker = Trackers.from_settings(settings.trackers)
         run = Run(settings, components, directory, tracker)
         status, error = "failed", None
         try:

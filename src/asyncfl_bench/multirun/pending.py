@@ -67,9 +67,8 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     places = places_of(jobs)
     ended = [job.finished_result(places) for job in jobs]
     pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
-    say(
-        f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already{_describe_archives(jobs, ended)}"
-    )
+    first = f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already"
+    say(f"{first}{_describe_archives(jobs, ended)}{_describe_trackers(pending)}")
     if left_out := sorted({parse_override(text).key for job in jobs for text in job.left_out}):
         say(f"{', '.join(left_out)}: left out of the runs on which it has no effect")
     state.current = [job for job in pending if job.settings is not None]
@@ -83,6 +82,15 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     state.result = SweepResult(len(jobs), failed, _diverged_jobs(jobs, places), interrupted)
     return state.result
+
+
+def _describe_trackers(jobs: Sequence[Job]) -> str:
+    """Return where the numbers of these jobs go besides their directories; all jobs have the same trackers."""
+    from ..tracking.trackers import Trackers
+
+    settings = next((job.settings for job in jobs if job.settings is not None), None)
+    said = "" if settings is None else Trackers.from_settings(settings.trackers).describe()
+    return f"; {said}" if said else ""
 
 
 def _diverged_jobs(jobs: Sequence[Job], places: Mapping[str, Path]) -> list[tuple[Job, str]]:

@@ -54,6 +54,10 @@ class Tracker:
     def __init__(self, config: Any):
         self.config = config
 
+    def describe(self) -> str:
+        """Return where the numbers go and how to change it, for the first line of a run; empty: nothing to say."""
+        return ""
+
     def start(self, run: RunFacts) -> None:
         """Begins a run, or resumes one."""
 
@@ -70,9 +74,17 @@ class Trackers:
     def __init__(self, trackers: Mapping[str, Tracker]):
         self._trackers = dict(trackers)
 
+    @classmethod
+    def from_settings(cls, parts: Mapping[str, Any]) -> Trackers:
+        """Build the trackers of ``Settings.trackers``."""
+        return cls({name: part.build() for name, part in parts.items()})
+
     @property
     def wants_model(self) -> bool:
         return any(tracker.wants_model for tracker in self._trackers.values())
+
+    def describe(self) -> str:
+        return "; ".join(filter(None, (tracker.describe() for tracker in self._trackers.values())))
 
     def start(self, run: RunFacts) -> None:
         self._call_each(lambda tracker: tracker.start(run))

@@ -1,13 +1,18 @@
-"""``afl-run --sync``: what W&B kept offline is sent, once; the pieces of a run that was interrupted become one run."""
+"""``afl-run --sync``: what W&B kept offline is sent, once; the pieces of a run that was interrupted become one run.
+
+Runs of an archive are first written as offline runs, below the user's cache, whose marks say what was sent.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BenchError, ConfigError
-from ..files import is_locked
+from ..files import cache_folder, is_locked
 from .rundir import LOCK_NAME
 
 _FILES = "wandb/offline-run-*/run-*.wandb"
@@ -19,10 +24,16 @@ def send_offline_runs(folders: list[str]) -> int:
     W&B marks what it has sent, so nothing is sent twice; it sends pieces with one id in the order of their start. A
     run that has not ended is left for later: its piece would be marked with half of it sent.
     """
-    places = [Path(folder).expanduser() for folder in folders]
-    for place in places:
-        if not place.is_dir():
+    places = []
+    for place in (Path(folder).expanduser() for folder in folders):
+        if place.is_file() and place.suffix == ".parquet":
+            places += _stage_archive(place)
+        elif not place.is_dir():
             raise ConfigError("--sync", place, "no such folder; afl-run --sync DIR names the one with the runs")
+        elif page := _archive_of_page(place):
+            places += _stage_archive(page, place)
+        else:
+            places.append(place)
     found = sorted({file.resolve() for place in places for file in place.rglob(_FILES)})
     under_way = [file for file in found if is_locked(file.parents[2] / LOCK_NAME)]
     pending = [file for file in found if file not in under_way and not _is_sent(file)]
@@ -43,6 +54,72 @@ def send_offline_runs(folders: list[str]) -> int:
         said = [line for line in (answer.stdout + answer.stderr).splitlines() if "rror" in line] or ["no reason given"]
         raise BenchError(f"{_count_text(left)} not sent ({said[-1].strip()}); the same command tries again")
     return 0
+
+
+def _archive_of_page(folder: Path) -> Path | None:
+    """Return the archive with the runs of a paper's page (``results/PAPER/ITEM/PROFILE-SCALE``), or None."""
+    from .archive import NAME
+
+    archive = folder.resolve().parent.parent / NAME
+    return archive if (folder / "README.md").exists() and archive.exists() else None
+
+
+def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
+    """Write the runs of an archive as offline runs where that was not done before. Returns their folders.
+
+    page  the folder of a page: only its sweep's runs, and its figures as a run of its name
+    """
+    from .archive import read_archive
+
+    records, places = read_archive(archive), []
+    group = archive.parent.name
+    if page is not None:
+        group = "/".join(page.resolve().parts[-3:])
+        keys = ("profile", "scale", "length")
+        chosen = [record.config.get("choices", {}) for record in records]
+        names = [
+            f"{of.get('sweep')}/{'-'.join(str(of[key]) for key in keys if of.get(key) not in (None, 'standard'))}"
+            for of in chosen
+        ]
+        records = [record for record, name in zip(records, names, strict=True) if name == group]
+        if not records:
+            raise BenchError(f"{page}: {archive} has no run of {group}")
+        places.append(_stage_figures(group, sorted(page.glob("*.png"))))
+    for record in records:
+        rows = [
+            {name: value for name, value in zip(record.points, values, strict=True) if value == value}
+            for values in zip(*(column.tolist() for column in record.points.values()), strict=True)
+        ]
+        identity = str(record.identity)
+        places.append(_stage_run(identity, record.name, group, record.config, rows, record.summary))
+    return places
+
+
+def _stage_figures(name: str, figures: Sequence[Path]) -> Path:
+    """Write a run whose only point are the figures; other figures are another run."""
+    from wandb import Image
+
+    digest = hashlib.sha256(b"".join(figure.read_bytes() for figure in figures)).hexdigest()[:8]
+    row: dict[str, object] = {figure.stem: Image(str(figure)) for figure in figures}
+    return _stage_run(f"page-{digest}", name, name, {}, [row], {"exit_status": "ok"})
+
+
+def _stage_run(
+    identity: str, name: str, group: str, config: dict, rows: Sequence[dict[str, object]], summary: dict
+) -> Path:
+    """Write one offline run unless it is there. Returns its folder."""
+    from .trackers import RunFacts
+    from .trackers_wandb import WandbTracker, WandbTrackerConfig
+
+    folder = cache_folder() / "wandb" / identity
+    if not list(folder.glob(_FILES)):
+        folder.mkdir(parents=True, exist_ok=True)
+        tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
+        tracker.start(RunFacts(config, name, identity, group, folder))
+        for row in rows:
+            tracker.log(row)
+        tracker.finish(summary, 0 if summary.get("exit_status") == "ok" else 1)
+    return folder
 
 
 def _is_sent(file: Path) -> bool:

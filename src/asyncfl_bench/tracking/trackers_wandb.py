@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..errors import check, check_choice
+from ..errors import BenchError, check, check_choice
 from ..files import say
 from ..ranges import CheckedSettings, above
 from .metrics import COUNTERS
 from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 from .trackers import RunFacts, Tracker, first_line
+from .wandb_account import configured_mode
 
 MODES = ("online", "offline", "disabled")
 MODEL_NAME = "model_final.pt"
@@ -25,6 +28,7 @@ _JUDGED = [f"{samples}/{measure}" for samples in ("test", "validation") for meas
 _LONGEST_TAG, _LONGEST_GROUP = 64, 128  # longer ones W&B refuses, and the run with them
 _SERVICE_SECONDS = 30.0  # to start W&B's own process
 _MOMENT_SECONDS = 10.0  # for what W&B says when it has itself given up sending
+_RETRY_SECONDS = 600.0  # after a start without an answer, in which further runs of the process are kept offline
 
 
 @dataclass
@@ -38,6 +42,7 @@ class WandbTrackerConfig(CheckedSettings):
     system_charts: bool = False
     init_timeout_seconds: Annotated[float, above(0)] = 20.0
     timeout_seconds: Annotated[float, above(0)] = 60.0
+    only_if_set_up: bool = False
     dir: str | None = None
 
     def __post_init__(self) -> None:
@@ -51,12 +56,14 @@ class WandbTracker(Tracker):
     """Online when logged in, offline when not or when the server does not answer.
 
     ``mode: null`` leaves the choice to WANDB_MODE and to the settings of ``wandb offline``; both lose to a set mode.
+    With ``only_if_set_up`` nothing is started, and ``wandb`` is not imported, where the user has not set W&B up.
     Every logged point is one ``log`` call with the counters in it; the x axis is ``iteration`` and the other counters
     can be chosen in a chart. NaN and infinities reach W&B as they are.
     """
 
     Config = WandbTrackerConfig
     config: WandbTrackerConfig
+    _last_failure = -math.inf  # of all trackers of this process, of a monotonic clock [s]
 
     def __init__(self, config: WandbTrackerConfig):
         super().__init__(config)
@@ -64,7 +71,19 @@ class WandbTracker(Tracker):
         self._run: Any = None  # W&B's run while there is one
         self._given_up = self._warned = False
 
+    def describe(self) -> str:
+        mode = self.config.mode or configured_mode()
+        if self.config.only_if_set_up and mode in (None, "disabled"):
+            how = "WANDB_MODE=online" if mode else "wandb login"
+            return f"numbers stay local ({how} sends them to W&B)"
+        if mode in (None, "offline"):
+            return "W&B's copy is kept offline (afl-run --sync sends it)"
+        goes = f"numbers go to W&B project {self.config.project} (tracking=local keeps them local)"
+        return "W&B is disabled" if mode == "disabled" else goes
+
     def start(self, run: RunFacts) -> None:
+        if self.config.only_if_set_up and (self.config.mode or configured_mode()) in (None, "disabled"):
+            return
         import wandb
 
         self._facts, self._given_up, self._warned = run, False, False
@@ -106,11 +125,16 @@ class WandbTracker(Tracker):
     def _open_run(self, wandb: Any, arguments: dict[str, Any]) -> None:
         """Start W&B's run online, or offline if that fails."""
         try:
+            if time.monotonic() < WandbTracker._last_failure + _RETRY_SECONDS and self.config.mode is None:
+                raise BenchError("no answer to an earlier run")
             run = self._init_run(wandb, arguments, self.config.mode)
             self._run = None if self._given_up else run
             return
         except Exception as error:  # no key, no network, a refused name: all the same to the run
             first = error
+        no_key = "No API key" in str(first)
+        if not (no_key or isinstance(first, BenchError)):
+            WandbTracker._last_failure = time.monotonic()
         if self._given_up:
             return
         try:
@@ -120,7 +144,6 @@ class WandbTracker(Tracker):
         except Exception as second:
             say(f"W&B gets nothing of this run ({first_line(second)}); the run directory has everything")
             return
-        no_key = "No API key" in str(first)
         reason = "not logged in to W&B" if no_key else f"W&B did not start ({first_line(first)})"
         say(f"{reason}: this run is kept offline; to send it: afl-run --sync {self._facts.directory}")
 
@@ -194,6 +217,7 @@ class WandbTracker(Tracker):
         thread.join(seconds)
         if not outcome:
             self._run, self._given_up, self._warned = None, True, True
+            WandbTracker._last_failure = time.monotonic()
             say(f"W&B has not answered for {seconds:g} s and gets nothing more; the run's own files are complete")
             _end_service()
             return False
