@@ -8,9 +8,12 @@ from toy import Scripted, simulate
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.config import compose
+from asyncfl_bench.config.settings import DEFAULT_STEPS
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import build, machine, memory
 from asyncfl_bench.experiment.evaluate import Evaluations
+from asyncfl_bench.reports.own_runs import own_page
+from asyncfl_bench.tracking.runs import load_runs
 
 SMALL = ["scale=smoke", "model=softmax", "progress=false"]
 CUT = ["algorithm=gas", "client.local_steps=3", "scale=smoke", "model.hidden=[16]", "progress=false"]
@@ -24,14 +27,25 @@ def test_a_model_that_has_exploded_with_a_finite_loss_is_no_quiet_success(tmp_pa
     assert summary["warning"].startswith("the model is at chance and has exploded")
 
 
-@pytest.mark.parametrize(("scale", "accuracy", "warns"), [(1e4, 0.1, True), (1e4, 0.9, False), (0.5, 0.1, False)])
-def test_the_warning_is_for_models_at_chance_with_huge_weights(scale, accuracy, warns):
+@pytest.mark.parametrize(
+    ("scale", "accuracy", "warns"), [(1e4, 0.1, "exploded"), (1e4, 0.9, None), (0.5, 0.1, "sweep=tune")]
+)
+def test_the_warning_is_for_models_at_chance(scale, accuracy, warns):
     built = build.build_run(compose([*SMALL, "algorithm=asgd"]))
     built.model_d.fill_(scale)
     evaluations = Evaluations.__new__(Evaluations)
     evaluations._components, evaluations.last = built, {"test/accuracy": accuracy}
-    assert (evaluations.warning() is not None) == warns
+    assert (warns or "None") in str(evaluations.warning())
     built.executor.close()
+
+
+def test_default_step_sizes_are_said_first_in_the_summary_and_on_pages(tmp_path, afl_run):
+    words = ("scale=smoke", "model=softmax", "algorithm=fedbuff")
+    assert DEFAULT_STEPS in afl_run(*words).stderr.splitlines()[0]
+    assert DEFAULT_STEPS not in afl_run(*words, "client.lr=0.2").stderr
+    page = own_page(load_runs(tmp_path / "runs"), "runs")
+    assert f"1 of 2 runs have {DEFAULT_STEPS}." in page.parts
+    assert DEFAULT_STEPS in afl_run("-m", *words, "seed=1,2").stderr.splitlines()[0]
 
 
 @pytest.mark.parametrize("budget", ["uploads=4", "bytes=1"])

@@ -24,6 +24,8 @@ from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, Settings, identit
 from .suggestions import suggest_setting
 from .variants import papers_with
 
+_STEPS = {f"algorithm.{name}" for name in ("eta", "c", "alpha", "lam", "lam_over_eps", "server_lr")} | {"client.lr"}
+
 OWN = "own"  # the choice of a group whose part is an object of the Python program
 
 
@@ -71,6 +73,7 @@ class Compositions:
         settings = check_composed(config, hydra, own)
         for one in map(parse_override, overrides):
             refuse_idle(one, settings)
+        settings.default_steps = has_default_steps(overrides)
         if placed_by_hand:
             if not hydra.run.dir:
                 raise ConfigError("hydra.run.dir", "", "must be a directory")
@@ -91,6 +94,12 @@ class Compositions:
                 listed = one.value if one.key in LISTED and isinstance(one.value, list) else [value]
                 for choice in listed:
                     self._file(one.key, choice)
+
+
+def has_default_steps(overrides: Iterable[str]) -> bool:
+    """Return True if no override is a step size, or chooses a paper, a sweep or a profile, which set step sizes."""
+    keys = {parse_override(text).key for text in overrides}
+    return not keys & {*_STEPS, "paper", "sweep", "profile"}
 
 
 def refuse_listed_axis(one: Override) -> None:

@@ -39,6 +39,7 @@ PARTS = (
 )
 # the groups of which a run may have several choices, tracking=[wandb,csv], or none
 LISTED = (TRACKING, OBSERVERS) = ("tracking", "observers")
+DEFAULT_STEPS = "default step sizes, neither chosen nor searched (sweep=tune searches them)"
 # the key of config.yaml that lists what is left out of the identity; a config without such settings lacks the key
 ABSENT = "absent"
 # groups that only set other settings; a run remembers what was chosen
@@ -172,6 +173,7 @@ class Settings:
     asked_output_dir: Path | None = None  # of a sweep's run, whose own output_dir is the sweep's folder below that
     earlier: EarlierRun | None = None  # what is resumed, where that had another budget and so was another run
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
+    default_steps: bool = False  # no step size was chosen or searched
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 
     # by the name of the choice

@@ -20,6 +20,7 @@ from ..clients.split import SplitExecutor
 from ..clients.versions import ClientMemories, ClientSums, ClientVariates, ClientVectors
 from ..config import Settings
 from ..config.places import PACKAGE
+from ..config.settings import DEFAULT_STEPS
 from ..errors import BenchError, ConfigError
 from ..models.parts import Cut
 from ..models.task import Task, build_task
@@ -89,11 +90,12 @@ class Components:
         away = {"on the host": self.needs.host, "on disk": self.needs.disk}
         elsewhere = "".join(f", {size / 2**20:.0f} of them {where}" for where, size in away.items() if size)
         choice = settings.choices.get
+        steps = f"; {DEFAULT_STEPS}" if settings.default_steps else ""
         return (
             f"{choice('algorithm')} on {choice('dataset')}: {facts['train_samples']} samples, "
             f"{settings.root.n_clients} clients, {choice('model')} of {self.task.flat.d} parameters; "
             f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, {self.executor_kind}, "
-            f"model vectors up to {self.needs.total / 2**20:.0f} MiB{elsewhere}"
+            f"model vectors up to {self.needs.total / 2**20:.0f} MiB{elsewhere}{steps}"
         )
 
 

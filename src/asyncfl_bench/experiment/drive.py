@@ -143,6 +143,7 @@ class Run:
             "data_digest": parts.task.digest,
             "final": self.evaluations.last,
             "best": self.evaluations.best,
+            **({"default_steps": True} if settings.default_steps else {}),
             "warning": (self._describe_initial_model() or self.evaluations.warning()) if status == "ok" else None,
             "diagnostics": settings.tree["diagnostics"],
             "diagnosed": parts.diagnostics.summary(),

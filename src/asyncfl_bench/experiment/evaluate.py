@@ -253,8 +253,10 @@ class Evaluations(Observer, Stateful):
         task, model_d = self._components.task, self._components.model_d
         spread = float(model_d.norm()) / len(model_d) ** 0.5
         better = self.last["test/accuracy"] > task.chance + 0.1 * (1 - task.chance)
-        if spread < EXPLODED or better:
+        if better:
             return None
+        if spread < EXPLODED:
+            return f"the model is at chance ({100 * task.chance:.1f} %); sweep=tune searches step sizes"
         what = f"the model is at chance and has exploded (root mean square of its weights {spread:.2g})"
         return f"{what}; {self._divergence_hint}"
 

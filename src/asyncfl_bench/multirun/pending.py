@@ -12,6 +12,7 @@ from typing import Any
 
 from ..config import RESULTS_VERSION, Settings
 from ..config.overrides import parse_override
+from ..config.settings import DEFAULT_STEPS
 from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult
 from ..files import is_locked, read_json, say
@@ -68,7 +69,7 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     ended = [job.finished_result(places) for job in jobs]
     pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
     first = f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already"
-    say(f"{first}{_describe_archives(jobs, ended)}{_describe_trackers(pending)}")
+    say(f"{first}{_describe_archives(jobs, ended)}{_describe_steps_and_trackers(pending)}")
     if left_out := sorted({parse_override(text).key for job in jobs for text in job.left_out}):
         say(f"{', '.join(left_out)}: left out of the runs on which it has no effect")
     state.current = [job for job in pending if job.settings is not None]
@@ -84,13 +85,15 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     return state.result
 
 
-def _describe_trackers(jobs: Sequence[Job]) -> str:
-    """Return where the numbers of these jobs go besides their directories; all jobs have the same trackers."""
+def _describe_steps_and_trackers(jobs: Sequence[Job]) -> str:
+    """Return whether step sizes are defaults, and where numbers go; all jobs have the same trackers."""
     from ..tracking.trackers import Trackers
 
     settings = next((job.settings for job in jobs if job.settings is not None), None)
-    said = "" if settings is None else Trackers.from_settings(settings.trackers).describe()
-    return f"; {said}" if said else ""
+    if settings is None:
+        return ""
+    steps = DEFAULT_STEPS if any(job.settings.default_steps for job in jobs if job.settings is not None) else ""
+    return "".join(f"; {said}" for said in (steps, Trackers.from_settings(settings.trackers).describe()) if said)
 
 
 def _diverged_jobs(jobs: Sequence[Job], places: Mapping[str, Path]) -> list[tuple[Job, str]]:

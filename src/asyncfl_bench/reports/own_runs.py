@@ -12,6 +12,7 @@ from ..analysis.decisions import PAIR_MEASURE, Decision, pair_table, pairs_of
 from ..analysis.looks import LEVELS
 from ..analysis.measures import limiting_axis
 from ..analysis.place import group_runs
+from ..config.settings import DEFAULT_STEPS
 from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
@@ -78,6 +79,8 @@ def own_page(
     page = Page(spec, placed, points, metric=metric, max_series=max_series, tie=tie)
     apart = _describe_apart(placed.apart, compare)
     decisions = [] if decision is None else _decision_parts(page, decision)
+    if "summary.default_steps" in placed.runs and (count := int(placed.runs["summary.default_steps"].eq(True).sum())):
+        page.notes.append(f"{count} of {len(placed.runs)} runs have {DEFAULT_STEPS}.")
     times = [] if timeline is None else timeline(page)
     return finish_page(page, [runs_text(page), apart, *times, *decisions], [command] if command else [])
 
