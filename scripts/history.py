@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import fill
 
+import numpy as np
 import pandas as pd
 
 FILE = "history.csv"
@@ -56,34 +57,27 @@ def slower(history: pd.DataFrame) -> pd.DataFrame:
 
 def draw(folder: Path) -> None:
     """``README.md`` and ``history.png`` beside the history."""
-    from matplotlib.figure import Figure
+    from asyncfl_bench.reports.blocks.figures import Line, Panel, line_panels
+    from asyncfl_bench.reports.pages.style import styles
 
     history = pd.read_csv(folder / FILE, dtype={"revision": str})
-    names = list(dict.fromkeys(history["name"]))
-    columns = min(3, len(names))
-    rows = -(-len(names) // columns)
-    figure = Figure(figsize=(4 * columns, 2.4 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for panel in panels.flat[len(names) :]:
-        panel.remove()
     entries = list(dict.fromkeys(zip(history["date"], history["revision"], strict=True)))
     machines = list(dict.fromkeys(history[list(WHERE)].itertuples(index=False, name=None)))
-    for panel, name in zip(panels.flat, names, strict=False):
-        own = history[history["name"] == name]
-        for where, line in own.groupby(list(WHERE), sort=False):
-            colour = f"C{machines.index(where)}"
-            places = [entries.index(entry) for entry in zip(line["date"], line["revision"], strict=True)]
-            errors = [line["value"] - line["low"], line["high"] - line["value"]]
-            label = f"{where[0]}, {where[1]} in use, torch {where[2]}"
-            panel.errorbar(places, line["value"], yerr=errors, marker="o", capsize=2, label=label, color=colour)
-        panel.set_title(fill(f"{name}: {own['what'].iloc[-1]}", 60), fontsize=7, loc="left")
-        panel.set_ylabel({"ratio": "times PyTorch", "growth": "many / few", "seconds": "s"}[own["unit"].iloc[-1]])
-        panel.set_xticks(range(len(entries)), [date[5:] for date, _ in entries], fontsize=6, rotation=45)
-        panel.set_ylim(0, 1.1 * own["high"].max())
-    labelled = {
-        label: line for panel in figure.axes for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(labelled.values(), labelled.keys(), loc="outside lower center", fontsize=7)
+    labels = {where: f"{where[0]}, {where[1]} in use, torch {where[2]}" for where in machines}
+    looks, panels = styles(labels.values()), []
+    for name, own in history.groupby("name", sort=False):
+        lines = []
+        for where, of in own.groupby(list(WHERE), sort=False):
+            x = np.array([entries.index(entry) for entry in zip(of["date"], of["revision"], strict=True)], dtype=float)
+            numbers = (of[key].to_numpy() for key in ("value", "low", "high"))
+            lines.append(Line(labels[where], looks[labels[where]], x, *numbers, points=True))
+        title = fill(f"{name}: {own['what'].iloc[-1]}", 42)
+        unit = {"ratio": "times PyTorch", "growth": "many / few", "seconds": "s"}[own["unit"].iloc[-1]]
+        panels.append(Panel(title, lines, unit, names=[date[5:] for date, _ in entries]))
+    figure = line_panels(panels, "", "", columns=3)
+    for axes, panel in zip(figure.axes, panels, strict=False):
+        axes.tick_params(axis="x", rotation=45)
+        axes.set_ylim(0, 1.1 * max(float(line.high.max()) for line in panel.lines))
     figure.savefig(folder / "history.png", dpi=110, metadata={"Software": None})
     last = history.drop_duplicates(["name", *WHERE], keep="last")
     shown = last[["name", "what", "value", "low", "high", "unit", "date", "revision", *WHERE]]

@@ -446,7 +446,7 @@ class TestInChromium:
         assert page.printed().startswith(b"%PDF")
 
     def test_fits_a_narrow_window(self, page):
-        page.size(500, 900)
+        page.size(390, 900)
         try:
             until(page, "return document.body.dataset.drawn !== '1'")
             assert page.run("return document.documentElement.scrollWidth <= window.innerWidth")

@@ -259,9 +259,10 @@ def test_whom_the_model_serves_is_shown_where_it_was_measured(paper_page):
     assert text["slow quarter"] == "79.00 ± 1.00" and text["fast - slow"] == "+1.00" and text["seeds"] == "3"
     heard, split = (next(p for p in flatten_parts(page.parts) if isinstance(p, Picture) and p.name == name).figure
                     for name in ("clients_heard", "clients_split"))  # fmt: skip
-    lines = {line.get_label(): line for line in heard.axes[0].get_lines()}
-    assert len(heard.axes) == 2 and len(lines) == 2
-    x, y = heard.axes[0].get_lines()[1].get_data()
+    bars = heard.axes[0].containers
+    assert len(heard.axes) == 2 and len(bars) == 2
+    assert all(series.lines[0].get_linestyle() == "None" for series in bars)  # noisy bins are not connected
+    x, y = bars[1].lines[0].get_data()
     assert x[[0, -1]] == pytest.approx([2 / 3, 4 / 3]) and y[[0, -1]] == pytest.approx([79, 90])
     shares = split.axes[0].images[0].get_array()
     assert shares.shape == (2, 20) and shares[0].tolist() == [100] * 10 + [0] * 10

@@ -503,3 +503,24 @@ def test_a_page_whose_runs_all_failed_is_reported_and_the_others_are_written(pap
     out, err = capsys.readouterr()
     assert "afl-report: ace/figure2, published-smoke: no run to show: all failed" in err and "figure_a1" in out
     assert not Path("results/ace/figure2").exists()
+
+
+def test_a_heat_map_of_one_column_is_a_line_with_bars_within_100_percent(tmp_path):
+    for alpha in (0.1, 1.0):
+        for seed, accuracy in enumerate((0.97, 1.0)):
+            write_run(tmp_path, seed=seed, alpha=alpha, points=curve(accuracy - (alpha < 1) / 10))
+    page = own_page(load_runs(tmp_path), "runs", ["heterogeneity.alpha"])
+    page.spec = replace(page.spec, cells=("heterogeneity.alpha",))
+    heading, picture = HeatMaps("heterogeneity.alpha", "algorithm")(page)
+    assert heading == "## Against α" and picture.name == "line_late" and not picture.figure.axes[0].images
+    (bars,) = picture.figure.axes[0].containers
+    assert bars.lines[0].get_ydata().tolist() == pytest.approx([88.5, 98.5])
+    assert max(path.vertices[1, 1] for path in bars.lines[2][0].get_paths()) == 100
+
+
+def test_curves_of_days_are_drawn_in_days(tmp_path):
+    late = [(0, 0, 0.0, 0.1), (10, 100, 864_000.0, 0.5)]
+    write_run(tmp_path, delay={"_target_": "x.Link", "unit": "seconds"}, points=late)
+    page = own_page(load_runs(tmp_path), "runs", axes=["virtual_time"])
+    (axes,) = next(part for part in page.parts if isinstance(part, Picture) and part.name[:6] == "curves").figure.axes
+    assert axes.get_xlabel() == "virtual time [days]" and axes.lines[0].get_xdata().tolist() == [0, 10]

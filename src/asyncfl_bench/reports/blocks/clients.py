@@ -153,10 +153,8 @@ def _accuracy_table(page: Page) -> Table:
 
 
 def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> Picture:
-    """Return a panel a cell: tenths of a run's clients by their uploads, mean over seeds with a band of one
-    deviation.
-
-    The band stays within 0 and 100.
+    """Return a panel a cell: tenths of a run's clients by their uploads, mean over seeds with bars of one
+    deviation, which stay within 0 and 100.
     """
     panels = []
     for cell in page.cells.index:
@@ -168,7 +166,8 @@ def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> Picture:
                 continue
             x, y = np.mean([tenth[0] for tenth in tenths], axis=0), np.array([tenth[1] for tenth in tenths])
             mean, std = y.mean(axis=0), y.std(axis=0, ddof=1) if len(y) > 1 else np.zeros(y.shape[1])
-            lines.append(Line(series, page.styles[series], x, mean, np.maximum(mean - std, 0), mean + std))
+            low = np.maximum(mean - std, 0)
+            lines.append(Line(series, page.styles[series], x, mean, low, mean + std, points=True, linked=False))
         panels.append(Panel(cell, lines, top=100.0))
     label = "uploads of a client, over the mean of all"
     x_log = 2 if all((line.x > 0).all() for panel in panels for line in panel.lines) else False

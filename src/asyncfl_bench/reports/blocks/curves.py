@@ -11,11 +11,14 @@ import pandas as pd
 from ...analysis import measures as measured
 from ...analysis import names
 from ...analysis.differences import sort_key, value_texts
+from ..pages import style
 from ..pages.page import Page
 from ..pages.spec import LATE, Measure
 from ..pages.write import Part, Picture
 from .comparisons import other_keys
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
+
+_DAY = 86_400.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,14 @@ class Curves:
         ends = page.points.groupby("run")[self.axis].max()
         far = self.axis == "uploads" or bool(ends.max() > 8 * ends.min() > 0)
         log = far and page.spec.limit == math.inf
-        x_label, y_label = page.axis_label(self.axis), names.metric_label(metric)
+        in_days = self.axis == "virtual_time" and {*page.units} == {"seconds"} and ends.max() > 2 * _DAY
+        x_label = "virtual time [days]" if in_days else page.axis_label(self.axis)
+        y_label = names.metric_label(metric)
         for _, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
             panels = [self._build_panel(page, metric, str(cell), log) for cell in cells.index]
             lines = [line for panel in panels for line in panel.lines if len(line.x)]
+            for line in lines if in_days else ():
+                line.x = line.x / _DAY
             if not lines:
                 continue
             figure = line_panels(panels, x_label, y_label, columns=self.columns, x_log=log)
@@ -143,9 +150,28 @@ class HeatMaps:
             maps.append(HeatMap(title, *(grid.to_numpy(float) for grid in both)))
         if not any(np.isfinite(one.mean_rc).any() for one in maps):
             return []
+        top = 100.0 if self.measure.is_of_metric and names.is_percent(page.metric) else None
+        if 1 in map(len, ticks):
+            return self._lines(page, maps, ticks, top)
         rows, columns = ([names.short_value(key, text) for text in of] for key, of in zip(keys, ticks, strict=True))
         labels = [names.key_label(key, of) for key, of in zip(keys, ticks, strict=True)]
-        top = 100.0 if self.measure.is_of_metric and names.is_percent(page.metric) else None
         figure = heat_maps(maps, rows, columns, labels[0], labels[1], page.label(self.measure), top)
         alt = f"{page.label(self.measure)}, mean ± deviation over seeds, {labels[0]} by {labels[1]}"
         return [f"## {labels[0]} by {labels[1]}", Picture(f"heat_maps_{self.measure.name}", figure, alt)]
+
+    def _lines(self, page: Page, maps: list[HeatMap], ticks: list[list[str]], top: float | None) -> list[Part]:
+        """Return the maps of one row or column as lines with bars of one deviation."""
+        varied = int(len(ticks[0]) == 1)
+        key, places = (self.rows, self.columns)[varied], ticks[varied]
+        looks = page.styles | style.styles({one.title for one in maps} - {*page.styles})
+        lines = []
+        for one in maps:
+            mean, half = one.mean_rc.ravel(), np.nan_to_num(one.half_rc.ravel())
+            known = np.isfinite(mean)
+            x, y, half = np.arange(len(mean), dtype=float)[known], mean[known], half[known]
+            lines.append(Line(one.title, looks[one.title], x, y, y - half, y + half, points=True))
+        label = names.key_label(key, places)
+        panel = Panel("", lines, top=top, names=[names.short_value(key, text) for text in places])
+        figure = line_panels([panel], label, page.label(self.measure))
+        alt = f"{page.label(self.measure)} against {label}, mean and deviation over seeds"
+        return [f"## Against {label}", Picture(f"line_{self.measure.name}", figure, alt)]

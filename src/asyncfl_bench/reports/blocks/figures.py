@@ -83,7 +83,7 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=110, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
