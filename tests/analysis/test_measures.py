@@ -195,6 +195,22 @@ def test_the_tuned_value_is_the_best_on_validation_samples_among_those_with_most
     assert list(chosen.runs.index) == ["0.2-0", "0.2-1", "other"]
 
 
+def test_later_seeds_do_not_change_the_tuned_value():
+    """0.2 is the best of the lowest three seeds; with seeds 3 and 4 the mean of 0.1 would be higher."""
+    validation = {(0.1, seed): 0.5 if seed < 3 else 0.9 for seed in range(5)}
+    validation |= {(0.2, seed): 0.6 for seed in range(5)} | {(0.4, 4): 0.99}
+    runs = {f"{tuned}-{seed}": ("ACE", "x", seed) for tuned, seed in validation}
+    placed = placed_of([(run, *row) for run, row in runs.items()])
+    placed.runs["tuned"] = [tuned for tuned, _ in validation]
+    points = [
+        points_of(**{run: [0.1, value]}).assign(**{"validation/accuracy": [None, value]})
+        for run, value in zip(runs, validation.values(), strict=True)
+    ]
+    chosen, choices = choose_tuned(placed, pd.concat(points, ignore_index=True))
+    assert choices[["tuned", "tried", "at_edge"]].to_numpy().tolist() == [[0.2, 2, True]]
+    assert list(chosen.runs.index) == [f"0.2-{seed}" for seed in range(5)]
+
+
 def test_without_validation_samples_no_value_is_chosen_and_no_run_of_it_counts():
     placed = placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 0)])
     placed.runs["tuned"] = [0.1, 0.2]

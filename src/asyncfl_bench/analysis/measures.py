@@ -15,6 +15,7 @@ import pandas as pd
 
 from .names import AXES, is_percent, natural_key
 from .place import MatchedRuns
+from .statistics import MIN_SEEDS
 
 _LIMITS = dict(
     zip(AXES, ("server_iterations", "uploads", "virtual_time", "bytes"), strict=True)
@@ -176,37 +177,42 @@ def common_limit(placed: MatchedRuns, points: pd.DataFrame, per: str, most: floa
 
 
 def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns, pd.DataFrame]:
-    """Keeps of every series and cell the runs of one value of the tuned setting: the best on validation samples.
+    """Keep of every series and cell the runs of one value of the tuned setting: the best on validation samples.
 
-    Only those values compete that have the most runs that ended well: one that diverges for some seeds must not win by
-    the others. Of equal accuracies the smaller value wins. A test accuracy takes no part.
+    The lowest three seeds choose, so that later seeds change no number of a look. Only those values compete that have
+    the most runs of these seeds that ended well: one that diverges for some seeds must not win by the others. Of equal
+    accuracies the smaller value wins. A test accuracy takes no part.
     Returns what is placed with the chosen runs only, and a row a series and cell: series, cell, the cell's keys,
     tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
-    count), validation (its mean at the end, in percent), tried (how many values were run), at_edge (it is the first or
-    last of them).
+    count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
+    at_edge (it is the first or last of them).
     """
     last = final_values(points, "validation/accuracy")
     kept: list = []
     rows = []
+    lost = placed.diverged
     for (series, cell), group in placed.runs.groupby(["series", "cell"], sort=False):
         row = {"series": series, "cell": cell, "tuned_by": group["tuned_by"].iloc[0]}
         row |= {key: group[key].iloc[0] for key in placed.cells}
-        values = sorted(group["tuned"].dropna().unique(), key=natural_key)
-        if len(values) < 2:
+        if group["tuned"].nunique() < 2:
             kept += list(group.index)
             continue
-        runs = {value: group.index[group["tuned"] == value] for value in values}
-        most = max(map(len, runs.values()))
+        seeds = {*group["seed"]}
+        if len(lost):
+            seeds |= {*lost["seed"][(lost["series"] == series) & (lost["cell"] == cell)]}
+        first = group[group["seed"].isin(sorted(seeds)[:MIN_SEEDS])]
+        values = sorted(first["tuned"].dropna().unique(), key=natural_key)
+        runs = {value: first.index[first["tuned"] == value] for value in values}
+        most = max(map(len, runs.values()), default=0)
         means = {value: float(last.reindex(of).mean(skipna=False)) for value, of in runs.items() if len(of) == most}
         known = {value: mean for value, mean in means.items() if not math.isnan(mean)}
         chosen = max(known, key=lambda value: known[value]) if known else None
         if chosen is not None:
-            kept += list(runs[chosen])
+            kept += list(group.index[group["tuned"] == chosen])
         edge = chosen is not None and chosen in (values[0], values[-1])
         rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
     names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
     table = pd.DataFrame(rows, columns=names)
-    lost = placed.diverged
     if len(lost) and len(table):
         chosen = table.set_index(["series", "cell"])["tuned"].to_dict()
         places = lost[["series", "cell", "tuned"]].itertuples(index=False, name=None)
