@@ -410,12 +410,25 @@ def test_a_page_that_other_sweeps_runs_begin_is_written_only_when_asked_for(pape
     write_run(Path("runs/lender"), seed=0, points=curve(0.8), **names)
     assert main(["fedecho/composition"]) == 2
     out, err = capsys.readouterr()
-    assert "left out: 1 of 2 runs missing, the others of other sweeps; --profile published --scale small" in err
+    assert "left out: 1 of 2 runs missing, none made for this page; --profile published --scale small" in err
     assert "no runs of fedecho/composition" in err and out == "" and not Path("results").exists()
     assert main(["fedecho/composition", "--profile", "published", "--scale", "small"]) == 0
     assert capsys.readouterr().out == "written: results/fedecho/composition/published-small/README.md\n"
     write_run(Path("runs/lender"), seed=1, points=curve(0.8), **names)
     assert main(["fedecho/composition"]) == 0  # others have all
+
+
+@pytest.mark.slow
+def test_a_page_of_no_own_runs_and_of_another_profile_is_not_written(papers_runs, capsys):
+    """gas/figure3 has runs under ``published``; the runs of gas/table1 under ``released`` make no page of figure 3."""
+    shutil.rmtree("runs")
+    for seed, (sweep, profile) in enumerate((("gas/figure3", "published"), ("gas/table1", "released"))):
+        names = {"choices__profile": profile, "choices__scale": "small", "choices__sweep": sweep}
+        write_run(Path("runs/lender"), seed=seed, points=curve(0.8), **names)
+    main(["gas/figure3"])
+    out, err = capsys.readouterr()
+    assert "released-small\nleft out: 0 of 2 runs missing, none made for this page" in err
+    assert out == "written: results/gas/figure3/published-small/README.md\n"
 
 
 @pytest.mark.slow

@@ -133,15 +133,21 @@ def runs_for_page(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
 
     A run of another sweep fills a gap if only it ended well, or else only it diverged: a sweep repeats neither.
     """
-    own = pd.Series(True, index=runs.index)
-    for key in ("sweep", "profile", "scale", "length"):
-        own &= runs[key] == getattr(grid, key) if key in runs else True
+    own = are_made_for(grid, runs)
     others, taken = runs[~own & runs["experiment"].isin(grid.jobs["experiment"])], own
     for number, status in enumerate(MEASURED):
         there = runs["identity"][taken & runs["status"].isin(MEASURED[: number + 1])]
         lent = others[(others["status"] == status) & ~others["identity"].isin(there)]
         taken = taken | runs.index.isin(lent.drop_duplicates("identity").index)
     return runs[taken]
+
+
+def are_made_for(grid: Grid, runs: pd.DataFrame) -> pd.Series:
+    """Return which runs were made for this sweep with its profile, scale and length."""
+    own = pd.Series(True, index=runs.index)
+    for key in ("sweep", "profile", "scale", "length"):
+        own &= runs[key] == getattr(grid, key) if key in runs else True
+    return own
 
 
 def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:

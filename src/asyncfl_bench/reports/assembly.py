@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..analysis import judgements, measures
 from ..analysis.grids import Grid, grid_of
-from ..analysis.place import match_runs, runs_for_page
+from ..analysis.place import are_made_for, match_runs, runs_for_page
 from ..errors import BenchError
 from ..tracking.runs import load_points
 from .blocks.comparisons import claim_parts, published_parts, ranking_parts, ranking_table
@@ -62,10 +62,13 @@ def measured_page(
         placed.left_out.loc[lost, "series"] = [spec.relabel(run) for _, run in whole.iterrows()]
         placed.runs["series"] = [spec.relabel(run) for _, run in placed.runs.iterrows()]
         placed.diverged["series"] = [spec.relabel(run) for _, run in placed.diverged.iterrows()]
+    lent = not are_made_for(grid, placed.runs).any()
+    is_borrowed = lent and (len(placed.missing) > 0 or bool((placed.runs["profile"] != profile).any()))
     # those of another sweep's run with the same settings are that sweep's; claims ask for this page's
     for frame in (placed.runs, placed.diverged):
         frame["profile"], frame["scale"], frame["length"] = profile, scale, grid.length
     page = Page(spec, placed, load_points(placed.runs), profile, scale, grid.length, metric, max_series)
+    page.is_borrowed = is_borrowed
     page.notes += [_SMOKE] if scale == "smoke" else []
     diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
     page.computed = runs.reindex(index=[*placed.runs.index, *diverged], columns=["experiment", "summary.wall_seconds"])

@@ -279,7 +279,7 @@ def _write_pages(given: argparse.Namespace) -> int:
             page = build_page(spec, profile, scale, length, runs, given.metric, given.series)
             if page.is_borrowed and not wanted.keys() >= {"profile", "scale"}:
                 lacking = f"{len(page.placed.missing)} of {page.placed.expected} runs missing"
-                say(f"left out: {lacking}, the others of other sweeps; --profile {profile} --scale {scale} writes it")
+                say(f"left out: {lacking}, none made for this page; --profile {profile} --scale {scale} writes it")
                 continue
             print(f"written: {_write_page(page, out, name, given)}", flush=True)
             written += 1

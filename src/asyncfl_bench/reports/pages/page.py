@@ -36,6 +36,7 @@ class Page:
     choices   what was chosen of the tuned setting, see ``measures.choose_tuned``
     computed  experiment and seconds of all runs that ended, those included that were not chosen
     tie       margin of a tie [points] that decide=true declared; None without it
+    is_borrowed  no run was made for this page, and runs are missing or are of another profile
     """
 
     spec: PageSpec
@@ -52,6 +53,7 @@ class Page:
     parts: list[Part] = field(default_factory=list)
     judged: list[judgements.Judgement] = field(default_factory=list)
     tie: float | None = None
+    is_borrowed: bool = False
 
     @property
     def title(self) -> str:
@@ -70,11 +72,6 @@ class Page:
         """Return how many runs do not count, by reason: ``2 diverged, 1 inconsistent``."""
         counts = self.placed.left_out["reason"].value_counts()
         return ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts.index))
-
-    @property
-    def is_borrowed(self) -> bool:
-        """Whether it has some of its runs, each of them made for another sweep."""
-        return len(self.placed.missing) > 0 and self.spec.sweep not in set(self.runs["sweep"])
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
