@@ -180,12 +180,17 @@ def test_a_pair_has_the_same_word_in_a_claim_and_on_its_page(paper_page):
     assert len(disagreements(page.tables["contrasts"], wrong)[0]) > 10
 
 
+def _with_empty_texts(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Return the table with empty texts for missing ones; a column without any text is one of numbers."""
+    return table.assign(**{key: table[key].astype(object).where(table[key].notna(), "") for key in columns})
+
+
 def disagreements(contrasts: pd.DataFrame, pairs: pd.DataFrame) -> tuple[list[str], int]:
     """Return the comparisons of two series in which claims and pairs of a page have different words, and how many have
     been looked at: of the same cell, measure, axis, margin and seeds."""
     found, count = [], 0
-    words = {(row.cell, row.better, row.other): row for row in pairs.fillna({"cell": ""}).itertuples()}
-    for one in contrasts.fillna({"first": "", "second": "", "cell": ""}).itertuples():
+    words = {(row.cell, row.better, row.other): row for row in _with_empty_texts(pairs, ["cell"]).itertuples()}
+    for one in _with_empty_texts(contrasts, ["first", "second", "cell"]).itertuples():
         ahead = words.get((one.cell, one.first, one.second))
         pair = ahead or words.get((one.cell, one.second, one.first))
         if pair is None or (one.seeds, one.total, one.margin) != (pair.seeds, pair.total, pair.margin):
@@ -207,6 +212,16 @@ def test_no_committed_page_calls_a_pair_otherwise_than_its_claims():
         if primary.kind in AT_BUDGET:
             by_primary = by_primary[by_primary["axis"] == primary.budget_axis]
         assert disagreements(by_primary, pd.read_csv(path.parent / "pairs.csv"))[0] == [], path
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((Path(__file__).parents[2] / "results").glob("*/**/README.md")),
+    ids=lambda path: "/".join(path.parts[-4:-1]),
+)
+def test_a_committed_page_has_fewer_than_100_lines(path):
+    """The board of all papers, ``results/README.md``, is no page: it has a row a claim."""
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 100
 
 
 def test_a_page_of_several_readings_judges_its_claims_for_each(paper_page):

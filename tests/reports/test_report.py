@@ -454,7 +454,7 @@ def test_out_says_only_where_to_write_and_archive_only_where_runs_are(papers_run
 
 
 @pytest.mark.slow
-def test_the_pages_of_a_paper_at_scale_small_are_sections_of_one_overview(papers_runs, capsys):
+def test_the_pages_of_a_paper_at_scale_small_are_lines_of_one_overview(papers_runs, capsys):
     assert main(["ace"]) == 0
     files = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
     assert {str(path.relative_to("results")) for path in files if not path.name.startswith(".")} == {
@@ -464,11 +464,12 @@ def test_the_pages_of_a_paper_at_scale_small_are_sections_of_one_overview(papers
         "ace/small/claims.json",
     }
     text = Path("results/ace/small/README.md").read_text()
-    figure2, figure_a1 = text.split("\n## ")[1:]
-    assert figure2.startswith("figure2 published-small\n") and figure_a1.startswith("figure_a1 published-small\n")
-    assert "2 runs, seeds 0, 1." in figure2 and "| claim" not in figure2  # one method is in no claim
-    assert "2 expected, 0 missing, 2 used. The whole page: `afl-report ace/figure2 --profile published" in figure2
-    assert main(["ace/figure2"]) == 0  # the page itself, and its section in place of the earlier one
+    figure2, figure_a1 = [line for line in text.splitlines() if line.startswith("- ")]
+    assert figure2.startswith("- **figure2 published-small**: ")
+    assert figure_a1.startswith("- **figure_a1 published-small**: ")
+    assert "2 runs, seeds 0, 1." in figure2 and text.count("| claim") <= 1
+    assert "2 expected, 0 missing, 2 used. `afl-report ace/figure2 --profile published" in figure2
+    assert main(["ace/figure2"]) == 0  # the page itself, and its line in place of the earlier one
     assert {path: path.read_bytes() for path in files} == files
     page = {path.name for path in Path("results/ace/figure2/published-small").iterdir()}
     assert {"README.md", "curves_iteration.png", "curves_uploads.png", "curves_virtual_time.png"} <= page

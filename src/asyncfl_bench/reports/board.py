@@ -76,7 +76,7 @@ class Row:
     @property
     def item(self) -> str:
         """The item of the paper, as a link to the page that judged the claim."""
-        return f"[{self.claim.item}]({self.link})" if self.link else self.claim.item
+        return f"[{self.claim.item}]({self.link.partition('#')[0]})" if self.link else self.claim.item
 
 
 def write_board(results: Path, html: bool = False) -> Path:

@@ -216,7 +216,7 @@ def _setup_parts(every: Sequence[_PageRuns], linked: bool) -> list[Part]:
         limits = {key: _distinct(runs, f"budget.{key}") for key in _BUDGETS}
         lines.append(
             {
-                "page": f"[{one.name}](../{one.link})" if linked else one.name,
+                "page": f"[{one.name}](../{one.link.partition('#')[0]})" if linked else one.name,
                 "data and model": "; ".join(sorted(problems(runs))) if len(runs) else "",
                 "clients": _distinct(runs, "n_clients"),
                 "skew α": _distinct(runs, "heterogeneity.alpha"),

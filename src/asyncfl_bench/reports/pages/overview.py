@@ -1,4 +1,4 @@
-"""``results/PAPER/small/README.md``: all pages of a paper on digits in one, each with its verdicts and best methods.
+"""``results/PAPER/small/README.md``: the claims of a paper on digits in one table, and a line for each page.
 
 A checkout has this page alone: the pages themselves, with figures and CSV files, are written when one is asked for.
 """
@@ -7,27 +7,36 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from ...analysis.claims import NAME, to_dict
+import pandas as pd
+
+from ...analysis.claims import NAME, from_json, read_claims, to_dict
+from ...analysis.verdicts import pages_of
 from ...errors import BenchError
 from ...files import read_json, write_text
 from . import provenance
 from .page import Page
-from .write import MOST_ROWS, Table, markdown_table
+from .write import markdown_table
 
 SCALE = "small"
 _FIRST = "# {paper}: the pages at scale small"
 _TEXT = """\
 Handwritten digits and a small network stand in for the paper's data and models. These numbers show how rules
-behave, and decide nothing about the paper's own experiment. A section has the verdicts of a page and the best method of
-each cell. The command of a section writes the whole page, with figures and CSV files, from the archived runs."""
-_SHOWN = ("claims", "claims_by_reading", "best")  # the tables of a section
+behave, and decide nothing about the paper's own experiment."""
+_CLAIMS = """\
+A row has the verdict of the page nearest to what is published; claims.json has those of all pages."""
+_PAGES = """\
+The command of a line writes the whole page, with the best method of each cell, figures and CSV files, from the
+archived runs."""
+_LINE = re.compile(r"^- \*\*(.+?)\*\*: (.+)$", re.M)
 _KEYS = ("sweep", "profile", "length")
 
 
 def write_overview(page: Page, folder: Path) -> Path:
-    """Put the section of ``page`` into the overview in ``folder``, in the place of an earlier one; return its path.
+    """Put the line and the verdicts of ``page`` into the overview in ``folder``, in the place of earlier ones; return
+    its path.
 
     Raises BenchError when there is a file that is not an overview.
     """
@@ -35,27 +44,38 @@ def write_overview(page: Page, folder: Path) -> Path:
     text = target.read_text(encoding="utf-8") if target.exists() else first
     if not text.startswith(first):
         raise BenchError(f"{target}: not written by afl-report; choose another place with --out")
-    sections = {title: body.strip("\n") for title, _, body in map(_halves, re.split(r"^## ", text, flags=re.M)[1:])}
-    sections[page.verdicts.section] = _section_text(page)
+    lines = {**dict(_LINE.findall(text)), page.verdicts.section: _page_line(page)}
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [first, _TEXT, *(f"## {title}\n\n{sections[title]}" for title in sorted(sections))]
-    write_text(target, "\n\n".join(parts) + "\n")
     _write_claims(page, folder / NAME)
+    write_text(target, overview_text(page.spec.paper, lines, folder / NAME))
     return target
 
 
-def _halves(section: str) -> tuple[str, str, str]:
-    return section.partition("\n")
+def overview_text(paper: str, lines: dict[str, str], claims: Path) -> str:
+    """Return the text of an overview. lines: of each page by its name; claims: a ``claims.json``, if there is one."""
+    table = _claim_table(paper, claims)
+    parts = [_FIRST.format(paper=paper), _TEXT]
+    parts += ["## Claims", _CLAIMS, markdown_table(table, len(table.columns))] if len(table) else []
+    parts += ["## Pages", _PAGES, "\n".join(f"- **{name}**: {lines[name]}" for name in sorted(lines))]
+    return "\n\n".join(parts) + "\n"
 
 
-def _section_text(page: Page) -> str:
-    """Return the section of a page in an overview."""
-    tables = [part for part in page.parts if isinstance(part, Table) and part.shown is not None]
-    first = [table for table in tables if table.name in _SHOWN] or tables[:1]
-    lines = [f"{page.title}. {provenance.header(page)[0].removesuffix(page.spec.shows)}".strip()]
-    lines += [markdown_table(table.shown[:MOST_ROWS], table.words) for table in first if table.shown is not None]
+def _claim_table(paper: str, path: Path) -> pd.DataFrame:
+    """Return a row a claim that a page of the overview judged."""
+    pages = dict(from_json(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    rows: list[Sequence[str]] = []
+    for claim in read_claims(paper) if pages else ():
+        for _, page, found in pages_of(claim, pages)[:1]:
+            measured = "; ".join(filter(None, (found.measured_text, found.reason_text)))
+            rows.append((claim.sentence, page.section, measured, f"**{found.marked_word}**"))
+    return pd.DataFrame(rows, columns=["claim", "page", "measured", "verdict"])
+
+
+def _page_line(page: Page) -> str:
+    """Return what a page is and how to write it, in one line."""
+    header = provenance.header(page)[0].removesuffix(page.spec.shows).strip()
     runs = str(provenance.coverage(page)[1]).partition("\n")[0]
-    return "\n\n".join([*lines, f"{runs} The whole page: `{page.command}`."])
+    return f"{page.title}. {header} {runs} `{page.command}`"
 
 
 def _write_claims(page: Page, target: Path) -> None:
