@@ -184,8 +184,9 @@ def test_identity_follows_the_content_of_a_file_and_not_its_place(part, tmp_path
     group, _, choice = part.partition("=")
     kind = FILES[choice].partition(".")[2]
     identities = []
+    header = {"delay": b"client,duration\n", "availability": b"client,online,offline\n"}.get(group, b"")
     for name, content in (("one", b"1"), ("two", b"1"), ("three", b"3")):
-        (tmp_path / f"{name}.{kind}").write_bytes(content)
+        (tmp_path / f"{name}.{kind}").write_bytes(header + content)
         identities.append(compose([part, f"{group}.path={tmp_path}/{name}.{kind}"]).identity)
     assert identities[0] == identities[1] != identities[2]
 
@@ -341,7 +342,7 @@ def test_a_new_setting_and_a_new_group_rename_no_run_until_they_are_chosen(name,
         return check_settings(tree, dict(known.choices))
 
     same = renewed("NoPrivacy")
-    assert same.tree["algorithm"]["warm_up"] == 0 and same.tree["absent"] == ["privacy", "algorithm.warm_up"]
+    assert same.tree["algorithm"]["warm_up"] == 0 and same.tree["absent"] == ["privacy", "budget.target_accuracy", "algorithm.warm_up"]
     assert (same.identity, same.experiment) == (known.identity, known.experiment)
     assert identity_of(same.tree) == known.identity  # as a report finds it, which sees the tree alone
     others = [same, renewed("NoPrivacy", warm_up=1), renewed("Privacy"), renewed("Privacy", warm_up=1)]
