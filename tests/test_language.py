@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PLACES = """
-README.md CONTRIBUTING.md AGENTS.md RELEASE.md Makefile docs/reference/*.md docs/findings/*.md
+README.md CONTRIBUTING.md AGENTS.md RELEASE.md Makefile docs/**/*.md
 conf/**/*.yaml sweeps/**/*.yaml sweeps/*.md src/**/*.py src/**/*.yaml scripts/**/*.py examples/*.ipynb
 """
 TURNS = """
