@@ -243,7 +243,7 @@ def test_the_formula_for_eta_knows_how_many_uploads_a_step_takes(name, iteration
 
 @pytest.mark.parametrize("name", ["malenia", "ringleader", "port"])
 def test_a_rule_that_waits_for_clients_is_refused_where_they_never_come(name):
-    with pytest.raises(ConfigError, match=f"^availability=dropout: must be always or suspension: algorithm={name} would wait"):
+    with pytest.raises(ConfigError, match=f"must be always or suspension: algorithm={name} would wait forever"):
         compose([f"algorithm={name}", "availability=dropout", "clock=time"])
     some = [f"algorithm={name}", "n_clients=6", "concurrency=3", "schedule=same_client", "clock=time"]
     assert compose([*some, "schedule=random_idle"]).root.concurrency == 3
