@@ -3,8 +3,8 @@
 #
 #   scripts/gpu_box.sh DATA OUT [MINUTES]
 #
-# DATA     data directory with cifar10.npz (and cifar100.npz, shakespeare-speeches.jsonl, femnist.npz), or an empty one
-#          if this machine can download
+# DATA     data directory with cifar10.npz (and cifar100.npz, shakespeare-speeches.jsonl, femnist.npz), as
+#          `afl-run dataset=cifar10 dataset.download=true data_dir=DATA` and its like for the others make them
 # OUT      results: a log per step, the benchmark as Markdown, run directories without weights as .tar.gz, pages
 # MINUTES  for the sweeps together (default 600); the checks and the benchmark before them take about ten
 set -u
