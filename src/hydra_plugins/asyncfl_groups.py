@@ -10,32 +10,15 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from hydra._internal import defaults_list as hydra_defaults
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathElement
-from hydra.core.default_element import InputDefault
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 NESTED = ("sweep", "paper")  # groups whose choices may be in subfolders: ace/figure2
 _pickles: dict[tuple[str, Path, int], bytes] = {}  # a file by source, path and last change: parsing YAML is slow
-_create_map = hydra_defaults._create_interpolation_map
-
-
-def _create_map_if_read(
-    overrides: hydra_defaults.Overrides, defaults_list: list[InputDefault], self_added: bool
-) -> DictConfig:
-    """Return all choices as a config if one of the defaults names another choice, as ``${paper}``; else an empty one.
-
-    Hydra reads the map for such names only, but builds it for every file: a quarter of a composition's time.
-    """
-    is_read = any(not one.is_self() and one.is_interpolation() for one in defaults_list)
-    return _create_map(overrides, defaults_list, self_added) if is_read else OmegaConf.create()
-
-
-hydra_defaults._create_interpolation_map = _create_map_if_read
 
 
 class GroupFolders(FileConfigSource):
