@@ -16,7 +16,7 @@ This page lists every group, its choices, and every setting with its default, it
 afl-run --help algorithm=ace   # the same for one choice
 ```
 
-`make settings` writes this page from the yaml files in [conf/](../../conf) and the schemas. `group=choice` selects a
+`make settings` writes this page from the yaml files in `conf/` and the schemas. `group=choice` selects a
 choice, `group.setting=value` changes a setting. The last column names the choices of the group that have the setting.
 
 ## Outside the groups
@@ -51,7 +51,7 @@ def page() -> str:
         lines += [f"## {group}", "", description[:1].upper() + description[1:] + ".", ""]
         choices = [[f"`{name}`", manual.describe_choice(group, name)] for name in options(group)]
         if group == "sweep":
-            lines += ["[Sweeps](../../sweeps/README.md) lists the choices.", ""]
+            lines += ["`sweeps/README.md` lists the choices.", ""]
             continue
         lines += table(choices, "| choice | meaning |")
         if group in PARTS and (rows := settings_of_group(group)):
