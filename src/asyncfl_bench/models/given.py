@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -64,17 +64,14 @@ class NamedModelConfig(ModelConfig):
     """Settings of a torch module that a yaml names: the arguments that make it, then ``digest``.
 
     digest  of the layers and of their source, so that a changed network is another run; computed
+    make    makes the network from the other settings
     """
 
     digest = "auto"
+    make: ClassVar[Callable[..., nn.Module]]
 
     def resolve(self, facts: Facts) -> None:
         self.digest = _digest_of_call(self.make, json.dumps(self.arguments))
-
-    @staticmethod
-    def make(**arguments: Any) -> nn.Module:
-        """Make the network. The subclass of each class has its own."""
-        raise NotImplementedError
 
     @property
     def arguments(self) -> dict[str, Any]:
