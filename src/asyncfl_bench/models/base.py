@@ -60,6 +60,9 @@ class ModelConfig(CheckedSettings):
         return 1.0
 
 
+NEEDS_TEXTS = "needs texts: dataset=newsgroups20, sst2 or mrpc"
+
+
 class Model:
     """Base of all. ``build`` gives the module; ``name`` is the choice of the group model, for messages.
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ..errors import ConfigError, InputError
 from ..files import read_json
 from ..ranges import above, at_least
-from .base import Model, ModelConfig
+from .base import NEEDS_TEXTS, Model, ModelConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,6 +95,10 @@ class Bert(Model):
     Config = BertConfig
     config: BertConfig
     name, reads_tokens = "bert", True
+
+    def check_samples(self, shape: tuple[int, ...], symbols: int | None = None, padding: int | None = None) -> None:
+        if padding is None:  # only texts have one
+            raise ConfigError("", self.name, NEEDS_TEXTS)
 
     def reader(self) -> TokenIds:
         """Its tokenizer."""

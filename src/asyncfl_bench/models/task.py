@@ -23,6 +23,7 @@ from ..errors import ConfigError
 from ..kernels.native import BatchSelection, NativeNetwork
 from ..randomness import Streams
 from ..types import ClientTable, Footprint
+from .base import NEEDS_TEXTS
 from .flat import FlatModel
 from .footprint import footprint
 from .server import ServerSamples
@@ -279,7 +280,7 @@ def build_task(
     with _naming_group("model"):
         reader = model.reader()
         if reader is not None and not isinstance(dataset, Texts):
-            raise ConfigError("", model.name, "needs texts: dataset=newsgroups20, sst2 or mrpc")
+            raise ConfigError("", model.name, NEEDS_TEXTS)
     if reader is not None:
         with _naming_group("dataset"):
             dataset = dataset.with_reader(reader)
