@@ -116,6 +116,19 @@ def read_yaml(path: Path) -> Any:
         raise ValueError(str(error)) from None
 
 
+def to_yaml(value: Any) -> str:
+    """The text of a value of plain containers, for ``read_yaml``: an object that is in it twice has no alias."""
+    import yaml
+
+    base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+    class Dumper(base):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+
+
 def _check_depth(value: Any) -> Any:
     """Return ``value``. Raises ValueError for deep nesting."""
     level = [value]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..errors import BenchError, Stopped
-from ..files import say
+from ..files import say, to_yaml
 from ..tracking.trackers import RunFacts
 from . import machine
 from .build import Components, is_built_in
@@ -40,7 +40,7 @@ class Run:
         resumed = self.checkpoints.load()
         self.started = True
         directory.reopen()
-        directory.write_config(_to_yaml(settings.tree))
+        directory.write_config(to_yaml(settings.tree))
         if resumed is None:
             directory.clear()
             if settings.root.trace:
@@ -173,9 +173,3 @@ class Run:
             "versions": machine.versions(),
             "git_revision": machine.git_revision(),
         }
-
-
-def _to_yaml(tree: dict) -> str:
-    from omegaconf import OmegaConf
-
-    return OmegaConf.to_yaml(OmegaConf.create(tree))
