@@ -10,7 +10,7 @@ import torch
 
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.experiment.checkpoint import PARTS, read_checkpoint, write_checkpoint
-from asyncfl_bench.files import atomic_write, remove_leftovers
+from asyncfl_bench.files import atomic_write, read_yaml, remove_leftovers, to_yaml
 from asyncfl_bench.tracking.rundir import RunDirectory
 
 
@@ -88,3 +88,10 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
         (tmp_path / name).touch()
     remove_leftovers(tmp_path / "file")
     assert {each.name for each in tmp_path.iterdir()} == {"file", ".other.123.tmp"}
+
+
+def test_an_object_that_a_yaml_has_twice_is_written_twice(tmp_path):
+    shared = [1e-05, "1e3", "no", None]
+    value = {"one": shared, "two": {"three": shared}}
+    (tmp_path / "config.yaml").write_text(to_yaml(value), encoding="utf-8")
+    assert read_yaml(tmp_path / "config.yaml") == value
