@@ -154,7 +154,7 @@ def test_a_repeated_grid_only_runs_what_is_missing(tmp_path, afl_run):
 @pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_saves_itself_says_how_to_go_on_and_does(number, tmp_path, afl_process):
-    words = ["model=softmax", "clock=time", "budget.server_iterations=4000", "evaluation.every=50", "trace=true"]
+    words = ["model=softmax", "clock=time", "budget.server_iterations=2000", "evaluation.every=50", "trace=true"]
     whole = afl_process(*words, "output_dir=whole")
     assert whole.returncode == 0, whole.stderr
 

@@ -15,16 +15,12 @@ from asyncfl_bench.config import PARTS, check, compose, options
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.choices import choice_file, groups
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.multirun.grid import jobs_of
-from asyncfl_bench.multirun.jobs import plan, sweep_grids
-from asyncfl_bench.multirun.search import Search, draw_grids
 from asyncfl_bench.ranges import CheckedSettings, absent, at_least
 from asyncfl_bench.tracking.records import identity_of
 
 FILES = {"arrays": "own.npz", "trace": "own.csv"}  # what a choice reads, looked at only when a run is built
 # sweeps with stand-ins for the models of a paper
 STAND_INS = ("ace/table_a2", "ace/table_a2_printed", "ace/table_a2_minilm", "ace/table_a2_minilm_printed")
-REFUSED_AT_FULL = {*STAND_INS, "afbs/table2_sst2_minilm", "fedecho/table4_minilm"}
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
 
 
@@ -70,21 +66,6 @@ def test_every_choice_composes(chosen, tmp_path):
     for group, name in chosen:
         if group in PARTS:
             assert settings.choices[group] == {"auto": "held_back"}.get(name, name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", options("sweep"))
-def test_the_first_job_of_every_grid_of_a_sweep_composes(name):
-    words = [f"sweep={name}", *(["scale=medium"] if name in REFUSED_AT_FULL else [])]
-    for grid in sweep_grids(words):
-        assert compose(jobs_of(draw_grids(grid, Search(trials=1)))[0]).choices["sweep"] == name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", options("sweep"))
-def test_every_sweep_can_be_planned(name):
-    jobs = plan([f"sweep={name}", *(["scale=medium"] if name in REFUSED_AT_FULL else [])])
-    assert len(jobs) > 1 and {job.error for job in jobs} == {None}
 
 
 @pytest.mark.parametrize(("group", "name"), EVERY_CHOICE)

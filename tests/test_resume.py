@@ -24,9 +24,14 @@ def test_every_algorithm_is_crashed():
     assert {name.split()[0] for name in CRASHES} == set(options("algorithm"))
 
 
+# `make crash` kills all of them. Here is each kind of state: caches on a disk, buffers, answers, parts, queues, rounds.
+KILLED = ["ace int8 disk", "aced", "afbs", "asgd queue", "ca2fl", "delayed_nesterov", "fedac", "fedavg", "fedecho"]
+KILLED += ["gas", "ringmaster", "s2fl"]
+
+
 @pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.parametrize("case", CRASHES)
+@pytest.mark.parametrize("case", KILLED)
 def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(case):
     words = [*WORDS, f"algorithm={case.split()[0]}", *CRASHES[case]]
     whole, lines = undisturbed(words, Path("whole"))

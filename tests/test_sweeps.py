@@ -139,6 +139,14 @@ def test_a_sweep_runs_the_choices_of_its_own_files_and_never_those_of_its_paper(
         assert composed[group] in expected, group
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("sweep", choices.options("sweep"))
+def test_every_job_of_a_sweep_is_accepted_at_its_largest_scale(sweep):
+    refused = "refused" in (variant("sweep_scale", f"{sweep}/full") or {})
+    jobs = plan([f"sweep={sweep}", f"scale={'medium' if refused else 'full'}", "seed=0"])
+    assert jobs and {job.error for job in jobs} == {None}
+
+
 @pytest.mark.parametrize(("scale", "values"), [("full", 8), ("medium", 6)])
 def test_the_overview_has_every_asynchronous_rule_with_as_many_steps_for_each(scale, values):
     asked = ["sweep=rules/overview", f"scale={scale}"]

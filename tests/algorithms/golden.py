@@ -1,11 +1,13 @@
 """Golden trajectories: 15 server iterations of every algorithm on a tiny task, kept as text in golden.json.
 
-`make golden` writes the file anew; a commit that does says why the numbers may change.
+`make golden` writes the file anew; a commit that does says why the numbers may change. `golden.py RULE …` renews only
+those of some rules.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -70,17 +72,15 @@ def trajectory(algorithm: str, delay: str) -> dict:
         }
 
 
-def all_trajectories() -> dict:
-    from asyncfl_bench.config import options
-
-    return {
-        f"{algorithm} {delay}": trajectory(algorithm, delay)
-        for algorithm in options("algorithm")
-        for delay in ("exp_beta5", "exponential")
-    }
+def trajectories(algorithms: list[str]) -> dict:
+    return {f"{name} {delay}": trajectory(name, delay) for name in algorithms for delay in ("exp_beta5", "exponential")}
 
 
 if __name__ == "__main__":
-    rows = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in all_trajectories().items()]
+    from asyncfl_bench.config import options
+
+    kept = json.loads(FILE.read_text()) if sys.argv[1:] else {}
+    found = kept | trajectories(sys.argv[1:] or options("algorithm"))
+    rows = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(found.items())]
     FILE.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     print(f"wrote {len(rows)} trajectories to {FILE}")
