@@ -28,7 +28,7 @@ _CONTENTS = {
     "Explanation": "docs/explanation/clocks docs/explanation/time docs/explanation/rules docs/explanation/unlabelled "
     "docs/explanation/architecture docs/explanation/performance",
     "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
-    "docs/findings/gas docs/findings/rules results/README",
+    "docs/findings/gas docs/findings/rules docs/findings/declared results/README",
     "Contribute": "docs/README CONTRIBUTING RELEASE CHANGELOG",
 }
 
