@@ -27,42 +27,45 @@ SECTIONS = ("Rule", "Here", "Upload", "Tells", "State", "Memory", "Work", "Steps
 
 INTRO = """# Rules, side by side
 
-This page compares the server rules: the cost of an update, the server's information and the special cases of each rule.
+This page compares the server rules: the moment of a step, the server's memory and information, and special cases.
 
 ```sh
 afl-run --help algorithm=ace   # the settings of one rule
 ```
 
-[Algorithms](../reference/algorithms.md) describes the rules. `make rules` writes this page from the code and from
-[limits.yaml](limits.yaml).
-
-| column | meaning |
-| --- | --- |
-| bytes | of one update, down + up; split rules also send messages in each local step |
-| server steps | moment at which the model changes |
-| server keeps | floats besides the model; cache: n d numbers of `algorithm.cache.precision` |
-| client keeps | floats between uploads |
-| server uses | facts besides vectors: client, version of its start model, its samples, its K, its delay, labels |
-| checked by | a test; *replay* computes the final weights from the trace by independent NumPy code |
+`make rules` writes this page from the code and from [limits.yaml](limits.yaml).
+[Algorithms](../reference/algorithms.md) has the sources.
 
 d counts parameters (in split rules those of the clients' layers), n clients, T server iterations and C classes. u
 counts samples of the server, B samples per mini-batch and a activations per sample. r is the dimension of a projection.
-*Versions* are the start models of clients in flight, d floats each.
+*Versions* are the start models of clients in flight, d floats each. A *cache* has n d numbers. The server may use a
+client's number, the version of its start model, its number of samples, its K, its delay and its labels.
 
-All rules have golden trajectories, an example that runs, the tests of `afl-run --check`, and the test of `make crash`.
+| rule | upload | server steps | server keeps | server uses |
+| --- | --- | --- | --- | --- |"""
+MORE = """
+An update moves 4 d bytes down and 4 d bytes up, and split rules send messages too. Clients keep nothing between
+uploads. The exceptions are:
+
+| rule | bytes, down + up | client keeps |
+| --- | --- | --- |
+{exceptions}
+
+Independent NumPy code computes the final weights of each rule from
+the trace, except for {unreplayed}, which are checked by the table below.
 """
 TREE = """
 ## Special cases
 
 With the settings of its line a rule reduces to another rule. Settings after a semicolon belong to the other rule. A
-[test](../../tests/algorithms/test_limits.py) runs both rules of each of the {count} lines on digits, and again with a
-setting under which they differ. Solid arrows mean the same bits. Dashed arrows mean equal up to rounding, since sums
-have another order. {alone} are in no line.
+[test](../../tests/algorithms/test_limits.py) runs both rules of each line on digits, and again with a setting under
+which they differ. Solid arrows mean the same bits. Dashed arrows and ≈ mean equal up to rounding, since sums have
+another order. {alone} are in no line.
 
 ![Rules and the rules they reduce to](limits.svg)
 
-| | rule | reduces to | settings | equal |
-| ---: | --- | --- | --- | --- |
+| | rule | reduces to | settings |
+| ---: | --- | --- | --- |
 """
 
 
@@ -118,8 +121,6 @@ def kept_by_clients(rule) -> str:
 
 
 def bytes_of_an_update(rule) -> str:
-    if rule.needs.cuts:
-        return "4 d + 4 d, messages"
     vectors = 2 if rule.needs.keeps == "variate" else 1
     plain = f"{4 * vectors} d + {4 * vectors} d"
     if rule.resumes_from is not ServerRule.resumes_from:
@@ -169,35 +170,10 @@ def told(rule) -> str:
     return ", ".join(dict.fromkeys(word for name, word in FACTS.items() if name in named)) or "nothing"
 
 
-def papers(rule) -> str:
-    """What the docstring's first lines, or else its rule, have in brackets with a year or a number of arXiv."""
-    first = inspect.cleandoc(rule.__doc__ or "").partition("\n\n")[0]
-    said: list[str] = []
-    for text in (first, sections(rule).get("Rule", "")):
-        said = said or [" ".join(found.split()) for found in re.findall(r"\(([^()]*(?:20\d\d|arXiv:)[^()]*)\)", text)]
-    linked = [re.sub(r"arXiv:(\d{4}\.\d{5})", r"[\1](https://arxiv.org/abs/\1)", text) for text in said]
-    return "; ".join(linked)
-
-
-@functools.cache
-def text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
-
-
-def checked_by(name: str) -> str:
-    folder = ROOT / "tests"
-    replays = "".join(text_of(folder / file) for file in ("test_replay.py", "test_gas_replay.py"))
-
-    def own(path: Path) -> tuple[bool, int, int]:
-        """How much a file is about the rule: called so, tests named so, the word."""
-        text = text_of(path)
-        counts = (len(re.findall(pattern, text, re.I)) for pattern in (rf"def test_\w*{name}", rf"\b{name}\b"))
-        module = rules()[name].__module__.rpartition(".")[2]
-        return path.stem in (f"test_{name}", f"test_{module}"), *counts
-
-    path = max(sorted((folder / "algorithms").glob("test_*.py")), key=own)
-    replayed = ["replay"] if re.search(rf"algorithm={name}\b", replays) else []
-    return ", ".join([*replayed, f"[{path.stem}](../../tests/algorithms/{path.name})"])
+def unreplayed() -> list[str]:
+    files = ("test_replay.py", "test_gas_replay.py")
+    replays = "".join((ROOT / "tests" / file).read_text(encoding="utf-8") for file in files)
+    return [name for name in rules() if not re.search(rf"algorithm={name}\b", replays)]
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------
@@ -205,19 +181,24 @@ def checked_by(name: str) -> str:
 
 def page() -> str:
     known, edges = rules(), limits()
-    header = ["rule", "upload", "bytes", "server steps", "server keeps", "client keeps", "server uses"]
-    lines = [INTRO, row([*header, "source", "checked by"]), row(["---"] * 9)]
+    lines, exceptions = [INTRO], []
     for name, rule in known.items():
         memory = sections(rule).get("Memory", "").removesuffix(".")
-        cells = [f"`{name}`", sends(rule), bytes_of_an_update(rule), steps(rule), memory, kept_by_clients(rule)]
-        lines.append(row([*cells, told(rule), papers(rule), checked_by(name)]))
-    names = sorted(set(known) - {edge.rule for edge in edges} - {edge.other for edge in edges})
-    alone = ", ".join(f"`{name}`" for name in names)
-    lines.append(TREE.format(count=len(edges), alone=alone).rstrip("\n"))
+        lines.append(row([f"`{name}`", sends(rule), steps(rule), memory, told(rule)]))
+        sent, kept = bytes_of_an_update(rule), kept_by_clients(rule)
+        if (sent, kept) != ("4 d + 4 d", "0"):
+            exceptions.append(row([f"`{name}`", sent, kept]))
+    lines.append(MORE.format(exceptions="\n".join(exceptions), unreplayed=listed(unreplayed())).rstrip("\n"))
+    alone = sorted(set(known) - {edge.rule for edge in edges} - {edge.other for edge in edges})
+    lines.append(TREE.format(alone=listed(alone)).rstrip("\n"))
     for number, edge in enumerate(edges, 1):
-        equal = "bits" if edge.bits else "rounding"
-        lines.append(row([str(number), f"`{edge.rule}`", f"`{edge.other}`", edge.when, equal]))
+        equal = "" if edge.bits else "≈ "
+        lines.append(row([str(number), f"`{edge.rule}`", f"{equal}`{edge.other}`", edge.when]))
     return "\n".join(lines) + "\n"
+
+
+def listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def row(cells: list[str]) -> str:
