@@ -50,7 +50,7 @@ lint: $(DEV) ## style, common mistakes, spelling and types
 	git ls-files -z | xargs -0 $(BIN)/codespell
 	$(BIN)/mypy src
 
-docs: $(DEV) ## every page as a site, with the API, into build/site (README.html first)
+docs: $(DEV) ## every page as a site, with the API, rules and figures, into build/site (README.html first)
 	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -c docs . build/site
 
 figures: $(STAMP) ## every page of every paper from the runs in runs/, into results/

@@ -5,14 +5,19 @@ The source is the repository itself, so that links between pages are those that 
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import asyncfl_bench
 
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "scripts"))
+import rules  # noqa: E402
+
 project, author, version = "asyncfl_bench", "the asyncfl_bench authors", asyncfl_bench.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc, html_theme, html_title = "README", "furo", "asyncfl_bench"
-include_patterns = ["*.md", "docs/**", "results/**"]
+include_patterns = ["*.md", "docs/**", "results/**", "build/pages/**"]
 exclude_patterns = ["docs/conf.py"]
 myst_heading_anchors = 3
 suppress_warnings = ["toc.not_included"]  # pages of results are reached from the board
@@ -27,14 +32,37 @@ _CONTENTS = {
     "docs/reference/run_directory docs/reference/statistics docs/reference/claims docs/reference/api",
     "Explanation": "docs/explanation/clocks docs/explanation/time docs/explanation/rules docs/explanation/unlabelled "
     "docs/explanation/architecture docs/explanation/performance",
+    "Rules": " ".join(f"build/pages/{name}" for name in rules.rules()),
     "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
-    "docs/findings/gas docs/findings/rules docs/findings/declared results/README",
+    "docs/findings/gas docs/findings/rules docs/findings/declared results/README "
+    "build/pages/gallery",
     "Contribute": "docs/README CONTRIBUTING RELEASE CHANGELOG",
 }
 
 
+def _write_pages(app):
+    """A page for each rule, from its docstring, and a page with the figures of all pages of results."""
+    folder = ROOT / "build" / "pages"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, rule in rules.rules().items():
+        classes = f".. autoclass:: {rule.__module__}.{rule.__qualname__}\n"
+        classes += f".. autoclass:: {rule.Config.__module__}.{rule.Config.__qualname__}\n   :no-index:\n"
+        links = "[Settings](../../docs/reference/settings.md), [all rules](../../docs/reference/algorithms.md)"
+        use = f"```sh\nafl-run algorithm={name}\n```"
+        (folder / f"{name}.md").write_text(f"# {name}\n\n{use}\n\n```{{eval-rst}}\n{classes}```\n\n{links}\n")
+    gallery = ["# Gallery", "This page shows the figures of all pages of results."]
+    for page in sorted((ROOT / "results").glob("*/*/*/README.md")):
+        place = f"../../{page.parent.relative_to(ROOT)}"
+        gallery.append(f"## [{page.read_text().partition(chr(10))[0].lstrip('# ')}]({place}/README.md)")
+        gallery += [f"![{figure.stem}]({place}/{figure.name})" for figure in sorted(page.parent.glob("*.png"))]
+    (folder / "gallery.md").write_text("\n\n".join(gallery) + "\n")
+
+
 def _with_contents(app, name, source):
     """The site's contents, which readers of the repository have as the README's last section."""
+    if name == "docs/reference/algorithms":
+        source[0] = re.sub(r"^\| `(\w+)` \|", r"| [`\1`](../../build/pages/\1.md) |", source[0], flags=re.M)
     if name == root_doc:
         for caption, pages in _CONTENTS.items():
             lines = ["```{toctree}", ":hidden:", f":caption: {caption}", "", *pages.split(), "```", ""]
@@ -58,6 +86,7 @@ def _front(app, error):
 
 
 def setup(app):
+    app.connect("builder-inited", _write_pages)
     app.connect("source-read", _with_contents)
     app.connect("autodoc-process-docstring", _as_written)
     app.connect("build-finished", _front)

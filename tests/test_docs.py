@@ -17,6 +17,7 @@ import yaml
 
 import asyncfl_bench
 from asyncfl_bench.analysis.verdicts import read_pages
+from asyncfl_bench.config import options
 from asyncfl_bench.reports.board import summary_table
 from asyncfl_bench.reports.cli import main as report
 
@@ -146,6 +147,10 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     api = (tmp_path / "site" / "docs" / "reference" / "api.html").read_text()
     assert "asyncfl_bench.load_runs" in api and "asyncfl_bench.algorithms.base.ServerRule" in api
     assert (tmp_path / "site" / "index.html").exists()
+    pages = tmp_path / "site" / "build" / "pages"
+    assert {page.stem for page in pages.glob("*.html")} == {*options("algorithm"), "gallery"}
+    assert "sum over ALL i of U_i" in re.sub("<[^>]+>", "", (pages / "ace.html").read_text())
+    assert (pages / "gallery.html").read_text().count("<img") == len(list((ROOT / "results").glob("*/*/*/*.png")))
 
 
 @pytest.mark.slow
