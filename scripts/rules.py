@@ -63,9 +63,6 @@ which they differ. Solid arrows mean the same bits. Dashed arrows and ≈ mean e
 another order. {alone} are in no line.
 
 ![Rules and the rules they reduce to](limits.svg)
-
-| | rule | reduces to | settings |
-| ---: | --- | --- | --- |
 """
 
 
@@ -190,10 +187,9 @@ def page() -> str:
             exceptions.append(row([f"`{name}`", sent, kept]))
     lines.append(MORE.format(exceptions="\n".join(exceptions), unreplayed=listed(unreplayed())).rstrip("\n"))
     alone = sorted(set(known) - {edge.rule for edge in edges} - {edge.other for edge in edges})
-    lines.append(TREE.format(alone=listed(alone)).rstrip("\n"))
+    lines.append(TREE.format(alone=listed(alone)))
     for number, edge in enumerate(edges, 1):
-        equal = "" if edge.bits else "≈ "
-        lines.append(row([str(number), f"`{edge.rule}`", f"{equal}`{edge.other}`", edge.when]))
+        lines.append(f"{number}. `{edge.rule}` {'→' if edge.bits else '≈'} `{edge.other}`: {edge.when}")
     return "\n".join(lines) + "\n"
 
 

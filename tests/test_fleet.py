@@ -32,7 +32,7 @@ def words(fleet, kind="csv"):
 @pytest.mark.slow
 def test_the_pages_command_leaves_what_the_page_says(fleet, afl_run):
     (command,) = re.findall(r"```sh\nafl-run (algorithm=.*?)\n```", PAGE, re.S)
-    words = shlex.split(command)
+    words = shlex.split(command, comments=True)
     answer = afl_run(*words)
     assert answer.returncode == 0, answer.stderr
     (directory,) = Path("runs").iterdir()
