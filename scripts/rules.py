@@ -41,18 +41,21 @@ counts samples of the server, B samples per mini-batch and a activations per sam
 *Versions* are the start models of clients in flight, d floats each. A *cache* has n d numbers. The server may use a
 client's number, the version of its start model, its number of samples, its K, its delay and its labels.
 
-| rule | upload | server steps | server keeps | server uses |
-| --- | --- | --- | --- | --- |"""
+| rule | server steps | server keeps | server uses |
+| --- | --- | --- | --- |"""
 MORE = """
-An update moves 4 d bytes down and 4 d bytes up, and split rules send messages too. Clients keep nothing between
-uploads. The exceptions are:
+These rules receive gradients, the others differences:
+{gradients}.
+The split rules {split} receive messages too.
+
+An update moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. The exceptions are:
 
 | rule | bytes, down + up | client keeps |
 | --- | --- | --- |
 {exceptions}
 
-Independent NumPy code computes the final weights of each rule from
-the trace, except for {unreplayed}, which are checked by the table below.
+Independent NumPy code computes the final weights of each rule from the trace, except for {unreplayed},
+which the list below checks.
 """
 TREE = """
 ## Special cases
@@ -95,11 +98,6 @@ def source(rule: type) -> str:
     """Source of the rule's module and of the rules that it builds on, without what all rules share."""
     modules = {one.__module__ for one in rule.__mro__} - {ServerRule.__module__, "builtins"}
     return "\n".join(inspect.getsource(importlib.import_module(module)) for module in sorted(modules))
-
-
-def sends(rule) -> str:
-    said = rule.upload_kinds[0] + (", second vector" if rule.needs.keeps == "variate" else "")
-    return said + (", messages" if rule.needs.cuts else "")
 
 
 def keeps_in(rule) -> list[str]:
@@ -181,11 +179,15 @@ def page() -> str:
     lines, exceptions = [INTRO], []
     for name, rule in known.items():
         memory = sections(rule).get("Memory", "").removesuffix(".")
-        lines.append(row([f"`{name}`", sends(rule), steps(rule), memory, told(rule)]))
+        lines.append(row([f"`{name}`", steps(rule), memory, told(rule)]))
         sent, kept = bytes_of_an_update(rule), kept_by_clients(rule)
         if (sent, kept) != ("4 d + 4 d", "0"):
             exceptions.append(row([f"`{name}`", sent, kept]))
-    lines.append(MORE.format(exceptions="\n".join(exceptions), unreplayed=listed(unreplayed())).rstrip("\n"))
+    kinds = {
+        "gradients": listed([name for name, rule in known.items() if rule.upload_kinds[0] == "gradient"]),
+        "split": listed([name for name, rule in known.items() if rule.needs.cuts]),
+    }
+    lines.append(MORE.format(exceptions="\n".join(exceptions), unreplayed=listed(unreplayed()), **kinds).rstrip("\n"))
     alone = sorted(set(known) - {edge.rule for edge in edges} - {edge.other for edge in edges})
     lines.append(TREE.format(alone=listed(alone)))
     for number, edge in enumerate(edges, 1):
