@@ -28,15 +28,21 @@ SENTENCES = {  # of every claim: how often its sentence is there
 }
 SPECS = (
     PageSpec("demo/figure1", "Demo paper, figure 1: curves", "", (), (), problems=("cifar10 with resnet18",)),
+    PageSpec("demo/figure8", "Demo paper, figure 8: a search", "", (), (), tuned=("algorithm.eta",)),
     PageSpec("demo/figure9", "Demo paper, figure 9: more clients", "", (), ()),
 )
+MADE_FOR = {"choices__sweep": "demo/figure1", "choices__profile": "published", "choices__scale": "medium"}
+MADE_FOR |= {"client__local_steps": 1, "client__batch_size": 50, "algorithm__eta": 0.2, "client__optimizer": "sgd"}
 
 
 @pytest.fixture
 def results(tmp_path, demo, monkeypatch) -> Path:
-    """Pages of ``demo``, and an archive: five runs of figure 1 at scale medium, of which one diverged."""
+    """Pages of ``demo``, and an archive: five runs of figure 1 at scale medium, of which one diverged,
+    and a search of FedBuff's step size."""
     monkeypatch.setattr(logbook, "paper_pages", lambda: {spec.sweep: spec for spec in SPECS})
+    task = {"train_samples": 1437, "test_samples": 360, "classes": 10}
     versions = {"versions": {"asyncfl_bench": "0.1.0", "torch": "2.9.0"}, "git_revision": 40 * "a", "device": "cpu (4)"}
+    versions |= {"parameters": 15010, "task": task}
     for seed in range(5):
         write_run(
             tmp_path / "runs",
@@ -44,9 +50,16 @@ def results(tmp_path, demo, monkeypatch) -> Path:
             status="diverged" if seed == 4 else "ok",
             summary={"wall_seconds": 1800.0, **versions},
             budget={"uploads": 500, "virtual_time": None},
-            choices__sweep="demo/figure1",
-            choices__profile="published",
-            choices__scale="medium",
+            **MADE_FOR,
+        )
+    for eta in (0.1, 0.2, 0.4, 0.8, 1.6):  # a search that no claim is about
+        more = {"algorithm__eta": eta, "algorithm__buffer_size": 10, "client__local_epochs": 2, "concurrency": 5}
+        write_run(
+            tmp_path / "runs",
+            "fedbuff",
+            summary={"wall_seconds": 360.0, **versions},
+            budget={"uploads": None, "virtual_time": 30.0},
+            **MADE_FOR | {"choices__sweep": "demo/figure8", "choices__profile": "fair"} | more,
         )
     results = write_pages(tmp_path / "results")
     pack_archive([tmp_path / "runs"], results / "demo" / "runs.parquet")
@@ -81,12 +94,19 @@ def test_the_report_says_what_ran_for_how_long_and_how_to_repeat_it(results):
     assert "afl-report demo/figure1_arrivals --profile published --scale medium\n" in section(text, "Commands")
     setup = section(text, "Setup")
     row = next(line for line in setup.splitlines() if "[demo/figure1 published-medium]" in line)
-    assert "| digits with mlp | 10 | 0.1 | exp_beta5 in ticks | 500 uploads | ace | 0 to 4 |" in row
+    settings = "15010 | 10 | alpha 0.1 | exp_beta5 in ticks"
+    assert f"| digits with mlp | {settings} | 500 uploads | ace | 0 to 4 |" in row
+    assert f"| demo/figure8 fair-medium | digits with mlp | {settings} | 30.0 ticks | fedbuff | 0 |" in setup
+    assert "1797 handwritten digits of 8x8 pixels, 10 classes; needs no download | 1437 | 360 | 10 |" in setup
+    assert "| demo/figure1 published-medium |  | 50 | 1 step | sgd | 0.1 | eta 0.2 | printed |  |" in setup
+    search = "eta 0.1 to 1.6 (5 values) | searched: `algorithm.eta` | buffer_size 10 |"
+    assert f"| demo/figure8 fair-medium | 5 | 50 | 2 epochs | sgd | 0.1 | {search}" in setup
     computing = section(text, "Computing")
-    assert "All 5 archived runs of the paper took 2.50 hours of computing." in computing
+    assert "All 10 archived runs of the paper took 3.00 hours of computing." in computing
     assert "| demo/figure1 published-medium | 5 | 1 | 2.50 | cpu (4) |" in computing
+    assert "| demo/figure8 fair-medium | 5 | 0 | 0.50 | cpu (4) |" in computing
     assert "| demo/figure1 published-small | 0 | 0 | 0.00 |  |" in computing
-    assert "- torch 2.9.0\n" in section(text, "Environment") and "`aaaaaaaaaaaa` (5)" in section(text, "Environment")
+    assert "- torch 2.9.0\n" in section(text, "Environment") and "`aaaaaaaaaaaa` (10)" in section(text, "Environment")
     assert "`demo/figure9`: figure 9: more clients" in section(text, "What was not run")
 
 

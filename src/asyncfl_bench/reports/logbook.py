@@ -7,7 +7,6 @@ bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,16 +14,15 @@ import pandas as pd
 
 from ..analysis import claims
 from ..analysis.claims import JUDGED, PageVerdicts, papers_with_claims
-from ..analysis.differences import sort_key
-from ..analysis.verdicts import PART, SCALES, read_pages
+from ..analysis.verdicts import read_pages
 from ..errors import BenchError, InputError, did_you_mean
 from ..files import write_text
 from ..papers import paper_pages
 from ..tracking.archive import NAME as ARCHIVE
-from ..tracking.runs import load_runs, setting_text
+from ..tracking.runs import load_runs
 from .board import Row, board_rows, count_parts, count_verdicts, markdown_text
+from .logbook_setup import PageRuns, distinct_values, find_page_runs, setup_parts
 from .pages.problems import partial_image_sets, problems
-from .pages.spec import PageSpec
 from .pages.write import Part, Table, format_number
 
 NAME = "logbook"
@@ -32,45 +30,16 @@ REMARKS = "## Remarks of the authors"
 _NO_REMARKS = """\
 What was easy, what was difficult and the contact with the paper's authors do not follow from runs. Text below this \
 heading stays when the report is written again."""
-_BUDGETS = ("server_iterations", "uploads", "client_steps", "virtual_time", "bytes")
 _MEASURED = """\
 **measured** is the difference of the comparison that decides, more than zero as claimed, with its interval over \
 seeds. The measure `late` is the mean over the last fifth of the budget, `last` the last value. Claims of the abstract \
 come first."""
-_SETUP = "A row is a page with the runs that were made for it. Some pages also use runs of other pages, named here."
 _RULES = """\
 - Every claim is a set of comparisons, each one number a seed. Looks at 3, 5, 8, 12 and 20 seeds share a level of 5 %.
 - A claim holds if every interval excludes the contrary, and fails if one comparison is contrary after Holm's \
 correction. It is a tie if an interval is inside the margin.
 - Fewer than 5 seeds, or seeds that were run before the comparison was declared, give only an indication. \
 All rules: {link}."""
-
-
-@dataclass(frozen=True)
-class _PageRuns:
-    """One page with verdicts: where it is, what it says, and the archived runs that were made for it."""
-
-    link: str
-    verdicts: PageVerdicts
-    spec: PageSpec | None
-    runs: pd.DataFrame
-    borrowed: bool = False  # the runs were made for other sweeps
-
-    @property
-    def name(self) -> str:
-        one = self.verdicts
-        length = "" if one.length == "standard" else f"-{one.length}"
-        return f"{one.sweep} {one.profile}-{one.scale}{length}"
-
-    @property
-    def commands(self) -> str:
-        """Return what makes the runs and what writes the page."""
-        one = self.verdicts
-        words = {"profile": one.profile, "scale": _archived_scale(one)}
-        words |= {} if one.length == "standard" else {"length": one.length}
-        run = " ".join(f"{key}={value}" for key, value in words.items())
-        report = " ".join(f"--{key} {value}" for key, value in words.items())
-        return f"afl-run -m sweep={one.sweep} {run}\nafl-report {one.sweep} {report}"
 
 
 def write_logbook(paper: str, results: Path, out: Path, html: bool = False) -> Path:
@@ -113,7 +82,7 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     """
     archive = results / paper / ARCHIVE
     runs = load_runs(archive) if archive.exists() else pd.DataFrame()
-    every = _find_runs(pages, runs)
+    every = find_page_runs(pages, paper_pages(), runs, results)
     rows = board_rows(dict(pages), [paper])
     own = [row for row in rows if row.claim.board == "paper"]
     judged = [row for row in own if row.verdict.verdict in JUDGED]
@@ -128,7 +97,7 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
         if asked := [row for row in rows if row.claim.board == kind and row.verdict.verdict in JUDGED]:
             parts += [f"## {heading}", _claim_table(kind, asked, linked)]
     parts += ["## What was not run", *_not_run_parts(paper, rows, every, runs)]
-    parts += ["## Setup", _SETUP, *_setup_parts(every, linked)]
+    parts += ["## Setup", *setup_parts(every, runs, linked)]
     parts += ["## Deviations from the paper", *_deviation_parts(every)]
     if len(others := _other_verdicts(own, every)):
         parts += [
@@ -142,31 +111,6 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     rules = "docs/reference/statistics.md"
     link = f"[{rules}](../../{rules})" if linked else f"`{rules}`"
     return [*parts, "## How verdicts are decided", _RULES.format(link=link)]
-
-
-def _find_runs(pages: Mapping[str, PageVerdicts], runs: pd.DataFrame) -> list[_PageRuns]:
-    """Return the pages, those at the largest scale first, with the runs of their sweep.
-
-    A page whose sweep has made no runs has those of the sweeps that it shares runs with.
-    """
-    known, found = paper_pages(), []
-    for link, page in pages.items():
-        spec, chosen, borrowed = known.get(page.sweep), runs, False
-        if len(runs):
-            wanted = {"profile": page.profile, "scale": _archived_scale(page), "length": page.length}
-            own = runs.reindex(columns=list(wanted)).astype(object).fillna("standard")
-            alike = (own == pd.Series(wanted)).all(axis=1)
-            chosen = runs[alike & (runs["sweep"] == page.sweep)]
-            if chosen.empty and spec is not None:
-                chosen, borrowed = runs[alike & runs["sweep"].isin(spec.shares_runs_with)], True
-        found.append(_PageRuns(link, page, spec, chosen, borrowed))
-    order = {scale: place for place, scale in enumerate(SCALES)}
-    return sorted(found, key=lambda one: (order.get(one.verdicts.scale, len(order)), one.name))
-
-
-def _archived_scale(page: PageVerdicts) -> str:
-    """Return the scale of a page's runs as its settings have it."""
-    return "full" if page.scale == PART else page.scale
 
 
 def _claim_table(name: str, rows: Sequence[Row], linked: bool) -> Table:
@@ -190,7 +134,7 @@ def _claim_table(name: str, rows: Sequence[Row], linked: bool) -> Table:
     return Table(name, frame, frame)
 
 
-def _not_run_parts(paper: str, rows: Sequence[Row], every: Sequence[_PageRuns], runs: pd.DataFrame) -> list[Part]:
+def _not_run_parts(paper: str, rows: Sequence[Row], every: Sequence[PageRuns], runs: pd.DataFrame) -> list[Part]:
     """Return the claims without a verdict with the reason, and the paper's sweeps without archived runs."""
     lines = [
         (row.claim.item, row.sentence, f"**{row.verdict.verdict}**", row.verdict.reason)
@@ -208,30 +152,7 @@ def _not_run_parts(paper: str, rows: Sequence[Row], every: Sequence[_PageRuns], 
     return [*parts, *(["Sweeps of the paper without archived runs:\n" + "\n".join(lacking)] if lacking else [])]
 
 
-def _setup_parts(every: Sequence[_PageRuns], linked: bool) -> list[Part]:
-    lines = []
-    for one in every:
-        runs = one.runs
-        delays = [_distinct(runs, "delay"), _distinct(runs, "delay.unit")]
-        limits = {key: _distinct(runs, f"budget.{key}") for key in _BUDGETS}
-        lines.append(
-            {
-                "page": f"[{one.name}](../{one.link.partition('#')[0]})" if linked else one.name,
-                "data and model": "; ".join(sorted(problems(runs))) if len(runs) else "",
-                "clients": _distinct(runs, "n_clients"),
-                "skew α": _distinct(runs, "heterogeneity.alpha"),
-                "delays": " in ".join(filter(None, delays)),
-                "budget": "; ".join(f"{text} {key.replace('_', ' ')}" for key, text in limits.items() if text),
-                "methods": _distinct(runs, "algorithm"),
-                "seeds": _distinct(runs, "seed"),
-                "also uses runs of": ", ".join(one.spec.shares_runs_with) if one.spec else "",
-            }
-        )
-    frame = pd.DataFrame(lines)
-    return [Table("setup", frame.loc[:, (frame != "").any()], frame)]
-
-
-def _deviation_parts(every: Sequence[_PageRuns]) -> list[Part]:
+def _deviation_parts(every: Sequence[PageRuns]) -> list[Part]:
     """Return how the pages differ from the paper: data, model, part of the data, reading, length and profile."""
     lines: dict[tuple[str, ...], list[str]] = {}
     for one in every:
@@ -253,7 +174,7 @@ def _deviation_parts(every: Sequence[_PageRuns]) -> list[Part]:
     return [text]
 
 
-def _other_verdicts(own: Sequence[Row], every: Sequence[_PageRuns]) -> pd.DataFrame:
+def _other_verdicts(own: Sequence[Row], every: Sequence[PageRuns]) -> pd.DataFrame:
     """Return a row a page and reading with the claims of the paper by verdict, where the board shows another page."""
     main = {(row.claim.key, row.link, row.verdict.reading) for row in own}
     lines = []
@@ -275,7 +196,7 @@ def _other_verdicts(own: Sequence[Row], every: Sequence[_PageRuns]) -> pd.DataFr
     return frame.loc[:, (frame != "").any()] if len(frame) else frame
 
 
-def _computing_parts(every: Sequence[_PageRuns], runs: pd.DataFrame) -> list[Part]:
+def _computing_parts(every: Sequence[PageRuns], runs: pd.DataFrame) -> list[Part]:
     if runs.empty:
         return ["The paper has no archive of runs, so hours and devices are unknown."]
     lines = [
@@ -284,7 +205,7 @@ def _computing_parts(every: Sequence[_PageRuns], runs: pd.DataFrame) -> list[Par
             "runs": len(one.runs),
             "diverged": int((one.runs["status"] == "diverged").sum()),
             "hours": _hours_text(one.runs),
-            "devices": _distinct(one.runs, "summary.device"),
+            "devices": distinct_values(one.runs, "summary.device"),
         }
         for one in every
     ]
@@ -300,22 +221,12 @@ def _hours_text(runs: pd.DataFrame) -> str:
 
 def _environment_parts(runs: pd.DataFrame) -> list[Part]:
     packages = ("asyncfl_bench", "python", "torch", "torchvision", "numpy")
-    versions = {name: _distinct(runs, f"summary.versions.{name}") for name in packages}
+    versions = {name: distinct_values(runs, f"summary.versions.{name}") for name in packages}
     revisions = runs.get("summary.git_revision", pd.Series(dtype=object)).dropna().astype(str).str[:12]
     counted = ", ".join(f"`{name}` ({count})" for name, count in sorted(revisions.value_counts().items()))
     lines = [f"- {name} {text}" for name, text in versions.items() if text]
-    lines += [f"- devices: {text}" for text in [_distinct(runs, "summary.device")] if text]
-    lines += [f"- threads of a run: {text}" for text in [_distinct(runs, "summary.threads")] if text]
-    lines += [f"- data: {text}" for text in [_distinct(runs, "summary.data_source")] if text]
+    lines += [f"- devices: {text}" for text in [distinct_values(runs, "summary.device")] if text]
+    lines += [f"- threads of a run: {text}" for text in [distinct_values(runs, "summary.threads")] if text]
+    lines += [f"- data: {text}" for text in [distinct_values(runs, "summary.data_source")] if text]
     lines += [f"- revisions, with their runs: {counted}"] if counted else []
     return ["\n".join([*lines, f"- this report: asyncfl_bench {version('asyncfl_bench')}"])]
-
-
-def _distinct(runs: pd.DataFrame, key: str) -> str:
-    """Return the different values of a setting as text; a range where they are whole numbers in a row."""
-    texts = sorted({setting_text(value) for value in runs.get(key, ())} - {"-"}, key=sort_key)
-    if len(texts) > 2 and all(text.isdigit() for text in texts):
-        numbers = [int(text) for text in texts]
-        if numbers == list(range(numbers[0], numbers[-1] + 1)):
-            return f"{numbers[0]} to {numbers[-1]}"
-    return ", ".join(texts)
