@@ -173,6 +173,8 @@ def test_intervals_show_ties_as_a_band_and_open_comparisons_hollow():
     assert [mark.get_xdata()[0] for mark in marks] == [0, -2, -0.2]
     assert [mark.get_markerfacecolor() == "white" for mark in marks] == [False, True, False]
     assert first.get_ylim() == second.get_ylim() == (2.6, -0.6)  # the first method is at the top
+    arrows = [(mark.get_marker(), *mark.get_xydata()[0]) for mark in first.lines if mark.get_marker() in ("<", ">")]
+    assert first.get_xlim() == (-3.2, 1.2) and arrows == [("<", -3.2, 1)]  # b reaches from -5 to 1
     assert not forest_panels([panel], style.styles(["a", "b", "c"]), "s", margin=float("nan")).axes[0].patches
 
 

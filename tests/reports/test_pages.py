@@ -925,7 +925,7 @@ def test_more_series_than_a_figure_can_show_are_left_out_of_it_by_name(paper_pag
     runs = [({"algorithm__tau_algo": tau}, curve(0.2 + tau / 100)) for tau in range(14)]
     page = paper_page("ace/table_a2", runs, keys=("algorithm.tau_algo",))
     assert len(page.series_in_figures) == 12 and page.notes == [
-        "Figures show the 12 best series; left out of them: ACE, τ_algo = 0; ACE, τ_algo = 1."
+        "Curves show the 12 best series; left out of them: ACE, τ_algo = 0; ACE, τ_algo = 1."
     ]
     assert len(page.tables["accuracy_iteration"]) == 14
 

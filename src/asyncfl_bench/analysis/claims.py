@@ -26,7 +26,7 @@ import yaml
 
 from ..config.places import paper_folders
 from ..errors import BenchError
-from .measured import MEASURES
+from .measured import LOG_RATIO, MEASURES
 
 FORMAT = 2
 NAME = "claims.json"
@@ -107,8 +107,17 @@ class Verdict:
         """``+1.56 points [-0.87, +3.98]``; the reason where there are none."""
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
             return self.reason
-        text = f"{_format_signed(self.difference)} {self.unit}".rstrip()
-        return text if math.isnan(self.low) else f"{text} [{_format_signed(self.low)}, {_format_signed(self.high)}]"
+        mean, low, high = (self._format(value) for value in (self.difference, self.low, self.high))
+        text = f"ratio {mean}" if self.unit == LOG_RATIO else f"{mean} {self.unit}".rstrip()
+        return text if math.isnan(self.low) else f"{text} [{low}, {high}]"
+
+    def _format(self, value: float) -> str:
+        """Return a difference with its sign; of logarithms as the ratio that it means."""
+        return (
+            f"{math.exp(value / 100):.3g}"
+            if self.unit == LOG_RATIO and not math.isnan(value)
+            else _format_signed(value)
+        )
 
     @property
     def tally(self) -> str:

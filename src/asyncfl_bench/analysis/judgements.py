@@ -26,7 +26,10 @@ from .looks import ALPHA, FEW_SEEDS
 from .measured import RunMeasures
 from .names import cell_label
 from .queries import ClaimQuery, ClaimRuns
-from .statistics import adjust_holm
+from .sides import NEVER_REACHED
+from .statistics import Interval, adjust_holm
+
+_NAMED = 3  # comparisons without runs that a reason names
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ def _verdict_of(key: str, contrasts: Sequence[Contrast], unit: str) -> Verdict:
         if verdict == "holds" and contrasts[chosen].is_within_margin:
             reasons = ["by less than the margin of a tie"]
     interval = found[chosen]
+    if contrasts[chosen].no_answer == NEVER_REACHED:  # its number compares ends of budgets
+        interval = Interval(math.nan, math.nan, math.nan, math.nan, interval.n, "unknown", total=interval.total)
     return Verdict(
         key,
         verdict,
@@ -199,8 +204,9 @@ def _reasons(contrasts: Sequence[Contrast]) -> list[str]:
     ]
     if corrected := len(contrasts) - is_open.total():
         reasons.append(f"{corrected} decided against the claim alone, not after Holm")
-    missing = dict.fromkeys(contrast.name for contrast in contrasts if contrast.reason == "runs missing")
-    return [f"{reason}: {', '.join(missing)}" if reason.startswith("runs missing") else reason for reason in reasons]
+    missing = [*dict.fromkeys(contrast.name for contrast in contrasts if contrast.reason == "runs missing")]
+    named = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
+    return [f"{reason}: {named}" if reason.startswith("runs missing") else reason for reason in reasons]
 
 
 def _round_digits(value: float) -> float:

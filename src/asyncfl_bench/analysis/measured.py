@@ -21,6 +21,7 @@ from .place import MatchedRuns
 
 LATE_SHARE = 0.2  # of the budget: the last part of it, whose mean is ``late``
 MIN_LATE = 3  # evaluations in it
+LOG_RATIO = "100 x log ratio"  # unit of relative differences, which texts show as ratios
 CHANCE_MARGIN = 5.0  # points above the most frequent class below which a method is at chance
 # share of the most frequent test class [%], where classes are not balanced
 _MOST_FREQUENT = {
@@ -248,7 +249,7 @@ AT_BUDGET = tuple(name for name, kind in MEASURES.items() if kind.compute is Non
 def unit_of(name: str, relative: bool, axis: str, runs: pd.DataFrame) -> str:
     """Return the unit of a difference of the measure; times have that of their axis."""
     if relative:
-        return "%"
+        return LOG_RATIO
     if not name.startswith("time"):
         return MEASURES[name].unit if name in MEASURES else ""
     ticks = set(runs.get("clock", ())) == {"ticks"}

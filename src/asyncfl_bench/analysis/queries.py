@@ -73,9 +73,14 @@ class ClaimQuery:
         """Yield each series of a group minus each of the next group; with ``at_least``, minus that number too."""
         least = float(self.decide.get("at_least", 0))
         beyond = f", beyond {least:g}" if least else ""
+        if least and self.decide.get("relative"):
+            beyond = f", beyond a ratio of {math.exp(least / 100):.3g}"
         for one, other in self._series_pairs():
-            name = f"{self._label(one)} - {self._label(other)}{beyond}"
-            yield self._part(name, [(one, {}), (other, {})], [1, -1], share, least)
+            part = self._part("", [(one, {}), (other, {})], [1, -1], share, least)
+            names_of = [
+                self._label(of, on_page) for of, on_page in zip((one, other), part.series or ("", ""), strict=True)
+            ]
+            yield replace(part, name=" - ".join(names_of) + beyond)
 
     def _compare_spread(self, share: float) -> Iterator[_Part]:
         """Yield the spread over seeds of each series minus that of each of the next group, as distances from
@@ -282,10 +287,13 @@ class ClaimQuery:
         found = name if isinstance(name, Mapping) else self.series.get(name, {"algorithm": name})
         return {key: value for key, value in found.items() if key != "label"}
 
-    def _label(self, name: Series) -> str:
+    def _label(self, name: Series, on_page: str = "") -> str:
+        """Return the label of a series. on_page: that of the page, for alternatives without a label."""
         if isinstance(name, str) and "label" in self.series.get(name, {}):
             return str(self.series[name]["label"])
         settings = self._settings(name)
+        if settings.pop("any", None) and on_page:
+            return on_page
         return names.series_label(settings.pop("algorithm"), settings)
 
 

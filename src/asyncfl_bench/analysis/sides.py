@@ -15,6 +15,8 @@ import pandas as pd
 from .measured import AT_BUDGET, CHANCE_MARGIN, MEASURES, RunMeasures
 from .statistics import MIN_SEEDS
 
+NEVER_REACHED = "target never reached"
+
 
 @dataclass(frozen=True)
 class Sides:
@@ -137,7 +139,7 @@ def why_no_answer(measured: RunMeasures, measure: str, kind: str, found: Sides, 
     reached = [table.loc[cell].fillna(False).astype(bool) for table in found.reached]
     diverged = [table.loc[cell].dropna().astype(bool) for table in found.diverged]
     if measure.startswith("time"):
-        return "" if any(one.any() for one in reached) else "target never reached"
+        return "" if any(one.any() for one in reached) else NEVER_REACHED
     if not is_accuracy:
         return "partner diverged" if any(len(one) and one.all() for one in diverged) else ""
     floor = max(float(table.loc[cell].max()) for table in found.chance) + CHANCE_MARGIN

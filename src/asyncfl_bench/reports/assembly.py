@@ -91,7 +91,7 @@ def finish_page(page: Page, header: Sequence[Part], commands: Sequence[str]) -> 
         others := [series for series in page.series if series not in page.series_in_figures]
     ):
         page.notes.append(
-            f"Figures show the {len(page.series_in_figures)} best series; left out of them: {'; '.join(others)}."
+            f"Curves show the {len(page.series_in_figures)} best series; left out of them: {'; '.join(others)}."
         )
     first = [*values_parts(page), *_take_first(made, Picture)]
     if not ranking:

@@ -25,7 +25,7 @@ BOARD_TITLES = dict(
 )
 _LEGEND = """\
 A row is one claim: a sentence of a paper and what the runs measured. **measured** is the difference of the comparison \
-that decides, more than zero as claimed, with its repeated interval over seeds.
+that decides, more than zero (a ratio: more than one) as claimed, with its repeated interval over seeds.
 
 - **holds**: every interval of the claim excludes the contrary. **fails**: one comparison is contrary, by Holm's method.
 - **tie**: an interval is inside the claim's margin. **inconclusive**: none of these, with the reason.

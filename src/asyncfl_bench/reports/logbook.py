@@ -31,9 +31,9 @@ _NO_REMARKS = """\
 What was easy, what was difficult and the contact with the paper's authors do not follow from runs. Text below this \
 heading stays when the report is written again."""
 _MEASURED = """\
-**measured** is the difference of the comparison that decides, more than zero as claimed, with its interval over \
-seeds. The measure `late` is the mean over the last fifth of the budget, `last` the last value. Claims of the abstract \
-come first."""
+**measured** is the difference of the comparison that decides, more than zero (a ratio: more than one) as claimed, \
+with its interval over seeds. The measure `late` is the mean over the last fifth of the budget, `last` the last \
+value. Claims of the abstract come first."""
 _RULES = """\
 - Every claim is a set of comparisons, each one number a seed. Looks at 3, 5, 8, 12 and 20 seeds share a level of 5 %.
 - A claim holds if every interval excludes the contrary, and fails if one comparison is contrary after Holm's \

@@ -72,7 +72,7 @@ def ranking_parts(page: Page) -> list[Part]:
         {
             "cell": best["cell"],
             "best method": best["best"],
-            "closest rival": best["next"],
+            "deciding rival": best["next"],
             "difference": [format_number(d, "+", n) for d, n in zip(best["difference"], digits, strict=True)],
             "interval": interval_texts(best["low"], best["high"], digits),
             "seeds": seeds_texts(best),
@@ -107,7 +107,8 @@ def _forest_picture(page: Page, measure: Measure, best: pd.DataFrame, margin: fl
     label = page.label(measure)
     figure = forest_panels(panels, page.styles, f"{label}, minus the best method", margin)
     tie = f"; band: ± {margin:g}, a tie" if margin == margin else ""
-    alt = f"{label} of each method minus that of the best one; filled: decided, hollow: inconclusive{tie}"
+    marks = "filled: decided, hollow: inconclusive, arrow: longer than drawn"
+    alt = f"{label} of each method minus that of the best one; {marks}{tie}"
     return Picture("intervals", figure, alt)
 
 

@@ -249,7 +249,7 @@ def _add_legend(figure: Figure, lines: list[Line], across: int) -> None:
 def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label: str, margin: float) -> Figure:
     """Panels of intervals side by side, a row a method. margin: of the shaded band around zero, NaN for none.
 
-    An interval that is longer than the panel is wide ends at its border.
+    An interval that is longer than the panel is wide ends in an arrow at its border.
     """
     columns = min(4, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -262,6 +262,7 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
     means = np.concatenate([panel.mean[np.isfinite(panel.mean)] for panel in panels])
     lowest, highest = min(means.min(), 0.0), max(means.max(), 0.0)
     span = max(highest - lowest, 4 * margin if margin == margin else 0.0) or 1.0
+    left, right = lowest - 0.3 * span, highest + 0.3 * span
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
@@ -282,8 +283,11 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
                 linewidth=1.1,
                 **look,
             )
+            cut = {left: panel.low[number] < left, right: panel.high[number] > right} if known else {}
+            for end in (one for one, is_cut in cut.items() if is_cut):
+                axes.plot(end, y, "<" if end == left else ">", color=colour, markersize=5, clip_on=False)
         axes.set_title(panel.title, fontsize=9)
-        axes.set_xlim(lowest - 0.3 * span, highest + 0.3 * span)
+        axes.set_xlim(left, right)
         axes.set_yticks(range(len(labels)), labels, fontsize=8)
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)

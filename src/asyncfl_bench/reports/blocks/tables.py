@@ -25,21 +25,32 @@ _TOP = 5  # settings of a search that are shown first
 
 
 def values_parts(page: Page) -> list[Part]:
-    """Return the table of values: the measure that the paper prints, with its numbers, else the primary one."""
+    """Return the tables of values: of the measure that the paper prints, with its numbers, and of the primary one."""
     published = page.spec.published
     printed = next(iter(published.columns), None) if published is not None else None
     measure = page.spec.primary if printed is None else measure_of(printed)
     table = None if measure is None else _matrix(page, measure, "values", printed is not None)
     if measure is None or table is None:
         return []
-    budgets = _budgets(page.values(measure))
-    after = f", after {budgets.pop():.6g} {names.AXES[measure.budget_axis]}" if len(budgets) == 1 else ""
-    text = f"{page.label(measure)}{after}; mean ± deviation over seeds."
+    text = _describe_values(page, measure)
     if printed is not None and any(len(page.published_of(cell)) for cell in page.cells.index):
         ours = all(page.is_real(cell) for cell in page.cells.index)
         text += " In parentheses: published" + ("" if ours else ", of the paper's own experiment")
         text += ", `*`: beyond the 95 % prediction interval of one more run." if ours else "."
-    return ["## Values", text[:1].upper() + text[1:], table]
+    parts: list[Part] = ["## Values", text, table]
+    if page.spec.primary not in (None, measure) and (ranked := _matrix(page, page.spec.primary, "values_ranked")):
+        parts += [f"The measure of the ranking. {_describe_values(page, page.spec.primary)}", ranked]
+    return parts
+
+
+def _describe_values(page: Page, measure: Measure) -> str:
+    """Return ``Test accuracy […] [%], after 30 s of virtual time; mean ± deviation over seeds.``"""
+    name, _, unit = page.axis_label(measure.budget_axis).partition(" [")
+    budgets = _budgets(page.values(measure))
+    of = f"{unit.removesuffix(']')} of {name}" if unit else name
+    after = f", after {budgets.pop():.6g} {of}" if len(budgets) == 1 else ""
+    text = f"{page.label(measure)}{after}; mean ± deviation over seeds."
+    return text[:1].upper() + text[1:]
 
 
 @dataclass(frozen=True)
