@@ -546,6 +546,7 @@ def test_a_stand_in_gets_no_difference_to_published_accuracies_and_the_real_thin
     assert other.tables["published"].set_index("series").loc["ACE", "final_published"] == 63.7  # DistilBERT's
     assert "final_difference" not in other.tables["published"]
     assert row(shown(other, "values"), algorithm="ACE").iloc[1] == "71.00 ± 1.00 (best) (63.70)"
+    assert row(shown(other, "values_ranked"), algorithm="ACE").iloc[1].startswith("71.00 ± 1.00")  # by ``late``
 
     real = [(settings | {"choices__dataset": "newsgroups20", "choices__model": "bert_base"}, p) for settings, p in runs]
     page = paper_page(
