@@ -20,6 +20,7 @@ from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports import assembly
 from asyncfl_bench.reports.assembly import NoRuns, build_page
+from asyncfl_bench.reports.beside import picture_beside
 from asyncfl_bench.reports.blocks.comparisons import claim_parts
 from asyncfl_bench.reports.pages import provenance
 from asyncfl_bench.reports.pages.page import Page
@@ -347,6 +348,17 @@ def test_the_step_is_chosen_by_validation_and_never_by_test_accuracy(paper_page)
     assert chosen["tuned"] == 0.5 and chosen["validation"] == pytest.approx(80) and chosen["tried"] == 3
     assert len(page.runs) == 2 and len(page.computed) == 6  # the archive keeps what was not chosen
     assert any("; 0.0025 hours of computing" in part for part in page.parts if isinstance(part, str))  # 6 of 1.5 s
+
+
+def test_profiles_are_drawn_side_by_side_and_never_averaged(paper_page):
+    page = paper_page("ace/figure2", [({"seed": seed}, curve(0.8)) for seed in (0, 1)])
+    half = page.points.assign(**{"test/accuracy": page.points["test/accuracy"] / 2})
+    picture = picture_beside([replace(page, profile="fair", points=half), page], "both")
+    titles = [f"{steps} steps: α = 0.1, β = 5, 2 seeds" for steps in ("searched", "printed")]
+    assert [axes.get_title() for axes in picture.figure.axes] == titles
+    ends = [line for axes in picture.figure.axes for line in axes.lines if line.get_marker() == "|"]
+    assert [float(line.get_ydata()[0]) for line in ends] == pytest.approx([40.0, 80.0])
+    assert picture.figure.legends[0].get_texts()[-1].get_text() == "the budget ends"
 
 
 @pytest.mark.slow

@@ -311,7 +311,7 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch)
             "key=delay.betta: must be a setting of these runs (did you mean 'delay.beta'",
         ),
         (["some", "--metric", "test/acuracy"], "--metric=test/acuracy: must be one of test/accuracy (did you mean"),
-        (["some", "--scale", "small"], "some: --profile, --scale and --length go with a page"),
+        (["some", "--scale", "small"], "some: --profile, --beside, --scale, --length go with a page"),
         (["some", "ace"], "some: own runs cannot be asked for together with pages"),
         (
             ["ace/figure2"],

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,13 +79,10 @@ def main(argv: list[str] | None = None) -> int:
             [Path(place) for place in watched], build, own=_output_folder(given, write is _write_free_page)
         )
     except BenchError as error:
-        print(f"afl-report: {error}", file=sys.stderr)
+        say(f"afl-report: {error}")
         return error.exit_code
     except OSError as error:
-        print(
-            f"afl-report: {error.filename}: {error.strerror}; to write elsewhere, choose another place with --out",
-            file=sys.stderr,
-        )
+        say(f"afl-report: {error.filename}: {error.strerror}; to write elsewhere, choose another place with --out")
         return 1
 
 
@@ -153,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     pages.add_argument("--profile", help="only this profile")
     pages.add_argument("--scale", help="only this scale")
     pages.add_argument("--length", help="only this length, for example long")
+    pages.add_argument("--beside", metavar="PROFILE", nargs="+", default=[], help="only a figure of these profiles")
     own = parser.add_argument_group("runs of your own")
     own.add_argument("--panels", metavar="KEY", nargs="+", default=[], help="settings that make the panels and columns")
     own.add_argument("--compare", metavar="KEY", nargs="+", default=["algorithm"], help="settings that make the lines")
@@ -192,8 +190,8 @@ def _write_free_page(given: argparse.Namespace) -> int:
     from .own_runs import own_page  # these bring pandas and matplotlib: not for --help
     from .pages.write import Table, markdown_table
 
-    if given.profile or given.scale or given.length:
-        raise _UsageError(f"{given.names[0]}: --profile, --scale and --length go with a page; use --where for own runs")
+    if given.profile or given.beside or given.scale or given.length:
+        raise _UsageError(f"{given.names[0]}: --profile, --beside, --scale, --length go with a page; write --where")
     if unset := [text for text in given.where if "=" not in text]:
         raise _UsageError(f"--where {unset[0]}: KEY=VALUE, for example heterogeneity.alpha=0.1")
     where = dict(text.partition("=")[::2] for text in given.where)
@@ -249,6 +247,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
     from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
     from .assembly import NoRuns, build_page
+    from .beside import write_beside
     from .board import write_board
 
     specs = _find_specs(given.names)
@@ -256,7 +255,7 @@ def _write_pages(given: argparse.Namespace) -> int:
         raise _UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
     out, folder = _output_folder(given, False), given.runs or Path("runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
-    _check_choices(wanted)
+    _check_choices([*wanted.items(), *(("profile", profile) for profile in given.beside)])
     command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
     archive = given.archive or Path(RESULTS)
     if given.archive is not None and not archive.expanduser().is_dir():
@@ -270,6 +269,8 @@ def _write_pages(given: argparse.Namespace) -> int:
         runs = None
     if runs is None:
         raise none
+    if given.beside:
+        return write_beside(specs, runs, out, given)
     code, written = 0, 0
     asked = [(spec, *choice) for spec in specs for choice in _combinations(runs, spec, wanted)]
     for number, (spec, profile, scale, length) in enumerate(asked, start=1):
@@ -299,7 +300,8 @@ def _check_logbook(given: argparse.Namespace) -> None:
     """Raise an error if something on the command line does not go with ``--logbook``."""
     if len(given.names) > 1:
         raise _UsageError(f"--logbook {' '.join(given.names)}: one paper at a time, for example {given.names[0]}")
-    others = ("watch", "pack", "runs", "profile", "scale", "length", "panels", "where", "axis", "timeline", "window")
+    others = ["watch", "pack", "runs", "profile", "beside", "scale", "length"]
+    others += ["panels", "where", "axis", "timeline", "window"]
     if wrong := [f"--{key}" for key in others if getattr(given, key)]:
         raise _UsageError(f"--logbook: cannot be used together with {', '.join(wrong)}; it takes --out and --html")
 
@@ -353,10 +355,9 @@ def _write_parts(page: Page, folder: Path, given: argparse.Namespace, figures: i
 
 
 def _say_left_out(page: Page, target: Path) -> None:
-    for note in page.notes:
-        print(f"afl-report: {note}", file=sys.stderr)
-    if counts := page.left_out_text:
-        print(f"afl-report: left out: {counts} (named in {target})", file=sys.stderr)
+    counts = page.left_out_text
+    for note in [*page.notes, *([f"left out: {counts} (named in {target})"] if counts else [])]:
+        say(f"afl-report: {note}")
 
 
 def _find_specs(names: Sequence[str]) -> list[PageSpec]:
@@ -377,10 +378,10 @@ def _find_specs(names: Sequence[str]) -> list[PageSpec]:
     return list(found.values())
 
 
-def _check_choices(wanted: dict[str, str]) -> None:
+def _check_choices(wanted: Iterable[tuple[str, str]]) -> None:
     from ..config import options
 
-    for key, value in wanted.items():
+    for key, value in wanted:
         if value not in (known := options(key)):
             raise _UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
 

@@ -28,6 +28,7 @@ class Curves:
 
     metric  instead of the page's; only: series; split: a key of the cells with a figure for each of its values
     name    of the files, where a page draws an axis twice
+    ends    mark where the budget of each series ends
     """
 
     axis: str = "iteration"
@@ -37,6 +38,7 @@ class Curves:
     columns: int = 2
     heading: str = ""
     name: str = "curves"
+    ends: bool = False
 
     def __call__(self, page: Page) -> list[Part]:
         metric = self.metric or page.metric
@@ -50,7 +52,7 @@ class Curves:
         x_label = "virtual time [days]" if in_days else page.axis_label(self.axis)
         y_label = names.metric_label(metric)
         for _, cells in page.cells.groupby(self.split, sort=False) if self.split else [("", page.cells)]:
-            panels = [self._build_panel(page, metric, str(cell), log) for cell in cells.index]
+            panels = [self.build_panel(page, metric, str(cell), log) for cell in cells.index]
             lines = [line for panel in panels for line in panel.lines if len(line.x)]
             for line in lines if in_days else ():
                 line.x = line.x / _DAY
@@ -69,7 +71,8 @@ class Curves:
             pictures.append(Picture(name, figure, alt))
         return [self.heading or "## Curves", *pictures] if pictures else []
 
-    def _build_panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
+    def build_panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
+        """Return the curves of a cell. log: places are spread as on a logarithmic axis."""
         runs = page.runs[page.runs["cell"] == cell]
         limit, in_time = page.limit_of(cell), self.axis == "virtual_time"
         within = page.points if in_time else page.points[page.points["virtual_time"] <= limit]
@@ -78,7 +81,8 @@ class Curves:
             points = within[within["run"].isin(runs.index[runs["series"] == series])]
             curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
             x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
-            lines.append(Line(series, page.styles[series], x, y, *(band if curve["seeds"].max() > 1 else ())))
+            band = band if curve["seeds"].max() > 1 else [None, None]
+            lines.append(Line(series, page.styles[series], x, y, *band, ends=self.ends))
         keys = pd.Series(page.cells.loc[cell])
         if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
             theirs = page.spec.published.curves_of(page.spec.paper, keys)

@@ -19,6 +19,8 @@ _LOG_FROM = 8  # lines whose ends are this factor apart share no readable linear
 _MANY = 300  # points beyond which a line is faint, and means of consecutive ones are drawn over it
 _MEANS = 60  # number of these means
 _TOP = 0.05  # share of the y axis: where all late differences are within it, the axis shows that part
+_END = "the budget ends"
+_END_MARK: dict[str, Any] = {"marker": "|", "markersize": 14, "markeredgewidth": 2.2}
 COLOURS = "cividis"  # even in grey, and alike for all kinds of colour vision
 
 
@@ -28,6 +30,7 @@ class Line:
 
     dotted  a published line: thin, dotted, without marks
     points  values at settings: marks with bars, a little apart from other lines; linked: with a line between them
+    ends    a bar at the last point, where a budget ends
     """
 
     label: str
@@ -39,6 +42,7 @@ class Line:
     dotted: bool = False
     points: bool = False
     linked: bool = True
+    ends: bool = False
 
 
 @dataclass
@@ -110,7 +114,9 @@ def line_panels(
     lines = [line for panel in panels for line in panel.lines]
     legend = {(line.label, line.dotted): line for line in lines}
     width = 1.0 + (5.4 if columns == 1 else 3.7 * columns)
-    across = _legend_columns([label for label, _ in legend], width)
+    across = _legend_columns(
+        [*(label for label, _ in legend), *([_END] if any(line.ends for line in lines) else [])], width
+    )
     figure = new_figure(width, (3.4 if rows == 1 else 2.75 * rows) + 0.35 + 0.2 * math.ceil(len(legend) / across))
     own_y = any(panel.y_label for panel in panels)
     grid = figure.subplots(rows, columns, sharey=not own_y, squeeze=False)
@@ -189,6 +195,8 @@ def _draw_lines(axes: Axes, panel: Panel, x_log: bool) -> None:
             axes.plot(x, y, color=style.colour, linewidth=0.5, alpha=0.35)
             x, y = (np.array([part.mean() for part in np.array_split(values, _MEANS)]) for values in (x, y))
         axes.plot(x, y, markevery=every if len(x) > 6 else None, **drawn)
+        if line.ends:
+            axes.plot(x[-1:], y[-1:], color=style.colour, **_END_MARK)
     if panel.names:
         axes.set_xticks(range(len(panel.names)), panel.names, fontsize=8)
     elif places and len(places) <= 12 and not x_log:
@@ -239,6 +247,9 @@ def _add_legend(figure: Figure, lines: list[Line], across: int) -> None:
         for line in lines
     ]
     labels = [line.label for line in lines]
+    if any(line.ends for line in lines):
+        handles.append(Line2D([], [], color="0.3", linestyle="none", **_END_MARK))
+        labels.append(_END)
     if len(lines) > 1 or lines[0].label:
         look: dict[str, Any] = {"ncols": across, "frameon": False, "fontsize": 9, "handlelength": 3.2}
         if any(len(line.x) > _MANY for line in lines):

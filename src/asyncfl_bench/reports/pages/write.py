@@ -104,8 +104,7 @@ def write_parts(
         if "tex" in formats and table.shown is not None:
             write_text(folder / f"{table.name}.tex", latex_table(table.shown, table.words))
     for picture in drawn:
-        with naming_file(folder / f"{picture.name}.png"):
-            _write_figure(picture.figure, folder / picture.name, formats)
+        write_picture(picture, folder, formats)
     lines: list[str] = []
     for part in parts:
         if isinstance(part, Table):
@@ -149,8 +148,19 @@ def write_csv(frame: pd.DataFrame, path: Path) -> None:
         frame.to_csv(path, index=False, lineterminator="\n", float_format="%.10g")
 
 
+def write_picture(picture: Picture, folder: Path, formats: Collection[str] = ()) -> Path:
+    """Write the figure as PNG, and as svg and pdf if ``formats`` has them: no date, no version and fixed ids.
+
+    Returns the path of the PNG.
+    """
+    path = folder / picture.name
+    with naming_file(path.with_suffix(".png")):
+        _write_figure(picture.figure, path, formats)
+    return path.with_suffix(".png")
+
+
 def _write_figure(figure: Figure, path: Path, formats: Collection[str]) -> None:
-    """No date, no version and fixed ids."""
+    """As ``write_picture``."""
     import matplotlib
     from PIL import Image
 
