@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -81,8 +81,8 @@ class Curves:
             points = within[within["run"].isin(runs.index[runs["series"] == series])]
             curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
             x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
-            band = band if curve["seeds"].max() > 1 else [None, None]
-            lines.append(Line(series, page.styles[series], x, y, *band, ends=self.ends))
+            line = Line(series, page.styles[series], x, y, *(band if curve["seeds"].max() > 1 else ()))
+            lines.append(replace(line, ends=self.ends))
         keys = pd.Series(page.cells.loc[cell])
         if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
             theirs = page.spec.published.curves_of(page.spec.paper, keys)
