@@ -283,9 +283,25 @@ def test_finished_runs_keep_their_identities():
         "8fea41bf": ["paper=ace", "profile=fair", "scale=small", "algorithm=ca2fl"],
         "4e6be48a": ["paper=asyncfeded/synthetic", "algorithm=asyncfeded"],
         "f2571e9f": ["paper=ace", "scale=small", "algorithm=asgd", "length=long"],
+        "ed3d18b0": ["dataset=cifar10", "model=lenet5", "algorithm=fedbuff", "client.lr=0.1"],
+        "d7ca705b": ["dataset=cifar10", "model=lenet5", "algorithm=asgd", "algorithm.c=0.2"],
         "06c1eede": ["paper=gas/cifar10", "scale=small", "algorithm=fedavg", "heterogeneity=class_shards"],
     }
     assert {compose(words).identity: words for words in known.values()} == known
+
+
+def test_a_data_set_declares_the_step_of_a_model_for_runs_that_set_none():
+    def steps(*words):
+        settings = compose(["dataset=cifar10", "model=lenet5", *words])
+        return settings.parts["algorithm"].config.eta, settings.parts["client"].config.lr
+
+    assert steps()[0] == 0.05  # ACE steps with gradients
+    assert steps("algorithm=fedbuff") == (1.0, 0.05)
+    assert steps("algorithm=fedbuff", "client=adamw") == (1.0, 0.0005)
+    assert steps("algorithm.total_steps=2000") == pytest.approx((0.2 * (100 / 2000) ** 0.5, 0.1))
+    assert steps("model=cnn", "algorithm=fedbuff") == (1.0, 0.1)
+    with pytest.raises(ConfigError, match=r"dataset.default_step=3: must be a step size by model, \{mlp: 0.1\}"):
+        steps("dataset.default_step=3")
 
 
 class NoPrivacy:

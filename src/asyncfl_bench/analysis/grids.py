@@ -64,7 +64,7 @@ def job_identities(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         rest = tuple(text for text in job if not text.startswith("seed="))
         if rest not in by_words:
             try:
-                by_words[rest] = check_composed(*compositions.config(list(job)))
+                by_words[rest] = check_composed(*compositions.config(list(job)), job)
             except BenchError as error:
                 by_words[rest] = str(error)
         settings = by_words[rest]

@@ -31,6 +31,7 @@ from .classes import part_class
 from .settings import (
     ABSENT,
     DATA_VARIABLE,
+    DEFAULT_STEP,
     LISTED,
     NOT_IDENTITY,
     OBSERVERS,
@@ -49,13 +50,14 @@ LARGEST = 3.4028234e38  # number of single precision, in which models are
 
 
 @locating_user_errors()
-def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
+def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps: bool = False) -> Settings:
     """Checks a composed config. Raises ConfigError; touches neither data nor disk except to see that paths exist.
 
-    tree  the config as plain containers; it is used up
+    tree           the config as plain containers; it is used up
+    default_steps  no step size was chosen or searched: the data set's one for the model is used
     """
     from ..simulation.budget import BudgetConfig
-    from .resolve import resolve
+    from .resolve import resolve, use_step
 
     tree.pop("hydra", None)
     for key in ("choices", ABSENT, *ORIGINS):
@@ -67,7 +69,9 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
             near = did_you_mean(key, (*root_names, *PARTS, *LISTED, *sections))
             said = suggest_setting(key, format_value(value), tree) or f"is not a setting{near}"
             raise ConfigError(key, value, said)
+    step = _pop_default_step(tree, choices)
     settings = Settings(
+        default_steps=default_steps,
         root=_to_dataclass(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts=_build_parts(tree, choices),
         trackers=_build_trackers(tree),
@@ -76,12 +80,28 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str]) -> Settings:
         **{name: _to_dataclass(cls, _section(tree, name), name) for name, cls in sections.items()},
     )
     _check_paths(settings)
+    if default_steps and step is not None:
+        use_step(settings, step)
     resolve(settings)
     for name, part in settings.parts.items():
         if name not in NOT_IDENTITY and (digest := _content_digest(name, part.config)) is not None:
             settings.digests[name] = digest
     settings.tree = _resolved_tree(settings, sections)
     return settings
+
+
+def _pop_default_step(tree: dict[str, Any], choices: dict[str, str]) -> float | None:
+    """Remove the step sizes by model from the data set's section; return that of the model, None without one.
+
+    Raises ConfigError.
+    """
+    section, model = tree.get("dataset"), choices.get("model", "")
+    steps = section.pop(DEFAULT_STEP, None) if isinstance(section, dict) else None
+    check(isinstance(steps, dict | None), f"dataset.{DEFAULT_STEP}", steps, "a step size by model, {mlp: 0.1}")
+    step = (steps or {}).get(model)
+    ok = step is None or (isinstance(step, int | float) and step > 0)
+    check(ok, f"dataset.{DEFAULT_STEP}.{model}", step, "a number > 0")
+    return step
 
 
 def _content_digest(name: str, config: Any) -> str | None:

@@ -24,7 +24,8 @@ from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, Settings, identit
 from .suggestions import suggest_setting
 from .variants import papers_with
 
-_STEPS = {f"algorithm.{name}" for name in ("eta", "c", "alpha", "lam", "lam_over_eps", "server_lr")} | {"client.lr"}
+_SERVER_STEPS = ("eta", "c", "total_steps", "alpha", "lam", "lam_over_eps", "server_lr")
+_STEPS = {"client.lr", *(f"algorithm.{name}" for name in _SERVER_STEPS)}
 
 OWN = "own"  # the choice of a group whose part is an object of the Python program
 
@@ -70,10 +71,9 @@ class Compositions:
         """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
         placed_by_hand = any(parse_override(text).key == "hydra.run.dir" for text in overrides)
         config, hydra = self.config(overrides, uses_folders=placed_by_hand)
-        settings = check_composed(config, hydra, own)
+        settings = check_composed(config, hydra, overrides, own)
         for one in map(parse_override, overrides):
             refuse_idle(one, settings)
-        settings.default_steps = has_default_steps(overrides)
         if placed_by_hand:
             if not hydra.run.dir:
                 raise ConfigError("hydra.run.dir", "", "must be a directory")
@@ -96,7 +96,7 @@ class Compositions:
                     self._file(one.key, choice)
 
 
-def has_default_steps(overrides: Iterable[str]) -> bool:
+def _has_default_steps(overrides: Iterable[str]) -> bool:
     """Return True if no override is a step size, or chooses a paper, a sweep or a profile, which set step sizes."""
     keys = {parse_override(text).key for text in overrides}
     return not keys & {*_STEPS, "paper", "sweep", "profile"}
@@ -134,7 +134,10 @@ def refuse_idle(one: Override, settings: Settings) -> None:
 
 
 def check_composed(
-    config: dict[str, Any], hydra: Any, own: Mapping[str, dict[str, Any]] = MappingProxyType({})
+    config: dict[str, Any],
+    hydra: Any,
+    overrides: Iterable[str],
+    own: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> Settings:
     """Checks a composed config with what was chosen for it. own: as in compose. Raises ConfigError."""
     if hydra.job.chdir:
@@ -154,7 +157,7 @@ def check_composed(
             choices[group] = target.rpartition(".")[2].lower()
     config |= own
     choices |= dict.fromkeys(own, OWN)
-    return check_settings(config, choices)
+    return check_settings(config, choices, _has_default_steps(overrides))
 
 
 def _set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]) -> None:

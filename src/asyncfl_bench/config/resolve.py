@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..algorithms.base import TickConfig
+from ..algorithms.base import StepConfig, TickConfig
 from ..errors import ConfigError, check
 from ..ranges import CheckedSettings
 from ..types import Facts
@@ -44,6 +44,17 @@ def resolve(settings: Settings) -> None:
     settings.parts["diagnostics"].target.check_run(settings)
     _check_clients(settings)
     settings.idle = _idle_settings(settings)
+
+
+def use_step(settings: Settings, step: float) -> None:
+    """Use a step size for the clients' SGD, and for the server if the rule leaves its step open and takes gradients."""
+    client, rule = settings.parts["client"].config, settings.parts["algorithm"]
+    if getattr(client, "optimizer", None) == "sgd":
+        client.lr = step
+    kinds = rule.target.upload_kinds
+    gradients = (kinds[0] if client.upload == "auto" else client.upload) == "gradient"
+    if gradients and isinstance(rule.config, StepConfig) and rule.config.eta is None:
+        rule.config.eta = step
 
 
 def _check_length(settings: Settings) -> None:

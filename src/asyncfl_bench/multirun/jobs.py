@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.choices import groups, hydra_config, options
-from ..config.composition import Compositions, check_composed, has_default_steps, refuse_idle, refuse_listed_axis
+from ..config.composition import Compositions, check_composed, refuse_idle, refuse_listed_axis
 from ..config.overrides import parse_override
 from ..config.settings import ORIGINS, Settings
 from ..config.variants import papers_with
@@ -88,9 +88,7 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
 
     def settings_of(words: list[str]) -> Settings:
         config, hydra = compositions.config([*hydra_words, *words])
-        settings = with_run_directory(check_composed(config, hydra), hydra)
-        settings.default_steps = has_default_steps(words)
-        return settings
+        return with_run_directory(check_composed(config, hydra, words), hydra)
 
     given = {parse_override(text).key for text in overrides}
     jobs: dict[tuple[str, ...], Job] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..config import places
 from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config, to_containers
-from ..config.composition import check_composed, has_default_steps, replace_limits
+from ..config.composition import check_composed, replace_limits
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, RunInUse
 from ..files import say
@@ -99,8 +99,7 @@ def run_hydra(arguments: list[str]) -> int:
                 chosen = config.hydra
             tree = to_containers(config)
             replace_limits(tree, place.overrides.task)
-            settings = with_run_directory(check_composed(tree, chosen), place)
-            settings.default_steps = has_default_steps(place.overrides.task)
+            settings = with_run_directory(check_composed(tree, chosen, place.overrides.task), place)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from ..experiment import SCHEDULER_SIGNALS, execute
