@@ -151,6 +151,14 @@ def test_table_knows_numbers_verdicts_and_what_is_missing(document):
     assert "<td class=number>-</td>" in text and "<td class=number>500</td>" in text
 
 
+def test_numbers_have_a_minus_sign_and_one_format_down_a_column():
+    table = pd.DataFrame(
+        {"difference": [-1.0, 2.345], "interval": ["[-3.82, 8.49]", "[-1.00, -0.50]"], "run": ["a-1", "b-2"]}
+    )
+    found = re.findall(r"<td.*?>(.*?)</td>", html._table_html("t", table))
+    assert found == ["−1.00", "[−3.82, 8.49]", "a-1", "2.35", "[−1.00, −0.50]", "b-2"]
+
+
 def test_the_chart_comes_after_the_first_parts_and_the_rest_is_folded(without_library, tmp_path):
     table = pd.DataFrame({"method": ["ACE"], "verdict": ["**holds (indication)**"]})
     more = More({"Costs": [Table("cost", table, table)], "Pairs": [Table("pairs", None, table)]})

@@ -36,6 +36,7 @@ from .chart import AXES, ChartData, chart_numbers
 
 _VERDICTS = (*VERDICTS, "best", "better", "larger", "smaller")
 _INDICATION = " (indication)"
+_MINUS = re.compile(r"(?<![\w.])-(?=\d)")  # of a number, not of a range or a name
 
 
 def write_html(page: Page, target: Path, refresh: int | None = None) -> None:
@@ -198,6 +199,9 @@ def _words(text: str) -> str:
 def _table_html(name: str, frame: pd.DataFrame) -> str:
     """One sortable table. Numbers get the same decimals down a column."""
     columns = [_cells(frame.iloc[:, place]) for place in range(frame.shape[1])]
+    columns = [
+        ([_MINUS.sub("−", text) for text in texts] if kind == "number" else texts, kind) for texts, kind in columns
+    ]
     kinds = [f" class={kind}" if kind else "" for _, kind in columns]
     head = "".join(
         f'<th scope=col aria-sort=none{kind}><button type="button">{html.escape(str(header))}</button></th>'

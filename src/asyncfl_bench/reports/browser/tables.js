@@ -15,7 +15,7 @@ const csv = (lines) => lines.map((line) => line.map((cell) => {
   const text = String(cell ?? "");
   return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }).join(",") + "\n").join("");
-const cells = (row) => [...row.cells].map((cell) => cell.textContent);
+const cells = (row) => [...row.cells].map((cell) => cell.classList.contains("number") ? cell.textContent.replaceAll("−", "-") : cell.textContent);
 function quantity(text) {
   const found = text.trim().replace("−", "-").replace(/^[^\d+\-.]*(?=[+\-.]?\d)/, "").match(/^[+-]?(\d[\d,]*\.?\d*|\.\d+)(e[+-]?\d+)?/i);
   return found ? parseFloat(found[0].replaceAll(",", "")) : NaN;
