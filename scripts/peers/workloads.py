@@ -34,11 +34,11 @@ WORKLOADS = {
 
 def network(workload: Workload) -> torch.nn.Module:
     """The module our own runs train, built by our own code: it needs torch and nothing else."""
-    from asyncfl_bench.models import networks
+    from asyncfl_bench.models import layers, networks
 
     if workload.network == "lenet5":
-        return networks.lenet5((3, 32, 32), 10)
-    return networks.mlp((1, 28, 28), [200], 10)
+        return networks.sequential(layers.lenet5((3, 32, 32), 10))
+    return networks.sequential(layers.mlp((1, 28, 28), [200], 10))
 
 
 def samples(path: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,7 +25,7 @@ from asyncfl_bench.data.base import Data, Scale
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.kernels import compiler, native
 from asyncfl_bench.kernels.native import Convolution, NativeNetwork, Shapes
-from asyncfl_bench.models import networks
+from asyncfl_bench.models import layers, networks
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.task import Task
 
@@ -52,18 +52,18 @@ def blocks(*convolutions: tuple[int, int, int, int, bool], features: int, hidden
 
 
 NETWORKS = {
-    "lenet5 on 3 channels": (lambda: networks.lenet5((3, 32, 32), 10), (3, 32, 32)),
-    "lenet5 on 1 channel": (lambda: networks.lenet5((1, 28, 28), 10), (1, 28, 28)),
-    "lenet5, odd and small": (lambda: networks.lenet5((1, 13, 15), 4), (1, 13, 15)),
-    "cnn": (lambda: networks.cnn((3, 10, 7), 20, 10), (3, 10, 7)),
-    "cnn_one_pool": (lambda: networks.cnn_one_pool((1, 12, 11), 62), (1, 12, 11)),
-    "cnn_one_pool on femnist": (lambda: networks.cnn_one_pool((1, 28, 28), 62), (1, 28, 28)),
+    "lenet5 on 3 channels": (lambda: networks.sequential(layers.lenet5((3, 32, 32), 10)), (3, 32, 32)),
+    "lenet5 on 1 channel": (lambda: networks.sequential(layers.lenet5((1, 28, 28), 10)), (1, 28, 28)),
+    "lenet5, odd and small": (lambda: networks.sequential(layers.lenet5((1, 13, 15), 4)), (1, 13, 15)),
+    "cnn": (lambda: networks.sequential(layers.cnn((3, 10, 7), 20, 10)), (3, 10, 7)),
+    "cnn_one_pool": (lambda: networks.sequential(layers.cnn_one_pool((1, 12, 11), 62)), (1, 12, 11)),
+    "cnn_one_pool on femnist": (lambda: networks.sequential(layers.cnn_one_pool((1, 28, 28), 62)), (1, 28, 28)),
     "three blocks, 17 channels": (
         lambda: blocks((2, 17, 3, 1, True), (17, 9, 2, 0, False), (9, 20, 3, 2, True), features=180, hidden=(7,)),
         (2, 13, 13),
     ),
     "one block, no pool": (lambda: blocks((1, 4, 7, 3, False), features=4 * 9 * 8), (1, 9, 8)),
-    "no block": (lambda: networks.mlp((30,), [33, 16], 3), (30,)),
+    "no block": (lambda: networks.sequential(layers.mlp((30,), [33, 16], 3)), (30,)),
 }
 
 
@@ -121,7 +121,13 @@ def test_targets_may_be_shares_of_the_classes_whatever_their_sum(total):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("augment", [False, True])
-@pytest.mark.parametrize("make", [lambda: networks.lenet5((3, 17, 12), 10), lambda: networks.mlp((3, 17, 12), [7], 10)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: networks.sequential(layers.lenet5((3, 17, 12), 10)),
+        lambda: networks.sequential(layers.mlp((3, 17, 12), [7], 10)),
+    ],
+)
 def test_images_are_taken_where_they_lie_with_the_bits_of_a_fetched_mini_batch(make, augment):
     draw = np.random.default_rng(2)
     images, labels = draw.integers(0, 256, (300, 3, 17, 12), dtype=np.uint8), draw.integers(0, 10, 300)
@@ -254,7 +260,7 @@ def test_no_address_beyond_its_memory_is_touched(name, tmp_path):
 
 
 def test_shapes_are_read_from_the_network():
-    shapes = Shapes.try_from_module(networks.lenet5((3, 32, 32), 10), (3, 32, 32))
+    shapes = Shapes.try_from_module(networks.sequential(layers.lenet5((3, 32, 32), 10)), (3, 32, 32))
     first, second = Convolution(3, 32, 32, 6, 5, 0, True), Convolution(6, 14, 14, 16, 5, 0, True)
     assert shapes == Shapes((first, second), (400, 120, 84, 10))
     assert second.shape == (16, 5, 5)
@@ -507,7 +513,7 @@ NativeNetwork.try_compile(FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
 
 
 def test_native_is_asked_for_in_vain_for_other_networks_and_on_a_gpu():
-    small, large = networks.softmax((4,), 2), networks.mlp((200,), [100], 100)
+    small, large = networks.softmax((4,), 2), networks.sequential(layers.mlp((200,), [100], 100))
     assert native_network("auto", "cpu", FakeTask(small, (4,))) is None  # formulas are faster
     assert native_network("auto", "cpu", FakeTask(large, (200,))) is not None
     with pytest.raises(ConfigError, match="possible only on a CPU"):

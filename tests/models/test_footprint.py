@@ -4,14 +4,28 @@ import pytest
 import torch
 from torch import nn
 
+from asyncfl_bench.models import convolutional as images
 from asyncfl_bench.models.convolutional import LeNet5, LeNet5Config
 from asyncfl_bench.models.footprint import footprint
-from asyncfl_bench.models.language import Lstm, LstmConfig
-from asyncfl_bench.models.networks import alexnet
+from asyncfl_bench.models.language import FastText, FastTextConfig, Lstm, LstmConfig
+from asyncfl_bench.models.layers import Size
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax, SoftmaxConfig
 from asyncfl_bench.types import Footprint
 
 COLOUR, GREY = (3, 32, 32), (1, 28, 28)
 SPLIT = 6  # layers of AlexNet on clients
+SEQUENTIAL = [
+    Mlp(MlpConfig(hidden=[5, 3], cut=3)),
+    LeNet5(LeNet5Config(cut=6)),
+    images.Cnn(images.CnnConfig(cut=4)),
+    images.CnnOnePool(images.CnnOnePoolConfig(cut=5)),
+    images.AlexNet(images.AlexNetConfig(cut=7)),
+    images.Vgg16(images.Vgg16Config(cut=10)),
+]
+
+
+def alexnet(shape, classes):
+    return images.AlexNet(images.AlexNetConfig()).build(shape, classes, 0)
 
 
 @pytest.mark.parametrize(
@@ -61,3 +75,29 @@ def test_counting_leaves_the_module_as_it_was():
     footprint(module, torch.ones(1, 3, 16, 16))
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert module.training and not any(layer._forward_hooks for layer in module.modules())
+
+
+@pytest.mark.parametrize("model", SEQUENTIAL, ids=lambda model: model.name)
+def test_a_model_is_counted_before_it_is_built(model):
+    shape = (3, 33, 38)
+    with torch.device("meta"):  # no weights: 130 MB of VGG-16 else
+        module = model.build(shape, 7, 0)
+        found = footprint(module, torch.zeros(1, *shape), model.config.cut)
+        activation = tuple(module[: model.config.cut](torch.zeros(2, *shape)).shape[1:])
+    assert model.size(shape, 7) == Size(found.parameters, found.macs, found.client_parameters, activation)
+
+
+def test_models_that_cannot_be_cut_are_counted_too():
+    with torch.device("meta"):
+        for model in (
+            Softmax(SoftmaxConfig()),
+            images.ResNet18(images.ResNet18Config()),
+            images.ResNet18(images.ResNet18Config(norm="batch")),
+        ):
+            found = footprint(model.build((3, 33, 38), 7, 0), torch.zeros(1, 3, 33, 38))
+            assert model.size((3, 33, 38), 7) == Size(found.parameters, found.macs)
+    lstm = Lstm(LstmConfig(embedding=3, hidden=5, layers=3))
+    found = footprint(lstm.build((7,), 4, 0, 6), torch.zeros(1, 7, dtype=torch.uint8))
+    assert lstm.size((7,), 4, 6) == Size(found.parameters, found.macs)
+    words = FastText(FastTextConfig(embedding=4, buckets=10))
+    assert words.size((7,), 2, 6).d == sum(one.numel() for one in words.build((7,), 2, 0, 6, 0).parameters())

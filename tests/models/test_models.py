@@ -21,7 +21,6 @@ from asyncfl_bench.models.convolutional import (
     Vgg16Config,
 )
 from asyncfl_bench.models.language import Lstm, LstmConfig
-from asyncfl_bench.models.networks import vgg16
 from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax, SoftmaxConfig
 
 RESNET = ResNet18(ResNet18Config())
@@ -83,7 +82,7 @@ def test_alexnet_has_the_parameters_and_the_cuts_of_gas(shape, classes, d, cuts)
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_vgg16_has_the_parameters_and_the_cuts_of_gas(norm):
     with torch.device("meta"):  # 130 MB else
-        module = vgg16((3, 32, 32), 10, None if norm == "batch" else 32)
+        module = Vgg16(Vgg16Config(norm=norm)).build((3, 32, 32), 10, 0)
         shapes = {layers: module[:layers](torch.zeros(2, 3, 32, 32)).shape[1:] for layers in (10, 17, 24, 31)}
     assert parameters(module) == 33_646_666
     assert shapes == {10: (128, 8, 8), 17: (256, 4, 4), 24: (512, 2, 2), 31: (512, 1, 1)}

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import ConfigError, check
 from ..ranges import CheckedSettings, at_least
 from ..types import Facts
+from .layers import Layer, Shape, Size, count
 
 if TYPE_CHECKING:
+    import torch
+
     from ..data.texts import Reader
 
 
@@ -91,6 +94,10 @@ class Model:
         if self.least_pixels:
             require_images(self.name, shape, self.least_pixels)
 
+    def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size | None:
+        """Count the model before torch is imported; None: only the built model tells. symbols: of token ids."""
+        return None
+
     def reader(self) -> Reader | None:
         """What makes the ids of texts, for a model that comes with its own; None: the data set does."""
         return None
@@ -124,3 +131,23 @@ class SequentialConfig(ModelConfig):
         return super().idle(facts) | (
             {} if facts.cuts else {"cut": f"with algorithm={facts.algorithm}, whose clients hold the whole model"}
         )
+
+
+class SequentialModel(Model):
+    """Base of models that are one layer after another."""
+
+    config: SequentialConfig
+
+    def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
+        """Return the layers for samples of this shape."""
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+    def build(self, data_shape: Shape, classes: int, seed: int) -> torch.nn.Module:
+        self.check_samples(data_shape)
+        from . import networks
+
+        groups = getattr(self.config, "normalised_groups", None)
+        return networks.build_seeded(seed, lambda: networks.sequential(self.layers(data_shape, classes), groups))
+
+    def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
+        return count(self.layers(data_shape, classes), self.config.cut)

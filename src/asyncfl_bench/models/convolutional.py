@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import check
 from ..ranges import at_least, one_of, within
 from ..types import Facts
-from .base import Model, ModelConfig, SequentialConfig
+from . import layers
+from .base import Model, ModelConfig, SequentialConfig, SequentialModel
+from .layers import Layer, Shape, Size
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +26,7 @@ class LeNet5Config(SequentialConfig):
     number_of_layers = 12
 
 
-class LeNet5(Model):
+class LeNet5(SequentialModel):
     """LeCun et al. 1998 with ReLU and max-pooling: conv 5x5 to 6, pool, conv 5x5 to 16, pool, linear 120, 84, classes.
 
     Images below 32 pixels are padded by 2 at the first convolution, so 28x28 is the original's 32x32.
@@ -36,11 +38,8 @@ class LeNet5(Model):
     name = "lenet5"
     least_pixels = 12
 
-    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        self.check_samples(data_shape)
-        from . import networks
-
-        return networks.build_seeded(seed, lambda: networks.lenet5(data_shape, classes))
+    def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
+        return layers.lenet5(data_shape, classes)
 
 
 @dataclass
@@ -54,7 +53,7 @@ class CnnConfig(SequentialConfig):
     number_of_layers = 10
 
 
-class Cnn(Model):
+class Cnn(SequentialModel):
     """Conv 3x3 to 32, pool, conv 3x3 to 64, pool, linear hidden, classes; ReLU, padding 1. Images of at least 4x4."""
 
     Config = CnnConfig
@@ -62,11 +61,8 @@ class Cnn(Model):
     name = "cnn"
     least_pixels = 4
 
-    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        self.check_samples(data_shape)
-        from . import networks
-
-        return networks.build_seeded(seed, lambda: networks.cnn(data_shape, self.config.hidden, classes))
+    def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
+        return layers.cnn(data_shape, self.config.hidden, classes)
 
 
 @dataclass
@@ -77,7 +73,7 @@ class CnnOnePoolConfig(SequentialConfig):
     number_of_layers = 7
 
 
-class CnnOnePool(Model):
+class CnnOnePool(SequentialModel):
     """Conv 3x3 to 32, conv 3x3 to 64, pool, linear classes; ReLU, no padding. Images of at least 6x6.
 
     AsyncFedED (arXiv:2205.13797) says of its network for FEMNIST: two convolutions, one pooling, one linear layer. The
@@ -88,11 +84,8 @@ class CnnOnePool(Model):
     name = "cnn_one_pool"
     least_pixels = 6
 
-    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        self.check_samples(data_shape)
-        from . import networks
-
-        return networks.build_seeded(seed, lambda: networks.cnn_one_pool(data_shape, classes))
+    def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
+        return layers.cnn_one_pool(data_shape, classes)
 
 
 @dataclass
@@ -103,7 +96,7 @@ class AlexNetConfig(SequentialConfig):
     number_of_layers = 15
 
 
-class AlexNet(Model):
+class AlexNet(SequentialModel):
     """The small AlexNet of GAS (Yang, Liu 2024), as its released code has it. Images of at least 12x12.
 
     Conv 3x3 to 32, pool, ReLU, conv to 64, pool, ReLU | conv to 128, 256, 256, pool 3x3 of stride 2, ReLU, linear 1024,
@@ -115,11 +108,8 @@ class AlexNet(Model):
     name = "alexnet"
     least_pixels = 12
 
-    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        self.check_samples(data_shape)
-        from . import networks
-
-        return networks.build_seeded(seed, lambda: networks.alexnet(data_shape, classes))
+    def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
+        return layers.alexnet(data_shape, classes)
 
 
 @dataclass
@@ -177,13 +167,16 @@ class ResNet18(Model):
     def least_pixels(self) -> int:  # type: ignore[override]
         return 16 if self.config.norm == "batch" else 8
 
-    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+    def build(self, data_shape: Shape, classes: int, seed: int) -> torch.nn.Module:
         self.check_samples(data_shape)
         from . import networks
 
         return networks.build_seeded(
             seed, lambda: networks.resnet18(data_shape, classes, self.config.normalised_groups)
         )
+
+    def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
+        return layers.resnet18(data_shape, classes)
 
 
 @dataclass
@@ -194,7 +187,7 @@ class Vgg16Config(SequentialConfig, NormalisedConfig):
     number_of_layers = 37
 
 
-class Vgg16(Model):
+class Vgg16(SequentialModel):
     """VGG-16 for small images: 13 convolutions with normalisation and ReLU, 5 pools, linear 4096, 4096, classes.
 
     A convolution counts as one layer with its normalisation. GAS (Yang, Liu 2024), which uses batch normalisation, cuts
@@ -209,8 +202,5 @@ class Vgg16(Model):
     name = "vgg16"
     least_pixels = 32
 
-    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        self.check_samples(data_shape)
-        from . import networks
-
-        return networks.build_seeded(seed, lambda: networks.vgg16(data_shape, classes, self.config.normalised_groups))
+    def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
+        return layers.vgg16(data_shape, classes)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import ConfigError
 from ..ranges import at_least
 from .base import Model, ModelConfig
+from .layers import Shape, Size
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,13 @@ class Lstm(Model):
         sizes = (self.config.embedding, self.config.hidden, self.config.layers)
         return networks.build_seeded(seed, lambda: networks.Lstm(symbols, *sizes, classes))
 
+    def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
+        config, symbols = self.config, symbols or 0
+        wide = config.hidden
+        weights = 4 * wide * (config.embedding + wide + (config.layers - 1) * 2 * wide)
+        others = 8 * wide * config.layers + symbols * config.embedding + (wide + 1) * classes
+        return Size(weights + others, weights * data_shape[0] + wide * classes)
+
 
 @dataclass
 class FastTextConfig(ModelConfig):
@@ -81,3 +89,8 @@ class FastText(Model):
 
         sizes = (self.config.buckets, self.config.embedding, classes)
         return networks.build_seeded(seed, lambda: networks.FastText(symbols, *sizes, padding))
+
+    def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
+        config = self.config
+        d = ((symbols or 0) + config.buckets) * config.embedding + (config.embedding + 1) * classes
+        return Size(d, (2 * data_shape[0] + classes) * config.embedding)

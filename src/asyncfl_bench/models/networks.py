@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..data.vision import torchvision
+from .layers import Layer
 
 
 def build_seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
@@ -31,100 +32,23 @@ def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), linear)
 
 
-def mlp(shape: tuple[int, ...], hidden: list[int], classes: int) -> nn.Module:
-    layers: list[nn.Module] = [nn.Flatten()]
-    width = prod(shape)
-    for next_width in hidden:
-        layers += [nn.Linear(width, next_width), nn.ReLU()]
-        width = next_width
-    return nn.Sequential(*layers, nn.Linear(width, classes))
+def sequential(layers: list[Layer], groups: int | None = None) -> nn.Sequential:
+    """Build these layers. groups: of group normalisation, or None for batch normalisation."""
 
+    def build(layer: Layer) -> nn.Module:
+        into, out = layer.into[0], layer.out[0]
+        if layer.kind == "linear":
+            return nn.Linear(into, out)
+        if layer.kind == "pool":
+            return nn.MaxPool2d(layer.size, layer.stride)
+        if layer.kind != "conv":
+            return nn.ReLU() if layer.kind == "relu" else nn.Flatten()
+        convolution = nn.Conv2d(into, out, layer.size, padding=layer.padding)
+        if not layer.norm:
+            return convolution
+        return nn.Sequential(convolution, nn.BatchNorm2d(out) if groups is None else nn.GroupNorm(groups, out))
 
-def lenet5(shape: tuple[int, ...], classes: int) -> nn.Module:
-    channels, height, width = shape
-    padding = 2 if min(height, width) < 32 else 0
-    left = prod(((side + 2 * padding - 4) // 2 - 4) // 2 for side in (height, width))
-    return nn.Sequential(
-        nn.Conv2d(channels, 6, 5, padding=padding),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(16 * left, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, classes),
-    )
-
-
-def cnn(shape: tuple[int, ...], hidden: int, classes: int) -> nn.Module:
-    channels, height, width = shape
-    return nn.Sequential(
-        nn.Conv2d(channels, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * (height // 4) * (width // 4), hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, classes),
-    )
-
-
-def cnn_one_pool(shape: tuple[int, ...], classes: int) -> nn.Module:
-    channels, height, width = shape
-    return nn.Sequential(
-        nn.Conv2d(channels, 32, 3),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * ((height - 4) // 2) * ((width - 4) // 2), classes),
-    )
-
-
-def alexnet(shape: tuple[int, ...], classes: int) -> nn.Module:
-    channels, height, width = shape
-    left = prod((side // 4 - 3) // 2 + 1 for side in (height, width))
-    return nn.Sequential(
-        nn.Conv2d(channels, 32, 3, padding=1),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Conv2d(64, 128, 3, padding=1),
-        nn.Conv2d(128, 256, 3, padding=1),
-        nn.Conv2d(256, 256, 3, padding=1),
-        nn.MaxPool2d(3, stride=2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(256 * left, 1024),
-        nn.Linear(1024, 512),
-        nn.Linear(512, classes),
-    )
-
-
-def vgg16(shape: tuple[int, ...], classes: int, groups: int | None) -> nn.Module:
-    """``groups`` of group normalisation, or None for batch normalisation. A convolution and its normalisation are one
-    layer, so layers are counted as without them."""
-    channels, height, width = shape
-    layers: list[nn.Module] = []
-    for widths in ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)):
-        for wide in widths:
-            norm = nn.BatchNorm2d(wide) if groups is None else nn.GroupNorm(groups, wide)
-            layers += [nn.Sequential(nn.Conv2d(channels, wide, 3, padding=1), norm), nn.ReLU()]
-            channels = wide
-        layers.append(nn.MaxPool2d(2))
-    left = (height // 32) * (width // 32)
-    linear = (nn.Linear(512 * left, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, classes))
-    return nn.Sequential(*layers, nn.Flatten(), *linear)
+    return nn.Sequential(*map(build, layers))
 
 
 class Lstm(nn.Module):

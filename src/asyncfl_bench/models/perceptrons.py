@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import check
-from .base import Model, ModelConfig, SequentialConfig
+from . import layers
+from .base import Model, ModelConfig, SequentialConfig, SequentialModel
+from .layers import Layer, Shape, Size
 
 if TYPE_CHECKING:
     import torch
@@ -23,10 +25,13 @@ class Softmax(Model):
     Config = SoftmaxConfig
     name = "softmax"
 
-    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
+    def build(self, data_shape: Shape, classes: int, seed: int) -> torch.nn.Module:
         from . import networks
 
         return networks.build_seeded(seed, lambda: networks.softmax(data_shape, classes))
+
+    def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
+        return layers.count(layers.mlp(data_shape, [], classes))
 
 
 @dataclass
@@ -48,14 +53,12 @@ class MlpConfig(SequentialConfig):
         check(len(self.hidden) > 0 and min(self.hidden) >= 1, "hidden", self.hidden, "a list of integers >= 1")
 
 
-class Mlp(Model):
+class Mlp(SequentialModel):
     """Fully connected layers with ReLU in between, on the flattened sample."""
 
     Config = MlpConfig
     config: MlpConfig
     name = "mlp"
 
-    def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> torch.nn.Module:
-        from . import networks
-
-        return networks.build_seeded(seed, lambda: networks.mlp(data_shape, list(self.config.hidden), classes))
+    def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
+        return layers.mlp(data_shape, self.config.hidden, classes)
