@@ -31,11 +31,23 @@ def no_torch(monkeypatch):
         (["model=vgg16"], "^model=vgg16: needs images of at least 32x32 pixels, the data set has 8x8"),
         (["model=resnet18", "model.norm=batch"], "^model=resnet18: needs images of at least 16x16 pixels"),
         (["model=fasttext"], "^model=fasttext: needs token ids, the data set has samples of 1x8x8 numbers"),
+        (["dataset=sst2", "model=fasttext", "data_dir=."], "^sst2 is missing. Looked for sst2.jsonl"),
+        (["dataset=sst2", "model=fasttext", "data_dir=bad"], "^bad/sst2.jsonl, line 1: must be a json object"),
+        (["dataset=femnist", "model=cnn_one_pool", "data_dir=bad"], "^bad/femnist.npz: not a readable .npz file"),
+        (["unlabelled=images", "algorithm=fedecho", "unlabelled.name=mnist", "data_dir=bad"], "^MNIST is missing"),
+        (
+            ["model.hidden=[1000000000]"],
+            "^n_clients=2: vectors of 75000000010 floats need .* a smaller model is needed",
+        ),
+        (["algorithm=gas", "model.hidden=[4097]"], "^algorithm.covariance=full: must be diagonal with a cut of 4097"),
     ],
 )
 def test_a_folder_or_data_that_cannot_work_are_refused_before_torch_is_imported(words, said, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "bad.csv").write_text("client,tme\n0,1\n")
+    (tmp_path / "bad").mkdir()
+    for name in ("sst2.jsonl", "femnist.npz"):
+        (tmp_path / "bad" / name).write_text("{")
     y, labels = np.arange(10) % 2, {"y_test": np.zeros(4, int)}
     np.savez("bad.npz", x_train=np.zeros((10, 3)), y_train=y[:9], x_test=np.zeros((4, 3)), **labels)
     np.savez("flat.npz", x_train=np.zeros(10), y_train=y, x_test=np.zeros(4), **labels)

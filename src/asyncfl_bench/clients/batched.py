@@ -37,6 +37,11 @@ STACK_MIN_MODELS = 16
 PARAMETER_STEPS = 2**26  # steps times d in one go: about a quarter of a second
 
 
+def most_together(d: int) -> int:
+    """Return the number of models of d parameters in a stack."""
+    return max(4, min(MAX_TOGETHER, BLOCK_BYTES // (4 * d)))
+
+
 class BatchedComputer(SequentialComputer):
     """Stacked models: the work of p clients as one computation on (p, d), on a CPU in as many parts as there are cores.
 
@@ -48,7 +53,7 @@ class BatchedComputer(SequentialComputer):
     def __init__(self, *args, workers: int = 1, **options):
         super().__init__(*args, **options)
         flat = self.task.flat
-        self._each = max(4, min(MAX_TOGETHER, BLOCK_BYTES // (4 * flat.d)))
+        self._each = most_together(flat.d)
         self.together = self._each * workers
         self.at_once = workers
         self.steps_together = max(self.together, PARAMETER_STEPS // flat.d)

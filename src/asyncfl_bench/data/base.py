@@ -25,6 +25,10 @@ class DataError(InputError):
     """A data set that is missing, broken or not what its config says."""
 
 
+class MissingData(DataError):
+    """A data set that is not there; its ``download`` may bring it."""
+
+
 class Scale(NamedTuple):
     """How uint8 pixels become floats: (pixel / 255 - mean) / std, one number per channel."""
 

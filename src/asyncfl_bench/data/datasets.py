@@ -19,7 +19,7 @@ from ..files import atomic_write, cache_folder
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
 from .archive import ARRAYS, file_version, load_cached, read_npz
-from .base import DATA_DIRECTORY, Data, DataError, Scale, channels_first, check_labels, samples_by_client
+from .base import DATA_DIRECTORY, Data, DataError, MissingData, Scale, channels_first, check_labels, samples_by_client
 
 
 @dataclass
@@ -140,12 +140,12 @@ class TorchvisionImages:
         self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        path = self._file(Path(data_dir))
+        path = self.file(Path(data_dir))
         return load_cached((file_version(path), self.config), lambda: self._read(path))
 
     def read(self, data_dir: Path) -> Data:
         """What ``load`` gives, not kept for later runs."""
-        return self._read(self._file(Path(data_dir)))
+        return self._read(self.file(Path(data_dir)))
 
     def _read(self, path: Path) -> Data:
         arrays, known = read_npz(path), KNOWN[self.config.name]
@@ -164,14 +164,15 @@ class TorchvisionImages:
         samples, scale = (x["train"], y["train"], x["test"], y["test"]), Scale(known.mean, known.std)
         return Data(*samples, known.classes, scale, augmentable=known.has_colors)
 
-    def _file(self, data_dir: Path) -> Path:
+    def file(self, data_dir: Path) -> Path:
+        """Return where the images are. Raises DataError if they are missing and are not to be downloaded."""
         name = self.config.name
         paths = [data_dir / f"{one}.npz" for one in dict.fromkeys((name.replace("_", "-"), name))]
         for path in paths:
             if path.exists():
                 return path
         if not self.config.download:
-            raise DataError(f"{KNOWN[name].label} is missing. {ways_out(name, paths)}")
+            raise MissingData(f"{KNOWN[name].label} is missing. {ways_out(name, paths)}")
         from .download import fetch_dataset  # here only: a machine with the file needs no torchvision
 
         return fetch_dataset(KNOWN[name].label, data_dir, paths, ways_out(name, paths))

@@ -29,6 +29,7 @@ class Femnist:
     """
 
     Config = PoolConfig
+    loads_once = True
 
     def __init__(self, config: PoolConfig):
         self.config = config

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, within
-from .archive import read_npz
+from .archive import file_version, load_cached, read_npz
 from .base import DataError, check_labels, samples_by_client, train_count
 
 # the client of each sample, x (M, ...) uint8 and y (M,)
@@ -74,7 +74,12 @@ def join_parts(parts: Iterable[Part], source: str, looked_at: object = None) -> 
 
 
 def read_pool(path: Path, shape: tuple[int, ...], values: int, classes: int) -> Pool:
-    """The pool in a file. DataError unless x is uint8 of ``shape`` below ``values`` and y is 0 .. classes - 1."""
+    """The pool in a file, read once in a process. DataError unless x is uint8 of ``shape`` below ``values`` and y is
+    0 .. classes - 1."""
+    return load_cached(file_version(path), lambda: _read_pool(path, shape, values, classes))
+
+
+def _read_pool(path: Path, shape: tuple[int, ...], values: int, classes: int) -> Pool:
     arrays = read_npz(path, required=("x", "y", "client"), optional=("source",))
     x, y = arrays["x"], check_labels(path, arrays, "", classes)
     if x.dtype != np.uint8 or x.shape[1:] != shape:

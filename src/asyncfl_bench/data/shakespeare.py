@@ -47,6 +47,7 @@ class Shakespeare:
     """
 
     Config = PoolConfig
+    loads_once = True
 
     def __init__(self, config: PoolConfig):
         self.config = config

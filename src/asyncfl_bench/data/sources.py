@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from .archive import write_once
-from .base import DataError
+from .base import DataError, MissingData
 from .pool import Part
 
 ROWS = 1000  # of a repository, converted in one go
@@ -66,7 +66,7 @@ def hub_parts(
     Raises DataError, with ``ways_out``, for whatever fails, and unless ``download`` allows it.
     """
     if not download:
-        raise DataError(f"{repository} is missing. {ways_out}")
+        raise MissingData(f"{repository} is missing. {ways_out}")
     load_dataset = _load_dataset(repository, "leaf", ways_out)
     try:
         rows = load_dataset(repository, split="train", cache_dir=str(data_dir / "huggingface"))

@@ -21,7 +21,7 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of
 from ..types import Facts
 from .archive import file_version, load_cached, read_npz
-from .base import Data, DataError
+from .base import Data, DataError, MissingData
 from .datasets import build_data
 
 PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # ids of no word: behind a short text, of words not known, between two texts
@@ -117,6 +117,7 @@ class Texts:
     """
 
     Config = TextsConfig
+    loads_once = True
 
     def __init__(self, config: TextsConfig, reader: Reader | None = None):
         self.config, self._reader = config, reader
@@ -139,7 +140,7 @@ class Texts:
     def _features(self, path: Path) -> Data:
         if not path.exists():
             made = f"`python scripts/embed_text.py {self.config.name} --data-dir {path.parent}` of the repository makes"
-            raise DataError(f"{path} is missing: {made} features of MiniLM-L6; dataset.features=null reads the texts")
+            raise MissingData(f"{path} is missing: {made} features of MiniLM-L6; dataset.features=null reads the texts")
         return load_cached(file_version(path), lambda: build_data(path, read_npz(path), path.name))
 
     def samples(self, path: Path) -> tuple[dict[str, list[list[str]]], dict[str, list[int]], str]:
@@ -206,7 +207,7 @@ class Texts:
             "`dataset=digits model=mlp` runs offline."
         )
         if not self.config.download:
-            raise DataError(f"{self.config.name} is missing. {ways_out}")
+            raise MissingData(f"{self.config.name} is missing. {ways_out}")
         from . import sources  # here only: with the file there is no need of them
 
         return sources.downloaded_texts(self.config.name, paths[0], ways_out)

@@ -128,13 +128,18 @@ class Images:
     Config = ImagesConfig
 
     def __init__(self, config: ImagesConfig):
-        self.config = config
+        assert config.name is not None  # resolved
+        self.config, self._source = config, TorchvisionImages(TorchvisionImagesConfig(config.name))
+
+    def file(self, data_dir: Path) -> Path:
+        """Return where the images are. Raises DataError if they are missing."""
+        return self._source.file(data_dir)
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
-        assert self.config.name is not None
         check_images(data)
-        images = TorchvisionImages(TorchvisionImagesConfig(self.config.name)).read(data_dir).x_train
-        return data, match_samples(_choose_samples(images, self.config.samples, generator, self.config.name), data)
+        images = self._source.read(data_dir).x_train
+        name = str(self.config.name)
+        return data, match_samples(_choose_samples(images, self.config.samples, generator, name), data)
 
 
 @dataclass

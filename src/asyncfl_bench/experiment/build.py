@@ -22,13 +22,14 @@ from ..config import Settings
 from ..config.places import PACKAGE
 from ..config.settings import DEFAULT_STEPS
 from ..errors import BenchError, ConfigError
+from ..models.layers import Size
 from ..models.parts import Cut
 from ..models.task import Task, build_task
 from ..randomness import Streams
 from ..simulation.engine import Simulation
 from ..simulation.executor import Executor
 from ..simulation.fleet import check_same_clients
-from ..storage import CacheConfig, Storage, bytes_of
+from ..storage import Storage, bytes_of
 from . import machine, memory
 from .dry_run import NullComputer, NullServer, peak_vectors
 from .probe import add_probe
@@ -150,7 +151,10 @@ def build_run(settings: Settings) -> Components:
     local.stop = stop.received
     executor: WorkQueue | SplitExecutor
     if cut is not None:
-        vectors = _count_cut_vectors(settings, task, rule, cut)
+        assert isinstance(rule, SplitRule)
+        size = Size(flat.d, 0, cut.d_client, cut.activation)
+        most = int(task.clients.samples_n.max())
+        vectors = memory.count_cut_vectors(settings, rule, size, most, len(flat.lengths))
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         samples = Samples(task, batches, streams.augment if client.augment else None)
         workers = 0 if kind == "sequential" or cores == 1 else cores
@@ -244,32 +248,6 @@ def _build_cut(settings: Settings, task: Task) -> Cut | None:
     return cut
 
 
-def _count_cut_vectors(settings: Settings, task: Task, rule: ServerRule, cut: Cut) -> memory.Vectors:
-    """Count the vectors of a run whose clients have a part of the model.
-
-    Each client in flight holds its part before and after training, an optimizer state and a gradient. It also holds
-    the activations of a mini-batch and their gradient.
-    """
-    n, concurrency = settings.root.n_clients, settings.root.concurrency
-    assert concurrency is not None
-    batch, most = settings.parts["client"].config.batch_size, int(task.clients.samples_n.max())
-    message = cut.footprint.activation * (most if batch == "all" else min(batch, most))
-    d_client = cut.d_client
-    assert isinstance(rule, SplitRule)
-    return memory.Vectors(
-        d=task.flat.d,
-        tensors=len(task.flat.lengths),
-        rule=rule.vectors(n),
-        cache=None,
-        on_clients=False,
-        versions=0,
-        uploads=0,
-        computing=4,  # the model, as it is, as it was at first and as it was last logged, and a gradient
-        numbers=rule.split_numbers(task.flat.d - d_client, concurrency, message)
-        + concurrency * (4 * d_client + 2 * message),
-    )
-
-
 def _build_memories(
     rule: ServerRule, local: LocalTraining, n: int, model_d: torch.Tensor, place: str, storage: Storage
 ) -> ClientVectors | None:
@@ -292,25 +270,17 @@ def _count_vectors(
     streams: Streams,
 ) -> memory.Vectors:
     """Count the model vectors that the run will hold."""
-    client, flat = settings.parts["client"].config, task.flat
-    concurrency, n = settings.root.concurrency, settings.root.n_clients
+    flat, concurrency, n = task.flat, settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
-    cache: CacheConfig | None = rule.needs.cache
-    measuring = diagnostics.vectors(rule, n, concurrency)
-    one_step = client.one_step and not rule.needs.chooses_k  # else K may grow
-    guess = memory.Vectors(
-        d=flat.d,
-        tensors=len(flat.lengths),
-        rule=rule.vectors(n),
-        cache=cache or (CacheConfig() if rule.needs.keeps else None),  # the latter is the clients'
-        on_clients=rule.needs.keeps is not None,
-        chosen=cache is not None,
-        outputs=task.server.samples * task.server.classes if task.server and rule.needs.outputs else 0,
-        versions=concurrency,
-        uploads=3 * computer.together,
-        # the model, as it is, as it was at first and as it was last logged
-        computing=computer.vectors(1 if one_step else 2) + 3 + measuring,
-        along=rule.needs.second_vector,
+    one_step = settings.parts["client"].config.one_step and not rule.needs.chooses_k  # else K may grow
+    guess = memory.count_vectors(
+        settings,
+        rule,
+        flat.d,
+        len(flat.lengths),
+        together=computer.together,
+        computing=computer.vectors(1 if one_step else 2) + diagnostics.vectors(rule, n, concurrency),
+        outputs=task.server.samples * task.server.classes if task.server else 0,
     )
     if not memory.needs_dry_run(concurrency, flat.d):
         return guess

@@ -12,7 +12,7 @@ from ..config import Settings, identity_in
 from ..errors import BenchError, ConfigError, RunInUse, describe_error, lacks_memory, locating_user_errors
 from ..files import is_locked
 from . import machine
-from .preflight import check_before_torch
+from .preflight import Preflight
 from .result import RunResult, finished_result
 from .stopping import recording_signals
 
@@ -60,8 +60,8 @@ def _execute(
     _refuse_another_run(settings)
     if is_locked(settings.directory / LOCK_NAME):  # said before data are loaded
         raise RunInUse(_describe_use(settings.directory))
+    Preflight().check(settings)
     with locating_user_errors():
-        check_before_torch(settings)
         from .build import build_run
         from .drive import Run
         from .evaluate import Diverged

@@ -34,6 +34,13 @@ def select_device(choice: str) -> str:
     return choice
 
 
+def known_device(choice: str) -> str | None:
+    """Return the device as ``select_device`` does, where that is known without torch; else None."""
+    drivers = ("nvidiactl", "kfd", "dxg")  # CUDA, ROCm, a subsystem of Windows
+    sure = choice == "cpu" or (choice == "auto" and not any(Path("/dev", name).exists() for name in drivers))
+    return "cpu" if sure else None
+
+
 def device_name(name: str) -> str:
     """For humans: ``cuda (NVIDIA ...)`` or ``cpu (...)``."""
     if name.startswith("cuda"):

@@ -12,14 +12,24 @@ import bisect
 import dataclasses
 import shutil
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+from ..algorithms.base import equip
+from ..algorithms.common.split import SplitRule
+from ..clients.batched import most_together
+from ..data.unlabelled import USUAL
 from ..errors import ConfigError
+from ..randomness import Streams
+from ..storage import CacheConfig, Storage
 from . import machine
 
 if TYPE_CHECKING:
-    from ..storage import CacheConfig
+    from ..algorithms.base import ServerRule
+    from ..config import Settings
+    from ..models.layers import Size
 
 FLOAT = 4
 DRY_RUN_FROM = 2**26  # bytes of model versions; below, guessing high costs nothing
@@ -88,12 +98,89 @@ class Vectors:
         return Needs(near, host=kept) if cache.place == "host" else Needs(near, disk=kept)
 
 
-def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path) -> None:
-    """Raises ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs."""
+def count_vectors(
+    settings: Settings, rule: ServerRule, d: int, tensors: int, *, together: int, computing: int, outputs: int
+) -> Vectors:
+    """Count the model vectors of a run whose clients have the whole model.
+
+    together   pieces of work computed in one go
+    computing  vectors for computing them and for diagnostics
+    outputs    numbers that models say about the server's own samples
+    """
+    cache: CacheConfig | None = rule.needs.cache
+    assert settings.root.concurrency is not None
+    return Vectors(
+        d=d,
+        tensors=tensors,
+        rule=rule.vectors(settings.root.n_clients),
+        cache=cache or (CacheConfig() if rule.needs.keeps else None),  # the latter is the clients'
+        on_clients=rule.needs.keeps is not None,
+        chosen=cache is not None,
+        outputs=outputs if rule.needs.outputs else 0,
+        versions=settings.root.concurrency,
+        uploads=3 * together,
+        computing=computing + 3,  # the model, as it is, as it was at first and as it was last logged
+        along=rule.needs.second_vector,
+    )
+
+
+def count_cut_vectors(settings: Settings, rule: SplitRule, size: Size, samples: int, tensors: int = 1) -> Vectors:
+    """Count the vectors of a run whose clients have a part of the model. samples: of the largest client.
+
+    Each client in flight holds its part before and after training, an optimizer state and a gradient. It also holds
+    the activations of a mini-batch and their gradient.
+    """
+    concurrency, batch = settings.root.concurrency, settings.parts["client"].config.batch_size
+    assert concurrency is not None
+    message = prod(size.activation) * (samples if batch == "all" else min(batch, samples))
+    return Vectors(
+        d=size.d,
+        tensors=tensors,
+        rule=rule.vectors(settings.root.n_clients),
+        cache=None,
+        on_clients=False,
+        versions=0,
+        uploads=0,
+        computing=4,  # the model, as it is, as it was at first and as it was last logged, and a gradient
+        numbers=rule.split_numbers(size.d - size.d_client, concurrency, message)
+        + concurrency * (4 * size.d_client + 2 * message),
+    )
+
+
+def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) -> tuple[Vectors, Vectors]:
+    """Return the fewest and the most vectors of a run, which depend on how it computes; imports no torch.
+
+    samples, classes  of the data set
+    """
+    n, concurrency, streams = settings.root.n_clients, settings.root.concurrency, Streams(settings.root.seed)
+    assert concurrency is not None
+    asked = getattr(settings.parts["unlabelled"].config, "samples", 0)
+    server: Any = SimpleNamespace(samples=asked, classes=classes)  # stand-ins, of which only these facts are read
+    part: Any = SimpleNamespace(activation=size.activation, classes=classes)
+    rule = equip(settings.parts["algorithm"].build(), Storage(), streams, server, part if settings.needs.cuts else None)
+    if isinstance(rule, SplitRule):
+        least, most = (count_cut_vectors(settings, rule, size, count) for count in (1, samples))
+        return least, most
+    rule = settings.parts["distillation"].build().wrap_rule(rule, streams)
+    client = settings.parts["client"]
+    local = client.build(client.config.upload).vectors(1 if client.config.one_step and not rule.needs.chooses_k else 2)
+    measuring = settings.parts["diagnostics"].build().vectors(rule, n, concurrency)
+    together = machine.available_cores(settings.root.threads) * most_together(size.d)
+    computing, outputs = (2 + local) * together + measuring, classes * (USUAL if asked is None else asked)
+    most = count_vectors(settings, rule, size.d, 1, together=together, computing=computing, outputs=outputs)
+    fewest = {"versions": 1, "uploads": 1, "computing": local + measuring + 3}
+    return dataclasses.replace(most, **fewest, outputs=most.outputs if asked else 0), most
+
+
+def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, most: Vectors | None = None) -> None:
+    """Raises ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs.
+
+    most  vectors that are not exceeded, where ``vectors`` are the fewest: a setting is advised if these fit
+    """
     free = _free_memory(folder, device)
     if not (missing := _missing_memory(vectors.needs(n), free)):
         return
-    fitting = []
+    vectors, fitting = most or vectors, []
     for changes in _other_caches(vectors, device):
         assert vectors.cache is not None
         if not _missing_memory(vectors.needs(n, dataclasses.replace(vectors.cache, **changes)), free):
