@@ -163,7 +163,7 @@ def test_the_plan_projects_the_seeds_that_open_pairs_need(runner, afl_run):
     assert text.startswith(
         "2 pairs, 1 of them decided\n  ACE - FedBuff: needs about 5 seeds\nlook 2, 5 seeds: about 4 runs"
     )
-    assert "until look 5 about 4 runs; time: about 0:04:00, one run after another" in text
+    assert "until look 5 about 4 runs\ntime: about 0:04:" in text
     assert len(runner.launched) == 1
     two = ["-m", "scale=smoke", "model=softmax", "algorithm=ace,asgd", "decide=true", "--plan"]
     assert afl_run(*two).stdout.startswith("1 pair, 1 of them decided")

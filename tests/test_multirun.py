@@ -16,7 +16,10 @@ from omegaconf import OmegaConf
 
 from asyncfl_bench import run
 from asyncfl_bench.config import RESULTS_VERSION
-from asyncfl_bench.multirun.estimate import describe_plan
+from asyncfl_bench.data.datasets import Digits
+from asyncfl_bench.experiment import machine
+from asyncfl_bench.experiment.preflight import Preflight
+from asyncfl_bench.multirun.estimate import describe_plan, estimate_runs
 from asyncfl_bench.multirun.jobs import plan, sweep_name
 from asyncfl_bench.multirun.launchers import workers_of
 from asyncfl_bench.multirun.pending import places_of
@@ -89,31 +92,83 @@ def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
     text = describe_plan(jobs, {})
     assert text.startswith("6 runs, 1 of them finished (0 in archives), 5 pending\n")
     assert "\n  seed: 0,1,2\n  algorithm: ace,asgd\n" in text
-    assert "time: about 0:00:20, one run after another" in text
+    # two runs of 10 s, with 0.3 s before each and 4 s before the first
+    assert "time: about 0:00:25, one run after another (4 s of it to start, 0% of the rest to evaluate)" in text
     assert "without 3 runs whose like is not there; --measure tries them" in text
     leave(jobs[1])
     text = describe_plan(jobs, {})
-    assert "time: about 0:00:24, one run after another" in text and "without" not in text
-    assert re.search(r"disk: about [\d.]+ KiB, as finished runs took; [\d.]+ GiB are free in ", text)
+    assert "time: about 0:00:29, one run after another" in text and "without" not in text
+    assert "disk: unknown, no run alike is finished; " in text  # those left here do not say how large the model is
 
 
 def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     words = ["scale=smoke", "algorithm=asgd"]
     leave(plan([*words, "model=softmax", "seed=1"])[0], wall_seconds=10.0)
     other_seed = afl_run(*words, "model=softmax", "seed=2", "--plan").stdout
-    assert other_seed.startswith("1 run, 0 of them finished") and "time: about 0:00:10, as " in other_seed
+    assert other_seed.startswith("1 run, 0 of them finished") and ", as finished runs alike took" in other_seed
+    assert "time: about 0:00:14 (4 s" in describe_plan(plan([*words, "model=softmax", "seed=2"]), {})
     (fewer,) = plan([*words, "model=softmax", "budget.uploads=35"])
     fewer.settings.root.output_dir = "elsewhere"
     assert "time: unknown" in describe_plan([fewer], {})
-    assert "time: about 0:00:05, as " in describe_plan([fewer], {}, ["runs"])  # the finished one had 70
+    assert "time: about 0:00:09 (" in describe_plan([fewer], {}, ["runs"])  # the finished one had 70
     assert "time: unknown" in describe_plan(plan([*words, "model=mlp"]), {}, ["runs"])
     timed = ["model=softmax", "clock=time", "budget.server_iterations=null", "budget.virtual_time=70"]
     longer, slower = (plan([*words, *timed, delay]) for delay in ("delay=exp_beta5", "delay=exp_beta30"))
-    assert "time: about 0:01:40, as " in describe_plan(longer, {}, ["runs"])  # the finished one had 7
+    assert "time: about 0:01:44 (" in describe_plan(longer, {}, ["runs"])  # the finished one had 7
     assert "time: unknown" in describe_plan(slower, {}, ["runs"])  # as many seconds bring others uploads
     pack_archive(["runs"], "results/packed.parquet")
     packed = describe_plan([fewer], {})
-    assert "time: about 0:00:05" in packed and "another machine" in packed
+    assert "time: about 0:00:09" in packed and "another machine" in packed
+
+
+def test_a_plan_scales_time_by_steps_and_batch_and_counts_evaluations_and_disk(tmp_path):
+    preflight = Preflight()
+
+    def estimated(*words):
+        (job,) = plan(["algorithm=fedbuff", "n_clients=10", "concurrency=10", *words])
+        (estimate,) = estimate_runs([job.settings], facts=[preflight.check(job.settings)])
+        return estimate, describe_plan([job], {}, preflight=preflight)
+
+    (done,) = plan(["algorithm=fedbuff", "n_clients=10", "concurrency=10"])
+    used = {"server_iterations": 500, "uploads": 5000, "client_steps": 5000, "virtual_time": 134.0}
+    facts = {"parameters": 15010, "task": {"train_samples": 1437}, "used": used, "evaluation_seconds": 0.2}
+    leave(done, wall_seconds=2.2, executor="batched", **facts)
+    same, _ = estimated("seed=1")
+    assert same.seconds == pytest.approx(2.2) and same.evaluation == pytest.approx(0.2)
+    # measured on two cores without other load: 11.7 s and 6.3 s of work
+    assert 7 < estimated("client.local_steps=20")[0].seconds < 23
+    assert 3.5 < estimated("client.batch_size=143")[0].seconds < 12
+    whole, all_samples = (estimated(f"client.batch_size={size}")[0].seconds for size in (500, "all"))
+    assert whole == pytest.approx(all_samples)  # of 143 samples
+    often, text = estimated("evaluation.every=1")
+    assert often.evaluation == pytest.approx(0.2 * 501 / 51) and "% of the rest to evaluate" in text
+    assert re.search(r"disk: about [\d.]+ (KiB|MiB); ", text)
+
+
+def test_a_plan_looks_once_and_says_once_what_a_run_would_be_refused_for(monkeypatch, afl_run, tmp_path):
+    loads = []
+    load = Digits.load
+    monkeypatch.setattr(Digits, "load", lambda self, *of: (loads.append(1), load(self, *of))[1])
+    fine = afl_run("-m", *GRID, "--plan", "model.hidden=[20]", "model=mlp")
+    assert fine.returncode == 0 and "refused" not in fine.stdout and len(loads) == 1
+    monkeypatch.setattr(machine, "free_memory", lambda device: 2**20)
+    built = []
+    monkeypatch.setattr("asyncfl_bench.multirun.probe.try_to_build", built.append)
+    small = afl_run("-m", *GRID, "--plan")
+    assert small.returncode == 0 and len(built) == 2  # between the bounds the built run decides, once for each rule
+    large = afl_run("--plan", "algorithm=ace", "seed=3")
+    said = "refused: n_clients=100: vectors of 15010 floats need 0.01 GiB in cpu, where 0.00 GiB are free; "
+    assert large.returncode == 2 and large.stdout.splitlines()[-1].startswith(said)
+    (tmp_path / "sst2.jsonl").write_text("{")
+    texts = ["-m", "algorithm=ace,asgd", "seed=0,1", "model=fasttext", "data_dir=.", "scale=full", "--plan"]
+    for words, said in (
+        (["dataset=sst2"], "refused: sst2.jsonl, line 1: must be a json object"),
+        (["dataset=newsgroups20"], "refused: newsgroups20 is missing. Looked for newsgroups20.jsonl and "),
+        (["dataset=newsgroups20", "dataset.download=true"], "data: missing, the first run downloads them (4 runs)"),
+    ):
+        answer = afl_run(*texts, *words)
+        assert answer.stdout.count(said) == 1 and answer.stdout.splitlines()[-1].endswith(" (4 runs)")
+        assert answer.returncode == (0 if said.startswith("data") else 2)
 
 
 @pytest.mark.slow
@@ -208,7 +263,7 @@ def test_times_are_divided_by_the_runs_that_a_launcher_has_under_way(launcher, w
     jobs = plan([*GRID, "seed=0,1,2,3"])
     leave(jobs[0], wall_seconds=10)
     leave(jobs[1], wall_seconds=10)
-    assert f"about {clock_text(60 / min(workers, 6))}" in describe_plan(jobs, {}, workers=workers)
+    assert f"about {clock_text(4 + 61.8 / min(workers, 6))}" in describe_plan(jobs, {}, workers=workers)
 
 
 def test_the_time_left_knows_of_the_runs_under_way_beside(capsys):

@@ -61,6 +61,11 @@ def lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in said)
 
 
+def describe_lack_of_memory(error: BaseException) -> str:
+    """Return an error of ``lacks_memory`` in one line."""
+    return f"there is not enough memory: {type(error).__name__}: {error}".splitlines()[0]
+
+
 def format_value(value: object) -> str:
     """Return a value as written on the command line and in yaml."""
     if value is None:

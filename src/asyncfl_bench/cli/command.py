@@ -278,8 +278,9 @@ def _check_contract(arguments: list[str]) -> int:
 
 
 def _show_plan(overrides: list[str], measured: bool) -> int:
+    from ..experiment.preflight import Preflight
     from ..multirun.estimate import describe_plan
-    from ..multirun.probe import describe_server_cost, measure_seconds
+    from ..multirun.probe import measure_seconds, try_to_build
 
     request, overrides = split_request(overrides)
     jobs = plan_multirun(overrides)[0] if request is None else []
@@ -291,12 +292,12 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
         say(f"trying {' on '.join(settings.choices[group] for group in ('algorithm', 'dataset'))} for some seconds")
         return measure_seconds(settings)
 
-    measure = measure_settings if measured else None
+    measure, preflight = measure_settings if measured else None, Preflight(try_to_build)
     if request is not None:
         from ..multirun.decide import Looks  # brings pandas
 
-        print(Looks(request, overrides).plan(measure))
-        return 0
-    workers = launchers.workers_of(hydra)
-    print(describe_plan(jobs, pending.places_of(jobs), places, workers, measure, describe_server_cost))
-    return 0
+        print(Looks(request, overrides).plan(measure, preflight))
+    else:
+        workers = launchers.workers_of(hydra)
+        print(describe_plan(jobs, pending.places_of(jobs), places, workers, measure, preflight))
+    return 2 if preflight.checked and not preflight.passed else 0

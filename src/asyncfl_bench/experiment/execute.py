@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import Settings, identity_in
-from ..errors import BenchError, ConfigError, RunInUse, describe_error, lacks_memory, locating_user_errors
+from ..errors import (
+    BenchError,
+    ConfigError,
+    RunInUse,
+    describe_error,
+    describe_lack_of_memory,
+    lacks_memory,
+    locating_user_errors,
+)
 from ..files import is_locked
 from . import machine
 from .preflight import Preflight
@@ -118,7 +126,7 @@ def _describe_problem(problem: Exception, path: Path) -> str:
     if isinstance(problem, OSError):
         return f"{problem.filename or path}: {problem.strerror or problem}"
     if lacks_memory(problem):
-        return f"there is not enough memory: {type(problem).__name__}: {problem}".splitlines()[0]
+        return describe_lack_of_memory(problem)
     return describe_error(problem)
 
 

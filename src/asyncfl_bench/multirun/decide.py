@@ -37,6 +37,7 @@ from ..config import RESULTS_VERSION, Settings
 from ..config.choices import hydra_config
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean
+from ..experiment.preflight import Preflight
 from ..files import say
 from ..papers import paper_pages
 from ..reports.assembly import NoRuns, measured_page, tuned_keys
@@ -45,7 +46,7 @@ from ..tracking.records import MEASURED, Record
 from ..tracking.runs import build_frame, load_points, load_runs
 from . import pending
 from .decide_words import Request
-from .estimate import describe_measured_time, describe_time, estimate_runs
+from .estimate import describe_pending, estimate_runs
 from .history import finished_in
 from .jobs import Job
 from .launchers import workers_of
@@ -132,7 +133,7 @@ class Looks:
         print(self.question.describe(subjects), flush=True)
         return code
 
-    def plan(self, measure: Callable[[Settings], float] | None = None) -> str:
+    def plan(self, measure: Callable[[Settings], float] | None = None, preflight: Preflight | None = None) -> str:
         """Return the runs and hours until the last look as text, as today's runs project them; runs nothing."""
         looks = list(LEVELS)
         subjects, reached = self.question.judge_subjects(looks[0]), 0
@@ -150,12 +151,8 @@ class Looks:
             lines.append(f"look {number}, {seeds} seeds: about {count_runs(len(new))}")
         if settings := list(total.values()):
             workers = min(workers_of(hydra_config(group_overrides(self.words)).hydra), len(settings))
-            if measure is None:
-                known = [(seconds, of) for seconds, of in estimate_runs(settings, self._outputs) if of]
-                time = describe_time(known, len(settings), workers)
-            else:
-                time = describe_measured_time(settings, workers, measure)
-            lines.append(f"until look {len(looks)} about {count_runs(len(settings))}; {time}")
+            lines.append(f"until look {len(looks)} about {count_runs(len(settings))}")
+            lines += describe_pending(settings, self._outputs, workers, measure, preflight)
         return "\n".join(lines)
 
     def jobs(self, seed: int) -> dict[str, Job]:
@@ -227,7 +224,8 @@ class Looks:
             return ""
         spent = (self._computed_seconds(self.decision.experiments) - self.decision.seconds_before) / 3600
         left = self.request.hours - spent
-        needed = sum(seconds for seconds, _ in estimate_runs(_settings_of(jobs), self._outputs)) / 3600
+        estimates = estimate_runs(_settings_of(jobs), self._outputs)
+        needed = sum(one.seconds for one in estimates if one is not None) / 3600
         if left > 0 and needed <= left:
             return ""
         return f"{spent:.2g} are spent, the next runs take about {needed:.2g}"

@@ -9,11 +9,16 @@ from pathlib import Path
 from statistics import fmean
 
 from ..config import Settings
-from ..errors import ConfigError
+from ..data.base import MissingData
+from ..errors import BenchError
+from ..experiment.preflight import Found, Preflight, existing_folder
 from ..tracking.progress import clock_text
-from .history import GROUPS, FinishedRun, finished_in, runs_by_algorithm, similar_runs
+from .history import GROUPS, Estimate, count_points, finished_in, runs_by_algorithm, similar_runs
 from .jobs import Job
 from .progress import count_runs, varied_keys
+
+START, START_RUN = 4.0, 0.3  # seconds before the first run of a process, most of them to import torch; before each run
+FILES, POINT, TRACE_ROW = 5000, 800, 60  # bytes of a run's texts, of a point in metrics.jsonl, of a row in a trace
 
 
 def describe_plan(
@@ -22,13 +27,13 @@ def describe_plan(
     places: Iterable[str | Path] = (),
     workers: int = 1,
     measure: Callable[[Settings], float] | None = None,
-    server_cost: Callable[[Settings], str | None] | None = None,
+    preflight: Preflight | None = None,
 ) -> str:
     """Return the plan as text: the numbers of all and of finished runs, and what the pending runs take.
 
-    kept     see ``pending.places_of``; places: where other finished runs may be; workers: number of parallel runs
-    measure  what gives a run's seconds by trying it, once for each kind; None: finished runs tell
-    server_cost  what describes the cost of a server step or raises ConfigError; None: it is left out
+    kept       see ``pending.places_of``; places: where other finished runs may be; workers: number of parallel runs
+    measure    what gives a run's seconds by trying it, once for each kind; None: finished runs tell
+    preflight  checks the pending runs; None: they are not checked
     """
     from ..tracking.archive import describe_archive_folders  # brings NumPy
 
@@ -45,23 +50,50 @@ def describe_plan(
         lines.append(f"{len(refused)} cannot run, the first: {' '.join(refused[0].overrides)}: {refused[0].error}")
     if not pending:
         return "\n".join(lines)
-    estimates = estimate_runs(pending, places)
-    workers = min(workers, len(pending))
+    return "\n".join([*lines, *describe_pending(pending, places, workers, measure, preflight)])
+
+
+def describe_pending(
+    pending: Sequence[Settings],
+    places: Iterable[str | Path] = (),
+    workers: int = 1,
+    measure: Callable[[Settings], float] | None = None,
+    preflight: Preflight | None = None,
+) -> list[str]:
+    """Return lines with the time and disk of runs, and why runs are refused. Runs whose data are missing count, too."""
+    facts, said = dict[int, Found](), Counter[str]()
+    for settings in pending:
+        try:
+            found = Found() if preflight is None else preflight.check(settings)
+            said.update([f"server: {found.cost}"] if found.cost else [])
+            said.update(["data: missing, the first run downloads them"] if found.download else [])
+        except BenchError as error:
+            said.update([f"refused: {error}"])
+            if not isinstance(error, MissingData):
+                continue
+            found = Found()
+        facts[id(settings)] = found
+    lines = [f"{line} ({count_runs(count)})" for line, count in said.items()]
+    runs = [settings for settings in pending if id(settings) in facts]
+    if not runs:
+        return lines
+    estimates = estimate_runs(runs, places, list(facts.values()))
+    workers = min(workers, len(runs))
+    start = START + (0.0 if preflight is None else preflight.seconds)
     if measure is None:
-        lines.append(describe_time([(seconds, of) for seconds, of in estimates if of], len(pending), workers))
+        time = describe_time([one for one in estimates if one is not None], len(runs), workers, start)
     else:
-        lines.append(describe_measured_time(pending, workers, measure))
-    lines += _describe_server_costs(pending, server_cost) if server_cost is not None else []
-    lines.append(_describe_disk([of for _, of in estimates], pending[0].directory))
-    return "\n".join(lines)
+        time = describe_measured_time(runs, workers, measure)
+    return [time, _describe_disk(runs, list(facts.values()), estimates), *lines]
 
 
 def estimate_runs(
-    pending: Sequence[Settings], places: Iterable[str | Path] = ()
-) -> list[tuple[float, list[FinishedRun]]]:
-    """Return of each run (estimated seconds, the finished runs used for it), see ``similar_runs``.
+    pending: Sequence[Settings], places: Iterable[str | Path] = (), facts: Sequence[Found] = ()
+) -> list[Estimate | None]:
+    """Return an estimate of each run, see ``similar_runs``.
 
     places  where finished runs may be besides the runs' own folder and archives
+    facts   of each run; empty: unknown
     """
     from ..tracking.archive import archive_folders  # brings NumPy
 
@@ -69,7 +101,8 @@ def estimate_runs(
     archives = [place for name in {one.root.archive_dir for one in pending} for place in archive_folders(name)]
     past = runs_by_algorithm(finished_in([*own, *places, *archives]))
     kinds = [tuple(settings.choices[group] for group in GROUPS[:2]) for settings in pending]
-    return [similar_runs(settings, past.get(kind, [])) for settings, kind in zip(pending, kinds, strict=True)]
+    rows = zip(pending, kinds, facts or [Found()] * len(pending), strict=True)
+    return [similar_runs(settings, past.get(kind, []), found) for settings, kind, found in rows]
 
 
 def _describe_axes(jobs: Sequence[Job]) -> Iterator[str]:
@@ -83,17 +116,19 @@ def _describe_axes(jobs: Sequence[Job]) -> Iterator[str]:
     yield from (f"{key}: {','.join(listed)}" for key, listed in values.items() if key in keys)
 
 
-def describe_time(estimates: Sequence[tuple[float, list[FinishedRun]]], pending: int, workers: int) -> str:
-    """Return the time that ``pending`` runs take as text. estimates: of those runs whose like is finished."""
+def describe_time(estimates: Sequence[Estimate], pending: int, workers: int, start: float = START) -> str:
+    """Return the time that ``pending`` runs take as text. estimates: of those runs whose like is finished; start:
+    seconds of a process before its first run."""
     if not estimates:
         text = "time: unknown, no run of these algorithms on this data is finished"
         return f"{text}; --measure tries them; {count_runs(pending)}"
-    seconds = [seconds for seconds, _ in estimates]
-    packed = any(one.is_archived for _, of in estimates for one in of)
-    where = ", some of them perhaps of another machine" if packed else ""
+    seconds, evaluation = [one.seconds + START_RUN for one in estimates], sum(one.evaluation for one in estimates)
+    where = ", some of them perhaps of another machine" if any(one.from_archive for one in estimates) else ""
     unknown = pending - len(seconds)
     rest = f", without {count_runs(unknown)} whose like is not there; --measure tries them" if unknown else ""
-    return f"{_describe_total(seconds, workers, pending)}, as finished runs alike took{where}{rest}"
+    total = _describe_total(seconds, workers, pending, start)
+    shares = f"{start:.0f} s of it to start, {evaluation / sum(seconds):.0%} of the rest to evaluate"
+    return f"{total} ({shares}), as finished runs alike took{where}{rest}"
 
 
 def describe_measured_time(pending: Sequence[Settings], workers: int, measure: Callable[[Settings], float]) -> str:
@@ -102,39 +137,41 @@ def describe_measured_time(pending: Sequence[Settings], workers: int, measure: C
     tried = {kind: measure(settings) for kind, settings in dict(zip(kinds, pending, strict=True)).items()}
     seconds = [tried[kind] for kind in kinds]
     trials = f"{len(tried)} short trial{'s' * (len(tried) != 1)} here"
-    return f"{_describe_total(seconds, workers, len(pending))}, by {trials}"
+    return f"{_describe_total(seconds, workers, len(pending), START)}, by {trials}"
 
 
-def _describe_server_costs(pending: Sequence[Settings], server_cost: Callable[[Settings], str | None]) -> Iterator[str]:
-    known: dict[str, str | None] = {}
-    counts: Counter[str] = Counter()
-    for settings in pending:
-        kind = repr([settings.parts[group].config for group in ("algorithm", "model", "dataset")])
-        if kind not in known:
-            try:
-                cost = server_cost(settings)
-                known[kind] = cost and f"server: {cost}"
-            except ConfigError as error:
-                known[kind] = f"refused: {error}"
-        counts.update([line] if (line := known[kind]) else [])
-    yield from (f"{line} ({count_runs(count)})" for line, count in counts.items())
-
-
-def _describe_total(seconds: Sequence[float], workers: int, pending: int) -> str:
+def _describe_total(seconds: Sequence[float], workers: int, pending: int, start: float) -> str:
     """Return the time of runs that take so long each: ``time: about 0:02:36 with 2 workers``."""
-    total = max(sum(seconds) / workers, *seconds, 1)
+    total = start + max(sum(seconds) / workers, *seconds, 1)
     how = f" with {workers} workers" if workers > 1 else ", one run after another" if pending > 1 else ""
     return f"time: about {clock_text(total)}{how}"
 
 
-def _describe_disk(likes: Sequence[list[FinishedRun]], place: Path) -> str:
-    sizes = [fmean(sizes) for of in likes if (sizes := [one.size for one in of if not one.is_archived])]
-    there = next(folder for folder in place.absolute().parents if folder.exists())
-    free = shutil.disk_usage(there).free
-    need = "unknown, no directory to go by"
-    if sizes:
-        need = f"about {_describe_size(fmean(sizes) * len(likes))}, as finished runs took"
-    return f"disk: {need}; {_describe_size(free)} are free in {there}"
+def _describe_disk(runs: Sequence[Settings], facts: Sequence[Found], estimates: Sequence[Estimate | None]) -> str:
+    sizes = [
+        _run_bytes(settings, found, estimate) for settings, found, estimate in zip(runs, facts, estimates, strict=True)
+    ]
+    there = existing_folder(runs[0].directory.absolute())
+    free = _describe_size(shutil.disk_usage(there).free)
+    known = [size for size in sizes if size is not None]
+    need = f"about {_describe_size(fmean(known) * len(runs))}" if known else "unknown, no run alike is finished"
+    return f"disk: {need}; {free} are free in {there}"
+
+
+def _run_bytes(settings: Settings, found: Found, estimate: Estimate | None) -> float | None:
+    """Return the bytes of a run's directory: checkpoint, models, points and trace; None if d is unknown."""
+    d = found.size.d if found.size is not None else estimate.d if estimate is not None else 0
+    if not d:
+        return None
+    config, used = settings.checkpoint, settings.budget.amounts if estimate is None else estimate.used
+    state = 4.0 * d if found.state is None else found.state
+    minutes = 0.0 if estimate is None else estimate.seconds / 60
+    is_large = state > config.at_end_mib * 2**20
+    repeated = config.every is not None or (config.every_minutes is not None and minutes > config.every_minutes)
+    checkpoints = 2 if repeated else 0 if is_large else 1  # the one before the last is kept
+    models = 8.0 * d if settings.root.trace else 0.0
+    rows = used.get("uploads", used.get("server_iterations", 0)) if settings.root.trace else 0
+    return FILES + checkpoints * state + models + POINT * count_points(settings.tree, used) + TRACE_ROW * rows
 
 
 def _describe_size(count: float) -> str:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 from ..config import Settings
 from ..errors import BenchError
+from ..experiment.preflight import Found
 from ..files import parse_json, read_json, read_yaml
+from ..models.layers import Size
 
+# on one core, seconds of an upload, of each parameter in it, and of a mini-batch step besides its multiply-adds by our
+# kernels and by torch, then multiply-adds in a second
+UPLOAD, NUMBER, STEP, TORCH_STEP, MACS = 2e-4, 4e-9, 5e-5, 5e-4, 5e9
+SLOWEST = 2.0  # times these seconds
+UNKNOWN = Found()
 GROUPS = ("algorithm", "dataset", "model")  # runs that have these in common take about as long for an upload
 
 
@@ -30,47 +38,156 @@ class FinishedRun:
         return self.place.is_file()
 
     @functools.cached_property
-    def choices(self) -> dict[str, Any]:
+    def tree(self) -> dict[str, Any]:
+        """The resolved config; empty if it cannot be read."""
         try:
             tree = parse_json(self.config) if self.config else read_yaml(self.place / "config.yaml")
-            return dict(tree["choices"])
+            return dict(tree) if isinstance(tree["choices"], dict) else {}
         except (OSError, ValueError, LookupError, TypeError):
             return {}
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        return dict(self.tree.get("choices", {}))
 
     @functools.cached_property
     def seconds(self) -> float:
         return float(self.summary["wall_seconds"])
 
-    def seconds_for(self, settings: Settings) -> float | None:
-        """What a run with these settings may take: the same for each iteration, upload or unit of time, which under
-        other delays is another. None: they have no budget in common."""
-        used = self.summary["used"]
-        limits = {name: limit for name, limit in settings.tree["budget"].items() if limit and used.get(name)}
+    def estimate(self, settings: Settings, found: Found) -> Estimate | None:
+        """Estimate a run with these settings from this run; None: they have no budget in common.
+
+        The seconds of an upload grow with the multiply-adds of its local steps, those of an evaluation with d. Virtual
+        time brings as many uploads as here under the same delays alone.
+        """
+        used, evaluated = self.summary["used"], float(self.summary.get("evaluation_seconds", 0))
+        d, samples = int(self.summary.get("parameters", 0)), self.summary.get("task", {}).get("train_samples", 0)
+        size, tree = found.size or Size(d, d), self.tree or settings.tree
+        wider = size.d / d if d else 1.0
+        step = STEP if self.summary.get("executor") in ("batched", "native", None) else TORCH_STEP
+        uploads = max(1, used.get("uploads", 0))
+        old = Work.from_tree(tree, samples, Size(d, round(size.macs / wider)), step)
+        new = Work.from_tree(settings.tree, found.samples or samples, size, step)
+        if tree["client"]["local_epochs"] and used.get(
+            "client_steps"
+        ):  # clients that arrive often may have more samples
+            more = used["client_steps"] / uploads / old.steps
+            old, new = old.with_steps(more), new.with_steps(more if settings.tree["client"]["local_epochs"] else 1)
+        limits = {name: limit for name, limit in settings.budget.amounts.items() if used.get(name)}
         if self.choices.get("delay") != settings.choices["delay"]:
             limits.pop("virtual_time", None)
-        return self.seconds * min(limit / used[name] for name, limit in limits.items()) if limits else None
+        more_steps = {"client_steps": new.steps / old.steps, "messages": new.steps / old.steps}
+        shares = [limit / used[name] / more_steps.get(name, 1) for name, limit in limits.items()]
+        if not shares:
+            return None
+        share = 1.0 if self.summary.get("experiment") == settings.experiment else min(shares)
+        taken = max(0.0, self.seconds - evaluated) / uploads
+        speed = min(taken / old.seconds, SLOWEST)  # what is beyond is the rule's and does not grow with local work
+        upload = max(taken + speed * (new.seconds - old.seconds), min(taken, new.seconds * speed))
+        expected = {name: float(number) * share for name, number in used.items()}
+        points = count_points(settings.tree, expected)
+        ratio = wider * points / count_points(self.tree or settings.tree, used)
+        work = expected.get("uploads", 1) or 1
+        return Estimate(
+            upload * work + evaluated * ratio, evaluated * ratio, expected, points, d, (self,), new.nearness(old)
+        )
 
-    @functools.cached_property
-    def size(self) -> int:
-        """Bytes of its directory."""
-        return sum(file.stat().st_size for file in self.place.rglob("*"))
 
+@dataclass(frozen=True)
+class Work:
+    """Work behind an upload, without what is particular to the rule.
 
-def similar_runs(settings: Settings, past: Sequence[FinishedRun]) -> tuple[float, list[FinishedRun]]:
-    """Return (estimated seconds, the runs used for the estimate); (0, []) if no run is similar.
-
-    Runs of the same experiment count first. Otherwise runs with the same model count, scaled to the budget.
-    Runs in directories are from this machine, so archives count only where no directory does.
-
-    past  runs with the same algorithm and data set, from ``runs_by_algorithm``
+    step_seconds  of each of its mini-batch steps;  rest  seconds of all else
     """
-    experiment, model = settings.experiment, settings.choices["model"]
-    found = [(one.seconds, one) for one in past if one.summary.get("experiment") == experiment]
-    if not found:
-        alike = [(one.seconds_for(settings), one) for one in past if one.choices.get("model") == model]
-        found = [(seconds, one) for seconds, one in alike if seconds is not None]
-    found = [(seconds, one) for seconds, one in found if not one.is_archived] or found
-    return (fmean(seconds for seconds, _ in found) if found else 0.0), [one for _, one in found]
+
+    steps: float
+    step_seconds: float
+    rest: float
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any], samples: int, size: Size, step: float) -> Work:
+        """samples: of all clients; step: seconds of a mini-batch step besides its multiply-adds."""
+        client = tree["client"]
+        held = max(1.0, samples / tree["n_clients"]) if samples else math.inf
+        batch = held if client["batch_size"] == "all" else min(client["batch_size"], held)
+        passes = client["local_epochs"]
+        steps = passes * (math.ceil(held / batch) if samples else 1) if passes else client["local_steps"]
+        multiply_adds = 3 * size.macs * (batch if math.isfinite(batch) else 1)
+        return cls(steps, step + multiply_adds / MACS, UPLOAD + NUMBER * size.d)
+
+    @property
+    def seconds(self) -> float:
+        return self.rest + self.steps * self.step_seconds
+
+    def with_steps(self, factor: float) -> Work:
+        """Return the work with so many times the steps."""
+        return replace(self, steps=self.steps * factor)
+
+    def nearness(self, other: Work) -> float:
+        return abs(math.log(self.seconds / other.seconds))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take.
+
+    seconds     of work and evaluation, of which evaluation takes ``evaluation``
+    used        counts at its end, by name;  points  evaluations
+    d           parameters
+    runs        finished runs that it is estimated from
+    difference  of the work behind an upload from theirs; 0: the same work
+    """
+
+    seconds: float
+    evaluation: float
+    used: Mapping[str, float]
+    points: float
+    d: int
+    runs: tuple[FinishedRun, ...]
+    difference: float = 0.0
+
+    @property
+    def from_archive(self) -> bool:
+        return any(one.is_archived for one in self.runs)
+
+
+def count_points(tree: Mapping[str, Any], used: Mapping[str, float]) -> float:
+    """Return the number of evaluations of a run that has used so much; the first model is one."""
+    config = tree["evaluation"]
+    unit = "virtual_time" if config["every_time"] else "uploads" if config["every_uploads"] else "server_iterations"
+    return 1 + used.get(unit, 0) / (config["every_time"] or config["every_uploads"] or config["every"])
+
+
+def similar_runs(settings: Settings, past: Sequence[FinishedRun], found: Found = UNKNOWN) -> Estimate | None:
+    """Return an estimate by finished runs; None if no run is similar.
+
+    Runs of the same experiment count first. Otherwise runs with the same model count: if there are some, those with the
+    same diagnostics, delays and number of clients, then those of this machine (in directories), and of these the ones
+    whose local work is the most alike.
+
+    past   runs with the same algorithm and data set, from ``runs_by_algorithm``
+    found  facts about the run
+    """
+    alike = [one for one in past if one.summary.get("experiment") == settings.experiment]
+    alike = alike or [one for one in past if one.choices.get("model") == settings.choices["model"]]
+    estimates = [estimate for one in alike if (estimate := one.estimate(settings, found)) is not None]
+    choices = settings.choices
+    tests: list[Callable[[FinishedRun], bool]] = [
+        lambda one: one.choices.get("diagnostics") == choices["diagnostics"],
+        lambda one: one.choices.get("delay") == choices["delay"],
+        lambda one: one.tree.get("n_clients") == settings.root.n_clients,
+        lambda one: not one.is_archived,
+    ]
+    for test in tests:
+        estimates = [one for one in estimates if test(one.runs[0])] or estimates
+    if not estimates:
+        return None
+    least = min(one.difference for one in estimates)
+    nearest = [one for one in estimates if one.difference <= least + 1e-9]
+    # not the mean: a machine that was busy made some of them slow
+    seconds, evaluation = median(one.seconds for one in nearest), median(one.evaluation for one in nearest)
+    runs = tuple(run for one in nearest for run in one.runs)
+    return replace(nearest[0], seconds=seconds, evaluation=evaluation, runs=runs)
 
 
 def runs_by_algorithm(past: Iterable[FinishedRun]) -> dict[tuple, list[FinishedRun]]:

@@ -7,36 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..algorithms.common.split import SplitConfig
 from ..config import Settings
-from ..errors import ConfigError
+from ..errors import BenchError, describe_lack_of_memory, lacks_memory
+from ..experiment.preflight import existing_folder
 
 SECONDS = 2.0  # of simulated work that are timed
 
 
-def describe_server_cost(settings: Settings) -> str | None:
-    """Return the cost of a server step with a split model as text (``SplitConfig.describe_cut_cost``).
+def try_to_build(settings: Settings) -> None:
+    """Build a run, which reads its data and takes its memory. Raises ConfigError or BenchError if it cannot start."""
+    from ..experiment.build import build_run
 
-    None means that the cost is unknown before the data are read. This function reads no data.
-    Raises ConfigError for a cut that the run would refuse.
-    """
-    rule, model, dataset = (settings.parts[group] for group in ("algorithm", "model", "dataset"))
-    if not isinstance(rule.config, SplitConfig):
-        return None
-    import torch
-
-    from ..data.datasets import DigitsConfig, TorchvisionImagesConfig
-
-    if not isinstance(dataset.config, DigitsConfig | TorchvisionImagesConfig):
-        return None
-    shape, classes = dataset.config.known_shape
-    clients_part = model.build().build(shape, classes, 0)[: model.config.cut]
-    with torch.no_grad():
-        width = clients_part(torch.zeros(1, *shape)).numel()
     try:
-        return rule.config.describe_cut_cost(width, classes)
-    except ConfigError as error:
-        raise error.with_prefix("algorithm") from None
+        with TemporaryDirectory(dir=existing_folder(settings.directory)) as folder:  # on the disk of the run's cache
+            build_run(replace(settings, place=Path(folder))).executor.close()
+    except (ImportError, MemoryError, RuntimeError) as problem:
+        if not lacks_memory(problem):
+            raise
+        raise BenchError(describe_lack_of_memory(problem)) from problem
 
 
 def measure_seconds(settings: Settings) -> float:
