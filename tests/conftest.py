@@ -6,6 +6,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.pop("ASYNCFL_BENCH_DATA", None)
 
+import gc
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+gc.set_threshold(50_000, 20, 100)  # the heap of a whole session is large, and each full collection walks it
 
 
 @pytest.fixture(scope="session")

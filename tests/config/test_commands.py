@@ -501,7 +501,12 @@ def test_a_plan_composes_once_for_each_choice_of_groups_and_parses_each_word_onc
     monkeypatch.setattr(OverridesParser, "parse_override", lambda self, text: parsed.append(text) or parse(self, text))
     choices._compose_cached.cache_clear()
     overrides.parse_override.cache_clear()
-    assert command._main(shlex.split(f"sweep=ace/figure2 scale=medium seed=range(0,5) {words} --plan")) == 0
+    assert (
+        command._main(
+            shlex.split(f"sweep=ace/figure2 scale=medium seed=range(0,5) dataset.download=true {words} --plan")
+        )
+        == 0
+    )
     assert capsys.readouterr().out.startswith(f"{runs} runs, ")
     assert len(composed) == compositions  # of the sweep itself, and of each algorithm and delay
     assert len(parsed) == len({*parsed})

@@ -49,7 +49,7 @@ def resolve(settings: Settings) -> None:
 def use_step(settings: Settings, step: float) -> None:
     """Use a step size for the clients' SGD, and for the server if the rule leaves its step open and takes gradients."""
     client, rule = settings.parts["client"].config, settings.parts["algorithm"]
-    if getattr(client, "optimizer", None) == "sgd":
+    if client.optimizer == "sgd":
         client.lr = step
     kinds = rule.target.upload_kinds
     gradients = (kinds[0] if client.upload == "auto" else client.upload) == "gradient"

@@ -69,9 +69,9 @@ class Preflight:
         self.checked += 1
         root, parts = settings.root, settings.parts
         with locating_user_errors():
-            self._once(settings.directory.parent, lambda: _check_folder(settings))
+            self._look_once(settings.directory.parent, lambda: _check_folder(settings))
             asked = (settings.data_dir, root.n_clients, parts["unlabelled"], parts["dataset"], parts["model"])
-            found = self._once(asked, lambda: self._look_at_data(settings))
+            found = self._look_once(asked, lambda: self._look_at_data(settings))
             rule = parts["algorithm"].config
             if found.size is not None and isinstance(rule, SplitConfig):
                 try:
@@ -83,7 +83,7 @@ class Preflight:
         self.passed += 1
         return found
 
-    def _once(self, key: object, look: Callable[[], T]) -> T:
+    def _look_once(self, key: object, look: Callable[[], T]) -> T:
         """Return what ``look`` returns or raise what it raises, once for each key."""
         name = repr(key)
         if name not in self._known:
@@ -142,7 +142,7 @@ class Preflight:
                     return found
         if self._build is not None and not found.download:
             build, parts = self._build, [part for name, part in settings.parts.items() if name != "heterogeneity"]
-            self._once(("memory", replace(settings.root, seed=0), parts), lambda: build(settings))
+            self._look_once(("memory", replace(settings.root, seed=0), parts), lambda: build(settings))
         return found
 
 

@@ -120,7 +120,7 @@ class Work:
         return self.rest + self.steps * self.step_seconds
 
     def with_steps(self, factor: float) -> Work:
-        """Return the work with so many times the steps."""
+        """Return the work with ``factor`` times as many steps."""
         return replace(self, steps=self.steps * factor)
 
     def nearness(self, other: Work) -> float:
