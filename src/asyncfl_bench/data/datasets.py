@@ -28,11 +28,6 @@ class DigitsConfig(CheckedSettings):
 
     split_seed: Annotated[int, within("[0, 4294967295]")] = 0
 
-    @property
-    def known_shape(self) -> tuple[tuple[int, ...], int]:
-        """(shape of a sample, classes), as far as it is known before the data are read; other data sets lack it."""
-        return (1, 8, 8), 10
-
 
 class Digits:
     """scikit-learn's 1797 handwritten digits of 8x8 pixels, 10 classes: 1437 to train, 360 to test.
@@ -43,6 +38,8 @@ class Digits:
 
     Config = DigitsConfig
     loads_once = True
+    # (shape of a sample, classes), as far as it is known before the data are read; other data sets lack it
+    known_shape: tuple[tuple[int, ...], int] = (1, 8, 8), 10
 
     def __init__(self, config: DigitsConfig):
         self.config = config
@@ -118,12 +115,6 @@ class TorchvisionImagesConfig(CheckedSettings):
     test_samples: Annotated[int | None, at_least(1, null="for all")] = None
     download: bool = False
 
-    @property
-    def known_shape(self) -> tuple[tuple[int, ...], int]:
-        """See ``DigitsConfig.known_shape``."""
-        height, width, *_ = KNOWN[self.name].image
-        return (len(KNOWN[self.name].mean), height, width), KNOWN[self.name].classes
-
 
 class TorchvisionImages:
     """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 or CINIC-10 as (N, C, H, W) uint8.
@@ -137,7 +128,9 @@ class TorchvisionImages:
     loads_once = True
 
     def __init__(self, config: TorchvisionImagesConfig):
-        self.config = config
+        self.config, known = config, KNOWN[config.name]
+        height, width, *_ = known.image
+        self.known_shape = (len(known.mean), height, width), known.classes  # see Digits
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         path = self.file(Path(data_dir))

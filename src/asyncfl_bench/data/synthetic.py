@@ -50,11 +50,6 @@ class SyntheticConfig(CheckedSettings):
         said = f"null with data_seed={self.data_seed}, which draws the sizes too"
         check(self.data_seed is None or self.size_seed is None, "size_seed", self.size_seed, said)
 
-    @property
-    def known_shape(self) -> tuple[tuple[int, ...], int]:
-        """See ``DigitsConfig.known_shape``."""
-        return (FEATURES,), CLASSES
-
     def idle(self, facts: Facts) -> dict[str, str]:
         return {"alpha": "on any sample: it raises all classes alike; dataset.beta spreads the clients' inputs"}
 
@@ -80,6 +75,7 @@ class Synthetic:
     """
 
     Config = SyntheticConfig
+    known_shape = (FEATURES,), CLASSES  # see datasets.Digits
 
     def __init__(self, config: SyntheticConfig):
         self.config = config

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..algorithms.base import equip
 from ..algorithms.common.split import SplitRule
 from ..clients.batched import most_together
-from ..data.unlabelled import USUAL
+from ..data.unlabelled import USUAL, SamplesConfig
 from ..errors import ConfigError
 from ..randomness import Streams
 from ..storage import CacheConfig, Storage
@@ -154,7 +154,8 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     """
     n, concurrency, streams = settings.root.n_clients, settings.root.concurrency, Streams(settings.root.seed)
     assert concurrency is not None
-    asked = getattr(settings.parts["unlabelled"].config, "samples", 0)
+    unlabelled = settings.parts["unlabelled"].config
+    asked = unlabelled.samples if isinstance(unlabelled, SamplesConfig) else 0
     server: Any = SimpleNamespace(samples=asked, classes=classes)  # stand-ins, of which only these facts are read
     part: Any = SimpleNamespace(activation=size.activation, classes=classes)
     rule = equip(settings.parts["algorithm"].build(), Storage(), streams, server, part if settings.needs.cuts else None)

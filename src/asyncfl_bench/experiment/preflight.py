@@ -99,7 +99,7 @@ class Preflight:
     def _look_at_data(self, settings: Settings) -> Found:
         dataset, model, began = settings.parts["dataset"], settings.parts["model"].build(), time.process_time()
         unlabelled = settings.parts["unlabelled"].build()
-        asks, group = self._build is not None and getattr(dataset.config, "download", False), "dataset"
+        asks, group = self._build is not None and settings.tree["dataset"].get("download", False), "dataset"
         source = dataset.target(replace(dataset.config, download=False) if asks else dataset.config)
         padding = symbols = None
         try:
@@ -110,7 +110,7 @@ class Preflight:
                 data = source.load(settings.data_dir, Streams(settings.root.seed), settings.root.n_clients)
                 shape, classes, samples = tuple(data.shape), data.classes, len(data.y_train)
                 symbols, padding = data.symbols, data.padding
-            elif (known := getattr(dataset.config, "known_shape", None)) is not None:
+            elif (known := getattr(source, "known_shape", None)) is not None:
                 (shape, classes), samples = known, 0
             else:
                 return Found()
