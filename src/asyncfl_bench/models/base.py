@@ -53,6 +53,11 @@ class ModelConfig(CheckedSettings):
         return None
 
     @property
+    def normalised_groups(self) -> int | None:
+        """Of group normalisation; None for batch normalisation, and for models without either."""
+        return None
+
+    @property
     def batch_norm(self) -> bool:
         """Whether it normalises over the samples of a batch, and so has statistics of the clients' data."""
         return False
@@ -146,7 +151,7 @@ class SequentialModel(Model):
         self.check_samples(data_shape)
         from . import networks
 
-        groups = getattr(self.config, "normalised_groups", None)
+        groups = self.config.normalised_groups
         return networks.build_seeded(seed, lambda: networks.sequential(self.layers(data_shape, classes), groups))
 
     def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:

@@ -135,7 +135,6 @@ class NormalisedConfig(ModelConfig):
 
     @property
     def normalised_groups(self) -> int | None:
-        """Of group normalisation; None for batch normalisation."""
         return None if self.batch_norm else self.groups
 
     def idle(self, facts: Facts) -> dict[str, str]:
