@@ -116,6 +116,8 @@ def test_ties_are_decided_by_the_margin_and_pairs_at_chance_get_no_seeds(runner,
     answer = afl_run(*GRID, "decide=true", "decide.tie=30")
     assert len(runner.launched) == 1 and "0 of 3 pairs decided; no runs next" in answer.stdout
     assert answer.stdout.count("open: at chance") == 3
+    planned = afl_run(*GRID, "decide=true", "decide.tie=30", "--plan").stdout
+    assert "no runs: more seeds decide none of these pairs" in planned and "about 0" not in planned
     runner.means |= {"ace": 77.0, "asgd": 76.5, "fedbuff": 76.0}
     answer = afl_run(*GRID, "decide=true", "decide.tie=30", "output_dir=others")
     assert len(runner.launched) == 2  # ACE's lead of 0.5 excludes zero, which comes before a tie
@@ -194,6 +196,8 @@ def test_a_report_on_the_folder_judges_by_looks_and_shows_them(runner, afl_run, 
     next(Path("runs").glob("decide-*.json")).write_text("{}")
     assert report(["runs"]) == 1
     assert "remove it, and repeat afl-run … decide=true" in capsys.readouterr().err
+    planned = afl_run(*GRID, "decide=ace", "--plan")
+    assert planned.returncode and "remove it, and repeat" in planned.stderr
 
 
 def test_the_margin_in_points_is_not_a_margin_of_losses(runner, afl_run):

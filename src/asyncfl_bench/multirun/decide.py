@@ -106,7 +106,6 @@ class Looks:
             pending.state.planned = list(self.asked.values())
 
     def _run_looks(self) -> int:
-
         code, looks = 0, list(LEVELS)
         subjects = self.question.judge_subjects(looks[0])
         for number, (seeds, later) in enumerate(itertools.zip_longest(looks, looks[1:]), start=1):
@@ -135,6 +134,7 @@ class Looks:
 
     def plan(self, measure: Callable[[Settings], float] | None = None, preflight: Preflight | None = None) -> str:
         """Return the runs and hours until the last look as text, as today's runs project them; runs nothing."""
+        _ = self.decision  # reads what earlier looks left: a damaged file is refused here, too
         looks = list(LEVELS)
         subjects, reached = self.question.judge_subjects(looks[0]), 0
         while reached < len(looks) and not self.pending_jobs(subjects, looks[reached]):
@@ -148,7 +148,10 @@ class Looks:
             jobs = self.pending_jobs(subjects, seeds, projected=True)
             new = {one.identity: one for one in _settings_of(jobs) if one.identity not in total}
             total |= new
-            lines.append(f"look {number}, {seeds} seeds: about {count_runs(len(new))}")
+            if new:
+                lines.append(f"look {number}, {seeds} seeds: about {count_runs(len(new))}")
+        if is_open and not total:
+            lines.append(f"no runs: more seeds decide none of these {self.question.noun}")
         if settings := list(total.values()):
             workers = min(workers_of(hydra_config(group_overrides(self.words)).hydra), len(settings))
             lines.append(f"until look {len(looks)} about {count_runs(len(settings))}")
@@ -283,7 +286,6 @@ class _PairsQuestion:
     noun = "pairs"
 
     def __init__(self, looks: Looks) -> None:
-
         self._looks = looks
         jobs = looks.jobs(0).values()
         values = [{parse_override(text).key: parse_override(text).values[0] for text in job.overrides} for job in jobs]
@@ -368,7 +370,8 @@ class _ClaimsQuestion:
             one, name = judged.get((claim, reading)), ", ".join(filter(None, (claim, reading)))
             if one is None:
                 first = self._seen if self._claims[claim].changed else 0
-                subjects.append(Subject(name, "", "no runs", needed, (), first, False))
+                text = "no runs" if needed else "this command has none of its runs: another length or scale may"
+                subjects.append(Subject(name, "", text, needed, (), first, False))
                 continue
             wanted = set(range(one.first_seed, one.first_seed + FIRST_LOOK))
             begun = one.claim.decide.get("counted") or all(wanted <= there.get(of, set()) for of in needed)
