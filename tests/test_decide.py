@@ -135,7 +135,7 @@ def test_hours_count_the_new_runs_of_the_command_and_of_those_before_it(runner, 
     stopped = afl_run(*words, "decide.hours=2.5")
     assert (stopped.returncode, len(runner.launched)) == (0, 1)
     assert (
-        "decide.hours=2.5: 2 are spent, the next runs take about 1.5, so look 2 waits with 4 runs; more hours resume"
+        "decide.hours=2.5: 2 are spent, the next runs take about 1, so look 2 waits with 4 runs; more hours resume"
     ) in stopped.stderr
     assert "open: needs about" in stopped.stdout
     afl_run(*words, "decide.hours=2.5")
