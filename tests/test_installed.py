@@ -54,7 +54,7 @@ import asyncfl_bench
 assert asyncfl_bench.__file__.startswith({str(unpacked)!r})
 from asyncfl_bench.cli.command import _main
 small = ["scale=smoke", "model=softmax"]
-code = _main(["--help"]) or _main(["sweep=ace/figure2", "scale=medium", "--plan"])
+code = _main(["--help"]) or _main(["sweep=ace/figure2", "scale=medium", "dataset.download=true", "--plan"])
 code = code or _main(small) or _main(["sweep=quickstart/six_algorithms", "seed=0", *small])
 from asyncfl_bench.reports.cli import main
 sys.exit(code or main(["runs"]))
