@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -165,7 +166,7 @@ def _run_bytes(settings: Settings, found: Found, estimate: Estimate | None) -> f
         return None
     config, used = settings.checkpoint, settings.budget.amounts if estimate is None else estimate.used
     state = 4.0 * d if found.state is None else found.state
-    minutes = 0.0 if estimate is None else estimate.seconds / 60
+    minutes = math.inf if estimate is None else estimate.seconds / 60  # a run of unknown length may be long
     is_large = state > config.at_end_mib * 2**20
     repeated = config.every is not None or (config.every_minutes is not None and minutes > config.every_minutes)
     checkpoints = 2 if repeated else 0 if is_large else 1  # the one before the last is kept
