@@ -135,7 +135,7 @@ def test_a_plan_scales_time_by_steps_and_batch_and_counts_evaluations_and_disk(t
     leave(done, wall_seconds=2.2, executor="batched", **facts)
     same, _ = estimated("seed=1")
     assert same.seconds == pytest.approx(2.2) and same.evaluation == pytest.approx(0.2)
-    # measured on two cores without other load: 11.7 s and 6.3 s of work
+    # measured on two cores that other processes shared: 11.7 s and 6.3 s of CPU time
     assert 7 < estimated("client.local_steps=20")[0].seconds < 23
     assert 3.5 < estimated("client.batch_size=143")[0].seconds < 12
     whole, all_samples = (estimated(f"client.batch_size={size}")[0].seconds for size in (500, "all"))
