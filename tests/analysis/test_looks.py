@@ -210,5 +210,5 @@ def test_the_page_prints_what_the_script_prints(capsys):
     uncorrected = float(re.search(r"five looks at p < 0.05 each: ([\d.]+)", printed)[1])
     families = [float(one) for one in re.search(r"pairs: ([\d.]+) ([\d.]+)", printed).groups()]
     page = page_section("`python scripts/looks.py`")
-    assert f"raise {100 * uncorrected:.1f} % false alarms" in page
-    assert f"raises {100 * families[0]:.1f} and {100 * families[1]:.1f} %" in page
+    assert f"a false alarm in {100 * uncorrected:.1f} % of samples" in page
+    assert f"one false alarm in {100 * families[0]:.1f} and {100 * families[1]:.1f} % of" in page
