@@ -80,6 +80,7 @@ def test_a_sweep_becomes_a_page(item, words, shown, afl_run, tmp_path):
     assert (folder / "README.md").exists() and any(shown in path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_the_world_makes_the_uploads_and_the_staleness_that_its_latencies_give():
     """600 clients, 120 at once, each with its own latency from 0 to 5999 s: 0.0425 uploads a second."""
     settings = compose(["paper=afbs/cifar10"])

@@ -139,6 +139,7 @@ def test_a_grid_runs_every_combination_and_a_failing_run_stops_no_other(tmp_path
     assert "afl-run seed=0 algorithm=fedbuff client.lr=1e+38 scale=smoke model=softmax" in answer.stderr
 
 
+@pytest.mark.slow
 def test_a_repeated_grid_only_runs_what_is_missing(tmp_path, afl_run):
     words = ("-m", "seed=0,1,2", "scale=smoke", "model=softmax")
     assert afl_run(*words).returncode == 0
@@ -216,6 +217,7 @@ class Lost(io.TextIOBase):
         raise OSError(self.number, os.strerror(self.number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.EPIPE, *slow(errno.ENOSPC, errno.EIO)])
 def test_a_lost_standard_error_ends_no_run(number, tmp_path, monkeypatch, afl_run):
     from asyncfl_bench.tracking.progress import Progress

@@ -130,6 +130,7 @@ print("fine")
     assert answer.stdout.strip() == "fine", answer.stderr
 
 
+@pytest.mark.slow
 def test_auto_and_null_are_resolved_to_what_they_mean():
     settings = compose(["algorithm=ace", "delay=exp_beta5"])
     assert settings.root.clock == "ticks"
@@ -291,6 +292,7 @@ def test_finished_runs_keep_their_identities():
     assert {compose(words).identity: words for words in known.values()} == known
 
 
+@pytest.mark.slow
 def test_a_data_set_declares_the_step_of_a_model_for_runs_that_set_none():
     def steps(*words):
         settings = compose(["dataset=cifar10", "model=lenet5", *words])

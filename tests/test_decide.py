@@ -80,6 +80,7 @@ def looks(text):
     return [line for line in text.splitlines() if line.startswith("look ")]
 
 
+@pytest.mark.slow
 def test_only_methods_of_open_pairs_get_the_seeds_of_the_next_look(runner, afl_run):
     answer = afl_run(*GRID, "decide=true", "decide.compare=ace")
     assert answer.returncode == 0, answer.stderr
@@ -111,6 +112,7 @@ def test_a_repeated_command_finds_its_looks_and_ends_with_the_same_table(runner,
     assert len(runner.launched) == 3 and archived.stdout.splitlines()[2:] == whole.stdout.splitlines()[2:]
 
 
+@pytest.mark.slow
 def test_ties_are_decided_by_the_margin_and_pairs_at_chance_get_no_seeds(runner, afl_run):
     runner.means |= {"ace": 11.0, "asgd": 12.0, "fedbuff": 12.0}
     answer = afl_run(*GRID, "decide=true", "decide.tie=30")
@@ -171,6 +173,7 @@ def test_the_plan_projects_the_seeds_that_open_pairs_need(runner, afl_run):
     assert afl_run(*two).stdout.startswith("1 pair, 1 of them decided")
 
 
+@pytest.mark.slow
 def test_the_settings_that_are_swept_make_cells_and_keep_what_is_decided_apart(runner, afl_run, monkeypatch):
     def accuracy(settings):
         slow = settings.choices["delay"] == "exp_beta30"
@@ -200,6 +203,7 @@ def test_a_report_on_the_folder_judges_by_looks_and_shows_them(runner, afl_run, 
     assert planned.returncode and "remove it, and repeat" in planned.stderr
 
 
+@pytest.mark.slow
 def test_the_margin_in_points_is_not_a_margin_of_losses(runner, afl_run):
     afl_run(*GRID, "decide=ace")
     assert report(["runs", "--metric", "test/loss"]) == 0
@@ -207,6 +211,7 @@ def test_the_margin_in_points_is_not_a_margin_of_losses(runner, afl_run):
     assert "By test loss" in page and "Tie: within" not in page and "band: ± 1" not in page
 
 
+@pytest.mark.slow
 def test_a_sweep_in_python_returns_the_runs_of_all_looks(runner):
     found = sweep(algorithm=["ace", "asgd", "fedbuff"], scale="smoke", model="softmax", decide="ace")
     assert len(found) == 13 and all(result.ok for result in found)
@@ -214,6 +219,7 @@ def test_a_sweep_in_python_returns_the_runs_of_all_looks(runner):
         sweep(algorithm=["ace", "asgd"], seed=range(3), decide=True)
 
 
+@pytest.mark.slow
 def test_no_word_of_decide_reaches_the_runs_and_the_launcher_is_kept(runner, afl_run):
     afl_run(*GRID[:3], "algorithm=ace,asgd", "decide=true", "hydra.sweeper.max_batch_size=4")
     assert runner.arguments[0][:2] == ["-m", "scale=smoke"] and "hydra.sweeper.max_batch_size=4" in runner.arguments[0]
@@ -251,6 +257,7 @@ def test_what_cannot_be_decided_is_refused_in_one_line(words, message, runner, a
     assert message in answer.stderr and not runner.launched and not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_budgets_without_a_common_axis_are_refused(runner, afl_run):
     Path("parts/sweep").mkdir(parents=True)
     Path("parts/sweep/mixed.yaml").write_text(
@@ -270,6 +277,7 @@ def test_runs_of_another_results_version_are_named_and_not_mixed(runner, afl_run
     assert "output_dir=runs: has 1 run of this multirun by results version 2, and this is 3" in answer.stderr
 
 
+@pytest.mark.slow
 def test_runs_on_other_data_are_named_and_not_mixed(runner, afl_run):
     runner.summary = {"data_digest": "d1"}
     afl_run(*GRID, "decide=ace")
@@ -322,6 +330,7 @@ def test_a_changed_claim_starts_at_new_seeds(runner, afl_run, monkeypatch):
     ]
 
 
+@pytest.mark.slow
 def test_a_mean_over_methods_asks_for_no_runs_where_the_sweep_leaves_methods_out(runner, afl_run):
     """figure2-skew is the mean over five methods, so runs of ACE alone cannot decide it."""
     words = ["sweep=ace/figure2", "scale=smoke", "delay=exp_beta5", "algorithm=ace", "decide=true"]

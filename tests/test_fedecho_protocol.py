@@ -64,6 +64,7 @@ def test_the_protocol_on_mrpc_is_the_printed_one(algorithm, lr, eta):
         assert parts["distillation"].config.rate == 3e-7
 
 
+@pytest.mark.slow
 def test_the_fair_profile_keeps_the_papers_world_and_searches_the_local_step():
     settings = compose(["paper=fedecho/cifar10", "profile=fair", "scale=medium", "algorithm=fadas", "client.lr=0.03"])
     assert (settings.choices["schedule"], settings.root.concurrency) == ("random_idle", 25)

@@ -40,6 +40,7 @@ def test_the_protocol_is_the_printed_one(protocol, iterations, algorithm):
         assert parts["model"].config.cut == 6
 
 
+@pytest.mark.slow
 def test_the_fair_profile_keeps_the_papers_world_and_searches_the_step_of_both_parts():
     settings = compose(["paper=gas/cifar10", "profile=fair", "scale=medium", "algorithm=gas", "client.lr=0.03"])
     assert (settings.choices["schedule"], settings.root.concurrency) == ("random_idle", 10)
@@ -48,6 +49,7 @@ def test_the_fair_profile_keeps_the_papers_world_and_searches_the_step_of_both_p
     assert len(jobs_of(sweep_grids(["sweep=gas/figure3", "profile=fair", "seed=0"]))) == 3 * 4
 
 
+@pytest.mark.slow
 def test_the_released_profile_is_what_the_authors_code_runs():
     """Of Q1 to Q8, A3, A4 and the baselines what settings can say; the rest is named in conf/paper/gas/cifar10.yaml."""
 

@@ -74,6 +74,7 @@ def test_a_preset_without_its_plugin_is_answered_with_what_to_install(monkeypatc
         plan(["algorithm=ace,asgd", "hydra/launcher=slurm"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["cores", "slurm_local"])
 def test_a_preset_is_checked_with_the_jobs_it_is_to_launch(launcher):
     assert len(plan(["algorithm=ace,asgd", f"hydra/launcher={launcher}"])) == 2

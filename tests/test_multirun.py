@@ -101,6 +101,7 @@ def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
     assert "disk: unknown, no run alike is finished; " in text  # those left here do not say how large the model is
 
 
+@pytest.mark.slow
 def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     words = ["scale=smoke", "algorithm=asgd"]
     leave(plan([*words, "model=softmax", "seed=1"])[0], wall_seconds=10.0)
@@ -145,6 +146,7 @@ def test_a_plan_scales_time_by_steps_and_batch_and_counts_evaluations_and_disk(t
     assert re.search(r"disk: about [\d.]+ (KiB|MiB); ", text)
 
 
+@pytest.mark.slow
 def test_a_plan_looks_once_and_says_once_what_a_run_would_be_refused_for(monkeypatch, afl_run, tmp_path):
     loads = []
     load = Digits.load
@@ -213,6 +215,7 @@ def test_runs_that_only_an_archive_has_are_said_to_be_there_with_what_shows_them
     assert f" in {archive}; afl-report {shown} shows" in again.stderr and "rerun=true" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
     words = ["scale=smoke", "model=softmax", "algorithm=asgd", "seed=0,1"]
     for job in plan(words, ["hydra.sweep.dir=runs/paper/other"]):
@@ -316,6 +319,7 @@ def test_the_shell_completes_choices(line, offered, not_offered, tmp_path, monke
 PAIR = ["-m", "algorithm=asgd", "seed=0,1", "scale=smoke", "model=softmax", "progress=false"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["ok", "diverged", "killed"])
 def test_a_run_of_another_process_is_postponed_and_run_here_unless_it_finished_there(ends, monkeypatch, afl_run):
     first, _ = plan(PAIR[1:])

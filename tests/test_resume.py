@@ -134,6 +134,7 @@ def test_a_run_killed_between_its_last_checkpoint_and_its_summary_does_not_run_o
         assert again.summary["final"] == first.summary["final"]
 
 
+@pytest.mark.slow
 def test_a_complete_run_goes_on_with_a_larger_budget_as_if_it_had_had_it_from_the_start(tmp_path):
     words = [*WORDS, "model=softmax", "algorithm.eta=0.1"]
     short = run([*words, "budget.server_iterations=40", "output_dir=short"])
@@ -184,6 +185,7 @@ def test_an_extended_run_has_the_points_of_a_run_that_began_with_its_budget(word
     assert ends[0][-1] not in ends[1] and ends[0][:-1] == ends[1][: len(ends[0]) - 1]
 
 
+@pytest.mark.slow
 def test_a_run_killed_behind_its_last_point_has_that_point_once(tmp_path):
     words = [*INTERRUPTED, "evaluation.every=7"]
     whole = run([*words, "output_dir=whole"])
@@ -206,6 +208,7 @@ def test_a_finished_run_is_not_given_a_smaller_budget(tmp_path):
     assert run(words).summary["already_complete"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["no checkpoint yet", *slow("within its first checkpoint")])
 def test_an_extension_that_is_killed_at_once_loses_nothing(moment, monkeypatch):
     from asyncfl_bench.experiment import checkpoint, drive
@@ -404,6 +407,7 @@ HELD = {
 FAST = ("fedavg", "feddyn", "asyncfeded")  # a sum of a round, states of the clients, a choice of K
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["batched", *slow("sequential", "threads")])
 @pytest.mark.parametrize("algorithm", [*FAST, *slow(*(name for name in HELD if name not in FAST))])
 def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algorithm, executor):
@@ -451,6 +455,7 @@ evaluations.steps: before_d iterations sums kept_n table
 """.replace("\\\n", "")
 
 
+@pytest.mark.slow
 def test_the_content_of_a_checkpoint():
     words = ["algorithm=afbs", "distillation=fedecho", "scale=smoke", "model=softmax", "executor=sequential"]
     result = run([*words, "trace=true", "delay=exponential", "progress=false"])

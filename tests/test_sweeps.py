@@ -88,6 +88,7 @@ def test_the_other_sweeps_have_the_runs_their_figure_needs(item, runs):
     assert len(jobs_of(sweep_grids([f"sweep=ace/{item}", f"scale={scale}"]))) == runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("item", "n", "iterations"), [("table_a2", 100, 500), ("table_a2_printed", 20, 100)])
 def test_table_a2_is_20_newsgroups_in_both_readings_and_digits_only_where_the_scale_says_so(item, n, iterations):
     def settings(scale):
@@ -346,6 +347,7 @@ def test_the_medium_scale_has_real_data_of_each_paper_and_each_sweep():
     assert compose(["paper=asyncfeded/shakespeare", "scale=medium"]).parts["model"].config.hidden == 64
 
 
+@pytest.mark.slow
 def test_settings_of_the_jobs_are_those_each_job_would_compose_alone():
     words = ["sweep=ace/figure3a", "scale=smoke", "availability.share=0.1,0.7"]
     found = plan(words)

@@ -42,6 +42,7 @@ def test_the_direction_is_the_mean_of_all_cached_gradients_at_every_iteration():
     assert all(arrival.client != 5 for arrival in recorder.arrivals[n:])
 
 
+@pytest.mark.slow
 def test_incremental_and_direct_give_the_same_trajectory_in_a_run():
     words = [
         "scale=smoke",

@@ -52,6 +52,7 @@ def test_a_bad_setting_is_refused_with_its_key_and_value(name):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_a_few_iterations_run_from_the_command_line_words_on_both_clocks(name):
     for clock in CLOCKS:

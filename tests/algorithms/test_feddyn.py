@@ -103,6 +103,7 @@ def test_h_is_the_mean_of_all_g_after_every_round_whoever_takes_part(concurrency
     torch.testing.assert_close(rule.sums_mean_d, sums, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("concurrency", "rounds"), [(N, 300), (2, 1500)])
 def test_clients_that_solve_exactly_converge_to_the_global_optimum_also_when_two_of_five_take_part(concurrency, rounds):
     _, _, _, recorder = world(0.5, concurrency, rounds)

@@ -63,6 +63,7 @@ def assert_equal_runs(one, other):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+@pytest.mark.slow
 def test_fedecho_is_fedbuff_followed_by_distillation_and_meets_fedbuffs_arrivals():
     echo = run([*SMALL, *VISIBLE, "algorithm=fedecho"])
     parts = run([*SMALL, *VISIBLE, "algorithm=fedbuff", "distillation=fedecho"])

@@ -20,6 +20,7 @@ def weights(*words):
     return torch.cat([value.flatten() for value in named.values()])
 
 
+@pytest.mark.slow
 def test_mu_of_zero_is_fedavg_bit_for_bit():
     epochs = ["client.local_epochs=2", "client.momentum=0.5"]
     plain = weights("algorithm=fedavg", *epochs)

@@ -49,6 +49,7 @@ def of(rule):
     return [f"algorithm={rule.split()[0]}", "client.local_steps=3", "client.lr=0.1", *RULES[rule], "threads=2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 @pytest.mark.parametrize("cut", [2, 3])
 def test_splitfed_is_fedavg(weights, cut):
@@ -59,6 +60,7 @@ def test_splitfed_is_fedavg(weights, cut):
     assert np.abs(whole - model("algorithm=splitfed", *steps, "algorithm.server_lr=0.2")).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_minibatch_sfl_with_one_local_step_is_fedavg_with_one_and_uniform_weights():
     words = ["heterogeneity=iid", "client.lr=0.2"]
     whole = model("algorithm=fedavg", "algorithm.weights=uniform", *words)
@@ -66,6 +68,7 @@ def test_minibatch_sfl_with_one_local_step_is_fedavg_with_one_and_uniform_weight
     np.testing.assert_allclose(cut, whole, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_s2fl_with_one_group_or_with_equal_groups_and_batches_is_minibatch_sfl():
     one = ["client.local_steps=3", "client.lr=0.1", "algorithm.server_momentum=0.5"]
     whole = model("algorithm=minibatch_sfl", *one)
@@ -97,6 +100,7 @@ def test_gas_with_one_client_is_sgd_if_its_answers_come_before_the_steps(server)
     assert same == (server == "before")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffer", [1, 3, 7])
 def test_the_server_steps_once_per_full_buffer(buffer):
     parts = run("algorithm=gas", f"algorithm.activation_buffer={buffer}", "client.local_steps=3")
@@ -113,6 +117,7 @@ class Heard(Observer):
         self.rows.append((time, message.client, message.stage, message.staleness, stepped, message.labels.tolist()))
 
 
+@pytest.mark.slow
 def test_generation_changes_neither_arrivals_nor_mini_batches():
     seen, models = [], []
     for generate in ("true", "false"):
@@ -126,6 +131,7 @@ def test_generation_changes_neither_arrivals_nor_mini_batches():
     assert np.abs(models[0] - models[1]).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_threads_and_one_after_another_have_the_same_bits(rule):
     one, other = (model(*of(rule), f"executor={executor}") for executor in ("sequential", "threads"))

@@ -218,6 +218,7 @@ def test_no_step_of_clipped_asgd_is_longer_than_eta_c_and_none_within_is_cut():
     np.testing.assert_allclose(np.linalg.norm(moved, axis=1), 0.1 * np.minimum(lengths, 1.2), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_these_rules_take_gradients_unless_told_otherwise():
     for name in ("ringmaster", "rennala", "malenia", "ringleader", "rescaled_asgd", "clipped_asgd"):
         assert compose([f"algorithm={name}"]).parts["client"].config.upload == "gradient"

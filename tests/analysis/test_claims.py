@@ -669,6 +669,7 @@ def test_parts_of_the_error_are_taken_run_by_run():
     assert RunMeasures(placed, points[["run", "iteration"]]).values("mse/a2", "").isna().all()
 
 
+@pytest.mark.slow
 def test_a_page_judges_the_claims_of_its_sweep_and_other_readings_name_no_claim_without_runs():
     curves = {("ace", s): long_curve(500, 95, 95, 95, 95 + s) for s in range(3)}
     curves |= {("ca2fl", s): long_curve(500, 50, 50, 50, 50 + s) for s in range(3)}

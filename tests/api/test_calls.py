@@ -227,6 +227,7 @@ def test_observers_of_a_finished_run_are_refused():
     assert run(observers=[Diary()], rerun=True, **QUICK).ok
 
 
+@pytest.mark.slow
 def test_a_sweep_returns_a_result_a_run_also_of_what_did_not_finish(capsys):
     results = sweep(algorithm="fedbuff", client={"lr": [0.1, 1e38]}, **QUICK)
     assert [result.ok for result in results] == [True, False]

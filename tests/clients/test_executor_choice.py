@@ -102,6 +102,7 @@ def test_the_native_executor_has_the_same_arrivals_and_the_same_to_rounding():
     assert (native.summary["executor"], chosen.summary["executor"]) == ("native", "native")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["batched", *slow("sequential", "threads")])
 def test_the_same_settings_give_the_same_bits_twice(executor):
     first, second = (outcome(executor, WORLDS["local steps"], output)[1] for output in ("one", "two"))

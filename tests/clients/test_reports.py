@@ -29,6 +29,7 @@ class Watch(Observer):
         self.seen.append((upload.client, self.starts[upload.client], *lent))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["fedbuff client.local_steps=3", "fedbuff client.local_steps=9", "ace client.lr=0.2"])
 @pytest.mark.parametrize("executor", ["batched", "threads", *slow("sequential", "native")])
 def test_outputs_are_the_logits_of_the_local_model(executor, work):
@@ -45,6 +46,7 @@ def test_outputs_are_the_logits_of_the_local_model(executor, work):
         torch.testing.assert_close(outputs_uc, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", *slow("cnn")])
 def test_threads_give_the_bits_of_one_after_another(model):
     runs = []
@@ -60,6 +62,7 @@ def test_threads_give_the_bits_of_one_after_another(model):
     assert all(torch.equal(weights[name], other_weights[name]) for name in weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["batched", *slow("threads", "sequential")])
 def test_reports_that_were_computed_ahead_are_a_part_of_the_checkpoint(executor):
     words = [*WORDS, "algorithm=fedecho", f"executor={executor}", "threads=2", "n_clients=30", "delay=exponential"]

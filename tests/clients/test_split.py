@@ -30,6 +30,7 @@ def test_gradients_of_the_clients_part_are_clipped_as_they_come_back(clip, longe
     assert moved > 2e-4 and (moved < longest * (1 + 1e-5) if longest else moved > 1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["sequential", "threads"])
 def test_a_task_that_has_ended_is_let_go_at_once(executor):
     """Not when Python next looks for circles, which with few objects of many megabytes is late."""

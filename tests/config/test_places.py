@@ -93,6 +93,7 @@ def installed(tmp_path, monkeypatch):
     return site
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["--config-dir", "parts"], *slow(["--config-dir=parts"], ["hydra.searchpath=[PARTS]"])]
 )
@@ -122,6 +123,7 @@ def test_a_rule_of_ones_own_is_checked_against_the_contract(words, parts, afl_ru
     assert [path.name for path in tmp_path.iterdir() if path.name == "runs"] == []  # it leaves nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["delay=exponential"], *slow([])])
 def test_a_check_says_what_a_rule_of_ones_own_does_wrong(words, parts, afl_run):
     write(parts.parent, {"mine.py": FORGETFUL})
@@ -446,6 +448,7 @@ def test_a_broken_yaml_that_a_sweep_chooses_is_answered_too(parts):
         plan(["sweep=own/two"])
 
 
+@pytest.mark.slow
 def test_the_name_of_a_choice_in_a_paper_chooses(parts):
     write(parts, {"paper/own.yaml": f"{ROOT}algorithm: fedbuff\nscales: {{smoke: {{dataset: synthetic}}}}\n"})
     places.use_folders([parts])
@@ -454,6 +457,7 @@ def test_the_name_of_a_choice_in_a_paper_chooses(parts):
     assert compose(["paper=own", "scale=smoke", "algorithm=asgd"]).choices["algorithm"] == "asgd"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["", *slow("algorithm: {eta: 0.1}\n")])
 def test_the_name_of_a_choice_in_a_sweep_chooses_and_a_sweep_is_a_multirun(given, parts, afl_run):
     axis = "hydra: {sweeper: {params: {n_clients: '7,8'}}}\n"  # without `mode: MULTIRUN`

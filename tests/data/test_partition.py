@@ -109,6 +109,7 @@ def test_digits_over_a_hundred_clients_are_repaired_and_the_split_knows_how_many
     assert share_nc(partition, y).max(axis=1).mean() > 0.5  # still skewed: iid clients of this size have about 0.22
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.3, 10.0])
 def test_no_place_in_the_list_of_clients_gets_more_samples_than_another(alpha):
     y = np.random.default_rng(0).integers(0, 10, 1437)

@@ -28,6 +28,7 @@ def rows(x):
     return {row.tobytes() for row in np.asarray(x).reshape(len(x), -1)}
 
 
+@pytest.mark.slow
 def test_held_back_samples_are_taken_from_the_clients_and_never_from_the_test_set():
     task, x_u = server_of("seed=3")
     whole, _ = server_of("seed=3", "unlabelled.samples=1")
@@ -68,6 +69,7 @@ def pictures(folder, name, shape, count=40):
     return x
 
 
+@pytest.mark.slow
 def test_images_of_another_set_come_in_the_clients_shape_and_scale(tmp_path):
     own, other = pictures(tmp_path, "cifar10", (32, 32, 3)), pictures(tmp_path, "cifar100", (32, 32, 3))
     words = [f"data_dir={tmp_path}", "dataset=cifar10", "heterogeneity=iid", "unlabelled=images"]

@@ -68,6 +68,7 @@ def test_the_measure_is_that_of_the_released_code(data, executor):
     assert found["dissimilarity/cosine"] == pytest.approx(cosine, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_looking_changes_nothing_and_goes_on_where_a_run_was_cut():
     plain, looked = built(), watched()
     plain.simulation.run()

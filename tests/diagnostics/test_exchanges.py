@@ -17,6 +17,7 @@ def ended(*words, folder="runs"):
     return result, *(pd.read_parquet(result.directory / f"{name}.parquet") for name in ("exchanges", "trace"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["gas", "minibatch_sfl", "splitfed"])
 def test_the_rows_sum_up_to_what_the_run_says_it_used(algorithm):
     result, told, trace = ended(f"algorithm={algorithm}", "delay=exponential")
@@ -75,6 +76,7 @@ def test_rules_without_messages_have_no_such_table():
     assert not (run([*WORDS, "algorithm=fedavg"]).directory / "exchanges.parquet").exists()
 
 
+@pytest.mark.slow
 def test_a_traced_run_without_its_table_is_run_again():
     result, told, _ = ended(*GAS)
     (result.directory / "exchanges.parquet").unlink()

@@ -37,6 +37,7 @@ def measured(*words):
     return result, result.metrics.set_index("iteration").iloc[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["samples", "uniform"])
 @pytest.mark.parametrize("world", [[], LOSSY])
 def test_the_parts_of_a_rounds_error_are_those_of_the_closed_formulas(weights, world):
@@ -64,6 +65,7 @@ def test_a_full_round_with_uniform_weights_errs_by_the_noise_of_its_mini_batches
     assert metrics["mse/noise"].mean() == pytest.approx(metrics["mse/sigma2"].mean() / N, rel=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox"])
 def test_measuring_changes_no_bit_of_rounds_with_lost_work(algorithm):
     words = [f"algorithm={algorithm}", "client.batch_size=4", *LOSSY]

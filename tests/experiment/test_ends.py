@@ -39,6 +39,7 @@ def test_the_warning_is_for_models_at_chance(scale, accuracy, warns):
     built.executor.close()
 
 
+@pytest.mark.slow
 def test_default_step_sizes_are_said_first_in_the_summary_and_on_pages(tmp_path, afl_run):
     words = ("scale=smoke", "model=softmax", "algorithm=fedbuff")
     assert DEFAULT_STEPS in afl_run(*words).stderr.splitlines()[0]
@@ -135,6 +136,7 @@ def test_the_number_of_clients_that_would_fit_is_the_largest(monkeypatch, tmp_pa
         memory.refuse_if_too_large(vectors, 100, "cpu", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_servers_part_that_never_stepped_is_no_quiet_success():
     result = run([*CUT, "algorithm.activation_buffer=100000"])
     assert result.ok and result.summary["used"]["server_iterations"] == 20

@@ -43,6 +43,7 @@ def parts(tmp_path, monkeypatch) -> Path:
     return folder.parent
 
 
+@pytest.mark.slow
 def test_what_an_observer_measures_is_in_the_metrics_the_trackers_and_the_reports(parts):
     words = QUICK | {"algorithm": "fedbuff", "observers": "lost", "tracking": "csv", "config_dir": parts}
     (result,) = sweep(**words)
@@ -57,6 +58,7 @@ def test_what_an_observer_measures_is_in_the_metrics_the_trackers_and_the_report
     assert again.summary["already_complete"]
 
 
+@pytest.mark.slow
 def test_it_changes_no_identity_and_a_finished_run_without_it_is_run_again(parts):
     without = run(**QUICK)
     measured = run(observers=["lost"], config_dir=parts, **QUICK)
@@ -75,6 +77,7 @@ def test_a_resumed_observer_has_the_state_it_had(parts):
     assert list(longer.metrics["mine/seen"]) == [2.0 * uploads for uploads in longer.metrics["uploads"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [

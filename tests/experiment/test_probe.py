@@ -188,6 +188,7 @@ def test_a_complete_rule_runs_with_the_same_bits_as_without_a_copy(rule, clock, 
 FAST = ("afbs", "asyncfeded", "fedecho", "gas")  # scratch attributes, distillation, messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FAST, *slow(*(name for name in ALGORITHMS if name not in FAST))])
 def test_a_rule_with_a_complete_state_is_never_refused(name):
     words = [f"algorithm={name}", f"algorithm._target_={__name__}.Own_{name}", "n_clients=4", "scale=smoke"]

@@ -73,6 +73,7 @@ def test_a_row_that_a_report_leaves_out_does_not_finish_a_run(archived):
     assert finished_result(compose(WORDS), archives_of(".")).directory == Path("sound.parquet")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["its own", "another sweep's"])
 def test_a_directory_that_a_report_leaves_out_does_not_finish_a_run(place):
     (job,) = plan(WORDS, ["hydra.sweep.dir=runs/mine" if place == "its own" else "hydra.sweep.dir=runs/another"])

@@ -461,6 +461,7 @@ def test_what_is_no_file_in_the_cache_is_not_read(no_cache, monkeypatch, tmp_pat
     assert kept.is_file() or put is put_folder
 
 
+@pytest.mark.slow
 def test_without_a_compiler_a_run_goes_on_and_one_that_asks_for_it_is_refused(no_cache, monkeypatch, afl_run):
     monkeypatch.setenv("CXX", "/bin/false")
     choosing._say_once.cache_clear()
@@ -512,6 +513,7 @@ NativeNetwork.try_compile(FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {".so"}
 
 
+@pytest.mark.slow
 def test_native_is_asked_for_in_vain_for_other_networks_and_on_a_gpu():
     small, large = networks.softmax((4,), 2), networks.sequential(layers.mlp((200,), [100], 100))
     assert native_network("auto", "cpu", FakeTask(small, (4,))) is None  # formulas are faster

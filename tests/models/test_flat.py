@@ -146,6 +146,7 @@ def test_parameters_are_views_of_the_vector_not_copies():
     assert all(p.untyped_storage().data_ptr() == storage for p in flat_model.module.parameters())
 
 
+@pytest.mark.slow
 def test_named_tensors_load_into_a_plain_module():
     model = ResNet18(ResNet18Config(norm="batch"))
     flat_model = FlatModel(model.build((1, 16, 16), 10, seed=3))
@@ -159,6 +160,7 @@ def test_named_tensors_load_into_a_plain_module():
     assert not (flat_model.named_tensors(w_d)["fc.weight"] == 0).all()
 
 
+@pytest.mark.slow
 def test_statistics_move_in_training_only_and_come_back():
     flat_model = FlatModel(ResNet18(ResNet18Config(norm="batch")).build((1, 16, 16), 10, seed=3))
     x, y = sample((1, 16, 16), 3)

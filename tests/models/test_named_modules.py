@@ -45,6 +45,7 @@ def parts(tmp_path, monkeypatch) -> Path:
     return folder.parent
 
 
+@pytest.mark.slow
 def test_a_module_named_in_a_yaml_is_an_axis_of_a_sweep_with_its_arguments_as_settings(parts):
     words = QUICK | {"model": "net", "model.width": [4, 6], "config_dir": parts}
     results = sweep(**words)
@@ -53,6 +54,7 @@ def test_a_module_named_in_a_yaml_is_an_axis_of_a_sweep_with_its_arguments_as_se
     assert all(result.summary["already_complete"] for result in sweep(**words))
 
 
+@pytest.mark.slow
 def test_it_trains_as_the_same_module_does_as_an_object(parts):
     named = run({"model": "made", "model.width": 8}, config_dir=parts, **QUICK)
     given = run(model=sys.modules["networks_of_mine"].Net, **QUICK)

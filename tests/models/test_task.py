@@ -238,6 +238,7 @@ def test_token_ids_stay_integers_on_their_way_to_the_network():
     assert x_pb.shape == (2, 2, 10) and torch.equal(x_pb[0, 1], x_b[1])
 
 
+@pytest.mark.slow
 def test_an_lstm_learns_to_copy_a_token():
     task, rng = copying(), np.random.default_rng(0)
     w_d = task.flat.initial_d()

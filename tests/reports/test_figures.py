@@ -150,6 +150,7 @@ def test_a_table_whose_headers_repeat_keeps_every_column_and_symbols_survive_in_
     assert r"my\_rule|x & $\pm$1 \\" in latex_table(shown) and latex_table(shown).startswith(r"\begin{tabular}{lr}")
 
 
+@pytest.mark.slow
 def test_only_what_a_page_wrote_is_replaced(tmp_path):
     for name in ("notes.md", "photo.png", "table.csv"):
         (tmp_path / name).write_text("mine")

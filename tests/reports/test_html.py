@@ -91,6 +91,7 @@ def test_file_names_nothing_to_load(document):
     assert "default-src 'none'" in text and "connect-src" not in text  # so that even a mistake loads nothing
 
 
+@pytest.mark.slow
 def test_same_runs_give_the_same_bytes(document, tmp_path):
     write_document("Figure 2: <rules> & delays", parts(), shown(), tmp_path / "again.html")
     assert (tmp_path / "again.html").read_bytes() == document.read_bytes()

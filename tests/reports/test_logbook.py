@@ -124,6 +124,7 @@ def test_deviations_and_other_verdicts_are_named(results):
     ]
 
 
+@pytest.mark.slow
 def test_the_same_inputs_give_the_same_bytes_and_the_authors_text_stays(results):
     first = written(results, "--html")
     page = (results / "demo/logbook.html").read_bytes()

@@ -107,6 +107,7 @@ def finals(**accuracies: list[float]) -> list[tuple]:
     ]
 
 
+@pytest.mark.slow
 def test_means_pairs_leaders_and_the_order_come_from_the_same_values(paper_page):
     runs = finals(ace=[0.90, 0.92, 0.94], ca2fl=[0.70, 0.72, 0.74], fedbuff=[0.80, 0.80, 0.81])
     order = {"order": ("fedbuff", "ca2fl", "ace"), "order_source": "a table"}
@@ -125,6 +126,7 @@ def test_means_pairs_leaders_and_the_order_come_from_the_same_values(paper_page)
     assert set(rankings["axis"]) == {"uploads", "virtual_time"} and len(rankings) == 2 * len(pairs)
 
 
+@pytest.mark.slow
 def test_a_page_begins_with_verdicts_intervals_best_methods_values_and_curves(paper_page, tmp_path):
     runs = finals(ace=[0.90, 0.92, 0.94], ca2fl=[0.70, 0.72, 0.74], fedbuff=[0.72, 0.72, 0.78])
     page = paper_page("ace/figure2", runs, keys=("algorithm",))
@@ -148,6 +150,7 @@ def test_a_page_begins_with_verdicts_intervals_best_methods_values_and_curves(pa
     assert "9 runs, seeds 0, 1, 2." in text.splitlines()[2]
 
 
+@pytest.mark.slow
 def test_a_pair_has_the_same_word_in_a_claim_and_on_its_page(paper_page):
     """Budgets, looks, margins, chance levels and yardsticks agree: CA2FL ends earlier and does not shorten the others.
 
@@ -225,6 +228,7 @@ def test_a_committed_page_has_fewer_than_100_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 100
 
 
+@pytest.mark.slow
 def test_a_page_of_several_readings_judges_its_claims_for_each(paper_page):
     delay = {"_target_": "x.Exponential", "beta": 5.0, "unit": "ticks"}
     runs = []
@@ -257,6 +261,7 @@ def served(seed: int, gap: float) -> dict:
     return {"clients": table, "summary": {"clients": told}}
 
 
+@pytest.mark.slow
 def test_whom_the_model_serves_is_shown_where_it_was_measured(paper_page):
     runs = [
         ({"algorithm": name, "seed": seed, "alpha": alpha}, curve(0.5), served(seed, gap))
@@ -284,12 +289,14 @@ def test_whom_the_model_serves_is_shown_where_it_was_measured(paper_page):
     assert shares.shape == (2, 20) and shares[0].tolist() == [100] * 10 + [0] * 10
 
 
+@pytest.mark.slow
 def test_two_seeds_say_nothing_about_chance(paper_page):
     page = paper_page("ace/figure2", finals(ace=[0.9, 0.91], asgd=[0.2, 0.21]), keys=("algorithm",))
     assert set(page.pairs["word"]) == {"inconclusive"} and page.pairs["p"].isna().all()
     assert page.tables["best"]["reason"].tolist() == ["2 seeds, the first look needs 3"]
 
 
+@pytest.mark.slow
 def test_the_common_budget_is_that_of_the_shortest_run_on_each_axis(paper_page):
     runs = [
         ({"algorithm": "ace"}, curve(0.9, uploads=1000, time=10)),
@@ -306,6 +313,7 @@ def test_the_common_budget_is_that_of_the_shortest_run_on_each_axis(paper_page):
     assert texts["ACE"] == "18.00 ~"
 
 
+@pytest.mark.slow
 def test_missing_failed_diverged_and_foreign_runs_are_counted_and_named(paper_page):
     runs = [
         ({"algorithm": "ace", "seed": 0}, curve(0.9)),
@@ -370,6 +378,7 @@ def test_a_search_that_cannot_choose_leaves_its_series_out_and_names_it(paper_pa
     assert shown(page, "chosen_c").iloc[0].tolist()[1:] == ["ACE", "left out", "2 of 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "scale", "problem", "words"),
     [
@@ -400,6 +409,7 @@ def test_the_top_says_what_the_runs_are(paper_page, profile, scale, problem, wor
     assert page.is_real(page.cells.index[0]) == (problem[1] == "resnet18" and scale == "full")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trained", "said"),
     [
@@ -466,6 +476,7 @@ def test_every_algorithm_keeps_its_colour(paper_page, tmp_path):
         assert (abs(near - colour).max(axis=1) < 6).sum() > 50
 
 
+@pytest.mark.slow
 def test_what_a_share_of_stopped_clients_costs_is_paired_by_seed(paper_page):
     runs = []
     for share in (0.0, 0.7):
@@ -497,6 +508,7 @@ def test_what_longer_delays_cost_is_told_for_every_skew(paper_page):
     assert [*page.cells.index] == ["α = 0.1, β = 5", "α = 0.1, β = 30", "α = 10.0, β = 5", "α = 10.0, β = 30"]
 
 
+@pytest.mark.slow
 def test_cache_precisions_are_compared_within_each_rule_with_their_bytes(paper_page):
     runs = []
     for precision, size in (("fp32", 4000), ("int8", 1000)):
@@ -546,6 +558,7 @@ def test_state_is_counted_in_vectors_beside_the_published_orders_of_its_rule(pap
     ]
 
 
+@pytest.mark.slow
 def test_a_stand_in_gets_no_difference_to_published_accuracies_and_the_real_thing_does(paper_page):
     runs = finals(ace=[0.70, 0.71, 0.72], asgd=[0.40, 0.41, 0.42])
     small = paper_page("ace/table_a2", runs, keys=("algorithm",))
@@ -653,6 +666,7 @@ def verdicts_of(page) -> dict[str, str]:
     return {one.claim.removeprefix("fedecho/"): one.verdict for one in page.claims}
 
 
+@pytest.mark.slow
 def test_fedechos_controls_are_told_apart_and_decide_where_its_gain_is_from(paper_page):
     changes = {
         "printed": {},
@@ -676,6 +690,7 @@ def test_fedechos_controls_are_told_apart_and_decide_where_its_gain_is_from(pape
     assert found["gain-stragglers"] == "tie"  # no difference at all
 
 
+@pytest.mark.slow
 def test_fedechos_table_7_is_judged_for_each_way_to_average_kl(paper_page):
     changes = {
         f"{low} {kl}": {"distils": {"alpha_min": low, "alpha_max": high, "kl_mean": kl}}
@@ -694,6 +709,7 @@ def test_fedechos_table_7_is_judged_for_each_way_to_average_kl(paper_page):
     assert (published["hard labels only"], published["soft labels only"]) == (71.01, 74.86)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lead", "verdict"), [(0.02, "fails"), (0.04, "holds")])
 def test_a_claimed_lead_of_three_points_takes_more_than_a_lead(paper_page, lead, verdict):
     none = {"choices__unlabelled": "none", "unlabelled": {}}
@@ -725,6 +741,7 @@ def figure2_runs(**more) -> list[tuple]:
     return runs
 
 
+@pytest.mark.slow
 def test_best_and_times_count_within_300_and_the_target_is_that_of_the_weakest_method(paper_page):
     page = paper_page("asyncfeded/figure2", figure2_runs(), keys=PLACE[1:])
     table = page.tables["measured"].set_index("series")
@@ -739,6 +756,7 @@ def test_best_and_times_count_within_300_and_the_target_is_that_of_the_weakest_m
     assert len(page.tables["measured_by_seed"]) == 4
 
 
+@pytest.mark.slow
 def test_a_seed_that_never_comes_to_the_target_is_counted_and_its_method_ranks_last(paper_page):
     runs = []
     for seed, best in ((0, 0.4), (1, 0.9)):
@@ -934,6 +952,7 @@ def test_every_order_that_a_page_compares_with_names_its_source():
     assert [name for name, spec in SPECS.items() if spec.order and not spec.order_source] == []
 
 
+@pytest.mark.slow
 def test_more_series_than_a_figure_can_show_are_left_out_of_it_by_name(paper_page):
     runs = [({"algorithm__tau_algo": tau}, curve(0.2 + tau / 100)) for tau in range(14)]
     page = paper_page("ace/table_a2", runs, keys=("algorithm.tau_algo",))
@@ -955,6 +974,7 @@ def test_numbers_in_words():
     ]
 
 
+@pytest.mark.slow
 def test_a_measure_is_called_after_its_metric_and_clock(paper_page):
     page = paper_page("asyncfeded/figure2", figure2_runs(), keys=PLACE[1:])
     assert page.label(Measure("accuracy", "uploads")) == "test accuracy at equal uploads [%]"

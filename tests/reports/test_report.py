@@ -33,6 +33,7 @@ def measured(root: Path) -> pd.DataFrame:
     return pd.read_csv(root / "report" / "measured.csv")
 
 
+@pytest.mark.slow
 def test_mean_and_sample_deviation_over_seeds_are_those_of_pandas(tmp_path, capsys):
     for seed, accuracy in enumerate(ACCURACIES):
         write_run(tmp_path, seed=seed, points=curve(accuracy))
@@ -158,6 +159,7 @@ def closed(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_listed_is_named(closed, tmp_path, capsys):
     line = f"left out, {closed}: cannot be listed: Permission denied"
     assert main([str(tmp_path / "runs")]) == 0
@@ -195,6 +197,7 @@ def test_a_second_page_renews_the_forms_of_the_first(tmp_path):
     assert second["curves_iteration.pdf"] != first["curves_iteration.pdf"]
 
 
+@pytest.mark.slow
 def test_without_its_extra_a_page_for_a_browser_is_left_out_and_said_first(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     out = tmp_path / "report"
@@ -209,6 +212,7 @@ def test_without_its_extra_a_page_for_a_browser_is_left_out_and_said_first(tmp_p
     assert capsys.readouterr().err == f"afl-report: {out / 'page.html'} {needed}\n"
 
 
+@pytest.mark.slow
 def test_a_page_of_own_runs_has_the_command_that_made_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs"), points=curve(0.9))
@@ -230,6 +234,7 @@ def test_what_is_no_page_and_no_archive_is_not_written_over(tmp_path, capsys):
     assert (tmp_path / "README.md").read_text() == "mine" and (tmp_path / "trace.parquet").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_html_in_names_is_text_in_a_page(tmp_path):
     runs = tmp_path / "<b>mine"
     write_run(runs, choices__algorithm="<i>rule</i>", points=curve(0.9))
@@ -253,6 +258,7 @@ def test_settings_that_differ_only_between_algorithms_are_named(tmp_path):
     assert named.series == ["ACE, lr = 0.1", "vanilla ASGD, lr = 0.3"] and "client.lr" not in named.parts[2]
 
 
+@pytest.mark.slow
 def test_runs_that_did_not_end_well_are_named_and_not_averaged(tmp_path, capsys):
     write_run(tmp_path, seed=0, points=curve(0.9))
     write_run(tmp_path, seed=1, points=curve(0.1), status="diverged")
@@ -290,6 +296,7 @@ def test_maps_do_not_average_values_equal_to_six_digits(tmp_path):
     assert axes.images[0].get_array().shape == (2, 2)
 
 
+@pytest.mark.slow
 def test_an_archive_gives_the_page_of_its_directories(tmp_path, capsys):
     for seed in (0, 1):
         write_run(tmp_path / "runs", seed=seed, points=curve(0.5 + seed / 10))
@@ -509,6 +516,7 @@ def test_an_archive_that_cannot_be_read_is_named(papers_runs, capsys):
     assert out == "" and f"left out, {archive}: " in err and "no runs of ace/figure2" in err
 
 
+@pytest.mark.slow
 def test_a_page_whose_runs_all_failed_is_reported_and_the_others_are_written(papers_runs, capsys):
     chosen = {"choices__profile": "published", "choices__scale": "smoke"}
     write_run(Path("runs/a"), alpha=0.5, status="failed", choices__sweep="ace/figure2", **chosen)

@@ -37,6 +37,7 @@ def test_the_distribution_counts_all_uploads_by_powers_of_two():
     assert right.get_title(loc="left") == "staleness: mean 15.6, largest 100"
 
 
+@pytest.mark.slow
 def test_a_page_shows_the_time_of_runs_with_a_trace_and_names_the_others(tmp_path, capsys, monkeypatch):
     pytest.importorskip("altair")
     monkeypatch.setattr("asyncfl_bench.reports.browser.html._library", str)

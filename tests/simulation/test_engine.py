@@ -247,6 +247,7 @@ def test_a_run_in_which_no_upload_moves_the_model_any_more_ends_as_stalled():
     assert simulation.counters.iteration < 20 and simulation.counters.uploads > 10_000
 
 
+@pytest.mark.slow
 def test_a_budget_of_time_alone_ends_as_stalled_when_time_stands_still():
     simulation, _, ended_by = simulate(asgd(), n=2, delay=Scripted([[0.0], [1.0]]), virtual_time=5)
     assert ended_by == "stalled"

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy import Scripted, simulate
@@ -136,6 +137,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
         assert len({work.start for work in simulation.in_flight.values()}) <= 1
 
 
+@pytest.mark.slow
 @given(worlds())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_delays_sum_to_t_times_c_minus_1_where_every_arrival_is_an_iteration(world):

@@ -153,6 +153,7 @@ def test_with_turns_the_reporter_goes_on_where_nobody_else_is_idle():
     assert (pairs[:, 0] == pairs[:, 1]).all()
 
 
+@pytest.mark.slow
 def test_turns_are_for_slots_that_may_go_to_another_client():
     assert compose(["schedule=random_idle", "schedule.rest=turn"]).parts["schedule"].config.rest == "turn"
     with pytest.raises(ConfigError, match=r"schedule\.rest=.*none, until_update"):

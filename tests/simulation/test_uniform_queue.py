@@ -114,6 +114,7 @@ def test_with_a_single_client_all_schedules_are_the_same_bit_for_bit():
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.slow
 def test_asgd_ends_in_the_optimum_of_the_mean_objective_and_not_in_that_of_the_fast():
     world = {"n": 2, "delay": Scripted([[1], [2.6]]), "targets": [[0.0], [2.0]], "start": [4.0], "uploads": 6000}
     for schedule, expected in ((queue(draw="shuffled"), 1.0), (queue(), 1.0), (SameClient(ScheduleConfig()), 0.5556)):
@@ -121,6 +122,7 @@ def test_asgd_ends_in_the_optimum_of_the_mean_objective_and_not_in_that_of_the_f
         assert np.mean([model[0] for model in recorder.models[600:]]) == pytest.approx(expected, abs=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 1.0]])
 def test_with_memoryless_times_queues_are_those_of_a_closed_jackson_network(weights):
     """P(x) is in proportion to prod_i (p_i tau_i)^x_i over all x with sum C."""

@@ -132,6 +132,7 @@ def test_without_a_key_the_run_is_kept_offline_and_one_line_says_how_to_send_it(
     assert err == f"not logged in to W&B: this run is kept offline; to send it: afl-run --sync {tmp_path}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [None, *slow("online")])
 def test_an_unreachable_server_makes_the_run_offline_with_one_warning(wandb, tmp_path, capfd, monkeypatch, mode):
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # the discard port: nobody listens
