@@ -206,7 +206,7 @@ def test_a_plan_finds_the_checkouts_archives_from_any_directory_and_those_of_a_n
     ],
 )
 def test_runs_that_only_an_archive_has_are_said_to_be_there_with_what_shows_them(words, archive, shown, afl_run):
-    (job,) = plan(words, [f"hydra.sweep.dir=runs/{sweep_name(words) or ''}"])
+    (job,) = plan(words, sweep_name(words))
     leave(job)
     pack_archive(["runs"], archive)
     shutil.rmtree("runs")

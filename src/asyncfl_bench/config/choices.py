@@ -164,7 +164,7 @@ def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     parsed = [parse_override(text) for text in overrides]
     chosen, known = {one.key for one in parsed}, groups()
     # a setting of a part that is about to be chosen is unknown without it
-    choosing = [one.text for one in parsed if "/" in one.key or one.key in known or one.is_for_hydra]
+    choosing = [one.text for one in parsed if "/" in one.key or one.key in known]
     instead = _compose(choosing, files).substitutes
     return [f"{group}={choice}" for group, choice in instead.items() if group not in chosen]
 

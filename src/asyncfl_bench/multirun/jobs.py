@@ -57,17 +57,17 @@ class Job:
             return None
 
 
-def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
+def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     """Every job of a multirun with its settings.
 
-    hydra_words  settings of Hydra's that hold for all jobs, for example ``hydra.sweep.dir=…``
+    name  folder of the runs below ``output_dir``; None: Hydra's settings name the folder
     A setting of the command line is left out of the jobs on which it has no effect.
     Raises ConfigError for a value that no job can have, a setting without effect on any, and jobs that would be one
     run; a job that only fails in a combination has its error.
     """
     check_chosen(overrides)
     asked, overrides = {parse_override(text).key for text in overrides}, search.expand_short_settings(overrides)
-    hydra_words = [*hydra_words, *(text for text in overrides if parse_override(text).is_for_hydra)]
+    hydra_words = [text for text in overrides if parse_override(text).is_for_hydra]
     for text in overrides:
         one = parse_override(text)
         if one.is_deletion:
@@ -87,8 +87,12 @@ def plan(overrides: list[str], hydra_words: Iterable[str] = ()) -> list[Job]:
     compositions = Compositions()
 
     def settings_of(words: list[str]) -> Settings:
-        config, hydra = compositions.config([*hydra_words, *words])
-        return with_run_directory(check_composed(config, hydra, words), hydra)
+        config, hydra = compositions.config([*hydra_words, *words], uses_folders=name is None)
+        settings = check_composed(config, hydra, words)
+        place_run(
+            settings, hydra.sweep.dir if name is None else f"{settings.root.output_dir}/{name}", hydra.sweep.subdir
+        )
+        return settings
 
     given = {parse_override(text).key for text in overrides}
     jobs: dict[tuple[str, ...], Job] = {}
@@ -148,14 +152,12 @@ def _jobs_to_check(union: list[Grid]) -> Iterable[list[str]]:
         yield from ([f"{key}={value}" for key, value in job.items()] for job in (first, *others))
 
 
-def with_run_directory(settings: Settings, hydra: Any) -> Settings:
-    """Set the run directory of a job to the one in Hydra's settings; return the job's settings."""
+def place_run(settings: Settings, folder: str, below: str) -> None:
+    """Set the folder of a job's run directory. below: the run directory in the folder; ``.``: named after the run."""
     settings.asked_output_dir = Path(settings.root.output_dir)
-    folder, sub = str(hydra.sweep.dir), str(hydra.sweep.subdir)
-    settings.root.output_dir = settings.tree["output_dir"] = folder
-    if sub != ".":
-        settings.place = Path(folder).expanduser() / sub
-    return settings
+    settings.root.output_dir = settings.tree["output_dir"] = str(folder)
+    if below != ".":
+        settings.place = Path(folder).expanduser() / below
 
 
 def drawn_grids(grids: Sequence[Grid], overrides: Sequence[str]) -> list[Grid]:

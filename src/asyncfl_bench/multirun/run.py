@@ -16,7 +16,7 @@ from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, RunInUse
 from ..files import say
 from . import pending, search
-from .jobs import Job, check_chosen, plan, sweep_name, with_run_directory
+from .jobs import Job, check_chosen, place_run, plan, sweep_name
 from .trials import describe_best_trials
 
 if TYPE_CHECKING:
@@ -68,10 +68,9 @@ def plan_multirun(overrides: list[str]) -> tuple[list[Job], list[str]]:
     if any(one.key == "resume" and one.text != "resume=null" for one in map(parse_override, overrides)):
         raise ConfigError("resume", overrides, "is for a single run; a repeated multirun resumes by itself")
     name = sweep_name(overrides)
-    folder = []
-    if name is not None and not any(o.startswith("hydra.sweep.dir=") for o in overrides):
-        folder = [f"hydra.sweep.dir=${{output_dir}}/{name}"]
-    return plan(overrides, folder), folder
+    if any(parse_override(text).key == "hydra.sweep.dir" for text in overrides):
+        name = None
+    return plan(overrides, name), [] if name is None else [f"hydra.sweep.dir=${{output_dir}}/{name}"]
 
 
 def run_hydra(arguments: list[str]) -> int:
@@ -94,12 +93,13 @@ def run_hydra(arguments: list[str]) -> int:
                 one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand
             )
             chosen = place
-            if {INSTEAD, SWEEP_INSTEAD} & {*config}:
+            if not ours and {INSTEAD, SWEEP_INSTEAD} & {*config}:  # ours has named what these choose
                 config = hydra_config([*place.overrides.hydra, *place.overrides.task])
                 chosen = config.hydra
             tree = to_containers(config)
             replace_limits(tree, place.overrides.task)
-            settings = with_run_directory(check_composed(tree, chosen, place.overrides.task), place)
+            settings = check_composed(tree, chosen, place.overrides.task)
+            place_run(settings, place.sweep.dir, place.sweep.subdir)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
             from ..experiment import SCHEDULER_SIGNALS, execute
