@@ -142,6 +142,8 @@ def test_a_page_begins_with_verdicts_intervals_best_methods_values_and_curves(pa
         "Runs",
         "Where this comes from",
     ]
+    assert "; mean ± deviation over seeds. In 1 of 1 cells it is the last value: a run has too few evaluations" in text
+    assert set(page.tables["pairs"]["yardstick"]) == {"last"}
     assert len(text.splitlines()) < 100 and text.count(".png)") == 2
     named = {name for name in page.tables if f"]({name}.csv)" in text}
     assert named == {*page.tables} and {f"{name}.csv" for name in named} == {

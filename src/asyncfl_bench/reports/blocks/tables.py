@@ -46,10 +46,14 @@ def values_parts(page: Page) -> list[Part]:
 def _describe_values(page: Page, measure: Measure) -> str:
     """Return ``Test accuracy […] [%], after 30 s of virtual time; mean ± deviation over seeds.``"""
     name, _, unit = page.axis_label(measure.budget_axis).partition(" [")
-    budgets = _budgets(page.values(measure))
+    values = page.values(measure)
+    budgets = _budgets(values)
     of = f"{unit.removesuffix(']')} of {name}" if unit else name
     after = f", after {budgets.pop():.6g} {of}" if len(budgets) == 1 else ""
     text = f"{page.label(measure)}{after}; mean ± deviation over seeds."
+    if "is_last" in values and (by_last := values.loc[values["is_last"], "cell"].nunique()):
+        few = "a run has too few evaluations in that fifth"
+        text += f" In {by_last} of {values['cell'].nunique()} cells it is the last value: {few}."
     return text[:1].upper() + text[1:]
 
 

@@ -145,7 +145,10 @@ class Page:
         return float(self.limits[self.runs["cell"] == cell].min())
 
     def values(self, measure: Measure) -> pd.DataFrame:
-        """A row a run: run, series, cell, its keys, seed, value; at a budget also budget, end and evaluations."""
+        """A row a run: run, series, cell, its keys, seed, value; at a budget also budget, end, evaluations and is_last.
+
+        is_last  of `late`: the cell's last values, as a run has too few evaluations
+        """
         return self._cached_values(measure).copy()
 
     @functools.cached_property
@@ -237,9 +240,10 @@ def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
     """Return a row a run with its value of the measure, see ``Page.values``."""
     kind, axis = measure.kind, measure.budget_axis
     if kind in AT_BUDGET:
-        table = measures.values_at_equal_budget(page.placed, page.points, axis, page.metric)
+        table = measures.values_at_equal_budget(page.placed, page.points, axis, page.metric).assign(is_last=False)
         for _, budgets in table.groupby("cell")["budget"] if kind == "late" else ():
-            table.loc[budgets.index, "value"] = page.measured.values_at_budget(kind, axis, budgets)[0]
+            table.loc[budgets.index, "value"], is_late = page.measured.values_at_budget(kind, axis, budgets)
+            table.loc[budgets.index, "is_last"] = not is_late
         return table.rename_axis("run").reset_index()
     table = page.runs[["series", "cell", *page.keys, "seed"]].copy()
     known = kind in MEASURES or kind.startswith("mse/") or kind in page.runs
