@@ -18,6 +18,7 @@ from ...analysis.looks import LEVELS
 from ...analysis.measured import AT_BUDGET, MEASURES, RunMeasures
 from ...analysis.place import MatchedRuns
 from ...analysis.rankings import pair_table
+from ...analysis.statistics import MIN_SEEDS
 from ...analysis.verdicts import PART
 from ...files import write_text
 from ...tracking.archive import NAME as ARCHIVE_NAME
@@ -241,9 +242,12 @@ def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
     kind, axis = measure.kind, measure.budget_axis
     if kind in AT_BUDGET:
         table = measures.values_at_equal_budget(page.placed, page.points, axis, page.metric).assign(is_last=False)
-        for _, budgets in table.groupby("cell")["budget"] if kind == "late" else ():
-            table.loc[budgets.index, "value"], is_late = page.measured.values_at_budget(kind, axis, budgets)
-            table.loc[budgets.index, "is_last"] = not is_late
+        for _, of in table.groupby("cell") if kind == "late" else ():
+            by_seed = {s: page.measured.values_at_budget(kind, axis, own["budget"]) for s, own in of.groupby("seed")}
+            is_late = all(by_seed[seed][1] for seed in sorted(by_seed)[:MIN_SEEDS])  # as in comparisons
+            at_end = page.measured.values_at_budget("accuracy", axis, of["budget"])[0]
+            values = pd.concat([found for found, _ in by_seed.values()]) if is_late else at_end
+            table.loc[of.index, "value"], table.loc[of.index, "is_last"] = values, not is_late
         return table.rename_axis("run").reset_index()
     table = page.runs[["series", "cell", *page.keys, "seed"]].copy()
     known = kind in MEASURES or kind.startswith("mse/") or kind in page.runs
