@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.experiment.preflight import Preflight
 from asyncfl_bench.models.pretrained import BertConfig
 
 
@@ -90,6 +92,88 @@ def test_a_folder_that_cannot_be_used_is_refused_with_the_name_of_the_file(folde
     with pytest.raises(ConfigError, match=message) as caught:
         BertConfig(path=str(folder)).content_digest()
     assert str(caught.value).startswith(f"path={folder}: {folder}/") and "\n" not in str(caught.value)
+
+
+def put_header(ids: int, width: int) -> Callable[[Path], None]:
+    """Weights of which the header says so much about the embeddings of words."""
+    header = json.dumps({"bert.embeddings.word_embeddings.weight": {"dtype": "F32", "shape": [ids, width]}}).encode()
+    return lambda folder: (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+
+
+def change_config(**settings: object) -> Callable[[Path], None]:
+    """A BERT of 16 numbers a token and 14 ids, with other settings."""
+    shape = {"model_type": "bert", "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 14}
+    return put("config.json", {key: value for key, value in (shape | settings).items() if value is not None})
+
+
+def remove(*names: str) -> Callable[[Path], None]:
+    return lambda folder: [(folder / name).unlink() for name in names] and None
+
+
+WORDS = "\n".join("abcdefghijklmn")  # 14 ids
+CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}
+UNFIT = {
+    "no weights": (remove("model.safetensors"), "must have model.safetensors or pytorch_model.bin in it; allowed: a "),
+    "no config": (remove("config.json"), "must have config.json in it; allowed: a folder with config.json, weights"),
+    "no tokenizer": (remove("vocab.txt"), "must have tokenizer.json or vocab.txt in it; allowed: a folder with "),
+    "another file": (put("config.json", [1]), "config.json cannot be read: no model_type; use the config.json that "),
+    "no model": (change_config(model_type=None), "config.json cannot be read: no model_type; use the config.json"),
+    "labels by name": (
+        change_config(**CLASSIFIER, id2label={str(i): "x" for i in range(3)}),
+        "config.json has 3 labels, the data set 2; remove the key architectures to train a new output layer",
+    ),
+    "labels by count": (change_config(**CLASSIFIER, num_labels=20), "config.json has 20 labels, the data set 2; "),
+    "heads": (change_config(num_attention_heads=3), "config.json has hidden_size=16, no multiple of its 3 attention"),
+    "heads of distilbert": (
+        change_config(hidden_size=None, num_attention_heads=None, dim=16, n_heads=5),
+        "config.json has hidden_size=16, no multiple of its 5",
+    ),
+    "no width": (change_config(hidden_size="16"), "config.json cannot be read: hidden_size=16; use a whole number"),
+    "few ids": (change_config(vocab_size=13), "config.json has vocab_size=13, the tokenizer 14 ids; use the tokenizer"),
+    "few ids for an added token": (
+        put("tokenizer.json", {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 14}]}),
+        "config.json has vocab_size=14, the tokenizer 15 ids; use the tokenizer of this encoder",
+    ),
+    "no ids": (put("tokenizer.json", {"model": {}}), "tokenizer.json cannot be read: no 'vocab'"),
+    "other weights": (
+        put_header(30522, 768),
+        "config.json has vocab_size=14 and hidden_size=16, the weights 30522 and 768; use the files of one encoder",
+    ),
+    "no weights in the file": (
+        put("model.safetensors", "version https://git-lfs"),
+        "model.safetensors cannot be read: it is no file of the package safetensors",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_folder_that_does_not_fit_the_data_is_refused_without_torch(folder, tmp_path, name):
+    """Both by the check before a run and by a plan, which use this one."""
+    for change in (change_config(), put("vocab.txt", WORDS), put_header(14, 16)):
+        change(folder)
+    line = {"split": "train", "label": 1, "text": "good"}
+    (tmp_path / "sst2.jsonl").write_text("\n".join(json.dumps(line | {"split": of}) for of in ("train", "dev")))
+    words = ["dataset=sst2", "model=bert", f"model.path={folder}", f"data_dir={tmp_path}"]
+    Preflight().check(compose(words))
+    change, message = UNFIT[name]
+    change(folder)
+    with pytest.raises(ConfigError) as caught:
+        Preflight().check(compose(words))
+    said = str(caught.value)
+    assert said.startswith(f"model.path={folder}: ") and message in said and "\n" not in said
+
+
+def test_a_plan_and_a_run_refuse_a_folder_of_another_number_of_labels_before_torch(folder, tmp_path, afl_run):
+    for change in (change_config(**CLASSIFIER, num_labels=3), put("vocab.txt", WORDS), put_header(14, 16)):
+        change(folder)
+    line = {"split": "train", "label": 1, "text": "good"}
+    (tmp_path / "sst2.jsonl").write_text("\n".join(json.dumps(line | {"split": of}) for of in ("train", "dev")))
+    words = ["dataset=sst2", "model=bert", f"model.path={folder}", f"data_dir={tmp_path}"]
+    run, plan = afl_run(*words), afl_run(*words, "--plan")
+    said = f"model.path={folder}: {folder}/config.json has 3 labels, the data set 2; "
+    assert (run.returncode, plan.returncode) == (2, 2)
+    assert run.stderr.startswith(f"afl-run: {said}") and run.stderr.count("\n") == 1
+    assert f"refused: {said}" in plan.stdout
 
 
 def test_a_refused_folder_ends_the_command_in_one_line_and_leaves_no_run(folder, deadline, afl_run):

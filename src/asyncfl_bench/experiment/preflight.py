@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..algorithms.common.split import SplitConfig
 from ..config import Settings
 from ..data.base import MissingData
-from ..data.texts import Texts
+from ..data.texts import KNOWN, Texts
 from ..data.unlabelled import Images
 from ..errors import BenchError, ConfigError, locating_user_errors
 from ..models.base import Model
@@ -105,6 +105,8 @@ class Preflight:
         try:
             if isinstance(source, Texts) and type(model).reader is not Model.reader:
                 source.samples(source.file(settings.data_dir))  # its own tokenizer takes long to load
+                group = "model"
+                model.check_files(KNOWN[source.config.name].classes)
                 return Found()
             if getattr(source, "loads_once", False):
                 data = source.load(settings.data_dir, Streams(settings.root.seed), settings.root.n_clients)

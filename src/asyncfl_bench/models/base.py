@@ -99,6 +99,9 @@ class Model:
         if self.least_pixels:
             require_images(self.name, shape, self.least_pixels)
 
+    def check_files(self, classes: int) -> None:
+        """Raise ConfigError or InputError for files that cannot be those of the model; loads no torch."""
+
     def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size | None:
         """Count the model before torch is imported; None: only the built model tells. symbols: of token ids."""
         return None

