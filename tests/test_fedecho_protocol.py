@@ -84,7 +84,7 @@ def test_frozen_features_are_refused_where_the_scale_is_the_papers_model(afl_run
     (grid,) = sweep_grids(["sweep=fedecho/table4_minilm", "scale=medium"])
     assert len(jobs_of([grid])) == SWEEPS["table4"]
     answer = afl_run("sweep=fedecho/table4_minilm", "scale=full", "--plan")
-    there = "frozen features are scale=medium; full: sweep=fedecho/table4 model=bert model.path=DIR"
+    there = "frozen features are scale=medium; full: sweep=fedecho/table4 model.path=DIR"
     assert (answer.returncode, answer.stderr) == (2, f"afl-run: scale=full: {there}\n")
 
 

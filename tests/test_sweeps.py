@@ -146,6 +146,7 @@ def test_every_job_of_a_sweep_is_accepted_at_its_largest_scale(sweep):
     """Of an axis of many numbers the first and the last: what lies between is accepted where these are."""
     refused = "refused" in (variant("sweep_scale", f"{sweep}/full") or {})
     asked = [f"sweep={sweep}", f"scale={'medium' if refused else 'full'}", "seed=0"]
+    asked += ["model.path=an/encoder"] if sweep in FINE_TUNING else []
     grids = drawn_grids(sweep_grids(asked), asked)
     axes = {key: {tuple(grid[key]) for grid in grids if key in grid} for grid in grids for key in grid}
     long = {key: min(ranges) for key, ranges in axes.items() if "." in key and len(ranges) == 1 < len(min(ranges)) - 2}
@@ -154,6 +155,23 @@ def test_every_job_of_a_sweep_is_accepted_at_its_largest_scale(sweep):
     assert {job.settings.choices["algorithm"] for job in jobs} == {
         name for grid in grids for name in grid.get("algorithm", [jobs[0].settings.choices["algorithm"]])
     }
+    if not refused:  # the paper's own model, which only AFBS has as FastText
+        models = {job.settings.choices["model"] for job in jobs}
+        assert "fasttext" not in models or sweep.startswith("afbs/")
+        assert {job.settings.tree["dataset"].get("features") for job in jobs} == {None}
+
+
+FINE_TUNING = ("ace/table_a2_finetuned", "fedecho/table4")
+
+
+@pytest.mark.parametrize("words", [*(f"sweep={sweep}" for sweep in FINE_TUNING), "paper=fedecho/mrpc"])
+def test_the_papers_scale_asks_for_the_papers_encoder_in_one_line(words, afl_run):
+    for more in ([], ["--plan"]):
+        answer = afl_run(words, *more)
+        asked = (
+            "afl-run: model.path=: must be a folder with config.json, weights and a tokenizer, a hub name, or minilm"
+        )
+        assert answer.returncode == 2 and answer.stderr.startswith(asked) and answer.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(("scale", "values"), [("full", 8), ("medium", 6)])
