@@ -51,7 +51,7 @@ def test_the_protocol_is_the_printed_one(protocol, iterations, alpha, algorithm)
     [("fedbuff", 3e-5, 1), ("ca2fl", 3e-5, 1), ("fedac", 3e-6, 0.1), ("fadas", 3e-6, 0.1), ("fedecho", 3e-5, 1)],
 )
 def test_the_protocol_on_mrpc_is_the_printed_one(algorithm, lr, eta):
-    settings = compose(["paper=fedecho/mrpc", f"algorithm={algorithm}"])
+    settings = compose(["paper=fedecho/mrpc", "model.path=an/encoder", f"algorithm={algorithm}"])
     parts, root = settings.parts, settings.root
     client, rule = parts["client"].config, parts["algorithm"].config
     assert (root.n_clients, root.concurrency, rule.buffer_size) == (10, 5, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from ..config.composition import Compositions, check_composed
 from ..errors import BenchError
 from ..multirun.grid import jobs_of
 from ..multirun.jobs import drawn_grids, sweep_grids
+
+_DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # of a folder, which identifies the run in place of its path
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,15 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     rows = []
     for job, row in zip(words, job_identities(words), strict=True):
         values = dict(text.split("=", 1) for text in job)
-        rows.append(row | {"overrides": " ".join(job)} | {key: values.get(key) for key in varied if key != "seed"})
+        rows.append(
+            row
+            | {"overrides": _DIGEST.sub("DIR", " ".join(job))}
+            | {key: values.get(key) for key in varied if key != "seed"}
+        )
     jobs = pd.DataFrame(rows)
     once = jobs["identity"].isna() | ~jobs["identity"].duplicated()  # two lists of words may give the same run
     kept = tuple(word for word, keep in zip(words, once, strict=True) if keep)
+    command = tuple(_DIGEST.sub("DIR", word) for word in command)
     return Grid(sweep, profile, scale, length or "standard", jobs[once].reset_index(drop=True), command, kept)
 
 

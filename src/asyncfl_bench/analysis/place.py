@@ -16,6 +16,7 @@ import pandas as pd
 
 from ..config import RESULTS_VERSION
 from ..errors import BenchError, ConfigError, did_you_mean
+from ..models.pretrained import MINILM
 from ..tracking.records import MEASURED
 from ..tracking.runs import setting_text
 from .differences import ETA, distinguishing_keys, exact_texts, full_text, sort_key, value_texts
@@ -140,6 +141,20 @@ def runs_for_page(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
         lent = others[(others["status"] == status) & ~others["identity"].isin(there)]
         taken = taken | runs.index.isin(lent.drop_duplicates("identity").index)
     return runs[taken]
+
+
+def encoder_words(runs: pd.DataFrame, *choices: str) -> list[str]:
+    """Return overrides that choose the encoders of the runs made for a sweep; none where no run has one but MiniLM.
+
+    A folder is chosen by the digest of its files, which identifies a run in place of the path.
+    choices  sweep, profile, scale and length
+    """
+    made = runs[are_made_for(Grid(*choices, pd.DataFrame()), runs) & runs["status"].isin(MEASURED)]
+    digests, paths = (
+        made.get(key, pd.Series(None, made.index, object)) for key in ("summary.digests.model", "model.path")
+    )
+    names = sorted(set(digests.where(digests.notna(), paths).dropna()))
+    return [f"model.path={','.join(names)}"] if set(names) - {MINILM} else []
 
 
 def are_made_for(grid: Grid, runs: pd.DataFrame) -> pd.Series:

@@ -38,6 +38,7 @@ class PublishedNumbers:
     startup  a file with startup_seconds of each protocol, by which its clocks are ahead of ours
     instead  key of a cell -> its value -> the one that published numbers are of: another model's, as the note says
     note     what else a reader must know to compare
+    stand_in  the same, where the runs have another model or other data
     """
 
     numbers: str
@@ -46,6 +47,7 @@ class PublishedNumbers:
     startup: str = ""
     instead: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     note: str = ""
+    stand_in: str = ""
 
     def values_of_cell(self, paper: str, cell: pd.Series) -> pd.DataFrame:
         """Return the published values of a cell: index series, columns the measures and ``<measure>_spread``.

@@ -141,6 +141,7 @@ class Run:
             "task": parts.task.describe(),
             "data_source": parts.task.source,
             "data_digest": parts.task.digest,
+            **({"digests": settings.digests} if settings.digests else {}),
             "final": self.evaluations.last,
             "best": self.evaluations.best,
             **({"default_steps": True} if settings.default_steps else {}),

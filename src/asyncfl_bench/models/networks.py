@@ -109,11 +109,18 @@ class Encoder(nn.Module):
     body       a transformer of the package transformers
     padding    the id behind texts of fewer than L tokens
     separator  the id that ends a text, for encoders that tell a first from a second text; None: this one does not
+    facts      the architecture and size of the encoder
     """
 
     def __init__(self, body: Any, classes: int, padding: int, separator: int | None):
         super().__init__()
         self.body, self.padding, self.separator = body, padding, separator
+        shape = body.config
+        self.facts = {
+            "model_type": shape.model_type,
+            "layers": shape.num_hidden_layers,
+            "hidden_size": shape.hidden_size,
+        }
         self.output = nn.Linear(body.get_input_embeddings().embedding_dim, classes)
         nn.init.normal_(self.output.weight, std=0.02)
         nn.init.zeros_(self.output.bias)

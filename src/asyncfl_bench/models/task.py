@@ -217,6 +217,7 @@ class Task:
             "largest_client": int(self.clients.samples_n.max()),
             "d": self.flat.d,
             **({} if self.server is None else {"server_samples": self.server.samples}),
+            **({"encoder": facts} if (facts := getattr(self.flat.module, "facts", None)) else {}),
         }
 
     def as_float(self, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..analysis import judgements, measures
 from ..analysis.grids import Grid, grid_of
-from ..analysis.place import are_made_for, match_runs, runs_for_page
+from ..analysis.place import are_made_for, encoder_words, match_runs, runs_for_page
 from ..errors import BenchError
 from ..tracking.runs import load_points
 from .blocks.comparisons import claim_parts, published_parts, ranking_parts, ranking_table
@@ -38,7 +38,9 @@ def build_page(
 
     Raises NoRuns when there is none, BenchError when no run can be shown.
     """
-    grid = grid_of(spec.sweep, profile, scale, length)
+    choices = (spec.sweep, profile, scale, length)
+    more = encoder_words(runs, *choices)
+    grid = grid_of(*choices, more) if more else grid_of(*choices)
     page = measured_page(spec, grid, runs, metric, max_series)
     page.judged = judgements.evaluate_claims(spec.sweep, page.measured, scale, spec.readings)
     commands = [" ".join(["afl-run", "-m", *grid.command]), page.command]

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ..analysis import names
 from ..analysis.grids import grid_of
+from ..analysis.place import encoder_words
 from ..errors import BenchError
 from .assembly import measured_page
 from .blocks import Curves
@@ -30,7 +31,8 @@ def write_beside(specs: Sequence[PageSpec], runs: pd.DataFrame, out: Path, given
     """
     scale, length = given.scale or "full", given.length or "standard"
     for spec in specs:
-        grids = [grid_of(spec.sweep, profile, scale, length) for profile in given.beside]
+        choices = [(spec.sweep, profile, scale, length) for profile in given.beside]
+        grids = [grid_of(*chosen, encoder_words(runs, *chosen)) for chosen in choices]
         pages = [measured_page(spec, grid, runs, given.metric, given.series) for grid in grids]
         parts = [*given.beside, scale, *([length] if length != "standard" else [])]
         picture = picture_beside(pages, "-".join(parts))

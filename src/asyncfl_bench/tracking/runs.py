@@ -21,6 +21,8 @@ from .rundir import CONFIG_NAME
 
 FIXED = ("name", "status", "note", "algorithm", "seed", "identity", "experiment", "results_version", "data_digest")
 CLIENT_COLUMNS = ("client", "samples", "uploads", "mean_delay", "accuracy")  # of every run
+# (model_type, layers, hidden_size) of config.json -> the name in published numbers; MiniLM keeps that of archived runs
+ENCODERS = {("bert", 12, 768): "bert_base", ("distilbert", 6, 768): "distilbert", ("bert", 6, 384): "bert"}
 _SEPARATOR = "::"  # archive.parquet::name of the run
 
 
@@ -32,7 +34,8 @@ def load_runs(*places: str | Path) -> pd.DataFrame:
       name, algorithm, seed, identity, experiment, results_version, data_digest
       status   ok, diverged, failed, interrupted, incomplete (no summary.json), unreadable or inconsistent (the files
                contradict each other); note: why, in a few words
-      ``delay``, ``dataset``, ``profile`` …      what was chosen for a group
+      ``delay``, ``dataset``, ``profile`` …      what was chosen for a group; for another encoder than MiniLM ``model``
+                                                 is its architecture and size
       ``delay.beta``, ``heterogeneity.alpha`` …  settings; a list is text; None where the run has no such setting
       ``summary.used.uploads`` …                 what summary.json says, under its own names
     Raises BenchError when a place does not exist or holds no run.
@@ -122,12 +125,25 @@ def setting_text(value: object) -> str:
     return str(value)
 
 
+def _encoder_name(summary: dict[str, Any]) -> str | None:
+    """Return ``bert_base`` or ``distilbert``, as published numbers call them, ``roberta_24x1024`` for another encoder
+    of 24 layers of 1024 numbers; None for a run without one."""
+    task = summary.get("task")
+    facts = task.get("encoder") if isinstance(task, dict) else None
+    if not isinstance(facts, dict):
+        return None
+    shape = (facts.get("model_type"), facts.get("layers"), facts.get("hidden_size"))
+    return ENCODERS.get(shape) or "{}_{}x{}".format(*shape)
+
+
 def _build_row(record: Record) -> dict[str, Any]:
     """Return the row of ``load_runs`` for a record."""
     config, summary = dict(record.config), record.summary
     listed, choices = config.pop(ABSENT, None), config.pop("choices", None)
     absent = set(map(str, listed)) if isinstance(listed, list) else set()
     chosen = {str(k): value for k, value in choices.items() if k not in absent} if isinstance(choices, dict) else {}
+    if encoder := _encoder_name(summary):
+        chosen["model"] = encoder
     algorithm = config.get("algorithm")
     target = str(algorithm.get("_target_")) if isinstance(algorithm, dict) else "?"
     fixed = {

@@ -59,7 +59,7 @@ def _text(name: str, reading: str) -> PageSpec:
             "ace_table_a2",
             {"final": ("accuracy_percent", "two_standard_errors_percent")},
             instead={"model": {"fasttext": "distilbert", "softmax": "distilbert", "bert": "distilbert"}},
-            note="The published numbers beside are another model's: DistilBERT's, fine-tuned. FastText has read 20 "
+            stand_in="The published numbers beside are another model's: DistilBERT's, fine-tuned. FastText has read 20 "
             "Newsgroups alone; MiniLM's frozen features have a linear layer; MiniLM fine-tuned is a third of its size.",
         ),
     )
@@ -193,8 +193,8 @@ PAGES = (
     ),
     _text(
         "table_a2_finetuned",
-        "20 clients for 100 server iterations, as table a.6 prints, fine-tune MiniLM-L6; at `medium` on the first 64 "
-        "tokens of a post.",
+        "20 clients for 100 server iterations, as table a.6 prints; `full` fine-tunes DistilBERT or BERT, `medium` "
+        "MiniLM-L6 on the first 64 tokens of a post.",
     ),
     _text("table_a2_printed", f"20 clients for 100 server iterations, as table a.6 prints. {_STEP}"),
     _page(

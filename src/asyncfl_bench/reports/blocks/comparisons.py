@@ -216,7 +216,8 @@ def published_parts(page: Page) -> list[Part]:
     data = pd.DataFrame(rows)
     shown = data.map(lambda value: format_number(value) if isinstance(value, float) else str(value))
     sources = "; ".join(sorted(set(read_published(page.spec.paper, published.numbers)["source"])))
-    note = f"Source: {sources}. {published.note}".strip()
+    notes = [published.note, "" if data["is_papers"].all() else published.stand_in]
+    note = " ".join([f"Source: {sources}.", *filter(None, notes)])
     return ["## Published numbers", note, Table("published", shown, page.with_keys(data), 2)]
 
 
