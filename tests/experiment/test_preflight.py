@@ -36,6 +36,14 @@ def no_torch(monkeypatch):
         (["dataset=femnist", "model=cnn_one_pool", "data_dir=bad"], "^bad/femnist.npz: not a readable .npz file"),
         (["unlabelled=images", "algorithm=fedecho", "unlabelled.name=mnist", "data_dir=bad"], "^MNIST is missing"),
         (
+            ["unlabelled=arrays", "algorithm=fedecho", "unlabelled.path=bad/femnist.npz"],
+            r"^bad/femnist.npz: not a readable .npz file \(another format, or Python objects\); delete it",
+        ),
+        (
+            ["unlabelled=arrays", "algorithm=fedecho", "unlabelled.path=own.npz"],
+            r"^own.npz: x must be uint8 images, or floats of .* float32 1x8x8; found float32 of shape \(4, 3\)",
+        ),
+        (
             ["model.hidden=[1000000000]"],
             "^n_clients=2: vectors of 75000000010 floats need .* a smaller model is needed",
         ),
@@ -52,6 +60,7 @@ def test_a_folder_or_data_that_cannot_work_are_refused_before_torch_is_imported(
     np.savez("bad.npz", x_train=np.zeros((10, 3)), y_train=y[:9], x_test=np.zeros((4, 3)), **labels)
     np.savez("flat.npz", x_train=np.zeros(10), y_train=y, x_test=np.zeros(4), **labels)
     np.savez("good.npz", x_train=np.zeros((10, 3)), y_train=y, x_test=np.zeros((4, 3)), **labels)
+    np.savez("own.npz", x=np.zeros((4, 3), np.float32))
     with pytest.raises(BenchError, match=said) as caught:
         run(["n_clients=2", "progress=false", *words])
     assert caught.value.exit_code == 2 and not (tmp_path / "runs").exists()

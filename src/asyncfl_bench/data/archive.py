@@ -54,6 +54,7 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
             return {name: archive[name] for name in (*required, *optional) if name in archive}
     except UNREADABLE as error:
         reason = str(error).partition("\n")[0]
+        reason = "another format, or Python objects" if "pickle" in reason else reason  # NumPy advises to run them
         raise DataError(f"{path}: not a readable .npz file ({reason}); delete it or put a good one there") from error
 
 

@@ -164,7 +164,8 @@ class OwnArray:
     def __init__(self, config: OwnArrayConfig):
         self.config = config
 
-    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
+    def read(self, data: Data) -> np.ndarray:
+        """Return the samples of the file. Raises DataError for another file, and for floats of another shape."""
         assert self.config.path is not None
         path = Path(self.config.path).expanduser()
         x = check_samples(path, "x", _array(path))
@@ -173,7 +174,11 @@ class OwnArray:
                 f"uint8 images, or floats of the shape of the clients' samples where these are floats: {_kind(data)}"
             )
             raise DataError(f"{path}: x must be {wanted}; found {x.dtype} of shape {x.shape}")
-        return data, match_samples(_choose_samples(x, self.config.samples, generator, str(path)), data)
+        return x
+
+    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
+        chosen = _choose_samples(self.read(data), self.config.samples, generator, str(self.config.path))
+        return data, match_samples(chosen, data)
 
 
 def _array(path: Path) -> np.ndarray:

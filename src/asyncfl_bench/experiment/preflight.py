@@ -14,7 +14,7 @@ from ..algorithms.common.split import SplitConfig
 from ..config import Settings
 from ..data.base import MissingData
 from ..data.texts import KNOWN, Texts
-from ..data.unlabelled import Images
+from ..data.unlabelled import Images, OwnArray
 from ..errors import BenchError, ConfigError, locating_user_errors
 from ..models.base import Model
 from ..randomness import Streams
@@ -112,6 +112,8 @@ class Preflight:
                 data = source.load(settings.data_dir, Streams(settings.root.seed), settings.root.n_clients)
                 shape, classes, samples = tuple(data.shape), data.classes, len(data.y_train)
                 symbols, padding = data.symbols, data.padding
+                if isinstance(unlabelled, OwnArray):
+                    unlabelled.read(data)
             elif (known := getattr(source, "known_shape", None)) is not None:
                 (shape, classes), samples = known, 0
             else:
