@@ -141,7 +141,7 @@ UNFIT = {
     ),
     "no weights in the file": (
         put("model.safetensors", "version https://git-lfs"),
-        "model.safetensors cannot be read: it is no file of the package safetensors",
+        "model.safetensors cannot be read: another format than safetensors",
     ),
 }
 

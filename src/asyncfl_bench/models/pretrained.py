@@ -331,7 +331,7 @@ def _embedding_shape(path: str, folder: Path) -> tuple[int, int] | None:
     with _naming_file(path, file), file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if not 2 <= length <= min(file.stat().st_size - 8, LONGEST_HEADER):
-            raise ValueError("it is no file of the package safetensors")
+            raise ValueError("another format than safetensors")
         header = json.loads(opened.read(length))
     shapes = [of["shape"] for name, of in header.items() if name.endswith("word_embeddings.weight")]
     return (shapes[0][0], shapes[0][1]) if shapes else None

@@ -90,7 +90,7 @@ def ranking_parts(page: Page) -> list[Part]:
         _forest_picture(page, measure, best, margin),
         "## Best method",
         text,
-        Table("best", shown, best, 3),
+        Table("best", shown, best, 3, dict.fromkeys(("difference", "interval"), page.measured.unit(measure.kind))),
         Table("pairs", None, pairs),
     ]
 
@@ -192,7 +192,9 @@ class Cost:
         }
         called = dict(zip(page.cells[self.key], page.cell_texts[self.key], strict=True))
         span = " to ".join(names.setting_label(self.key, called[end]) for end in (ends[0], ends[-1]))
-        return [f"## Lost from {span}: {page.label(self.measure)}", Table("cost", pd.DataFrame(columns), data, 2)]
+        units = dict.fromkeys(("lost", "interval", "published loss"), page.measured.unit(self.measure.kind))
+        table = Table("cost", pd.DataFrame(columns), data, 2, units)
+        return [f"## Lost from {span}: {page.label(self.measure)}", table]
 
 
 def published_parts(page: Page) -> list[Part]:

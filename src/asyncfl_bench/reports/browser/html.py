@@ -159,7 +159,9 @@ def _part_html(part: Part | None) -> str:
             if (text := "\n".join(filter(None, texts)))
         )
     if isinstance(part, Table):
-        return _table_html(part.name, part.data if part.shown is None else part.shown)
+        shown = part.data if part.shown is None else part.shown
+        headers = {name: f"{name} [{unit}]" for name, unit in part.units.items() if unit}
+        return _table_html(part.name, shown.rename(columns=headers))
     if isinstance(part, Picture):
         import matplotlib
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ class Table:
     """shown: text as readers see it, one column a header, or None; data: the same as numbers, for the CSV file.
 
     words  how many of the first columns are text; the others are aligned to the right
+    units  header -> unit, which a browser page shows behind it; captions have it too
     Columns without any text but dashes are dropped from ``shown``.
     """
 
@@ -40,6 +41,7 @@ class Table:
     shown: pd.DataFrame | None
     data: pd.DataFrame
     words: int = 1
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.shown is not None and len(self.shown):
