@@ -26,6 +26,7 @@ from asyncfl_bench.data.datasets import (
     TorchvisionImages,
     TorchvisionImagesConfig,
 )
+from asyncfl_bench.data.sources import CLASS_NAMES
 from asyncfl_bench.data.synthetic import Synthetic, SyntheticConfig
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
@@ -192,31 +193,87 @@ def test_a_corrupt_archive_is_refused_by_file(tmp_path, damage):
         load_images(tmp_path, "mnist")
 
 
-@pytest.mark.slow
-def test_cinic10_is_unpacked_from_its_archive_once(tmp_path, monkeypatch):
+def original_cinic10(folder):
+    """Two images of each class in the original format; the pixels by split."""
     from PIL import Image
 
-    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     rng = np.random.default_rng(0)
     made = {split: rng.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8) for split in ("train", "test", "valid")}
     for split, pictures in made.items():
         for number, picture in enumerate(pictures):
-            folder = tmp_path / "made" / split / names[number // 2]
-            folder.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(picture).save(folder / f"{number:02}.png")
-    directory = tmp_path / "data"
+            of_class = folder / split / CLASS_NAMES[number // 2]
+            of_class.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(of_class / f"{number:02}.png")
+    return made
+
+
+def assert_without_valid(data, made):
+    for split, x, y in (("train", data.x_train, data.y_train), ("test", data.x_test, data.y_test)):
+        np.testing.assert_array_equal(x, made[split].transpose(0, 3, 1, 2))
+        np.testing.assert_array_equal(y, np.arange(20) // 2)
+
+
+@pytest.mark.slow
+def test_cinic10_is_unpacked_from_its_archive_once(tmp_path, monkeypatch):
+    made, directory = original_cinic10(tmp_path / "made"), tmp_path / "data"
     packed = Path(shutil.make_archive(str(directory / "CINIC-10"), "gztar", tmp_path / "made"))
     monkeypatch.setattr(download, "CINIC10", "https://localhost:9/CINIC-10.tar.gz")  # nobody answers there
     with pytest.raises(DataError, match=r"CINIC10 is missing and its download failed.*cinic10\.npz"):
         load_images(directory, "cinic10", download=True)  # another content than the published archive's
     monkeypatch.setattr(download, "CINIC10_MD5", hashlib.md5(packed.read_bytes()).hexdigest())  # so it is taken
-    data = load_images(directory, "cinic10", download=True)
-    for split, x, y in (("train", data.x_train, data.y_train), ("test", data.x_test, data.y_test)):
-        np.testing.assert_array_equal(x, made[split].transpose(0, 3, 1, 2))
-        np.testing.assert_array_equal(y, np.arange(20) // 2)
+    assert_without_valid(load_images(directory, "cinic10", download=True), made)
     assert not packed.exists()
-    shutil.rmtree(directory / "CINIC-10")
-    assert len(load_images(directory, "cinic10").x_train) == 20  # from the file that was written
+
+
+def test_the_original_files_of_cinic10_are_read_once_without_its_part_valid(tmp_path):
+    made = original_cinic10(tmp_path / "CINIC-10")
+    (tmp_path / "CINIC-10" / "train" / "cat" / ".DS_Store").touch()
+    data = load_images(tmp_path, "cinic10")
+    assert_without_valid(data, made)
+    assert data.augmentable and data.classes == 10 and data.shape == (3, 32, 32)
+    shutil.rmtree(tmp_path / "CINIC-10")
+    assert len(load_images(tmp_path, "cinic10").x_train) == 20  # from the file that was written
+
+
+def damage_cinic10(folder, damage):
+    from PIL import Image
+
+    one = folder / "test" / "frog" / "12.png"
+    if damage == "no test part":
+        shutil.rmtree(folder / "test")
+    elif damage == "no frogs":
+        shutil.rmtree(one.parent)
+    elif damage == "cut":
+        one.write_bytes(one.read_bytes()[:500])
+    elif damage == "text":
+        one.write_text("not found")
+    else:
+        size, mode, kind = (31, 32) if damage == "narrow" else (32, 32), "L" if damage == "grey" else "RGB", "PNG"
+        Image.new(mode, size).save(one, "JPEG" if damage == "photograph" else kind)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("grey", "12.png: must be a PNG image of 32x32 pixels in colour (mode RGB), found PNG, 32x32 pixels of mode L"),
+        ("narrow", "found PNG, 31x32 pixels of mode RGB; replace it, or delete "),
+        ("photograph", "found JPEG, 32x32 pixels of mode RGB"),
+        ("text", "12.png: must be a PNG image of 32x32 pixels in colour (mode RGB), found UnidentifiedImageError"),
+        ("cut", "12.png: must be a PNG image of 32x32 pixels in colour (mode RGB), found OSError"),
+        ("no test part", "CINIC-10/test is missing: "),
+        ("no frogs", "CINIC-10/test/frog is missing: "),
+    ],
+)
+def test_a_damaged_folder_of_cinic10_ends_a_run_and_its_plan_with_one_line(damage, said, tmp_path, afl_run):
+    original_cinic10(tmp_path / "CINIC-10")
+    damage_cinic10(tmp_path / "CINIC-10", damage)
+    words = ["algorithm=fedbuff", "dataset=cinic10", "model=lenet5", f"data_dir={tmp_path}", "n_clients=2"]
+    run, planned = afl_run(*words), afl_run(*words, "--plan")
+    assert (run.returncode, planned.returncode) == (2, 2) and run.stdout == ""
+    assert run.stderr.startswith("afl-run: ") and said in run.stderr and run.stderr.count("\n") == 1, run.stderr
+    (refused,) = (line for line in planned.stdout.splitlines() if line.startswith("refused: "))
+    assert said in refused
+    assert not list(tmp_path.rglob("*.npz")) and not list(tmp_path.rglob("metrics.jsonl"))
 
 
 def test_a_pipe_in_the_place_of_the_digits_is_replaced(tmp_path, monkeypatch):

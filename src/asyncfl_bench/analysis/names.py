@@ -57,6 +57,7 @@ _PROTOCOLS = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
+    "cinic10": "CINIC-10",
     "fashion_mnist": "Fashion-MNIST",
     "sst2": "SST2",
     "mrpc": "MRPC",

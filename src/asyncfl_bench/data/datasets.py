@@ -18,8 +18,9 @@ from ..errors import ConfigError, check
 from ..files import atomic_write, cache_folder
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
-from .archive import ARRAYS, file_version, load_cached, read_npz
+from .archive import ARRAYS, build_cached, file_version, load_cached, read_npz
 from .base import DATA_DIRECTORY, Data, DataError, MissingData, Scale, channels_first, check_labels, samples_by_client
+from .sources import read_class_folders
 
 
 @dataclass
@@ -81,6 +82,7 @@ class _ImageFacts:
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    folder: str = ""  # of the original files, which sources.read_class_folders reads
 
     @property
     def has_colors(self) -> bool:
@@ -97,7 +99,9 @@ KNOWN = {
     "fashion_mnist": _ImageFacts("FashionMNIST", 60000, 10000, 10, (0.2860,), (0.3530,)),
     "cifar10": _ImageFacts("CIFAR10", 50000, 10000, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "cifar100": _ImageFacts("CIFAR100", 50000, 10000, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
-    "cinic10": _ImageFacts("CINIC10", 90000, 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587)),
+    "cinic10": _ImageFacts(
+        "CINIC10", 90000, 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587), folder="CINIC-10"
+    ),
 }
 
 
@@ -120,8 +124,8 @@ class TorchvisionImages:
     """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 or CINIC-10 as (N, C, H, W) uint8.
 
     ``<data_dir>/<name>.npz`` (x_train, y_train, x_test, y_test; images (N, 28, 28) or (N, 32, 32, 3) uint8) is used
-    when it is there. Otherwise, with ``download``, torchvision downloads the set into ``data_dir`` and that file is
-    written, once, however many jobs ask for it. Raises DataError when neither works.
+    when it is there. Otherwise that file is written, once, however many jobs ask for it: from the folder of CINIC-10's
+    original files if ``data_dir`` has it, else, with ``download``, from the network. Raises DataError if nothing works.
     """
 
     Config = TorchvisionImagesConfig
@@ -159,22 +163,27 @@ class TorchvisionImages:
 
     def file(self, data_dir: Path) -> Path:
         """Return where the images are. Raises DataError if they are missing and are not to be downloaded."""
-        name = self.config.name
+        name, known = self.config.name, KNOWN[self.config.name]
         paths = [data_dir / f"{one}.npz" for one in dict.fromkeys((name.replace("_", "-"), name))]
         for path in paths:
             if path.exists():
                 return path
+        remedies = ways_out(name, paths)
+        if known.folder and (folder := data_dir / known.folder).is_dir():
+            return build_cached(paths[0], lambda: read_class_folders(folder, known.image), remedies)
         if not self.config.download:
-            raise MissingData(f"{KNOWN[name].label} is missing. {ways_out(name, paths)}")
+            raise MissingData(f"{known.label} is missing. {remedies}")
         from .download import fetch_dataset  # here only: a machine with the file needs no torchvision
 
-        return fetch_dataset(KNOWN[name].label, data_dir, paths, ways_out(name, paths))
+        return fetch_dataset(known.label, data_dir, paths, remedies)
 
 
 def ways_out(name: str, paths: list[Path]) -> str:
     """Return where a file was looked for, and what to do where there is none."""
     looked = " and ".join(str(path) for path in paths)
     needs = f"Looked for {looked} (arrays x_train, y_train, x_test, y_test)"
+    if folder := KNOWN[name].folder:
+        needs = f"{needs} and the original files in {paths[0].parent / folder}"
     return f"{needs}. `dataset={name} dataset.download=true` downloads it. {DATA_DIRECTORY}"
 
 

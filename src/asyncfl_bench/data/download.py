@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
 from .archive import build_cached
 from .base import DataError
+from .sources import read_class_folders
 from .vision import torchvision
 
 CINIC10 = "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz"
@@ -26,31 +25,18 @@ def fetch_dataset(label: str, data_dir: Path, paths: list[Path], ways_out: str) 
 
 def _download(label: str, data_dir: Path, ways_out: str) -> dict[str, np.ndarray]:
     vision = torchvision(f"Downloading {label}")
-    read: Callable[[ModuleType, str, Path, str], tuple[object, object]] = (
-        _cinic10_split if label == "CINIC10" else _torchvision_split
-    )
-    arrays = {}
-    for split in ("train", "test"):
-        try:
-            images, labels = read(vision, label, data_dir, split)
-        except Exception as error:  # no network, a refused or cut transfer, a wrong checksum: the same way out for all
-            reason = " ".join(str(error).split())
-            raise DataError(f"{label} is missing and its download failed ({reason}). {ways_out}") from error
-        arrays[f"x_{split}"] = np.asarray(images, dtype=np.uint8)
-        arrays[f"y_{split}"] = np.asarray(labels, dtype=np.int64)
-    return arrays
-
-
-def _torchvision_split(vision: ModuleType, label: str, data_dir: Path, split: str) -> tuple[object, object]:
-    part = getattr(vision.datasets, label)(root=str(data_dir), train=split == "train", download=True)
-    return part.data, part.targets
-
-
-def _cinic10_split(vision: ModuleType, label: str, data_dir: Path, split: str) -> tuple[object, object]:
-    """CINIC-10 (arXiv:1810.03505), which torchvision lacks: a folder a class. ``valid`` is left out."""
-    folder = data_dir / "CINIC-10"
-    if not (folder / split).is_dir():
-        unpack = vision.datasets.utils.download_and_extract_archive
-        unpack(CINIC10, str(data_dir), str(folder), md5=CINIC10_MD5, remove_finished=True)
-    part = vision.datasets.ImageFolder(str(folder / split))  # labels by name, in CIFAR-10's order
-    return np.stack([np.asarray(image) for image, _ in part]), part.targets
+    try:
+        if label == "CINIC10":  # arXiv:1810.03505, which torchvision lacks
+            folder = data_dir / "CINIC-10"
+            unpack = vision.datasets.utils.download_and_extract_archive
+            unpack(CINIC10, str(data_dir), str(folder), md5=CINIC10_MD5, remove_finished=True)
+            return read_class_folders(folder, (32, 32, 3))
+        arrays = {}
+        for split in ("train", "test"):
+            part = getattr(vision.datasets, label)(root=str(data_dir), train=split == "train", download=True)
+            arrays[f"x_{split}"] = np.asarray(part.data, dtype=np.uint8)
+            arrays[f"y_{split}"] = np.asarray(part.targets, dtype=np.int64)
+        return arrays
+    except Exception as error:  # no network, a refused or cut transfer, a wrong checksum: the same way out for all
+        reason = " ".join(str(error).split())
+        raise DataError(f"{label} is missing and its download failed ({reason}). {ways_out}") from error

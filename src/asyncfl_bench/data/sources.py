@@ -1,6 +1,6 @@
 """Sources of samples: LEAF's json files and repositories on Hugging Face, as parts for ``pool.join_parts``.
 
-Texts are downloaded from public copies into a plain file.
+Texts are downloaded from public copies into a plain file. CINIC-10's original files are read as arrays.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from .base import DataError, MissingData
 from .pool import Part
 
 ROWS = 1000  # of a repository, converted in one go
+# of CIFAR-10 and CINIC-10, in the order of their labels
+CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 def leaf_files(folder: Path) -> list[Path]:
@@ -55,6 +57,48 @@ def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarr
             except (ValueError, TypeError) as error:
                 raise DataError(f"{path}: user {user}: {_describe_error(error)}") from error
             yield [user] * len(y_part), x_part, y_part
+
+
+def read_class_folders(folder: Path, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Arrays of the PNG files in ``folder``/SPLIT/CLASS, as CINIC-10 has them, sorted by class and name.
+
+    The splits are `train` and `test`; another one (`valid`) is left out.
+    shape  of an image: (H, W, 3)
+    Raises DataError, which names the folder or file, for what is missing and for other images.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for split in ("train", "test"):
+        paths = [_png_files(folder, folder / split / name) for name in CLASS_NAMES]
+        arrays[f"y_{split}"] = np.repeat(np.arange(len(paths)), [len(of_class) for of_class in paths])
+        images = arrays[f"x_{split}"] = np.empty((len(arrays[f"y_{split}"]), *shape), np.uint8)
+        for image, path in zip(images, (path for of_class in paths for path in of_class), strict=True):
+            image[:] = _read_png(folder, path, shape)
+    return arrays
+
+
+def _png_files(folder: Path, of_class: Path) -> list[Path]:
+    """Return the files of a class by name; DataError if there are none."""
+    found = sorted(path for path in of_class.glob("*") if not path.name.startswith("."))
+    if not found:
+        missing = next(path for path in (of_class.parent, of_class, of_class / "*.png") if not path.is_dir())
+        splits = "train and test, each with a folder of PNG files for each class"
+        raise DataError(f"{missing} is missing: {folder} must have {splits} ({', '.join(CLASS_NAMES)})")
+    return found
+
+
+def _read_png(folder: Path, path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            found = f"{image.format}, {image.width}x{image.height} pixels of mode {image.mode}"
+            if (image.format, image.mode, image.height, image.width) == ("PNG", "RGB", *shape[:2]):
+                return np.asarray(image)
+    except (OSError, SyntaxError, ValueError) as error:  # SyntaxError: a damaged PNG
+        found = _describe_error(error)
+    wanted = f"a PNG image of {shape[1]}x{shape[0]} pixels in colour (mode RGB), found {found}"
+    again = f"replace it, or delete {folder} and add dataset.download=true"
+    raise DataError(f"{path}: must be {wanted}; {again}")
 
 
 def hub_parts(
