@@ -17,6 +17,7 @@ CASES = {
         *("algorithm.covariance=diagonal", "algorithm.fill=largest", "algorithm.answer=after", "algorithm.every=3"),
         *("algorithm.weight_exponent=0", "client.weight_decay=0.01", "algorithm.weights=uniform"),
     ],
+    "exponential": ["algorithm.weight_growth=exponential", "algorithm.weight_exponent=0.2", "algorithm.ridge=0.05"],
     "plain": ["algorithm.generate=false", "algorithm.adjust=false", "algorithm.server_clip=0.3"],
 }
 
@@ -112,14 +113,18 @@ class Replay:
         rows, labels = (np.concatenate(column) for column in list(zip(*self.messages, strict=True))[:2])
         sizes = [len(y) for _, y, _ in self.messages]
         if self.rule["generate"]:
-            weights = np.repeat([float(m) ** self.rule["weight_exponent"] for *_, m in self.messages], sizes)
-            self.seen.append((rows, weights, labels))
+            self.seen.append((rows, np.repeat([self.weight(m) for *_, m in self.messages], sizes), labels))
             if self.steps % self.rule["every"] == 0:
                 rows, labels = self.filled(rows, labels, max(sizes))
         error = self.error(rows, labels)
         self.s.step(np.concatenate([(error.T @ rows).ravel(), error.sum(axis=0)]))
         self.messages.clear()
         self.steps += 1
+
+    def weight(self, n):
+        """s(n) = a n^b or a e^(b n), increasing, for any a (section 4.2)."""
+        a, b = 3.0, self.rule["weight_exponent"]
+        return a * (np.exp(b * n) if self.rule["weight_growth"] == "exponential" else float(n) ** b)
 
     def filled(self, rows, labels, batch):
         every_row, weights, every_label = (np.concatenate(column) for column in zip(*self.seen, strict=True))

@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from asyncfl_bench.algorithms.common.activations import ActivationStatistics, fill_classes, log_shares
+from asyncfl_bench.algorithms.common.activations import (
+    ActivationStatistics,
+    ExponentialWeights,
+    fill_classes,
+    log_shares,
+)
 
 CLASSES, WIDTH = 3, 4
 DOUBLE = torch.zeros((), dtype=torch.double)
@@ -59,6 +64,22 @@ def test_equal_weights_give_the_plain_mean_and_a_common_factor_of_weights_change
     one, thousand = merged(rows, weights, labels, pieces), merged(rows, 1000 * weights, labels, pieces)
     np.testing.assert_allclose(one.mean_ca, thousand.mean_ca, atol=1e-12)
     np.testing.assert_allclose(one.spread_c, thousand.spread_c, atol=1e-12)
+
+
+def test_exponential_weights_of_any_progress_are_finite_and_leave_no_class_behind():
+    rng = np.random.default_rng(4)
+    x, y = torch.from_numpy(rng.normal(size=(90, 2))), torch.tensor([0, 1] * 45)
+    progress = torch.arange(90).double() * 200 + 1  # e^(3 m) has no double from the second row on, e^(m / 200) has
+    for rate in (0.005, 3.0):
+        statistics, weights = ActivationStatistics(2, 2, like=x), ExponentialWeights(rate)
+        for rows in (slice(0, 20), slice(20, 21), slice(21, 60)):
+            statistics.merge(x[rows], weights.weigh(statistics, progress[rows]), y[rows])
+        statistics.merge(x[60:][::2], weights.weigh(statistics, progress[60:][::2]), y[60:][::2])  # of class 0 alone
+        for label, newest in ((0, 88), (1, 59)):
+            chosen = (y == label) & (torch.arange(90) <= newest)
+            relative = (rate * (progress[chosen] - progress[newest])).exp()
+            np.testing.assert_allclose(statistics.mean_ca[label], np.average(x[chosen], axis=0, weights=relative), 1e-9)
+        assert statistics.has_all_classes and torch.isfinite(statistics.spread_c).all()
 
 
 def test_covariances_are_symmetric_and_positive_and_single_precision_stays_near():

@@ -7,11 +7,20 @@ from math import prod
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import check
-from ..ranges import at_least, one_of, within
+from ..ranges import absent, at_least, one_of, within
 from ..stateful import Stateful
 from ..types import NUMBER_BYTES, Recorder
 from .base import check_it_fills
-from .common.activations import FILLS, FORMS, RIDGES, ActivationStatistics, fill_classes, log_shares
+from .common.activations import (
+    FILLS,
+    FORMS,
+    GROWTHS,
+    RIDGES,
+    ActivationStatistics,
+    ExponentialWeights,
+    fill_classes,
+    log_shares,
+)
 from .common.rounds import RoundMean, Weights
 from .common.split import ServerSgd, SplitConfig, SplitRule
 from .needs import Needs
@@ -39,7 +48,8 @@ class GasConfig(SplitConfig):
     ridge              added to its diagonal
     ridge_at           `sampling`, or kept at each `merge` of new activations
     fill               each class to a `batch` of rows; to the `largest` class; to `exact`ly a batch, more are left out
-    weight_exponent    b: activations of progress m weigh m^b in the statistics; 0: all the same, 1: linear
+    weight_growth      activations of progress m weigh m^b (`power`) or e^(b m) (`exponential`) in the statistics
+    weight_exponent    b; 0: all the same, 1 with `power`: linear
     """
 
     activation_buffer: Annotated[int | None, at_least(1, null="for the clients in flight")] = None
@@ -53,6 +63,7 @@ class GasConfig(SplitConfig):
     ridge: Annotated[float, at_least(0)] = 1e-5
     ridge_at: Annotated[str, one_of(*RIDGES)] = "sampling"
     fill: Annotated[str, one_of(*FILLS)] = "batch"
+    weight_growth: Annotated[str, one_of(*GROWTHS), absent("power")] = "power"
     weight_exponent: Annotated[float, within("[0, 10]")] = 1.0
 
     def resolve(self, facts: Facts) -> None:
@@ -72,7 +83,7 @@ class GasConfig(SplitConfig):
         return f"algorithm.covariance=full needs {cost}: {classes * width**3 / 6:.1e} multiply-adds, {memory:.0f} MiB"
 
     def idle(self, facts: Facts) -> dict[str, str]:
-        names = ("every", "covariance", "ridge", "ridge_at", "fill", "weight_exponent")
+        names = ("every", "covariance", "ridge", "ridge_at", "fill", "weight_growth", "weight_exponent")
         return super().idle(facts) | ({} if self.generate else dict.fromkeys(names, "with algorithm.generate=false"))
 
     def adapt(self, needs: Needs) -> Needs:
@@ -91,7 +102,7 @@ class Gas(Recorder, SplitRule):
              upload u_i = received + D_i: append to the model buffer;  with Q_c uploads in it:
                u <- sum n_i u_i / sum n_i, empty the buffer                            (lines 15-19, equations 9 and 10)
              An activation weighs m^b in its class's Gaussian, m = 1 + K t + k with t server iterations at the task's
-             dispatch and k its mini-batch: stale ones weigh less
+             dispatch and k its mini-batch: stale ones weigh less. The paper's other weight is e^(b m)
     Upload   difference, of the clients' part, with the part the task started from
     Steps    per Q_c uploads
     State    both buffers, the Gaussians, whether they have the buffer already (of a step that was stopped), momentum of
@@ -126,6 +137,7 @@ class Gas(Recorder, SplitRule):
         self._gradient_d = self.server_d.clone()
         self.log_share_nc = model_d.new_tensor(log_shares(clients.labels_nc)) if config.adjust else None
         self.statistics: ActivationStatistics | None = None
+        self.growth = ExponentialWeights(config.weight_exponent) if config.weight_growth == "exponential" else None
         if config.generate:
             width, form = prod(self.part.activation), config.covariance
             self.statistics = ActivationStatistics(
@@ -146,7 +158,8 @@ class Gas(Recorder, SplitRule):
 
     def parts(self) -> dict[str, Stateful]:
         parts = {"mean": self.mean, "sgd": self.sgd}
-        return parts if self.statistics is None else parts | {"statistics": self.statistics}
+        more = {"statistics": self.statistics, "growth": self.growth}
+        return parts | {name: part for name, part in more.items() if part is not None}
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -183,8 +196,12 @@ class Gas(Recorder, SplitRule):
         if self.statistics is not None:
             sizes = [len(y) for y in labels]
             if not self.merged:
-                weights = [m for m, size in zip(progress, sizes, strict=True) for _ in range(size)]
-                weight_b = rows_ba.new_tensor(weights, dtype=torch.double) ** self.config.weight_exponent
+                of_rows = [m for m, size in zip(progress, sizes, strict=True) for _ in range(size)]
+                progress_b = rows_ba.new_tensor(of_rows, dtype=torch.double)
+                if self.growth is None:
+                    weight_b = progress_b**self.config.weight_exponent
+                else:
+                    weight_b = self.growth.weigh(self.statistics, progress_b)
                 self.statistics.merge(rows_ba, weight_b, labels_b)
                 self.merged = True
             if self.steps % self.config.every == 0:

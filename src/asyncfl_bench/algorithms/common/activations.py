@@ -20,6 +20,8 @@ FORMS = ("full", "diagonal")
 RIDGES = ("sampling", "merge")
 FILLS = ("batch", "largest", "exact")
 FIRST_JITTER, JITTERS = 1e-6, 40  # added to a covariance that has no Cholesky factor, then ten times as much, and so on
+GROWTHS = ("power", "exponential")
+LEAST_WEIGHT = 1e-300  # of activations and of a class, beside a weight of 1: none is forgotten
 LEAST_SHARE = 1e-12  # of a class that a client does not hold: the logarithm of its share is finite
 
 
@@ -64,6 +66,10 @@ class ActivationStatistics(Stateful):
         """Single-precision numbers it takes, with the two matrices that drawing from a full covariance needs."""
         spread = (classes + 2) * width**2 if form == "full" else classes * width
         return spread + 2 * classes * (width + 1)
+
+    def scale_weights(self, factor: float) -> None:
+        """Multiply the weights of all rows merged so far, which are at least LEAST_WEIGHT afterwards."""
+        self.weight_c = [weight and max(weight * factor, LEAST_WEIGHT) for weight in self.weight_c]
 
     @property
     def has_all_classes(self) -> bool:
@@ -117,6 +123,25 @@ class ActivationStatistics(Stateful):
 
     def _variances(self, spread: torch.Tensor) -> torch.Tensor:
         return spread.diagonal() if self.form == "full" else spread
+
+
+class ExponentialWeights(Stateful):
+    """Weights e^(b m) of activations of progress m, each divided by that of the latest progress: e^(b m) alone overflows.
+
+    rate  b
+    """
+
+    state_names = ("latest",)
+
+    def __init__(self, rate: float):
+        self.rate, self.latest = rate, 0.0
+
+    def weigh(self, statistics: ActivationStatistics, progress_b: torch.Tensor) -> torch.Tensor:
+        """(B,) weights of rows of these progresses, which ``statistics`` merge next. Scales the rows merged before."""
+        latest = max(self.latest, float(progress_b.max()))
+        statistics.scale_weights(math.exp(self.rate * (self.latest - latest)))
+        self.latest = latest
+        return (self.rate * (progress_b - latest)).exp().clamp(min=LEAST_WEIGHT)
 
 
 def fill_classes(
