@@ -1,5 +1,6 @@
 """What cannot go with algorithms whose clients hold a part of the model is refused when a run is composed."""
 
+import numpy as np
 import pytest
 
 from asyncfl_bench.config import compose
@@ -16,7 +17,6 @@ REFUSED = {
     "diagnostics=mse": "diagnostics",
     "executor=batched": "executor",
     "model=softmax": "model",
-    "model=resnet18": "model",
     "model.cut=0": "model.cut",
     "model.cut=1": "model.cut",  # no parameters on the clients
     "model.cut=4": "model.cut",  # no layer on the server
@@ -33,9 +33,10 @@ def test_what_a_cut_model_cannot_go_with_is_named(word, algorithm):
     assert "\n" not in str(caught.value)
 
 
-def test_batch_normalisation_is_refused_in_a_cut_model():
+@pytest.mark.parametrize("model", ["vgg16", "resnet18"])
+def test_batch_normalisation_is_refused_in_a_cut_model(model):
     with pytest.raises(ConfigError, match=r"model.norm=batch: must be group"):
-        compose(["algorithm=gas", "model=vgg16", "model.norm=batch"])
+        compose(["algorithm=gas", f"model={model}", "model.norm=batch"])
 
 
 def test_nobody_may_drop_out_where_all_wait_for_each_other():
@@ -87,6 +88,18 @@ def test_a_cut_that_is_too_wide_for_full_covariances_is_refused_before_anything_
     assert not list(tmp_path.rglob("metrics.jsonl"))
     diagonal = compose([*WIDE, "algorithm.covariance=diagonal"]).parts["algorithm"].config
     assert diagonal.describe_cut_cost(4097, 10) is None
+
+
+def test_the_networks_of_gas_table_5_are_cut_behind_the_first_stage_or_block_with_variances_alone(afl_run, tmp_path):
+    x, y = np.zeros((20, 32, 32, 3), np.uint8), np.arange(20) % 10
+    np.savez(tmp_path / "images.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    words = [f"dataset.path={tmp_path}/images.npz", "heterogeneity=iid", "n_clients=2", "model=resnet18,vit_small"]
+    answer = afl_run("--plan", "algorithm=gas", "dataset=arrays", *words)
+    assert answer.returncode == 2
+    refused = [line for line in answer.stdout.splitlines() if line.startswith("refused:")]
+    for line, width in zip(refused, (64 * 32 * 32, 65 * 512), strict=True):
+        assert f"algorithm.covariance=full: must be diagonal with a cut of {width} activations: full takes" in line
+    assert afl_run("--plan", "algorithm=gas", "dataset=arrays", *words, "algorithm.covariance=diagonal").returncode == 0
 
 
 def test_a_plan_shows_what_full_covariances_cost_and_what_is_refused(afl_run):

@@ -10,6 +10,7 @@ from asyncfl_bench.models.footprint import footprint
 from asyncfl_bench.models.language import FastText, FastTextConfig, Lstm, LstmConfig
 from asyncfl_bench.models.layers import Size
 from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax, SoftmaxConfig
+from asyncfl_bench.models.transformers import VitSmall, VitSmallConfig
 from asyncfl_bench.types import Footprint
 
 COLOUR, GREY = (3, 32, 32), (1, 28, 28)
@@ -21,6 +22,8 @@ SEQUENTIAL = [
     images.CnnOnePool(images.CnnOnePoolConfig(cut=5)),
     images.AlexNet(images.AlexNetConfig(cut=7)),
     images.Vgg16(images.Vgg16Config(cut=10)),
+    images.ResNet18(images.ResNet18Config(width=16, groups=4, cut=4)),
+    VitSmall(VitSmallConfig(patch=1, cut=2)),
 ]
 
 
@@ -91,7 +94,6 @@ def test_models_that_cannot_be_cut_are_counted_too():
     with torch.device("meta"):
         for model in (
             Softmax(SoftmaxConfig()),
-            images.ResNet18(images.ResNet18Config()),
             images.ResNet18(images.ResNet18Config(norm="batch")),
         ):
             found = footprint(model.build((3, 33, 38), 7, 0), torch.zeros(1, 3, 33, 38))

@@ -22,7 +22,9 @@ from asyncfl_bench.models.convolutional import (
 )
 from asyncfl_bench.models.language import Lstm, LstmConfig
 from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax, SoftmaxConfig
+from asyncfl_bench.models.transformers import VitSmall, VitSmallConfig
 
+VIT = VitSmall(VitSmallConfig())
 RESNET = ResNet18(ResNet18Config())
 ALL = [
     Softmax(SoftmaxConfig()),
@@ -32,6 +34,7 @@ ALL = [
     CnnOnePool(CnnOnePoolConfig()),
     AlexNet(AlexNetConfig()),
     RESNET,
+    VIT,
 ]
 
 
@@ -126,6 +129,40 @@ def test_resnet18_for_cifar10_has_its_known_number_of_parameters_under_both_norm
     d = 11_689_512 - 513 * 1000 + 513 * 10 - 64 * 3 * 49 + 64 * 3 * 9
     for norm in ("group", "batch"):
         assert parameters(ResNet18(ResNet18Config(norm=norm)).build((3, 32, 32), 10, 0)) == d
+
+
+@pytest.mark.parametrize(
+    ("model", "d", "cuts"),
+    [
+        (ResNet18(ResNet18Config()), 11_173_962, {4: (64, 32, 32), 5: (128, 16, 16), 6: (256, 8, 8), 7: (512, 4, 4)}),
+        (VIT, 9_523_722, {1: (65, 512), 2: (65, 512), 7: (65, 512)}),
+    ],
+    ids=["resnet18", "vit_small"],
+)
+def test_networks_of_gas_table_5_have_their_parameters_and_cuts(model, d, cuts):
+    with torch.device("meta"):
+        module = model.build((3, 32, 32), 10, 0)
+        shapes = {layers: module[:layers](torch.zeros(2, 3, 32, 32)).shape[1:] for layers in cuts}
+    assert parameters(module) == d == model.size((3, 32, 32), 10).d and shapes == cuts
+
+
+def test_a_vit_reads_every_patch_in_its_place_and_nothing_but_them():
+    module = VitSmall(VitSmallConfig(width=8, heads=2, hidden=6, blocks=2)).build((1, 8, 8), 3, 0)
+    x = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    swapped = torch.cat([x[:, :, 4:], x[:, :, :4]], dim=2)
+    logits = module(torch.cat([x, swapped, x + torch.eye(8)]))
+    assert all(not torch.allclose(logits[i], logits[j], atol=1e-6) for i in range(3) for j in range(i))
+    torch.testing.assert_close(module(x), logits[:1])
+    with pytest.raises(ConfigError, match=r"^patch=4: must be a divisor of both sides of the images, 8 and 10 pixels"):
+        VIT.build((1, 8, 10), 3, 0)
+    with pytest.raises(ConfigError, match=r"^heads=8: must be a divisor of model.width=12"):
+        VitSmallConfig(width=12)
+
+
+def test_the_groups_of_a_narrow_resnet_divide_its_width():
+    assert parameters(ResNet18(ResNet18Config(width=16, groups=8)).build((3, 32, 32), 10, 0)) == 701_466
+    with pytest.raises(ConfigError, match=r"^groups=32: must be a divisor of 16, the narrowest layer: 1, 2, 4, 8, 16"):
+        ResNet18Config(width=16)
 
 
 @pytest.mark.parametrize("model", ALL[1:4], ids=lambda m: type(m).__name__)

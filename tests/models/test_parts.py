@@ -14,12 +14,15 @@ from asyncfl_bench.models.convolutional import (
     CnnOnePoolConfig,
     LeNet5,
     LeNet5Config,
+    ResNet18,
+    ResNet18Config,
     Vgg16,
     Vgg16Config,
 )
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.parts import Cut, split_layers
 from asyncfl_bench.models.perceptrons import Mlp, MlpConfig
+from asyncfl_bench.models.transformers import VitSmall, VitSmallConfig
 
 MODELS = {
     "mlp": (Mlp(MlpConfig([6, 5])), (4,)),
@@ -27,8 +30,13 @@ MODELS = {
     "cnn": (Cnn(CnnConfig(7)), (1, 8, 8)),
     "cnn_one_pool": (CnnOnePool(CnnOnePoolConfig()), (1, 8, 8)),
     "alexnet": (AlexNet(AlexNetConfig()), (3, 16, 16)),
+    "resnet18": (ResNet18(ResNet18Config(width=4, groups=2)), (1, 9, 8)),
+    "vit_small": (VitSmall(VitSmallConfig(width=8, heads=2, hidden=6, blocks=2)), (3, 8, 12)),
 }
-COMPILED = {"mlp": {3, 5}, "lenet5": {3, 6, 7, 9, 11}, "cnn": {3, 6, 7, 9}, "cnn_one_pool": {2, 5, 6, 8}, "alexnet": ()}
+COMPILED = {
+    **{"mlp": {3, 5}, "lenet5": {3, 6, 7, 9, 11}, "cnn": {3, 6, 7, 9}, "cnn_one_pool": {2, 5, 6, 8}},
+    **{"alexnet": (), "resnet18": (), "vit_small": ()},
+}
 
 
 def built(name, seed=0):

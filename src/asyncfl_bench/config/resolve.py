@@ -118,7 +118,7 @@ def _check_cut_model(settings: Settings) -> None:
     refuse(
         not parts["model"].config.can_be_cut,
         "model",
-        "a network of one layer after another, as mlp, cnn, lenet5, alexnet and vgg16 are,",
+        "a network of one layer after another, as mlp, cnn, lenet5, alexnet, vgg16, resnet18 and vit_small are,",
     )
     refuse(parts["distillation"].config.takes_place, "distillation", "none")
     availability = parts["availability"].target

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from ..errors import check
-from ..ranges import at_least, one_of, within
+from ..errors import check, list_some
+from ..ranges import absent, at_least, one_of, within
 from ..types import Facts
 from . import layers
-from .base import Model, ModelConfig, SequentialConfig, SequentialModel
-from .layers import Layer, Shape, Size
+from .base import ModelConfig, SequentialConfig, SequentialModel
+from .layers import Layer, Shape
 
 if TYPE_CHECKING:
     import torch
-
-NARROWEST = 64  # of the widths 64, 128, 256, 512 of ResNet-18 and VGG-16: what divides 64 divides all
 
 
 @dataclass
@@ -116,7 +114,7 @@ class AlexNet(SequentialModel):
 class NormalisedConfig(ModelConfig):
     """
     norm             normalisation over groups of channels, or over the batch
-    groups           of group normalisation: 1, 2, 4, 8, 16, 32 or 64; not used by batch
+    groups           of group normalisation, a divisor of the first layer's channels; not used by batch
     statistics_rate  of batch: how far the server's running statistics move towards those of each arriving client
     """
 
@@ -126,8 +124,14 @@ class NormalisedConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        divides = 1 <= self.groups <= NARROWEST and NARROWEST % self.groups == 0
-        check(divides, "groups", self.groups, "a divisor of 64, the narrowest layer: 1, 2, 4, 8, 16, 32 or 64")
+        divisors = [str(one) for one in range(1, self.narrowest + 1) if self.narrowest % one == 0]
+        allowed = f"a divisor of {self.narrowest}, the narrowest layer: {list_some(divisors)}"
+        check(self.batch_norm or str(self.groups) in divisors, "groups", self.groups, allowed)
+
+    @property
+    def narrowest(self) -> int:
+        """Channels of the first layer, which divide those of all."""
+        return 64
 
     @property
     def batch_norm(self) -> bool:
@@ -143,12 +147,30 @@ class NormalisedConfig(ModelConfig):
 
 
 @dataclass
-class ResNet18Config(NormalisedConfig):
-    """No settings."""
+class ResNet18Config(SequentialConfig, NormalisedConfig):
+    """
+    width  channels of the first stage; the others have 2, 4 and 8 times as many
+
+    Cut behind the first stage, as GAS has it, if nothing else is said.
+    """
+
+    width: Annotated[int, at_least(1), absent(64)] = 64
+    cut: Annotated[int | None, at_least(1, null="for the model's own"), absent(None)] = field(
+        default=None, kw_only=True
+    )
+    usual_cut = 4
+    number_of_layers = 10
+
+    @property
+    def narrowest(self) -> int:
+        return self.width
 
 
-class ResNet18(Model):
+class ResNet18(SequentialModel):
     """torchvision's ResNet-18 with the stem for small images: 3x3 convolution of stride 1, no max-pooling.
+
+    Layers: convolution, normalisation, ReLU, four stages, mean over the pixels, flatten, linear. Of a model on CIFAR-10
+    that is cut behind the stages (4, 5, 6 or 7) clients send 65 536, 32 768, 16 384 or 8192 numbers for each sample.
 
     Group normalisation (Wu, He 2018, arXiv:1803.08494: 32 groups) has no statistics of the clients' data; batch
     normalisation trains with each batch's own mean and variance, as always, and is judged with running ones: a client
@@ -170,12 +192,13 @@ class ResNet18(Model):
         self.check_samples(data_shape)
         from . import networks
 
+        config = self.config
         return networks.build_seeded(
-            seed, lambda: networks.resnet18(data_shape, classes, self.config.normalised_groups)
+            seed, lambda: networks.resnet18(data_shape, classes, config.normalised_groups, config.width)
         )
 
-    def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
-        return layers.resnet18(data_shape, classes)
+    def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
+        return layers.resnet18(data_shape, classes, self.config.width)
 
 
 @dataclass

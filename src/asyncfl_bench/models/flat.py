@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from ..errors import BenchError
 from ..kernels.stacked import StackedPerceptron
-from .networks import Encoder, FastText
+from .networks import Block, Encoder, FastText
 from .rows import EmbeddingModel
 
 
@@ -46,7 +46,8 @@ class FlatModel:
         self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self.perceptron = StackedPerceptron.try_from_module(module)
         self.embedding = EmbeddingModel.try_from_module(module)
-        kinds = ((nn.RNNBase, "a recurrent network"), (FastText, "an embedding of words"), (Encoder, "a transformer"))
+        transformers = (Encoder, Block), "a transformer"
+        kinds = ((nn.RNNBase, "a recurrent network"), (FastText, "an embedding of words"), transformers)
         self.alone = next((what for kind, what in kinds if any(isinstance(m, kind) for m in modules)), None)
         self.to(self._initial_d.device)
 

@@ -27,7 +27,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. kind: conv, relu, pool, flatten or linear.
+    """One layer. kind: conv, relu, pool, mean, flatten or linear.
 
     into, out  shapes of a sample before and behind it, (C, H, W) or (F,)
     size, stride, padding  of the window of a convolution or pool, in pixels
@@ -55,9 +55,25 @@ class Layer:
         return self.weights * prod(self.out[1:])
 
 
+@dataclass(frozen=True)
+class Composite(Layer):
+    """Several layers as one. d, work: its parameters and multiply-adds."""
+
+    d: int = 0
+    work: int = 0
+
+    @property
+    def parameters(self) -> int:
+        return self.d
+
+    @property
+    def macs(self) -> int:
+        return self.work
+
+
 def stack(shape: Shape, words: str, norm: bool = False) -> list[Layer]:
     """Return the layers that ``words`` describe: ``conv CHANNELS SIZE PADDING``, ``pool SIZE STRIDE``, ``linear F``,
-    ``relu``, ``flatten``, with commas between them. shape: of a sample."""
+    ``relu``, ``mean`` over the pixels, ``flatten``, with commas between them. shape: of a sample."""
     layers: list[Layer] = []
     for word in words.split(","):
         kind, *numbers = word.split()
@@ -70,7 +86,7 @@ def stack(shape: Shape, words: str, norm: bool = False) -> list[Layer]:
             out = (shape[0], *((side - first) // stride + 1 for side in shape[1:]))
             layers.append(Layer(kind, shape, out, first, stride))
         else:
-            out = {"linear": (first,), "flatten": (prod(shape),)}.get(kind, shape)
+            out = {"linear": (first,), "flatten": (prod(shape),), "mean": (shape[0], 1, 1)}.get(kind, shape)
             layers.append(Layer(kind, shape, out))
         shape = layers[-1].out
     return layers
@@ -116,23 +132,33 @@ def vgg16(shape: Shape, classes: int) -> list[Layer]:
     return stack(shape, f"{features}, flatten, {linear}", norm=True)
 
 
-def resnet18(shape: Shape, classes: int) -> Size:
-    """Return the size of ResNet-18, which is not sequential."""
-    channels, height, width = shape
-    d, macs = 512 * classes + classes, 512 * classes
+def resnet18(shape: Shape, classes: int, width: int) -> list[Layer]:
+    """A convolution, its normalisation and ReLU, four stages of two residual blocks, mean over the pixels, linear."""
+    channels, height, breadth = shape
+    stem = (width, height, breadth)
+    found = [
+        Composite("convolution", shape, stem, d=channels * width * 9, work=channels * width * 9 * height * breadth),
+        Composite("normalisation", stem, stem, d=2 * width),
+        Layer("relu", stem, stem),
+    ]
+    for times in (1, 2, 4, 8):
+        before, wide = found[-1].out, times * width
+        convolutions = [wide * wide * 9] * 4
+        if times > 1:  # the first block halves the sides, and its shortcut is a convolution
+            height, breadth = (height + 1) // 2, (breadth + 1) // 2
+            convolutions = [before[0] * wide, before[0] * wide * 9, *convolutions[1:]]
+        d, out = sum(convolutions) + 2 * wide * len(convolutions), (wide, height, breadth)
+        found.append(Composite("stage", before, out, d=d, work=sum(convolutions) * height * breadth))
+    return [*found, *stack(found[-1].out, f"mean, flatten, linear {classes}")]
 
-    def add(into: int, out: int, size: int) -> None:
-        nonlocal d, macs
-        d += into * out * size**2 + 2 * out
-        macs += into * out * size**2 * height * width
 
-    add(channels, 64, 3)
-    channels = 64
-    for wide in (64, 128, 256, 512):
-        if wide != channels:  # the first block halves the sides, and its shortcut is a convolution
-            height, width = (height + 1) // 2, (width + 1) // 2
-            add(channels, wide, 1)
-        for into in (channels, wide, wide, wide):
-            add(into, wide, 3)
-        channels = wide
-    return Size(d, macs)
+def vit(shape: Shape, classes: int, patch: int, width: int, hidden: int, blocks: int) -> list[Layer]:
+    """Patches, transformer blocks, and a head on the class token. Products of queries with keys are not counted."""
+    pixels, patches = shape[0] * patch**2, (shape[1] // patch) * (shape[2] // patch)
+    tokens = (patches + 1, width)
+    weights = 4 * width**2 + 2 * width * hidden  # of queries, keys, values, what they give, and the perceptron
+    return [
+        Composite("patches", shape, tokens, d=(pixels + 1 + tokens[0] + 1) * width, work=pixels * width * patches),
+        *[Composite("block", tokens, tokens, d=weights + 6 * width + hidden, work=weights * tokens[0])] * blocks,
+        Composite("head", tokens, (classes,), d=2 * width + (width + 1) * classes, work=width * classes),
+    ]

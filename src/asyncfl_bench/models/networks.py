@@ -4,6 +4,7 @@ logits leave as (B, classes)."""
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -147,12 +148,77 @@ class Encoder(nn.Module):
         return self.output(self.features(x))
 
 
-def resnet18(shape: tuple[int, ...], classes: int, groups: int | None) -> nn.Module:
-    """``groups`` of group normalisation, or None for batch normalisation."""
-    models = torchvision("model=resnet18").models
-    norm = nn.BatchNorm2d if groups is None else lambda width: nn.GroupNorm(groups, width)
-    module = models.resnet18(num_classes=classes, norm_layer=norm)
-    module.conv1 = nn.Conv2d(shape[0], module.conv1.out_channels, 3, padding=1, bias=False)
-    nn.init.kaiming_normal_(module.conv1.weight, mode="fan_out", nonlinearity="relu")  # as its other convolutions
-    module.maxpool = nn.Identity()
-    return module
+def resnet18(shape: tuple[int, ...], classes: int, groups: int | None, width: int) -> nn.Sequential:
+    """torchvision's ResNet-18 with a stem for small images, as layers after one another under torchvision's names.
+
+    groups  of group normalisation, or None for batch normalisation
+    width   channels of the first stage, 64 in torchvision's
+    """
+    resnet = torchvision("model=resnet18").models.resnet
+    norm = nn.BatchNorm2d if groups is None else lambda channels: nn.GroupNorm(groups, channels)
+
+    class Scaled(resnet.ResNet):
+        def _make_layer(self, block, planes, *args, **more):
+            if planes == 64:  # of the first stage, behind the stem
+                self.inplanes = width
+            return super()._make_layer(block, planes // 64 * width, *args, **more)
+
+    module = Scaled(resnet.BasicBlock, [2, 2, 2, 2], num_classes=classes, norm_layer=norm)
+    stem = nn.Conv2d(shape[0], width, 3, padding=1, bias=False)
+    nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")  # as its other convolutions
+    layers: dict[str, nn.Module] = dict(module.named_children())
+    del layers["maxpool"]
+    layers |= {"conv1": stem, "relu": nn.ReLU()}  # not in place: a cut may be before it
+    if width != 64:
+        layers |= {"bn1": norm(width), "fc": nn.Linear(8 * width, classes)}
+    return nn.Sequential(OrderedDict([*list(layers.items())[:-1], ("flatten", nn.Flatten()), ("fc", layers["fc"])]))
+
+
+class Patches(nn.Module):
+    """(B, C, H, W) images to (B, 1 + patches, width): the class token, then a row for each patch; positions added."""
+
+    def __init__(self, shape: tuple[int, ...], patch: int, width: int):
+        super().__init__()
+        self.embedding = nn.Conv2d(shape[0], width, patch, patch)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(torch.randn(1, 1 + shape[1] // patch * (shape[2] // patch), width) * 0.02)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.embedding(x).flatten(2).transpose(1, 2)
+        return torch.cat([self.token.expand(len(x), -1, -1), rows], dim=1) + self.positions
+
+
+class Block(nn.Module):
+    """A transformer's layer on (B, tokens, width): attention and a perceptron, each behind a normalisation."""
+
+    def __init__(self, width: int, heads: int, hidden: int):
+        super().__init__()
+        self.heads = heads
+        self.before_attention, self.before_perceptron = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width)
+        self.perceptron = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        split = self.queries_keys_values(self.before_attention(x)).unflatten(2, (3, self.heads, -1))
+        attended = nn.functional.scaled_dot_product_attention(*split.permute(2, 0, 3, 1, 4))
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
+        return x + self.perceptron(self.before_perceptron(x))
+
+
+class Head(nn.Module):
+    """(B, tokens, width) to (B, classes) logits of the class token."""
+
+    def __init__(self, width: int, classes: int):
+        super().__init__()
+        self.normalisation, self.output = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.output(self.normalisation(x[:, 0]))
+
+
+def vit(
+    shape: tuple[int, ...], classes: int, patch: int, width: int, heads: int, hidden: int, blocks: int
+) -> nn.Sequential:
+    layers = [Block(width, heads, hidden) for _ in range(blocks)]
+    return nn.Sequential(Patches(shape, patch, width), *layers, Head(width, classes))

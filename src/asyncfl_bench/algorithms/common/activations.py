@@ -126,7 +126,7 @@ class ActivationStatistics(Stateful):
 
 
 class ExponentialWeights(Stateful):
-    """Weights e^(b m) of activations of progress m, each divided by that of the latest progress: e^(b m) alone overflows.
+    """Weights e^(b m) of activations of progress m, divided by that of the latest progress: e^(b m) alone overflows.
 
     rate  b
     """
