@@ -155,9 +155,10 @@ def resnet18(shape: tuple[int, ...], classes: int, groups: int | None, width: in
     width   channels of the first stage, 64 in torchvision's
     """
     resnet = torchvision("model=resnet18").models.resnet
+    base: Any = resnet.ResNet
     norm = nn.BatchNorm2d if groups is None else lambda channels: nn.GroupNorm(groups, channels)
 
-    class Scaled(resnet.ResNet):
+    class Scaled(base):
         def _make_layer(self, block, planes, *args, **more):
             if planes == 64:  # of the first stage, behind the stem
                 self.inplanes = width
