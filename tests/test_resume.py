@@ -167,7 +167,7 @@ ASGD = "algorithm=asgd algorithm.eta=0.1"
             ("algorithm=ace algorithm.eta=0.1 evaluation.every=7 diagnostics=mse", "server_iterations", 10, 20),
             (f"{ASGD} evaluation.every_time=2", "virtual_time", 9, 20),
             (f"{ASGD} evaluation.every_time=3", "uploads", 33, 60),
-            ("algorithm=gas evaluation.every=4 model=mlp", "uploads", 13, 30),
+            ("algorithm=gas algorithm.weight_growth=exponential evaluation.every=4 model=mlp", "uploads", 13, 30),
             ("algorithm=afbs evaluation.every=4 evaluation.clients=true availability=suspension", "uploads", 33, 90),
         ),
     ],
