@@ -1,6 +1,7 @@
 """FedEcho's printed settings and its world: who works when, as ``paper=fedecho/…`` has it."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from toy import simulate
 
@@ -20,7 +21,8 @@ RATES = {  # tables 8 and 9: eta_l on CIFAR-10 and CIFAR-100, eta
     "fedecho": (0.03, 0.03, 1.0),
 }
 SWEEPS = {
-    "table2": 60, "table3": 60, "table4": 15, "table6": 12, "table7": 21, "table11": 9,
+    "table2": 72, "table3": 72, "table2_synthetic": 84, "table3_synthetic": 84,
+    "table4": 15, "table6": 12, "table7": 21, "table11": 9,
     "controls": 48, "composition": 30, "server_time": 21,
 }  # fmt: skip
 
@@ -69,7 +71,7 @@ def test_the_fair_profile_keeps_the_papers_world_and_searches_the_local_step():
     settings = compose(["paper=fedecho/cifar10", "profile=fair", "scale=medium", "algorithm=fadas", "client.lr=0.03"])
     assert (settings.choices["schedule"], settings.root.concurrency) == ("random_idle", 25)
     assert settings.evaluation.validation_share == 0.1 and settings.parts["algorithm"].config.eta == 1e-3
-    assert len(jobs_of(sweep_grids(["sweep=fedecho/table2", "profile=fair", "seed=0"]))) == 20 * 4
+    assert len(jobs_of(sweep_grids(["sweep=fedecho/table2", "profile=fair", "seed=0"]))) == 24 * 4
     assert compose(["paper=fedecho/cifar10", "profile=fair"]).parts["distillation"].config.rate == 3e-5
 
 
@@ -77,6 +79,17 @@ def test_the_fair_profile_keeps_the_papers_world_and_searches_the_local_step():
 def test_the_sweeps_have_the_runs_of_their_item(item):
     assert len(jobs_of(sweep_grids([f"sweep=fedecho/{item}"]))) == SWEEPS[item]
     assert f"fedecho/{item}" in paper_pages()
+
+
+def test_rows_of_other_samples_have_their_printed_numbers_where_a_page_has_runs_of_them():
+    spec = paper_pages()["fedecho/table3_synthetic"]
+    run = {"algorithm": "fedecho", "distillation.rate": 3e-6, "unlabelled": "images", "unlabelled.name": "cifar10"}
+    changes = ({}, {"unlabelled.name": "stl10"}, {"unlabelled": "arrays", "unlabelled.name": None})
+    series = [spec.relabel(pd.Series(run | change)) for change in changes]
+    cell = pd.Series({"delay": "fedecho_mild", "heterogeneity.alpha": 0.1})
+    numbers = spec.published.values_of_cell("fedecho", cell, series)["final"]
+    assert numbers[series].to_list() == [63.05, 59.68, 62.04]
+    assert set(spec.published.values_of_cell("fedecho", cell)["final"].index) == set(numbers.index) - set(series[1:])
 
 
 def test_frozen_features_are_refused_where_the_scale_is_the_papers_model(afl_run):
@@ -93,6 +106,7 @@ def test_frozen_features_are_refused_where_the_scale_is_the_papers_model(afl_run
     ("item", "words"),
     [
         ("table2", ["algorithm=fedbuff,fedecho", "heterogeneity.alpha=0.1"]),
+        ("table3", ["algorithm=fedecho", "heterogeneity.alpha=0.1"]),
         ("table4", ["algorithm=fedac,fedecho"]),
         ("table6", ["unlabelled.samples=50,100"]),
         ("table7", ["distillation.kl_mean=batch"]),
@@ -106,7 +120,10 @@ def test_a_sweep_becomes_a_page(item, words, afl_run, tmp_path):
     done = afl_run(f"sweep=fedecho/{item}", "scale=smoke", "threads=1", "progress=false", *words)
     assert done.returncode == 0, done.stderr
     assert report([f"fedecho/{item}", "--scale", "smoke", "--out", str(tmp_path / "pages")]) == 0
-    assert (tmp_path / "pages" / "fedecho" / item / "published-smoke" / "README.md").exists()
+    page = tmp_path / "pages" / "fedecho" / item / "published-smoke"
+    assert (page / "README.md").exists()
+    seconds = pd.read_csv(page / "seconds_distillation.csv")
+    assert (seconds["least"] > 0).all() and (seconds["mean"] <= seconds["most"]).all()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections import Counter
 
+import numpy as np
 import pytest
 import yaml
 from tiers import slow
@@ -144,6 +145,7 @@ def test_a_sweep_runs_the_choices_of_its_own_files_and_never_those_of_its_paper(
 @pytest.mark.parametrize("sweep", choices.options("sweep"))
 def test_every_job_of_a_sweep_is_accepted_at_its_largest_scale(sweep):
     """Of an axis of many numbers the first and the last: what lies between is accepted where these are."""
+    np.save("ddpm_cifar10.npy", np.zeros((1, 32, 32, 3), np.uint8))  # of two sweeps
     refused = "refused" in (variant("sweep_scale", f"{sweep}/full") or {})
     asked = [f"sweep={sweep}", f"scale={'medium' if refused else 'full'}", "seed=0"]
     asked += ["model.path=an/encoder"] if sweep in FINE_TUNING else []
@@ -427,8 +429,6 @@ def test_a_run_of_another_code_contract_is_run_again(tmp_path, afl_run):
 def test_held_back_samples_are_no_clients_and_are_judged_apart(tmp_path, afl_run):
     words = ["scale=smoke", "model=softmax", "progress=false", "trace=true", "evaluation.validation_share=0.2"]
     assert afl_run(*words).returncode == 0
-    import numpy as np
-
     summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())
     assert {"test/accuracy", "validation/accuracy"} <= set(summary["final"])
     with np.load(next(tmp_path.glob("runs/*/partition.npz"))) as clients:

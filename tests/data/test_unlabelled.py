@@ -9,7 +9,7 @@ import torch
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.data.base import Data, Scale
-from asyncfl_bench.data.unlabelled import match_samples
+from asyncfl_bench.data.unlabelled import match_samples, open_stl10
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.randomness import Streams
@@ -85,6 +85,52 @@ def test_images_of_another_set_come_in_the_clients_shape_and_scale(tmp_path):
 
     digits, x_u = server_of(f"data_dir={tmp_path}", "dataset=digits", "unlabelled=images", "unlabelled.name=cifar10")
     assert x_u.shape == (40, *digits.shape) and x_u.min() >= 0 and x_u.max() <= 1
+
+
+def stl10_file(folder, count):
+    """Write images in the original format, (N, 3, column, row): red has the row, green the column, blue the image."""
+    image_n, column, row = np.ogrid[:count, :96, :96]
+    planes = np.broadcast_arrays(row + 0 * column + 0 * image_n, column + 0 * row + 0 * image_n, 0 * row + image_n)
+    (folder / "unlabeled_X.bin").write_bytes(np.stack(planes, axis=1).astype(np.uint8).tobytes())
+
+
+def test_images_of_stl10_are_read_from_its_original_file_at_a_third_of_their_size(tmp_path):
+    pictures(tmp_path, "cifar10", (32, 32, 3))
+    (tmp_path / "stl10_binary").mkdir()
+    stl10_file(tmp_path / "stl10_binary", 6)
+    opened = open_stl10(tmp_path)
+    assert opened.shape == (6, 3, 96, 96) and opened[4, :, 10, 70].tolist() == [10, 70, 4]
+    words = [f"data_dir={tmp_path}", "dataset=cifar10", "heterogeneity=iid", "unlabelled=images"]
+    _, x_u = server_of(*words, "unlabelled.name=stl10", "unlabelled.samples=4")
+    scale = Scale((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+    pixels = 255 * (x_u.numpy() * np.reshape(scale.std, (3, 1, 1)) + np.reshape(scale.mean, (3, 1, 1)))
+    assert x_u.shape == (4, 3, 32, 32) and len(set(pixels[:, 2].round().mean(axis=(1, 2)))) == 4
+    # a pixel is the middle of three: rows 0, 1, 2 become 1
+    assert np.abs(pixels[:, 0, 1:-1, 5] - (3 * np.arange(1, 31) + 1)).max() < 0.6
+    assert np.abs(pixels[:, 1, 5, 1:-1] - (3 * np.arange(1, 31) + 1)).max() < 0.6
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "said"),
+    [
+        (None, "images unlabelled.name=stl10", "the images of STL-10 are missing. Looked for "),
+        (
+            b"x" * 27647,
+            "images unlabelled.name=stl10",
+            "unlabeled_X.bin: not whole images of 96x96 pixels (found 27647",
+        ),
+        (b"", "images unlabelled.name=stl10", "unlabeled_X.bin: not whole images of 96x96 pixels (found 0 bytes)"),
+        (b"x" * 9, "arrays unlabelled.path=unlabeled_X.bin", "unlabeled_X.bin: not a readable .npy file"),
+    ],
+)
+@pytest.mark.parametrize("plan", [[], ["--plan"]])
+def test_a_missing_or_damaged_file_is_one_line_before_training(content, words, said, plan, tmp_path, afl_run):
+    if content is not None:
+        (tmp_path / "unlabeled_X.bin").write_bytes(content)
+    answer = afl_run("algorithm=fedecho", "scale=smoke", f"data_dir={tmp_path}", *f"unlabelled={words}".split(), *plan)
+    shown = answer.stdout if plan else answer.stderr
+    assert said in shown and "Traceback" not in answer.stderr
+    assert answer.returncode == 2 and not (tmp_path / "runs").exists()
 
 
 def test_colours_become_grey_grey_becomes_colours_and_sizes_change():
@@ -199,3 +245,6 @@ def test_a_split_of_its_own_that_a_set_has_can_be_the_servers():
 def test_a_finished_run_of_fedecho_names_its_samples():
     result = run([*ECHO, "scale=smoke", "progress=false", "budget.server_iterations=2", "unlabelled.samples=30"])
     assert result.ok and result.summary["task"]["server_samples"] == 30
+    seconds = result.summary["server_seconds"]["distillation"]
+    assert seconds["count"] == 2 and 0 < seconds["least"] <= seconds["mean"] <= seconds["most"]
+    assert seconds["count"] * seconds["mean"] < result.summary["wall_seconds"]

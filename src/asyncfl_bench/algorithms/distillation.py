@@ -6,6 +6,7 @@ Legend: n clients, d model parameters, u samples of the server's own, B of a min
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -109,9 +110,11 @@ class Distilled(Recorder, ServerRule):
 
     State    teacher (Y and who has reported), rounds; mini-batches are drawn at (0, rounds)
     Memory   n u C numbers; 5 d floats (the model before, a gradient, Adam's three)
+    seconds  wall-clock time of each distillation of this process, without the logits of uploads
     """
 
     server: ServerTask
+    seconds: list[float]
     state_names = ("rounds", "told")
     own_columns = ("reports", "entropy", "alpha", "clipped_share", "gradient_norm", "rule_step", "distilled_step")
 
@@ -134,7 +137,7 @@ class Distilled(Recorder, ServerRule):
             self.variate_d = self.rule.variate_d
         self.bytes_before = self.rule.bytes_before if isinstance(self.rule, Recorder) else 0
         self.teacher = Teacher(clients.n, model_d.new_zeros((self.server.samples, self.server.classes)))
-        self.rounds = 0
+        self.rounds, self.seconds = 0, []
         self.told = dict.fromkeys(self.own_columns, 0.0)
         self._before_d, self._gradient_d = model_d.clone(), model_d.new_empty(model_d.shape)
 
@@ -164,7 +167,9 @@ class Distilled(Recorder, ServerRule):
         self.server_samples = self.rule.server_samples + computed
         if changed:
             self.rounds += 1
-            self._distil()
+            began = time.monotonic()
+            self._distil()  # ends with a number from the device, so its work is done
+            self.seconds.append(time.monotonic() - began)
         return changed
 
     def _distil(self) -> None:
@@ -224,6 +229,13 @@ class Distilled(Recorder, ServerRule):
 
     def stats(self) -> dict[str, float]:
         return self.rule.stats() | {f"rule/{name}": value for name, value in self.told.items()}
+
+    def wall_times(self) -> dict[str, dict[str, float]]:
+        times, seconds = self.rule.wall_times(), self.seconds
+        if not seconds:
+            return times
+        facts = {"count": len(seconds), "mean": _mean(seconds), "least": min(seconds), "most": max(seconds)}
+        return times | {"distillation": facts}
 
     def decisions(self) -> list[tuple]:
         """Those of the rule, or one row, with what the distillation after them did."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -33,6 +33,7 @@ class PublishedNumbers:
     """Which published numbers belong to a page.
 
     numbers  a file with a row per series and cell
+    variants  a file like that one, whose series count where a page has runs of them
     columns  name of a measure -> its column and that of its spread there
     curves   a file with columns seconds, accuracy_percent and series
     startup  a file with startup_seconds of each protocol, by which its clocks are ahead of ours
@@ -43,19 +44,24 @@ class PublishedNumbers:
 
     numbers: str
     columns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    variants: str = ""
     curves: str = ""
     startup: str = ""
     instead: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     note: str = ""
     stand_in: str = ""
 
-    def values_of_cell(self, paper: str, cell: pd.Series) -> pd.DataFrame:
+    def values_of_cell(self, paper: str, cell: pd.Series, series: Collection[str] = ()) -> pd.DataFrame:
         """Return the published values of a cell: index series, columns the measures and ``<measure>_spread``.
 
-        Times are without the start-up. cell: value by key
+        Times are without the start-up. cell: value by key; series: of the page
         """
         of = {key: self.instead.get(str(key), {}).get(str(value), value) for key, value in cell.items()}
-        rows = matching_rows(read_published(paper, self.numbers), pd.Series(of)).set_index("series")
+        table = read_published(paper, self.numbers)
+        if self.variants:
+            more = read_published(paper, self.variants)
+            table = pd.concat([table, more[more["series"].isin(series)]])
+        rows = matching_rows(table, pd.Series(of)).set_index("series")
         late = self._startup(paper, cell)
         found = {}
         for measure, (column, spread) in self.columns.items():

@@ -17,7 +17,7 @@ from ..errors import ConfigError, check
 from ..ranges import CheckedSettings, at_least
 from ..types import Facts
 from .archive import UNREADABLE, read_npz
-from .base import Data, DataError, remove_samples
+from .base import DATA_DIRECTORY, Data, DataError, MissingData, remove_samples
 from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, check_samples
 
 USUAL = 2000  # samples, as the FedEcho paper has
@@ -25,8 +25,11 @@ LARGEST_SHARE = 0.2  # of the training set that is held back where no number is 
 # the set most like another one; for all others a name is needed
 ALIKE = {"cifar10": "cifar100", "cifar100": "cifar10", "mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 ALIKE |= {"digits": "mnist", "femnist": "fashion_mnist", "cinic10": "cifar100"}
-# digits of the same writers, CIFAR-10's images inside CINIC-10: some may be the task's test images
-SAME = {"femnist": "mnist", "cifar10": "cinic10", "cinic10": "cifar10"}
+# digits of the same writers, CIFAR-10's images inside CINIC-10, ImageNet's in CINIC-10 and STL-10: some may be the
+# task's test images
+SAME = {"femnist": ("mnist",), "cifar10": ("cinic10",), "cinic10": ("cifar10", "stl10")}
+
+STL10, STL10_IMAGE = "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz", 3 * 96 * 96  # address, bytes
 
 Drawn = tuple[Data, np.ndarray | None]
 
@@ -113,7 +116,7 @@ class ImagesConfig(SamplesConfig):
     name: str | None = None
 
     def resolve(self, facts: Facts) -> None:
-        others = [name for name in KNOWN if name not in (facts.dataset, SAME.get(facts.dataset))]
+        others = [name for name in (*KNOWN, "stl10") if name not in (facts.dataset, *SAME.get(facts.dataset, ()))]
         if self.name is None:
             self.name = ALIKE.get(facts.dataset)
         allowed = (
@@ -123,23 +126,48 @@ class ImagesConfig(SamplesConfig):
 
 
 class Images:
-    """Training images of another set."""
+    """Training images of another set; of STL-10 those without labels."""
 
     Config = ImagesConfig
 
     def __init__(self, config: ImagesConfig):
         assert config.name is not None  # resolved
-        self.config, self._source = config, TorchvisionImages(TorchvisionImagesConfig(config.name))
+        self.config = config
 
-    def file(self, data_dir: Path) -> Path:
-        """Return where the images are. Raises DataError if they are missing."""
-        return self._source.file(data_dir)
+    def check_files(self, data_dir: Path) -> None:
+        """Raise DataError if the images are missing."""
+        if self.config.name == "stl10":
+            open_stl10(data_dir)
+        else:
+            self._source.file(data_dir)
+
+    @property
+    def _source(self) -> TorchvisionImages:
+        return TorchvisionImages(TorchvisionImagesConfig(str(self.config.name)))
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         check_images(data)
-        images = self._source.read(data_dir).x_train
         name = str(self.config.name)
+        images = open_stl10(data_dir) if name == "stl10" else self._source.read(data_dir).x_train
         return data, match_samples(_choose_samples(images, self.config.samples, generator, name), data)
+
+
+def open_stl10(data_dir: Path) -> np.ndarray:
+    """Map STL-10's file of images without labels, read where it is used: (N, 3, 96, 96) uint8.
+
+    The file has three planes of 96x96 bytes for each image, red first, each plane column by column. Raises DataError if
+    the file is missing or its size is not that of whole images.
+    """
+    paths = [Path(data_dir) / name for name in ("stl10_binary/unlabeled_X.bin", "unlabeled_X.bin")]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        looked = f"Looked for {' and '.join(map(str, paths))}, which is in {STL10}"
+        raise MissingData(f"the images of STL-10 are missing. {looked}. {DATA_DIRECTORY}")
+    size = path.stat().st_size
+    if not size or size % STL10_IMAGE:
+        wanted = f"{STL10_IMAGE} bytes an image, 2764800000 in all; unpack {STL10} again"
+        raise DataError(f"{path}: not whole images of 96x96 pixels (found {size} bytes); must have {wanted}")
+    return np.memmap(path, np.uint8, "r").reshape(-1, 3, 96, 96).transpose(0, 1, 3, 2)
 
 
 @dataclass
@@ -164,11 +192,18 @@ class OwnArray:
     def __init__(self, config: OwnArrayConfig):
         self.config = config
 
-    def read(self, data: Data) -> np.ndarray:
-        """Return the samples of the file. Raises DataError for another file, and for floats of another shape."""
+    def check_files(self, data_dir: Path) -> None:
+        """Raise DataError if the file is damaged or is not an array of samples."""
+        self._samples()
+
+    def _samples(self) -> tuple[Path, np.ndarray]:
         assert self.config.path is not None
         path = Path(self.config.path).expanduser()
-        x = check_samples(path, "x", _array(path))
+        return path, check_samples(path, "x", _array(path))
+
+    def read(self, data: Data) -> np.ndarray:
+        """Return the samples of the file. Raises DataError for another file, and for floats of another shape."""
+        path, x = self._samples()
         if x.dtype != np.uint8 and (x.shape[1:] != data.shape or data.x_train.dtype != np.float32):
             wanted = (
                 f"uint8 images, or floats of the shape of the clients' samples where these are floats: {_kind(data)}"

@@ -164,6 +164,7 @@ class Run:
             },
             "wall_seconds": wall,
             "evaluation_seconds": self.evaluations.seconds,
+            **({"server_seconds": seconds} if (seconds := parts.rule.wall_times()) else {}),
             "updates_per_second": used.uploads / wall if wall else 0.0,
             "peak_memory_bytes": machine.peak_memory(parts.device),
             "estimated_memory_bytes": asdict(parts.needs),

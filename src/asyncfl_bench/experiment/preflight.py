@@ -121,8 +121,8 @@ class Preflight:
             group = "model"
             model.check_samples(shape, symbols, padding)
             group = "unlabelled"
-            if isinstance(unlabelled, Images):
-                unlabelled.file(settings.data_dir)
+            if isinstance(unlabelled, Images | OwnArray):
+                unlabelled.check_files(settings.data_dir)
             return Found(model.size(shape, classes, symbols), samples, classes)
         except MissingData:
             if not asks or group != "dataset":

@@ -4,7 +4,7 @@ from .clients import ClientAccuracy, KeptUploads, Stragglers
 from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting
 from .mse import ErrorParts
-from .tables import Accuracies, Counts, Search, Staleness, Values
+from .tables import Accuracies, Counts, Search, Staleness, Values, WallSeconds
 from .timeline import Timeline
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "Stragglers",
     "Timeline",
     "Values",
+    "WallSeconds",
 ]

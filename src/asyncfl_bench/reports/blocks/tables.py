@@ -175,6 +175,31 @@ class Staleness:
 
 
 @dataclass(frozen=True)
+class WallSeconds:
+    """Wall-clock seconds of a part of the server's work, a row for each series and device; nothing without any.
+
+    part     its name in ``server_seconds`` of summary.json
+    printed  what the paper says of it
+    """
+
+    part: str
+    printed: str
+
+    def __call__(self, page: Page) -> list[Part]:
+        facts = {name: f"summary.server_seconds.{self.part}.{name}" for name in ("mean", "least", "most")}
+        if facts["mean"] not in page.runs:
+            return []
+        runs = page.runs[["series", "summary.device", *facts.values()]].dropna()
+        runs = runs.set_axis(["algorithm", "device", *facts], axis=1).astype(dict.fromkeys(facts, float))
+        groups = runs.groupby(["algorithm", "device"], sort=False)
+        data = groups.agg(mean=("mean", "mean"), least=("least", "min"), most=("most", "max"), runs=("mean", "size"))
+        data = data.reset_index()
+        shown = data.assign(**{name: [format_number(value, "", 3) for value in data[name]] for name in facts})
+        title = f"## Wall-clock seconds of a {self.part}"
+        return [title, self.printed, Table(f"seconds_{self.part}", shown.astype(str), data, 2)]
+
+
+@dataclass(frozen=True)
 class Search:
     """All settings of a search by cell, best first, with the published choice marked, and the margins of each key.
 

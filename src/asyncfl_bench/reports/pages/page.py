@@ -194,7 +194,7 @@ class Page:
     def published_of(self, cell: str) -> pd.DataFrame:
         """See ``PublishedNumbers.values_of_cell``; empty where nothing is published."""
         published, keys = self.spec.published, pd.Series(self.cells.loc[cell])
-        return pd.DataFrame() if published is None else published.values_of_cell(self.spec.paper, keys)
+        return pd.DataFrame() if published is None else published.values_of_cell(self.spec.paper, keys, self.series)
 
     def is_real(self, cell: str) -> bool:
         """Whether the cell's runs are the paper's own experiment: data, model, scale and settings."""
