@@ -1,9 +1,12 @@
-"""The notebooks in examples/ run as they stand."""
+"""The notebooks and the script in examples/ run as they stand."""
 
+import runpy
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
+import torch
 from nbclient import NotebookClient
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -25,3 +28,30 @@ def test_the_notebook_runs_and_is_committed_without_outputs(path, tmp_path):
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}}).execute()
     place, text = SHOWN[path.stem]
     assert text in str(codes[place].outputs)
+
+
+def test_the_steps_on_the_griewank_function_are_those_of_equations_6_7_and_40():
+    example = runpy.run_path(str(EXAMPLES / "griewank.py"))
+    assert float(example["griewank"](torch.zeros(2))) == 0
+    assert float(example["griewank"](torch.tensor([np.pi, 0.0]))) == pytest.approx(2 + np.pi**2 / 4000)
+    start_d = torch.tensor(example["START"], dtype=torch.float64)
+    updates = [example["local_update"](start_d, client) for client in range(4)]
+    found = {name: example["aggregate"](create(), start_d, updates) for name, create in example["RULES"].items()}
+
+    w, w_o = np.array(example["START"]), np.array(example["START"])
+    mixed = w.copy()
+    for arrival, update in enumerate(np.stack(updates)):
+        gamma = np.linalg.norm(w - w_o) / np.linalg.norm(update)
+        w = w + 5 / (gamma + 5) * update
+        mixed = 0.9 * mixed + 0.1 * (w_o + update)
+        np.testing.assert_allclose(found["AsyncFedED"][arrival + 1], w)
+        np.testing.assert_allclose(found["FedAsync+Constant"][arrival + 1], mixed)
+    last = {name: float((of[4] - of[3]).norm() / updates[3].norm()) for name, of in found.items()}
+    assert last["AsyncFedED"] > 0.8 and last["FedAsync+Hinge"] < 0.01  # the slowest client's share
+
+
+@pytest.mark.slow
+def test_the_griewank_figure_is_drawn(tmp_path, capsys):
+    runpy.run_path(str(EXAMPLES / "griewank.py"))["main"](str(tmp_path / "griewank.png"))
+    assert (tmp_path / "griewank.png").stat().st_size > 20_000
+    assert "| AsyncFedED | 0.941 | 1.017 | 0.864 | 0.058 | 0.603 |" in capsys.readouterr().out

@@ -203,6 +203,7 @@ def test_the_overview_has_every_asynchronous_rule_with_as_many_steps_for_each(sc
         ("table2", 3 * 5 * 3),
         ("table3", 3 * 25 * 3),
         ("table4", 3 * 400 * 3),
+        ("table4_one_factor", 3 * 18 * 3),  # four of them are the paper's choice, one run
     ],
 )
 def test_asyncfededs_sweeps_have_the_runs_of_their_item(item, runs):
@@ -502,6 +503,14 @@ def test_a_sweep_that_is_run_again_says_how_it_ended(afl_run):
     assert afl_run(*words).returncode == 0
     again = afl_run(*words, "rerun=true")
     assert again.returncode == 0 and again.stdout.count(" % (best ") == 2 and "did not finish" not in again.stderr
+
+
+@pytest.mark.slow
+def test_table_4_has_fourteen_settings_off_the_papers_choice_one_at_a_time():
+    chosen = {"lam_over_eps": 1, "lam": 5, "gamma_bar": 3, "kappa": 1}
+    jobs = plan(["sweep=asyncfeded/table4_one_factor", "paper=asyncfeded/synthetic", "seed=0"])
+    rules = [job.settings.parts["algorithm"].config for job in jobs]
+    assert sorted(sum(getattr(rule, key) != value for key, value in chosen.items()) for rule in rules) == [0] + 14 * [1]
 
 
 @pytest.mark.slow

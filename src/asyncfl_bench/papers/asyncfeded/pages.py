@@ -50,12 +50,22 @@ def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tup
     return PageSpec(f"asyncfeded/{name}", f"AsyncFedED, {title}", shows, cells, blocks, **settings)
 
 
-def _search(number: int, searched: str, *names: str) -> PageSpec:
+def _search(number: int, searched: str, *names: str, form: str = "") -> PageSpec:
     keys = tuple(f"algorithm.{name}" for name in names)
     maps = (HeatMaps(*keys, BEST),) if len(keys) == 2 else ()
     blocks = (Search(f"asyncfeded_table{number}", keys), *maps)
     title = f"table {number}: the search for {searched}"
-    return _page(f"table{number}", title, _GRID, ("paper",), blocks, primary=None, rankings=())
+    others = (f"asyncfeded/table{number}", "asyncfeded/figure2") if form else ()
+    return _page(
+        f"table{number}{form}",
+        title,
+        _GRID,
+        ("paper",),
+        blocks,
+        primary=None,
+        rankings=(),
+        shares_runs_with=others,
+    )
 
 
 def _adaptive_or_constant(run: pd.Series) -> str:
@@ -63,6 +73,7 @@ def _adaptive_or_constant(run: pd.Series) -> str:
     return f"K = {run['client.local_epochs']}" if run["algorithm.kappa"] == 0 else "adaptive K"
 
 
+_STEERING = ("lam_over_eps", "lam", "gamma_bar", "kappa")
 PAGES = (
     _page(
         "figure2",
@@ -115,5 +126,6 @@ PAGES = (
     _search(1, "FedProx's μ", "mu"),
     _search(2, "FedAsync+Constant's α", "alpha"),
     _search(3, "FedAsync+Hinge's a and b", "hinge_a", "hinge_b"),
-    _search(4, "AsyncFedED's λ/ε, λ, γ_bar and κ", "lam_over_eps", "lam", "gamma_bar", "kappa"),
+    _search(4, "AsyncFedED's λ/ε, λ, γ_bar and κ", *_STEERING),
+    _search(4, "AsyncFedED's λ/ε, λ, γ_bar and κ, one at a time", *_STEERING, form="_one_factor"),
 )
