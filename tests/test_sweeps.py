@@ -82,6 +82,10 @@ def test_figure_2_is_five_algorithms_by_four_settings_by_five_seeds():
         ("table_a2_minilm", 6 * 3 * 5),
         ("table_a2_minilm_printed", 6 * 3 * 5),
         ("table_a2_finetuned", 6 * 3 * 5),
+        ("table_a2_bert", 6 * 3),  # one skew, three seeds
+        ("table_a2_adamw", 6 * 3),
+        ("participation", 7 * 2 * 2 * 3),
+        ("dropout_bias", 2 * 2 * 3),
     ],
 )
 def test_the_other_sweeps_have_the_runs_their_figure_needs(item, runs):
@@ -495,6 +499,23 @@ def test_table_a2_has_the_settings_of_table_a6():
     client = settings.parts["client"].config
     assert (client.optimizer, client.lr, client.batch_size, settings.root.concurrency) == ("adamw", 5e-4, 32, 10)
     assert len(jobs_of(grids)) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sweep", ["table_a2_bert", "table_a2_adamw"])
+def test_both_readings_of_table_a6_differ_in_what_ace_and_asgd_send_and_search_seven_steps_for_each(sweep):
+    jobs = plan([f"sweep=ace/{sweep}", "seed=0", "heterogeneity.alpha=1.0"])
+    assert len(jobs) == 2 * 6 and {job.settings.parts["model"].config.path for job in jobs} == {
+        "distilbert-base-uncased",
+        "bert-base-uncased",
+    }
+    client = {job.settings.choices["algorithm"]: job.settings.parts["client"].config for job in jobs}
+    adamw = set(client) if sweep == "table_a2_adamw" else {"fedbuff", "ca2fl"}
+    assert {
+        name for name, own in client.items() if (own.upload, own.optimizer, own.lr) == ("difference", "adamw", 5e-4)
+    } == adamw
+    fair = plan([f"sweep=ace/{sweep}", "profile=fair", "scale=medium", "seed=0"])
+    assert Counter(job.settings.choices["algorithm"] for job in fair) == dict.fromkeys(client, 7)
 
 
 @pytest.mark.slow

@@ -272,3 +272,16 @@ def test_no_more_vectors_are_held_than_was_said():
     held = most * d + mse.stale_nd.numel() + mse.shadow.cache.rows.rows_nd.numel() + d * len(mse.memory._anchors)
     assert held <= mse.vectors(built.rule, 30, 30) * d
     built.executor.close()
+
+
+def test_the_bias_of_clients_that_stopped_is_the_delay_that_is_left(tmp_path):
+    """Eleven of twelve clients stop after ten iterations; the last one works on the newest model, and slowly."""
+    words = ["availability=dropout", "availability.share=0.9167", "availability.at_iteration=10", "algorithm=ace"]
+    result = run([*WORDS, *words, "diagnostics=mse", "diagnostics.every=1", "delay=none", "algorithm.eta=0.02"])
+    assert result.ok, result.summary
+    rows = result.metrics.set_index("iteration")
+    assert rows["mse/frozen"].loc[:9].isna().all() and rows["mse/frozen"].loc[12:].notna().all()
+    late = rows.loc[20:]
+    assert (late["mse/frozen"] / late["mse/delay"]).between(0.7, 1.4).all()
+    assert late["mse/frozen"].iloc[-1] > 2 * late["mse/frozen"].iloc[0] > 0  # the model goes on, these gradients do not
+    assert (rows["mse/bias"].dropna() < 1e-12).all()

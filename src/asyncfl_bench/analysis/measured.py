@@ -220,6 +220,11 @@ def _state_vectors(place: str, of: RunMeasures, axis: str) -> pd.Series:
     return of.placed.runs[f"summary.state_bytes.{place}"] / (4 * of.placed.runs["summary.parameters"])
 
 
+def _active_clients(of: RunMeasures, axis: str) -> pd.Series:
+    found = of.points.reindex(columns=["run", "rule/active_clients_mean"]).dropna()
+    return found.groupby("run")["rule/active_clients_mean"].mean()
+
+
 def _versions(of: RunMeasures, axis: str) -> pd.Series:
     return of.points.reindex(columns=["run", "in_flight/versions_max"]).groupby("run").max().iloc[:, 0]
 
@@ -241,6 +246,7 @@ MEASURES = {
     "uploads_per_iteration": MeasureKind("uploads", True, _uploads_per_iteration),  # without a first round of all
     "server_vectors": MeasureKind("vectors", True, partial(_state_vectors, "server")),  # state in vectors of d floats
     "client_vectors": MeasureKind("vectors", True, partial(_state_vectors, "clients")),  # of all clients together
+    "active_clients": MeasureKind("clients", False, _active_clients),  # in ACED's mean, over evaluations
     "versions": MeasureKind("versions", True, _versions),  # most versions of the model in clients' work at once
 }
 AT_BUDGET = tuple(name for name, kind in MEASURES.items() if kind.compute is None)

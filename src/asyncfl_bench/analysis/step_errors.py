@@ -27,6 +27,7 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
     """One row per series and ``by`` (columns of ``runs``): means over steps and seeds, in squared gradient norms.
 
     a2, b2, c2, error     E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
+    frozen                of clients that stopped, where some did: |their last gradients less those at w_t|^2 / n^2
     a2_predicted          what the paper gives for E|A|^2, see ``predicted_noise``; a2_ratio: measured over it
     drift_slope           least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half (drift.py)
     correlation_k         of A_t with A_{t+k}
@@ -37,7 +38,7 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
     measured = points[points["mse/noise"].notna()].groupby("run")
     rows = pd.DataFrame({run: _run_errors(pd.Series(runs.loc[str(run)]), lines) for run, lines in measured}).T
     groups = rows.join(runs[["series", *by]]).groupby(["series", *by], sort=False, dropna=False)
-    spread = groups[["a2", "b2", "c2", "error"]].std(ddof=1).add_suffix("_std")
+    spread = groups[[*rows.columns.intersection(["a2", "b2", "c2", "error", "frozen"])]].std(ddof=1).add_suffix("_std")
     table = groups.mean().join(spread).assign(seeds=groups.size()).reset_index()
     return table.assign(a2_ratio=table["a2"] / table["a2_predicted"])
 
@@ -48,6 +49,7 @@ def _run_errors(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
         columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})]
     )
     row = {column: lines[f"mse/{name}"].mean() for column, name in _MEASURED.items()}
+    row |= {"frozen": lines["mse/frozen"].mean()} if "mse/frozen" in lines else {}
     row["a2_predicted"] = predicted_noise(run, lines)
     for lag in LAGS:
         last = lines.get(f"mse/noise_correlation_{lag}", pd.Series(dtype=float)).dropna()

@@ -40,7 +40,7 @@ class ErrorParts:
         return [
             "## The three parts of the error",
             "Means over steps and seeds, in squared norms of gradients; differences of models are divided by −η_l.",
-            _table(page, "table1", table, _ERROR, whole=True),
+            _table(page, "table1", table, _ERROR | ({"frozen": "stopped"} if "frozen" in table else {}), whole=True),
             _parts_figure(page, table),
             "## Noise: predicted by the paper and measured",
             _table(page, "noise", table, _NOISE),
