@@ -1,19 +1,34 @@
 #!/usr/bin/env bash
-# Everything to be measured on a machine with a GPU, most wanted first; safe to stop and to repeat.
+# Every sweep of the five papers at full scale on a machine with a GPU, cheapest first; safe to stop and to repeat.
 #
-#   scripts/gpu_box.sh DATA OUT [MINUTES]
+#   scripts/gpu_box.sh DATA OUT [MINUTES] [SWEEP…]
 #
-# DATA     data directory with cifar10.npz (and cifar100.npz, shakespeare-speeches.jsonl, femnist.npz), as
-#          `afl-run dataset=cifar10 dataset.download=true data_dir=DATA` and its like for the others make them
+# DATA     data directory with the files of docs/howto/data.md, as `afl-run dataset=cifar10 dataset.download=true
+#          data_dir=DATA` and its like make them. Runs whose data are missing are named, the others go through.
+#          ddpm_cifar10.npy there: images of a diffusion model for fedecho/table2_synthetic and table3_synthetic
 # OUT      results: a log per step, the benchmark as Markdown, run directories without weights as .tar.gz, pages
 # MINUTES  for the sweeps together (default 600); the checks and the benchmark before them take about ten
+# SWEEP    only these, as ace/figure2. The same command again skips what is finished and resumes what is not
 set -u
-if [ $# -lt 2 ]; then sed -n '2,9p' "$0"; exit 2; fi
-data=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2"); minutes=${3:-600}
+if [ $# -lt 2 ]; then sed -n '2,13p' "$0"; exit 2; fi
+data=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2"); minutes=${3:-600}; shift 2; shift $(( $# > 0 ))
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 end=$(( $(date +%s) + 60 * (minutes + 10) ))
 left() { echo $(( end - $(date +%s) )); }
+
+# by the samples that the runs of a sweep train on, times the size of its networks
+sweeps=(
+    ace/{participation,dropout_bias,table1}
+    asyncfeded/{figure2,figure4,table1,table2,table4_one_factor,figure3_redrawn,table3,figure3}
+    fedecho/table4
+    afbs/{table3,figure8,ablation,momentum,table2_sst2,table2}
+    gas/{figure2,controls,table3,equal,figure3,table2,table1,table4}
+    ace/{table_a1,table_a3,figure2,figure2_unit_step,figure2_time_clock,figure3a,figure_a3,figure_a1,figure2_delay_laws}
+    fedecho/{table11,table6,table7,server_time,composition,controls,table2,table3,table2_synthetic,table3_synthetic}
+    ace/{figure3b,table_a2_finetuned,table_a2_bert,table_a2_adamw,figure_a2}
+    asyncfeded/table4
+)
 
 step() { # NAME SECONDS COMMAND...: its output goes to NAME.log, and its end is said here
     local name=$1 limit=$2; shift 2
@@ -27,21 +42,23 @@ step() { # NAME SECONDS COMMAND...: its output goes to NAME.log, and its end is 
 
 nvidia-smi --query-gpu=name,memory.total --format=csv,noheader || { echo "no GPU is visible"; exit 1; }
 
-# every rule a few iterations, on the GPU and on the CPU: the same arrivals, nearly the same model
-step smoke 300 "$python" scripts/check_device.py cuda
-step benchmark 900 "$python" scripts/benchmark.py --device cuda --repeats 5 --out "$out/benchmark.md"
+# every rule and kind of network a few iterations, twice on the GPU and on the CPU; once for each OUT
+[ -f "$out/checked" ] || { step check 900 "$python" scripts/check_device.py cuda && touch "$out/checked"; }
+[ -f "$out/benchmark.md" ] || step benchmark 900 "$python" scripts/benchmark.py --device cuda --repeats 5 --out "$out/benchmark.md"
 
 keep() { # what a sweep has so far, small enough to send; the pages are made again each time
-    tar czf "$out/$(echo "$1" | tr / -).tar.gz" --exclude='*.pt*' --exclude='.lock' -C "$out" "runs/$1" 2> "$out/keep.log"
+    [ -d "$out/runs/$1" ] || return
+    tar czf "$out/${1//\//-}.tar.gz" --exclude='*.pt*' --exclude='.lock' -C "$out" "runs/$1" 2> "$out/keep.log"
     "$python" -m asyncfl_bench.reports.cli all --runs "$out/runs" --out "$out/results" > "$out/pages.log" 2>&1
 }
-sweep() { # NAME [OVERRIDE...]
-    local name=$1; shift
-    step "${name//\//-}${1:+-${1##*/}}" "$(left)" "$python" -m asyncfl_bench.cli -m sweep="$name" scale=full device=cuda \
-        progress=false data_dir="$data" output_dir="$out/runs" checkpoint.at_end_mib=0 tracking=local "$@"
+for name in "${@:-${sweeps[@]}}"; do
+    words=()
+    if [[ $name == *_synthetic ]]; then
+        [ -f "$data/ddpm_cifar10.npy" ] || { echo "$name: no $data/ddpm_cifar10.npy"; continue; }
+        words=(unlabelled.path="$data/ddpm_cifar10.npy")
+    fi
+    step "${name//\//-}" "$(left)" "$python" -m asyncfl_bench.cli -m sweep="$name" scale=full device=cuda progress=false \
+        data_dir="$data" output_dir="$out/runs" checkpoint.at_end_mib=0 tracking=local "${words[@]}"
     keep "$name"
-}
-sweep ace/figure2
-for set in shakespeare femnist synthetic; do sweep asyncfeded/figure2 paper=asyncfeded/$set; done
-for name in ace/figure3a ace/figure_a3 ace/figure_a1 ace/figure3b asyncfeded/figure4 ace/figure_a2; do sweep "$name"; done
+done
 echo "results are in $out"

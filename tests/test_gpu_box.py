@@ -1,0 +1,70 @@
+"""scripts/gpu_box.sh and scripts/check_device.py, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncfl_bench.config import options
+from asyncfl_bench.config.variants import variant
+
+ROOT = Path(__file__).parents[1]
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def box(tmp_path):
+    """Call the script with programs in the place of nvidia-smi and Python that note what they are asked."""
+    write_program(tmp_path / "nvidia-smi", "echo 'a GPU, 1 MiB'")
+    write_program(
+        tmp_path / "python",
+        f'echo "$@" >> {tmp_path}/asked; case "$*" in *sweep=ace/table1\\ *) echo broken >&2; exit 3;; esac',
+    )
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": str(tmp_path / "python")}
+
+    def call(*words: str) -> tuple[str, list[str]]:
+        (tmp_path / "asked").write_text("")
+        command = [ROOT / "scripts" / "gpu_box.sh", tmp_path, tmp_path / "out", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout, (tmp_path / "asked").read_text().splitlines()
+
+    return call
+
+
+@pytest.mark.process
+def test_every_full_sweep_of_the_papers_is_run_and_one_that_fails_stops_no_other(box, tmp_path):
+    said, asked = box()
+    named = [word.removeprefix("sweep=") for line in asked for word in line.split() if word.startswith("sweep=")]
+    papers = {
+        name for name in options("sweep") if name.partition("/")[0] in ("ace", "afbs", "asyncfeded", "fedecho", "gas")
+    }
+    refused = {name for name in papers if "refused" in (variant("sweep_scale", f"{name}/full") or {})}
+    synthetic = {"fedecho/table2_synthetic", "fedecho/table3_synthetic"}
+    assert len(named) == len(set(named)) and set(named) == papers - refused - synthetic
+    assert "ace-table1: exit 3" in said and ": broken" in said
+    assert all(f"{name}: no {tmp_path}/ddpm_cifar10.npy" in said for name in synthetic)
+    assert asked[0] == "scripts/check_device.py cuda" and asked[1].startswith("scripts/benchmark.py --device cuda")
+
+    (tmp_path / "ddpm_cifar10.npy").touch()
+    (again,) = box("60", "fedecho/table2_synthetic")[1][1:]  # the benchmark, whose file this Python does not write
+    assert "sweep=fedecho/table2_synthetic scale=full device=cuda" in again and again.endswith("/ddpm_cifar10.npy")
+    assert "ace-participation: no time left" in box("-10", "ace/participation")[0]
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_cpu_repeats_its_own_bits_with_every_kind_of_network():
+    names = ["lstm", "fasttext", "bert", "resnet18", "vgg16", "int8", "mse", "dissimilarity"]
+    command = [sys.executable, ROOT / "scripts" / "check_device.py", "cpu", *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][2:]
+    assert done.returncode == 0 and len(rows) == 12, done.stdout + done.stderr
+    assert all(row.count("| equal |") == 2 or "| equal | equal |" in row for row in rows), done.stdout
