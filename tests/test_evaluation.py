@@ -4,6 +4,11 @@ import pytest
 import torch
 
 from asyncfl_bench import run
+from asyncfl_bench.config import compose
+from asyncfl_bench.diagnostics.average import ModelAverage
+from asyncfl_bench.errors import BenchError
+from asyncfl_bench.experiment.build import build_run
+from asyncfl_bench.simulation.observer import Observer
 
 WORDS = ["scale=smoke", "model=softmax", "progress=false"]
 
@@ -85,3 +90,52 @@ def test_a_client_without_samples_does_not_stop_virtual_time():
     result = run([*words, "budget.server_iterations=null", "budget.virtual_time=0.002", "progress=false"])
     assert result.summary["stopped_by"] == "virtual_time"
     assert result.summary["used"]["uploads"] < 100 * 0.002 / 1e-4 + 100
+
+
+class KeptModels(Observer):
+    """The model after each upload, as double precision."""
+
+    def __init__(self, task_of_run):
+        self.models, self.simulation_model = [], task_of_run
+
+    def arrived(self, upload, changed, time):
+        self.models.append(self.simulation_model().double())
+
+
+@pytest.mark.parametrize("window", [7, 1000])
+def test_the_average_is_the_mean_of_the_models_after_the_last_uploads(window):
+    built = build_run(compose([*WORDS, "algorithm=fedbuff", "algorithm.buffer_size=2"]))
+    average, kept = ModelAverage(built.model_d, window), KeptModels(built.model_d.clone)
+    assert torch.equal(average.mean_d, built.model_d)
+    built.simulation.observers += [average, kept]
+    built.simulation.run()
+    assert len(kept.models) == 40
+    expected = torch.stack(kept.models[-window:]).mean(0)
+    torch.testing.assert_close(average.mean_d.double(), expected, rtol=1e-5, atol=1e-7)
+    assert (average.mean_d - built.model_d).norm() > 0.01 * built.model_d.norm()
+
+
+def test_an_average_is_measured_beside_the_run_and_asked_for_again_only_where_it_is_missing(tmp_path):
+    words = [*WORDS, "algorithm=fedbuff", "trace=true"]
+    plain = run(words)
+    assert "average" not in plain.summary
+    averaged = run([*words, "evaluation.average=30"])
+    assert averaged.summary["identity"] == plain.summary["identity"]
+    assert averaged.summary["average"]["uploads"] == 30
+    last = averaged.metrics.iloc[-1]
+    assert averaged.summary["average"]["test/accuracy"] == last["average/test/accuracy"] != last["test/accuracy"]
+    assert averaged.metrics["test/loss"].equals(plain.metrics["test/loss"])
+    finished = averaged.directory.stat().st_mtime_ns
+    assert run(words).summary["average"] == run([*words, "evaluation.average=30"]).summary["average"]
+    assert averaged.directory.stat().st_mtime_ns == finished, "a finished run with the average serves both"
+
+
+def test_a_run_with_an_average_goes_on_where_it_was_cut_and_not_with_another_window():
+    words = [*WORDS, "algorithm=asgd", "algorithm.eta=0.05", "evaluation.average=15"]
+    longer = "budget.server_iterations=30"
+    whole = run([*words, longer, "output_dir=whole"])
+    part = run([*words, "budget.server_iterations=17", "output_dir=part"])
+    resumed = run([f"resume={part.directory}", longer])
+    assert resumed.summary["average"] == whole.summary["average"]
+    with pytest.raises(BenchError, match=r"evaluation\.average was not set from the start"):
+        run(["evaluation.average=9", f"resume={part.directory}", "budget.server_iterations=40"])

@@ -294,6 +294,23 @@ def test_whom_the_model_serves_is_shown_where_it_was_measured(paper_page):
 
 
 @pytest.mark.slow
+def test_a_lead_is_shown_of_the_models_and_of_their_means(paper_page):
+    """FedBuff gains three points by averaging, CA2FL nothing: the lead of three points goes."""
+    ends = {"ca2fl": [0.72, 0.74, 0.76], "fedbuff": [0.69, 0.71, 0.73]}
+    gains = {"ca2fl": 0.0, "fedbuff": 0.03}
+    runs = [
+        (*run, {"summary": {"average": {"uploads": 100, "test/accuracy": final + gains[run[0]["algorithm"]]}}})
+        for run, final in zip(finals(**ends), (value for values in ends.values() for value in values), strict=True)
+    ]
+    assert "averages" not in paper_page("ace/figure_a1", finals(**ends), keys=("algorithm",)).tables
+    page = paper_page("ace/figure2", runs, keys=("algorithm",))
+    fedbuff = row(page.tables["averages"], series="FedBuff")
+    assert [fedbuff[key] for key in ("final", "averaged", "difference")] == pytest.approx([71, 74, 3])
+    assert fedbuff["lead_difference"] == pytest.approx(3) and fedbuff["averaged_lead_difference"] == pytest.approx(0)
+    assert (fedbuff["lead_verdict"], fedbuff["averaged_lead_verdict"]) == ("larger", "tie")
+    assert row(shown(page, "averages"), algorithm="CA2FL")["lead of the best"] == "-"
+
+
 def test_two_seeds_say_nothing_about_chance(paper_page):
     page = paper_page("ace/figure2", finals(ace=[0.9, 0.91], asgd=[0.2, 0.21]), keys=("algorithm",))
     assert set(page.pairs["word"]) == {"inconclusive"} and page.pairs["p"].isna().all()

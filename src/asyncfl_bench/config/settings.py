@@ -48,6 +48,7 @@ ORIGINS = ("paper", "sweep", "profile", "scale", "length")
 # settings that say where and how to compute, and what to measure, not what: they leave a run's identity alone
 NOT_IDENTITY = (
     "diagnostics",
+    "evaluation.average",
     "evaluation.clients",
     *LISTED,
     "objective",
@@ -77,6 +78,7 @@ class EvaluationConfig(CheckedSettings):
     every_uploads     uploads between them instead: at the first server iteration that completes this number
     validation_share  of the training samples, set aside before they are split over the clients
     clients           also measure what accuracy each client may expect
+    average           W: also evaluate the mean of the models after the last W uploads
     """
 
     every: Annotated[int, at_least(1)] = 10
@@ -84,6 +86,7 @@ class EvaluationConfig(CheckedSettings):
     every_uploads: Annotated[int | None, at_least(1, null="to count server iterations")] = None
     validation_share: Annotated[float, within("[0, 1)")] = 0.0
     clients: bool = False
+    average: Annotated[int | None, at_least(1, null="not to average")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -158,8 +158,9 @@ class Checkpoints:
                 f"{directory}: began with other samples than are there now ({source}); data_dir= names their "
                 "directory, rerun=true starts from the beginning"
             )
-        if not self._evaluations.parts().keys() <= state["evaluations"].keys():
-            raise BenchError(f"{directory}: trace=true was not set from the start, so it would have gaps")
+        if absent := self._evaluations.parts().keys() - state["evaluations"].keys():
+            what = "evaluation.average" if any(name.startswith("average") for name in absent) else "trace=true"
+            raise BenchError(f"{directory}: {what} was not set from the start, so it would have gaps")
         if not has_diagnostics(state["diagnostics"]["settings"], self._diagnostics):
             raise BenchError(f"{directory}: these diagnostics were not made from the start")
         began = {name: saved["settings"] for name, saved in state.get(OBSERVERS, {}).items()}

@@ -121,7 +121,7 @@ class Run:
     def summary(self, status: str, error: str | None) -> dict:
         """The content of summary.json."""
         settings, parts = self.settings, self.components
-        used, wall = parts.simulation.counters, self.stopwatch.seconds
+        used, wall, average = parts.simulation.counters, self.stopwatch.seconds, self.evaluations.average
         target = settings.parts["algorithm"].target
         label = "" if is_built_in(target) else target.label  # pages know the package's rules
         return {
@@ -151,6 +151,7 @@ class Run:
             **({"observers": observers} if (observers := settings.tree[OBSERVERS]) else {}),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
             **({"clients": self.evaluations.clients} if self.evaluations.clients else {}),
+            **({"average": {"uploads": average.window, **average.last}} if average else {}),
             "used": {
                 "server_iterations": used.iteration,
                 "uploads": used.uploads,

@@ -14,6 +14,7 @@ import numpy as np
 from ..config import Settings
 from ..diagnostics import clients
 from ..diagnostics.arrivals import Arrivals
+from ..diagnostics.average import ModelAverage
 from ..diagnostics.cancelled import CancelledWork
 from ..diagnostics.exchanges import Exchanges
 from ..diagnostics.steps import Steps
@@ -64,6 +65,7 @@ class Evaluations(Observer, Stateful):
     last, best  test metrics of the latest point; the best test accuracy and its server iteration
     seconds     spent in evaluating
     lines       points logged so far
+    average     the mean of the latest models, where that is asked for
     clients     what clients may expect of the final model, where that is asked for, once ``write_clients`` was called
     Raises Diverged, after logging the point, when the loss is no longer finite.
     """
@@ -86,6 +88,8 @@ class Evaluations(Observer, Stateful):
         self.trace = directory.open_trace(components.rule.arrival_facts) if settings.root.trace else None
         self.arrivals = Arrivals(settings.root.n_clients, self.trace, components.rule)
         self.steps = Steps(components.rule, components.model_d, settings.root.n_clients)
+        window = self.config.average
+        self.average = None if window is None else ModelAverage(components.model_d, window)
         self._tables: dict[str, Exchanges | CancelledWork] = {}
         if settings.root.trace:
             self.steps.open(directory)
@@ -104,7 +108,8 @@ class Evaluations(Observer, Stateful):
         self._next_time = 0.0  # the next virtual time to evaluate at
         components.diagnostics.open(directory)
         # evaluated last, when the others have heard of the iteration
-        self._simulation.observers += [components.diagnostics, self.arrivals, self.steps, self]
+        averaging = [] if self.average is None else [self.average]
+        self._simulation.observers += [components.diagnostics, self.arrivals, self.steps, *averaging, self]
 
     def show_progress(self, label: str) -> None:
         """Shows from now on how far the run is."""
@@ -174,6 +179,8 @@ class Evaluations(Observer, Stateful):
         with parts.stop.waits_for("an evaluation, then a checkpoint"):
             self._hits_c = np.zeros(parts.task.classes, dtype=np.int64) if self.config.clients else None
             measured = parts.task.evaluate(parts.model_d, self._hits_c)
+            if self.average is not None:
+                self.average.last = parts.task.evaluate(self.average.mean_d)
         self.seconds += time.monotonic() - started
         wall = self._stopwatch.seconds
         row: dict[str, object] = {
@@ -190,6 +197,8 @@ class Evaluations(Observer, Stateful):
         if parts.rule.needs.restart_at is not None:
             row["cancelled"] = counters.cancelled
         row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
+        if self.average is not None:
+            row |= {f"average/{key}": value for key, value in self.average.last.items()}
         if self._hits_c is not None:
             summary = self._summarize_clients(self._expected_accuracy(self._hits_c))
             row |= {f"clients/{key}": value for key, value in summary.items()}
@@ -269,8 +278,9 @@ class Evaluations(Observer, Stateful):
     # -- state -------------------------------------------------------------------------------------------------------
 
     def parts(self) -> dict[str, Stateful]:
-        trace = {} if self.trace is None else {"trace": self.trace}
-        return {"arrivals": self.arrivals, "steps": self.steps, **trace, **self._tables}
+        tables = self._tables if self.trace is None else {"trace": self.trace, **self._tables}
+        average = {} if self.average is None else {f"average_{self.average.window}": self.average}
+        return {"arrivals": self.arrivals, "steps": self.steps, **average, **tables}
 
 
 def _checked_numbers(observer: Observer, measured: Mapping[str, float], row: Mapping[str, object]) -> dict[str, float]:

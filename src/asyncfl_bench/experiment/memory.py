@@ -57,7 +57,7 @@ class Vectors:
     cache       how the rule, or with ``on_clients`` its clients, keep a vector of each client; None: they do not
     versions    models kept for pending work at most
     uploads     not yet used, at most
-    computing   vectors of d floats for computing them, the model included
+    computing   vectors of d floats for computing them, the model included, and those of ``evaluation.average``
     chosen      the cache is a setting, so another one may be advised
     along       a second vector is kept with every version of the model
     outputs     numbers that come with an upload about the server's own samples; the rule keeps every client's last
@@ -119,7 +119,8 @@ def count_vectors(
         outputs=outputs if rule.needs.outputs else 0,
         versions=settings.root.concurrency,
         uploads=3 * together,
-        computing=computing + 3,  # the model, as it is, as it was at first and as it was last logged
+        # the model, as it is, as it was at first and as it was last logged
+        computing=computing + 3 + (settings.evaluation.average or 0),
         along=rule.needs.second_vector,
     )
 
@@ -141,7 +142,8 @@ def count_cut_vectors(settings: Settings, rule: SplitRule, size: Size, samples: 
         on_clients=False,
         versions=0,
         uploads=0,
-        computing=4,  # the model, as it is, as it was at first and as it was last logged, and a gradient
+        # the model, as it is, as it was at first and as it was last logged, and a gradient
+        computing=4 + (settings.evaluation.average or 0),
         numbers=rule.split_numbers(size.d - size.d_client, concurrency, message)
         + concurrency * (4 * size.d_client + 2 * message),
     )
@@ -169,7 +171,7 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     together = machine.available_cores(settings.root.threads) * most_together(size.d)
     computing, outputs = (2 + local) * together + measuring, classes * (USUAL if asked is None else asked)
     most = count_vectors(settings, rule, size.d, 1, together=together, computing=computing, outputs=outputs)
-    fewest = {"versions": 1, "uploads": 1, "computing": local + measuring + 3}
+    fewest = {"versions": 1, "uploads": 1, "computing": local + measuring + 3 + (settings.evaluation.average or 0)}
     return dataclasses.replace(most, **fewest, outputs=most.outputs if asked else 0), most
 
 

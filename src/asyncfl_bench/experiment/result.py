@@ -158,4 +158,5 @@ def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -
         and has_diagnostics(summary.get("diagnostics"), settings.tree["diagnostics"])
         and (summary.get(OBSERVERS) or {}).items() >= settings.tree[OBSERVERS].items()
         and ("clients" in summary or not settings.evaluation.clients or summary["exit_status"] == "diverged")
+        and settings.evaluation.average in (None, summary.get("average", {}).get("uploads"))
     )

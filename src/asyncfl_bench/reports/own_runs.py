@@ -17,7 +17,7 @@ from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
 from .assembly import finish_page
-from .blocks import Accuracies, ClientAccuracy, Curves, Overall, Timeline, Values
+from .blocks import Accuracies, Averages, ClientAccuracy, Curves, Overall, Timeline, Values
 from .pages.page import Page
 from .pages.provenance import runs_text
 from .pages.spec import BEST, FINAL, Block, Measure, PageSpec, late_measures
@@ -73,6 +73,7 @@ def own_page(
         Accuracies(tuple(axes)),
         Overall((primary, *others), reference),
         ClientAccuracy(),
+        Averages(),
     )
     spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks, primary, tuple(others))
     tie = None if decision is None else decision.tie

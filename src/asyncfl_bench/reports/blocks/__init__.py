@@ -1,5 +1,6 @@
 """Blocks of pages. A block is a few settings; called with a page it returns tables, figures and headings."""
 
+from .averages import Averages
 from .clients import ClientAccuracy, KeptUploads, Stragglers
 from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting
@@ -9,6 +10,7 @@ from .timeline import Timeline
 
 __all__ = [
     "Accuracies",
+    "Averages",
     "ClientAccuracy",
     "Cost",
     "Counts",
