@@ -53,7 +53,11 @@ def test_every_scale_keeps_groups_of_clients_and_medium_the_papers_data():
         ("table2_sst2_minilm", 14),
         ("momentum", 24),
         ("table3", 12),
+        ("figure3", 18),
+        ("figure4", 12),
+        ("figure5", 12),
         ("figure8", 10),
+        ("table5", 18),
         ("ablation", 20),
     ],
 )
@@ -68,7 +72,11 @@ def test_the_sweeps_have_the_runs_of_their_item(item, runs):
         ("table2", ["algorithm=afbs,fedavg", "heterogeneity.groups=3", "evaluation.clients=true"], "clients_heard.png"),
         ("table2_sst2", ["algorithm=afbs,feddyn", "heterogeneity.groups=2"], "curves_paperafbs_sst2.png"),
         ("table3", ["evaluation.clients=true"], "kept_labels.png"),
+        ("figure3", [], "curves_iteration.png"),
+        ("figure4", [], "kept_labels.png"),
+        ("figure5", [], "similarity.png"),
         ("figure8", ["algorithm.buffer_size=5,10", "heterogeneity.groups=5"], "curves_virtual_time.png"),
+        ("table5", [], "published.csv"),
         ("ablation", ["algorithm=fedbuff"], "steps_virtual_time.png"),
     ],
 )

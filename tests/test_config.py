@@ -32,6 +32,7 @@ def needed(group, name):
         ("heterogeneity", "natural"): ["dataset=synthetic"],
         ("client", "adamw"): ["algorithm=fedbuff"],
         ("diagnostics", "dissimilarity"): ["algorithm=gas"],
+        ("diagnostics", "similarity"): ["algorithm=fedbuff", "heterogeneity=clusters"],
         ("profile", "released"): ["paper=gas/cifar10"],
     }
     usable = ["algorithm=fedecho"] if group == "unlabelled" and name != "none" else []
@@ -117,8 +118,10 @@ config.compose([])
 for group, name in {composed}:
     if name in files:
         pathlib.Path(files[name]).touch()
-    needs = {{"client": "fedbuff", "unlabelled": "fedecho" if name != "none" else "ace", "dissimilarity": "gas"}}
-    words = [f"algorithm={{rule}}" for key, rule in needs.items() if key in (group, name)]
+    rules = {{"client": "fedbuff", "unlabelled": "fedecho" if name != "none" else "ace", "dissimilarity": "gas"}}
+    needs = {{key: [f"algorithm={{rule}}"] for key, rule in rules.items()}}
+    needs["similarity"] = ["algorithm=fedbuff", "heterogeneity=clusters"]
+    words = [word for key, own in needs.items() if key in (group, name) for word in own]
     config.compose([*words, f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
 del sys.modules["filelock"]  # a sweep needs it
 import asyncfl_bench.cli.command, asyncfl_bench.config.manual, asyncfl_bench.simulation.engine

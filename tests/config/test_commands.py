@@ -44,7 +44,7 @@ REFUSED = {
         ("delay=exp_beta3", "did you mean 'exp_beta30'|did you mean 'exp_beta5'"),
         ("availability=drop", "did you mean 'dropout'"),
         ("schedule=random", "did you mean 'random_idle'"),
-        ("diagnostics=noise", "must be one of dissimilarity, mse, none"),
+        ("diagnostics=noise", "must be one of dissimilarity, mse, none, server_time, similarity"),
         ("tracking=tensorbord", "tracking=tensorbord: did you mean 'tensorboard'. It must"),
         ("heterogeneity=dirichlett", "did you mean 'dirichlet'"),
         ("paper=ACE", "paper=ACE: did you mean 'ace'. It must be one of ace, afbs/cifar10"),

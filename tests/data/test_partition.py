@@ -252,6 +252,16 @@ def test_every_client_of_a_planted_group_holds_the_minimum_and_what_was_moved_is
     assert max(map(len, clusters(groups=1, volume_sigma=1e6)[0])) == len(MANY) - 239 * 2  # the rest have the minimum
 
 
+def test_without_alpha_classes_are_whole_and_sizes_still_differ():
+    partition, groups_n = clusters(groups=10, alpha=None)
+    assert all((MANY[own] == group).all() for own, group in zip(partition, groups_n, strict=True))
+    assert max(map(len, partition)) > 5 * min(map(len, partition))
+    partition, groups_n = clusters(groups=4, alpha=None)
+    assert all((MANY[own] % 4 == group).all() for own, group in zip(partition, groups_n, strict=True))
+    with pytest.raises(ConfigError, match="groups=11: must be fewer, or alpha a number: whole classes leave some"):
+        clusters(groups=11, alpha=None)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -25,6 +25,7 @@ from asyncfl_bench.simulation.delays import (
     RankedClasses,
     RankedClassesConfig,
     Uniform,
+    UniformByLabel,
     UniformConfig,
     WorkAndLink,
     WorkAndLinkConfig,
@@ -71,6 +72,23 @@ def test_whole_latencies_are_all_whole_numbers_below_the_upper_end_alike():
     numbers, counts = np.unique(values, return_counts=True)
     assert numbers.tolist() == [0, 1, 2, 3, 4, 5]
     assert counts == pytest.approx(1000, rel=0.1)
+
+
+def test_latency_by_label_follows_the_labels_that_a_client_holds_and_fills_the_interval():
+    def latency(labels_nc):
+        labels_nc = np.asarray(labels_nc)
+        delay = UniformByLabel(FixedUniformConfig(low=0.0, high=6000.0, whole=True))
+        delay.start(ClientTable(labels_nc.sum(axis=1), labels_nc), Streams(0))
+        return np.array([[delay.duration(piece(client, k)) for k in (0, 1)] for client in range(len(labels_nc))])
+
+    values = latency(np.repeat(3 * np.eye(10, dtype=int), 200, axis=0))
+    assert (values == np.floor(values)).all() and (values[:, 0] == values[:, 1]).all()
+    assert (values[:, 0] // 600 == np.repeat(np.arange(10), 200)).all()
+    assert values[:, 0].std() == pytest.approx(6000 / np.sqrt(12), rel=0.03)
+    mixed = latency([[1, 1]] * 500 + [[0, 0]])[:, 0]  # between the two labels; without samples like the first
+    assert mixed[:-1].min() >= 1500 and mixed[:-1].max() < 4500 and mixed[-1] < 3000
+    with pytest.raises(ConfigError, match="delay=uniform_by_label: must be fixed_uniform: this data set has no labels"):
+        drawn(UniformByLabel(FixedUniformConfig()))
 
 
 def test_exponential_with_equal_clients_is_the_same_law_for_everyone():
@@ -172,8 +190,9 @@ def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
     words = [f"delay.path={tmp_path}/own.csv"] if name == "trace" else []
     part = compose([f"delay={name}", *words]).parts["delay"]
     one, other = part.build(), part.build()
-    one.start(ClientTable(np.arange(10)), Streams(4))
-    other.start(ClientTable(np.arange(10)), Streams(4))
+    clients = ClientTable(np.arange(10), np.diag(np.arange(10)))
+    one.start(clients, Streams(4))
+    other.start(clients, Streams(4))
     forward = [one.duration(piece(c, k)) for c in range(10) for k in range(5)]
     backward = [other.duration(piece(c, k)) for c in reversed(range(10)) for k in reversed(range(5))]
     assert forward == backward[::-1]

@@ -16,7 +16,9 @@ import pandas as pd
 
 from ..errors import BenchError
 from ..simulation.budget import TARGET
+from ..tracking.runs import load_clients
 from . import measures, names, step_errors
+from .participation import kept_shares
 from .place import MatchedRuns
 
 LATE_SHARE = 0.2  # of the budget: the last part of it, whose mean is ``late``
@@ -41,12 +43,15 @@ class MeasureKind:
     compute      (runs, axis) -> a value a run; None for those at a budget, see ``RunMeasures.values_at_budget``
     unit         of a difference; lower: small values are good ones
     is_accuracy  a value of the metric, which may be at chance
+    title        what pages call it, if not by its name; decimals: that they show
     """
 
     unit: str
     lower: bool
     compute: Callable[[RunMeasures, str], pd.Series] | None = None
     is_accuracy: bool = False
+    title: str = ""
+    decimals: int = 1
 
 
 class RunMeasures:
@@ -210,6 +215,23 @@ def _dissimilarity(of: RunMeasures, axis: str) -> pd.Series:
     return found.groupby("run")["dissimilarity/squared"].mean()
 
 
+def _similarity_gap(more: str, less: str, of: RunMeasures, axis: str) -> pd.Series:
+    columns = [f"similarity/{name}" for name in (more, less)]
+    found = of.points.reindex(columns=["run", *columns]).dropna().groupby("run")[columns].mean()
+    return 1000 * (found[columns[0]] - found[columns[1]])
+
+
+def _kept_of_slow(of: RunMeasures, axis: str) -> pd.Series:
+    clients = load_clients(of.placed.runs)
+    known = clients[clients["kept"].notna()] if "kept" in clients else clients[:0]
+    return pd.Series({run: kept_shares(own)["slow quarter"] for run, own in known.groupby("run")}, dtype=float)
+
+
+def _diagnosed(name: str, of: RunMeasures, axis: str) -> pd.Series:
+    runs = of.placed.runs
+    return pd.to_numeric(runs.get(f"summary.diagnosed.{name}", pd.Series(math.nan, index=runs.index)))
+
+
 def _uploads_per_iteration(of: RunMeasures, axis: str) -> pd.Series:
     runs = of.placed.runs
     first = runs["n_clients"].where(runs["algorithm"].isin(("ace", "aced")), 0)
@@ -242,6 +264,25 @@ MEASURES = {
     # mean change between evaluations, from the time of 90 % of the best on
     "unsteadiness": MeasureKind("points", True, lambda of, axis: measures.unsteadiness(of.early)),
     "dissimilarity": MeasureKind("", True, _dissimilarity),  # mean over evaluations; diagnostics=dissimilarity
+    # mean over evaluations of a difference of cosines; diagnostics=similarity
+    **{
+        name: MeasureKind("thousandths", lower, partial(_similarity_gap, *kinds), title=title, decimals=2)
+        for name, lower, kinds, title in (
+            ("similarity_gap", False, ("same", "different"), "same minus different labels [1/1000]"),
+            ("similarity_gap_apart", True, ("same_apart", "different_fresh"), "the same, models apart [1/1000]"),
+        )
+    },
+    # of wall times and of uploads in a server step; diagnostics=server_time
+    **{
+        f"{name}{end}_ms": MeasureKind(
+            "ms", True, partial(_diagnosed, f"{name}{end}_ms"), title=f"{title}{word} [ms]", decimals=2
+        )
+        for name, title in (("server_step", "server step"), ("buffer_fill", "buffer fill"))
+        for end, word in (("", ", median"), ("_low", ", first quartile"), ("_high", ", third quartile"))
+    },
+    "kept": MeasureKind("uploads", True, partial(_diagnosed, "kept"), title="uploads kept"),
+    # share of the uploads of the slow quarter of the clients that are in a step; evaluation.clients=true
+    "kept_of_slow": MeasureKind("points", False, _kept_of_slow, title="uploads of the slow quarter kept [%]"),
     "uploads": MeasureKind("uploads", False, lambda of, axis: measures.final_values(of.early, "uploads")),
     "uploads_per_iteration": MeasureKind("uploads", True, _uploads_per_iteration),  # without a first round of all
     "server_vectors": MeasureKind("vectors", True, partial(_state_vectors, "server")),  # state in vectors of d floats

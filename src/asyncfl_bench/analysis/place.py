@@ -24,7 +24,15 @@ from .grids import Grid, job_identities
 from .names import cell_label, natural_key, series_label, series_order
 
 # settings that make separate series; others make cells
-OWN = ("algorithm.", "client.", "distillation.", "unlabelled.", "server_seconds_per_sample.", "model.cut.")
+OWN = (
+    "algorithm.",
+    "client.",
+    "distillation.",
+    "unlabelled.",
+    "server_seconds_per_sample.",
+    "model.cut.",
+    "concurrency.",
+)
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
 _COPY = "copy"  # the reason of what an archive holds of a directory
@@ -149,7 +157,8 @@ def encoder_words(runs: pd.DataFrame, *choices: str) -> list[str]:
     A folder is chosen by the digest of its files, which identifies a run in place of the path.
     choices  sweep, profile, scale and length
     """
-    made = runs[are_made_for(Grid(*choices, pd.DataFrame()), runs) & runs["status"].isin(MEASURED)]
+    sweep, profile, scale, length = choices
+    made = runs[are_made_for(Grid(sweep, profile, scale, length, pd.DataFrame()), runs) & runs["status"].isin(MEASURED)]
     digests, paths = (
         made.get(key, pd.Series(None, made.index, object)) for key in ("summary.digests.model", "model.path")
     )

@@ -159,13 +159,13 @@ def _repair(count_cn: np.ndarray, least: int, rng: np.random.Generator) -> int:
 class ClustersConfig(SplitConfig):
     """
     groups        K, groups of clients with one mix of labels each
-    alpha         concentration of a class over the groups: small is skewed, large is uniform
+    alpha         concentration of a class over the groups: small is skewed, large is uniform; null: a class is whole
     volume_sigma  standard deviation of the logarithm of a client's number of samples; 0: equal numbers
     min_samples   every client holds at least this number of samples
     """
 
     groups: Annotated[int, at_least(1)] = 5
-    alpha: Annotated[float, above(0)] = 0.1
+    alpha: Annotated[float | None, above(0, null="for whole classes, class c in group c modulo groups")] = 0.1
     volume_sigma: Annotated[float, at_least(0)] = 1.0
     min_samples: Annotated[int, at_least(0)] = 2
 
@@ -183,7 +183,8 @@ class Clusters(Split):
     Source   Lu et al. 2025, AFBS, arXiv:2506.12754, section 4 (K groups, alpha = 0.1, volumes log-normal with 1)
     Split    Every class is cut over the K groups in shares from Dirichlet(alpha, ..., alpha). A group has n / K
              clients, the first ones one more where K does not divide n; which clients is drawn. Their sizes are in
-             proportion to log-normal draws and add up to the group's samples, which are dealt at random.
+             proportion to log-normal draws and add up to the group's samples, which are dealt at random. Without alpha
+             class c is in group c mod K as a whole.
     Minimum  All shares are drawn again until every group has 5 % of N / K samples, and enough for its clients' minimum;
              after TRIES draws the settings are refused. Clients that are short get samples from their group's largest.
     Differs  the paper leaves open what Dirichlet is drawn over. FLGo, on which it is built, draws shares of the classes
@@ -221,6 +222,11 @@ class Clusters(Split):
         """(C, K) samples of each class for each group."""
         config, groups = self.config, len(clients_k)
         least_k = np.maximum(self.LEAST_SHARE * size_c.sum() / groups, config.min_samples * clients_k)
+        if config.alpha is None:
+            count_ck = size_c[:, None] * (np.arange(len(size_c))[:, None] % groups == np.arange(groups))
+            allowed = "fewer, or alpha a number: whole classes leave some group all but empty"
+            check(bool((count_ck.sum(axis=0) >= least_k).all()), "groups", groups, allowed)
+            return count_ck
         for _ in range(self.TRIES):
             share_ck = rng.dirichlet(np.full(groups, min(config.alpha, 1e12)), size=len(size_c))
             count_ck = _round_shares(share_ck, size_c, rng)

@@ -132,7 +132,7 @@ def _encoder_name(summary: dict[str, Any]) -> str | None:
     facts = task.get("encoder") if isinstance(task, dict) else None
     if not isinstance(facts, dict):
         return None
-    shape = (facts.get("model_type"), facts.get("layers"), facts.get("hidden_size"))
+    shape: Any = (facts.get("model_type"), facts.get("layers"), facts.get("hidden_size"))
     return ENCODERS.get(shape) or "{}_{}x{}".format(*shape)
 
 

@@ -11,9 +11,10 @@ from ...reports.blocks import (
     Cost,
     Curves,
     KeptUploads,
+    MetricsOfSeries,
     Values,
 )
-from ...reports.pages.spec import BEST, FINAL, TO_LEVEL, UPLOADS, Block, Measure, PageSpec, late_measures
+from ...reports.pages.spec import BEST, FINAL, LATE, TO_LEVEL, UPLOADS, Block, Measure, PageSpec, late_measures
 
 _K = "heterogeneity.groups"
 (_LATE,) = late_measures("virtual_time")
@@ -47,14 +48,31 @@ _DECAY = tuple(
 
 
 def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
-    images = {"problems": ("mnist with lenet5", "cifar10 with lenet5", "cifar100 with lenet5")}
-    settings: dict[str, Any] = images | {"limit": 1_728_000.0, "levels": _LEVELS}  # seconds: 20 days
+    """A page of runs in virtual time with targets."""
+    settings: dict[str, Any] = {"limit": 1_728_000.0, "levels": _LEVELS}  # seconds: 20 days
     settings |= {"primary": BEST, "rankings": (TO_LEVEL,)} | more
-    return PageSpec(f"afbs/{name}", f"AFBS, {title}", f"{shows} {_TARGETS}", cells, blocks, **settings)
+    return _page_without_targets(name, title, f"{shows} {_TARGETS}", cells, blocks, **settings)
+
+
+def _page_without_targets(
+    name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more
+) -> PageSpec:
+    images = ("mnist with lenet5", "cifar10 with lenet5", "cifar100 with lenet5")
+    settings: dict[str, Any] = {"problems": images} | more
+    return PageSpec(f"afbs/{name}", f"AFBS, {title}", shows, cells, blocks, **settings)
 
 
 def _label_with_clusters(run: pd.Series) -> str:
     return "without clusters" if run["algorithm.clustering"] == "none" else "with clusters"
+
+
+def _case(run: pd.Series) -> str:
+    """Case of figure 3: its concurrency makes the share of outdated uploads."""
+    return {1: "one client alone", 20: "90 % fresh", 180: "90 % outdated"}.get(run["concurrency"], "other")
+
+
+def _environment(run: pd.Series) -> str:
+    return "synchronous" if run["algorithm"] == "fedavg" else "asynchronous"
 
 
 def _part(run: pd.Series) -> str:
@@ -170,5 +188,75 @@ PAGES = (
         ),
         relabel=_part,
         shares_runs_with=("afbs/table2",),
+    ),
+    _page_without_targets(
+        "figure3",
+        "figure 3: fresh and outdated uploads, and one client alone",
+        "The paper draws the accuracy of steps on 90 % fresh uploads, of steps on 90 % outdated ones, "
+        "and of one client that trains alone, which ends above the second. Data, buffer and age are not stated; "
+        "here a step has 10 uploads, and outdated ones are 20 versions old on average.",
+        ("paper",),
+        (Curves("iteration"), Values((LATE, FINAL, BEST, Measure("summary.arrivals.staleness_mean")))),
+        relabel=_case,
+    ),
+    _page_without_targets(
+        "figure4",
+        "figure 4: the labels that take part where latency grows with the label",
+        "The paper draws the samples that took part in training: with clusters all ten labels, without clusters seven. "
+        "Each client holds one label, and latency grows with its number. Data, sizes and law are not stated; here "
+        "sizes are log-normal and latencies from 0 to 6000 s in the order of labels.",
+        ("paper",),
+        (KeptUploads(by_number=True), Values((Measure("kept_of_slow"), FINAL)), Curves("virtual_time")),
+        primary=Measure("kept_of_slow"),
+        relabel=_label_with_clusters,
+    ),
+    _page_without_targets(
+        "figure5",
+        "figure 5: how alike clients' models are",
+        "The paper draws the cosine similarity of clients' models with the same and with different labels: where all "
+        "clients update in each round the same labels are more alike, where fast ones update more often they may be "
+        "less alike. Data, clients and speeds are not stated; here 20 clients form 2 groups, and half of the clients "
+        "is 20 times as fast. One model is fresh and one outdated where their versions are apart, see "
+        "diagnostics=similarity.",
+        ("paper",),
+        (
+            MetricsOfSeries(
+                {
+                    "similarity/same": "same labels",
+                    "similarity/different": "different labels",
+                    "similarity/same_apart": "same labels, one fresh and one outdated",
+                    "similarity/different_fresh": "different labels, both fresh",
+                },
+                "cosine similarity of models",
+                "similarity",
+                "## Similarity of clients' models",
+            ),
+            Values((Measure("similarity_gap"), Measure("similarity_gap_apart"), FINAL)),
+        ),
+        primary=None,
+        relabel=_environment,
+    ),
+    _page_without_targets(
+        "table5",
+        "table 5: wall time of a server step",
+        "The paper prints the milliseconds that the server takes for a step and that it takes to fill the buffer. "
+        "Here a step is all time inside the rule from one step to the next, the adding of uploads included; medians "
+        "and quartiles over server iterations, then means over seeds.",
+        ("paper",),
+        (
+            Values(
+                (
+                    *(Measure(f"server_step{end}_ms") for end in ("_low", "", "_high")),
+                    *(Measure(f"buffer_fill{end}_ms") for end in ("_low", "", "_high")),
+                    Measure("kept"),
+                )
+            ),
+        ),
+        primary=None,
+        published=PublishedNumbers(
+            "afbs_table5",
+            {"server_step_ms": ("server_step_ms", "spread"), "buffer_fill_ms": ("buffer_fill_ms", "spread")},
+            note=f"{_NO_SPREAD} Published on an RTX 4090; ours are of this machine's CPU.",
+        ),
     ),
 )

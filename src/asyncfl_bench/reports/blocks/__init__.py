@@ -3,7 +3,7 @@
 from .averages import Averages
 from .clients import ClientAccuracy, KeptUploads, Stragglers
 from .comparisons import Cost, Overall
-from .curves import Curves, HeatMaps, MeasureBySetting
+from .curves import Curves, HeatMaps, MeasureBySetting, MetricsOfSeries
 from .mse import ErrorParts
 from .tables import Accuracies, Counts, Search, Staleness, Values, WallSeconds
 from .timeline import Timeline
@@ -19,6 +19,7 @@ __all__ = [
     "HeatMaps",
     "KeptUploads",
     "MeasureBySetting",
+    "MetricsOfSeries",
     "Overall",
     "Search",
     "Staleness",

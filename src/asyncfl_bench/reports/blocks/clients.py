@@ -5,6 +5,7 @@ C classes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,14 @@ class Stragglers:
         return ["## What only stragglers know", _SLOWEST_TEXT, _means_table(page, "stragglers", found, _SLOWEST)]
 
 
+@dataclass(frozen=True)
 class KeptUploads:
-    """The block of uploads that a selecting rule kept; nothing if no run recorded them."""
+    """The block of uploads that a selecting rule kept; nothing if no run recorded them.
+
+    by_number  labels in the figure in the order of their numbers, as where latency follows them
+    """
+
+    by_number: bool = False
 
     def __call__(self, page: Page) -> list[Part]:
         clients = load_clients(page.runs)
@@ -82,7 +89,8 @@ class KeptUploads:
         clients = clients[clients["kept"].notna()].join(page.runs[["series", "cell", "seed"]], on="run")
         found = pd.DataFrame({run: kept_shares(of) for run, of in clients.groupby("run")}).T
         shares = _means_table(page, "kept", found, {str(name): str(name) for name in found})
-        return ["## Whose uploads were kept", _KEPT_TEXT, shares, _kept_labels_figure(page, clients)]
+        figure = _kept_labels_figure(page, clients, self.by_number)
+        return ["## Whose uploads were kept", _KEPT_TEXT, shares, figure]
 
 
 def _groups_in_order(page: Page, frame: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
@@ -108,9 +116,9 @@ def _build_table(page: Page, name: str, texts: list[dict[str, str]] | pd.DataFra
     return Table(name, shown if page.keys else shown.drop(columns="cell"), page.with_keys(data), 2)
 
 
-def _kept_labels_figure(page: Page, clients: pd.DataFrame) -> Picture:
-    """Return a panel a cell: each run's labels from the most to the least kept, mean over seeds with bars of one
-    deviation."""
+def _kept_labels_figure(page: Page, clients: pd.DataFrame, by_number: bool) -> Picture:
+    """Return a panel a cell: each run's labels from the most to the least kept, or by number; mean over seeds with
+    bars of one deviation."""
     panels = []
     for cell in page.cells.index:
         lines = []
@@ -118,12 +126,15 @@ def _kept_labels_figure(page: Page, clients: pd.DataFrame) -> Picture:
             of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
             if of.empty:
                 continue
-            ranked = np.array([-np.sort(-kept_by_label(run).to_numpy()) for _, run in of.groupby("run")])
-            mean, std = ranked.mean(axis=0), ranked.std(axis=0, ddof=1) if len(ranked) > 1 else np.zeros(len(ranked[0]))
-            x = np.arange(1.0, len(mean) + 1)
+            share_rc = np.array([kept_by_label(run).to_numpy() for _, run in of.groupby("run")])
+            share_rc = share_rc if by_number else -np.sort(-share_rc)
+            mean = share_rc.mean(axis=0)
+            std = share_rc.std(axis=0, ddof=1) if len(share_rc) > 1 else np.zeros_like(mean)
+            x = np.arange(0.0 if by_number else 1.0, len(mean) + (not by_number))
             lines.append(Line(series, page.styles[series], x, mean, mean - std, mean + std, points=True))
         panels.append(Panel(cell, lines, top=100.0))
-    figure = line_panels(panels, "labels of a run, the most kept first", "samples of the label kept [%]", x_log=False)
+    order = "label" if by_number else "labels of a run, the most kept first"
+    figure = line_panels(panels, order, "samples of the label kept [%]", x_log=False)
     return Picture("kept_labels", figure, "Share of each label's uploaded samples that were in kept uploads")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,6 +94,38 @@ class Curves:
         rest = [key for key in page.keys if key != self.split]
         title = names.cell_label(rest, list(page.cell_texts.loc[cell, rest]))
         return Panel(title, lines, top=100.0 if names.is_percent(metric) else None)
+
+
+@dataclass(frozen=True)
+class MetricsOfSeries:
+    """Several metrics along server iterations: a panel per cell and series, a line per metric, mean over seeds with a
+    band of one deviation.
+
+    metrics  name of the metric -> label of its line;  y_label: what all of them are
+    """
+
+    metrics: Mapping[str, str]
+    y_label: str
+    name: str
+    heading: str
+
+    def __call__(self, page: Page) -> list[Part]:
+        looks, panels = style.styles(self.metrics.values()), []
+        for cell, series in itertools.product(page.cells.index, page.series_in_figures):
+            runs = page.runs[(page.runs["cell"] == cell) & (page.runs["series"] == series)]
+            points = page.points[page.points["run"].isin(runs.index)]
+            lines = []
+            for metric, label in self.metrics.items():
+                curve = measured.mean_curve(points, "iteration", metric) if metric in points else points[:0]
+                if not curve.empty:
+                    x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
+                    lines.append(Line(label, looks[label], x, y, *(band if curve["seeds"].max() > 1 else ())))
+            panels.append(Panel(", ".join(filter(None, (str(cell), series))), lines))
+        if not any(panel.lines for panel in panels):
+            return []
+        figure = line_panels(panels, page.axis_label("iteration"), self.y_label, x_log=False)
+        alt = f"{self.y_label} against server iterations: {', '.join(self.metrics.values())}"
+        return [self.heading, Picture(self.name, figure, alt)]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -119,7 +120,8 @@ class Page:
         known["late"] = f"{name}, mean over the last fifth of the {names.AXES[measure.budget_axis]}{unit}"
         known["accuracy"] = f"{name} at equal {names.AXES[measure.budget_axis]}{unit}"
         own = f"{'last' if kind == 'final' else kind} {name}{unit}"
-        return known.get(kind, own if measure.is_of_metric else kind.rpartition(".")[2].replace("_", " "))
+        title = MEASURES[kind].title if kind in MEASURES else ""
+        return known.get(kind, own if measure.is_of_metric else title or kind.rpartition(".")[2].replace("_", " "))
 
     @functools.cached_property
     def units(self) -> list[object]:
@@ -130,7 +132,8 @@ class Page:
     def decimals(self, measure: Measure) -> int:
         if measure.is_of_metric:
             return 2 if names.is_percent(self.metric) else 4
-        return 0 if measure.kind.endswith(("uploads", "iterations", "bytes")) else 1
+        counts = measure.kind.endswith(("uploads", "iterations", "bytes"))
+        return 0 if counts else MEASURES[measure.kind].decimals if measure.kind in MEASURES else 1
 
     @functools.cached_property
     def measured(self) -> RunMeasures:
@@ -243,7 +246,9 @@ def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
     if kind in AT_BUDGET:
         table = measures.values_at_equal_budget(page.placed, page.points, axis, page.metric).assign(is_last=False)
         for _, of in table.groupby("cell") if kind == "late" else ():
-            by_seed = {s: page.measured.values_at_budget(kind, axis, own["budget"]) for s, own in of.groupby("seed")}
+            by_seed: dict[Any, tuple[pd.Series, bool]] = {
+                seed: page.measured.values_at_budget(kind, axis, own["budget"]) for seed, own in of.groupby("seed")
+            }
             is_late = all(by_seed[seed][1] for seed in sorted(by_seed)[:MIN_SEEDS])  # as in comparisons
             at_end = page.measured.values_at_budget("accuracy", axis, of["budget"])[0]
             values = pd.concat([found for found, _ in by_seed.values()]) if is_late else at_end
