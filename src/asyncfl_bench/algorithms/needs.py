@@ -59,6 +59,11 @@ class Needs:
     answers_together: bool = False
 
     @property
+    def undeployable(self) -> str | None:
+        """Reason why a live server (group `live`) cannot run the rule; None if it can."""
+        return "its clients would wait for an answer of the server in each local step" if self.cuts else None
+
+    @property
     def second_vector(self) -> bool:
         """Whether every model and every upload is two vectors of d floats."""
         return self.keeps == "variate"

@@ -100,6 +100,8 @@ def _main(arguments: list[str]) -> int:
             return send_offline_runs(arguments[1:] or ["runs"])
         if arguments and arguments[0].partition("=")[0] == "--import-fleet":
             return _import_fleet(arguments)
+        if arguments and arguments[0].partition("=")[0] == "--replay":
+            return _replay_run(arguments)
         if "--check" in arguments:
             return _check_contract([a for a in arguments if a != "--check"])
         if any(a in HYDRA_FLAGS for a in arguments):
@@ -237,6 +239,25 @@ def _run_single(overrides: list[str]) -> int:
     return result.exit_code
 
 
+def _replay_run(arguments: list[str]) -> int:
+    """Run the replay of a live run, and print whether it gives the same bits. Returns 1 if it does not."""
+    flag, _, name = arguments[0].partition("=")
+    names = [name] * bool(name) + arguments[1:]
+    if len(names) != 1 or names[0].startswith("-"):
+        raise ConfigError(flag, " ".join(names), f"must name one run directory: afl-run {flag} DIR")
+    from ..experiment import execute  # torch comes in here
+    from ..experiment.replay import compare, replay_settings
+
+    settings = replay_settings(names[0])
+    result = execute(settings, ends_process=True)
+    print(closing_line(result, settings.time_unit))
+    if not result.ok:
+        return result.exit_code
+    comparison = compare(Path(names[0]).expanduser(), result.directory)
+    print(comparison)
+    return 1 if comparison.difference else 0
+
+
 def _import_fleet(arguments: list[str]) -> int:
     """Write a fleet file of FedScale or FLASH as a file of ours, and print what was written."""
     from ..simulation.foreign_fleets import import_fleet  # brings NumPy
@@ -264,7 +285,7 @@ def _check_contract(arguments: list[str]) -> int:
         raise InputError(f"--check: does not go with {other[0]}; leave out one of the two")
     multirun, overrides = _split_arguments(arguments)
     keys = {parse_override(text).key for text in overrides}
-    if multirun or "algorithm" not in keys or keys & {"resume", "sweep"}:
+    if multirun or "algorithm" not in keys or keys & {"resume", "sweep", "live"}:
         raise InputError("--check: checks one rule; name it, with settings if need be: afl-run --check algorithm=mine")
     _check_single_run(overrides)
     compose(overrides)

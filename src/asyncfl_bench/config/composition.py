@@ -203,7 +203,7 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
     With another budget it is another run, in another directory beside the earlier one. Raises ConfigError.
     """
     path = Path(directory).expanduser()
-    tree, choices = _saved_config(path)
+    tree, choices = saved_config(path)
     was = check_settings(copy.deepcopy(tree), choices)
     if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:
         raise ConfigError("resume", path, f"was made by another version, which had other settings; {_START}")
@@ -223,27 +223,27 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
     return settings
 
 
-def _saved_config(path: Path) -> tuple[dict, dict]:
-    """(config, choices) of a run directory. Raises ConfigError when there is none that can be read."""
+def saved_config(path: Path, key: str = "resume") -> tuple[dict, dict]:
+    """(config, choices) of a run directory. Raises ConfigError for ``key`` when there is none that can be read."""
     try:
         tree = read_yaml(path / "config.yaml")
         choices = tree["choices"]
     except FileNotFoundError:
-        raise ConfigError("resume", path, "must be a run directory: there is no config.yaml in it") from None
+        raise ConfigError(key, path, "must be a run directory: there is no config.yaml in it") from None
     except (OSError, ValueError, LookupError, TypeError) as error:
         reason = f" ({error})" if isinstance(error, ValueError) and "\n" not in str(error) else ""
         said = f"must be a run directory: its config.yaml cannot be read{reason}"
-        raise ConfigError("resume", path, said) from None
+        raise ConfigError(key, path, said) from None
     if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
-        raise ConfigError("resume", path, "must be a run directory: its config.yaml is another kind of file")
+        raise ConfigError(key, path, "must be a run directory: its config.yaml is another kind of file")
     if lacking := [name for name in PARTS if name not in tree]:
-        raise ConfigError("resume", path, f"was made by another version: it has no {lacking[0]}; {_START}")
+        raise ConfigError(key, path, f"was made by another version: it has no {lacking[0]}; {_START}")
     packages = allowed_packages()
-    for key, section in ({group: tree[group] for group in PARTS} | listed_sections(tree, *LISTED)).items():
+    for name, section in ({group: tree[group] for group in PARTS} | listed_sections(tree, *LISTED)).items():
         target = section.get("_target_") if isinstance(section, dict) else None
         if str(target).partition(".")[0] not in packages:
             raise ConfigError(
-                f"{key}._target_",
+                f"{name}._target_",
                 target,
                 f"is in {path}, which may import from {', '.join(sorted(packages))} only; "
                 f"{ALLOW_VARIABLE} names further packages that you trust",
@@ -254,6 +254,6 @@ def _saved_config(path: Path) -> tuple[dict, dict]:
 def identity_in(directory: Path) -> str | None:
     """The identity of the run that the directory's config.yaml describes; None when that cannot be read."""
     try:
-        return check_settings(*_saved_config(directory)).identity
+        return check_settings(*saved_config(directory)).identity
     except ConfigError:
         return None

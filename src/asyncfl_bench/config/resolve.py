@@ -30,6 +30,7 @@ ORDER = (
 def resolve(settings: Settings) -> None:
     """Checks ``settings`` across groups and puts values in the place of every `auto` and null."""
     _check_length(settings)
+    settings.parts["live"].target.prepare(settings)
     _resolve_clock_and_concurrency(settings)
     _resolve_unlabelled(settings)
     _check_cut_model(settings)
@@ -43,7 +44,7 @@ def resolve(settings: Settings) -> None:
     _check_that_time_passes(settings)
     settings.parts["diagnostics"].target.check_run(settings)
     _check_clients(settings)
-    settings.idle = _idle_settings(settings)
+    settings.idle |= _idle_settings(settings)
 
 
 def use_step(settings: Settings, step: float) -> None:

@@ -31,6 +31,7 @@ PARTS = (
     "client",
     "delay",
     "availability",
+    "live",
     "schedule",
     "unlabelled",
     "distillation",

@@ -49,7 +49,18 @@ OTHER_OPTIONS = {
     **dict.fromkeys(("sweep", "grid"), "sweep=NAME, or -m with several values"),
     "v": "--version",
 }
-OPTIONS = ("--plan", "--measure", "--resume", "--check", "--help", "--sync", "--config-dir", "--version", "--multirun")
+OPTIONS = (
+    "--plan",
+    "--measure",
+    "--resume",
+    "--check",
+    "--replay",
+    "--help",
+    "--sync",
+    "--config-dir",
+    "--version",
+    "--multirun",
+)
 
 
 def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:

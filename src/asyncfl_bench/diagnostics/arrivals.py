@@ -20,7 +20,7 @@ class Arrivals(Observer):
 
     state_names = (
         *("uploads_n", "_uploads", "_works_n", "_delay_n", "_version_n", "_staleness_sum", "_staleness_max"),
-        *("_in_flight", "_versions", "_staleness", "_clients", "_iterations", "_losses_before"),
+        *("_in_flight", "_known_losses", "_versions", "_staleness", "_clients", "_iterations", "_losses_before"),
     )
 
     def __init__(self, n: int, trace=None, rule=None):
@@ -30,6 +30,7 @@ class Arrivals(Observer):
         self._staleness_sum, self._staleness_max = 0, 0
         # by version of the model, work in flight that started from it and will arrive
         self._in_flight: Counter[int] = Counter()
+        self._known_losses: set[int] = set()  # sequence numbers of work in flight that was lost at its dispatch
         # in words, the first upload in the last answer of ``metrics`` whose training loss was not finite
         self.first_unfinite: str | None = None
         self._trace, self._rule = trace, rule
@@ -50,11 +51,15 @@ class Arrivals(Observer):
         if work.takes_slot and not work.lost:
             self._works_n[work.client] += 1
             self._delay_n[work.client] += work.due - work.start
-        if not work.lost:
+        if work.lost:
+            self._known_losses.add(work.sequence)
+        else:
             self._in_flight[work.iteration] += 1
 
     def discarded(self, work: Work) -> None:
-        if not work.lost:
+        if work.sequence in self._known_losses:
+            self._known_losses.remove(work.sequence)
+        else:
             self._release_version(work.iteration)
 
     def _release_version(self, version: int) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,9 +22,14 @@ from ..clients.samples import Samples
 from ..clients.split import SplitExecutor
 from ..clients.versions import ClientMemories, ClientSums, ClientVariates, ClientVectors
 from ..config import Settings
-from ..config.places import PACKAGE
+from ..config.check import check_settings
+from ..config.places import PACKAGE, named_folders, use_folders
 from ..config.settings import DEFAULT_STEPS
 from ..errors import BenchError, ConfigError
+from ..files import say
+from ..live.choice import Simulated
+from ..live.processes import Compute, LocalProcesses
+from ..live.server import LiveServer
 from ..models.layers import Size
 from ..models.parts import Cut
 from ..models.task import Task, build_task
@@ -29,6 +37,7 @@ from ..randomness import Streams
 from ..simulation.engine import Simulation
 from ..simulation.executor import Executor
 from ..simulation.fleet import check_same_clients
+from ..simulation.recorded import check_same_record
 from ..storage import Storage, bytes_of
 from . import machine, memory
 from .dry_run import NullComputer, NullServer, peak_vectors
@@ -49,6 +58,7 @@ class Components:
     needs     estimated bytes of the model vectors
     stop      what asks the run to stop; local work looks at it between mini-batches
     observers  of the group ``observers``, by the name of the choice
+    live      what serves real clients; None in a simulation
     """
 
     device: str
@@ -63,6 +73,7 @@ class Components:
     diagnostics: Diagnostics
     stop: Stop
     observers: dict[str, Observer]
+    live: LiveServer | None = None
 
     def state_dict(self) -> dict:
         """What the numbers of the run depend on from here on."""
@@ -150,6 +161,7 @@ def build_run(settings: Settings) -> Components:
     local, batches = settings.parts["client"].build(client.upload), Batches(task.partition, client.batch_size, streams)
     local.stop = stop.received
     executor: WorkQueue | SplitExecutor
+    live = None
     if cut is not None:
         assert isinstance(rule, SplitRule)
         size = Size(flat.d, 0, cut.d_client, cut.activation)
@@ -177,8 +189,9 @@ def build_run(settings: Settings) -> Components:
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         place = vectors.cache.place if vectors.cache else "device"
         memories = _build_memories(rule, local, root.n_clients, model_d, place, storage)
-        executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs.base)
-    simulation = _build_simulation(settings, rule, model_d, task, executor, streams, cut)
+        live = _build_live(settings, task, computer, memories, stop.received)
+        executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs.base) if live is None else live.queue
+    simulation = _build_simulation(settings, rule, model_d, task, executor, streams, cut, live)
     availability = simulation.availability
     diagnostics.start(
         rule=rule,
@@ -192,8 +205,48 @@ def build_run(settings: Settings) -> Components:
     observers = {name: part.build() for name, part in settings.observers.items()}
     simulation.observers += observers.values()
     return Components(
-        device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics, stop, observers
+        device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics, stop, observers, live
     )
+
+
+def _build_live(
+    settings: Settings,
+    task: Task,
+    computer: SequentialComputer,
+    memories: ClientVectors | None,
+    stop: Sequence,
+) -> LiveServer | None:
+    """Build what serves real clients, which are not started yet; None in a simulation."""
+    config = settings.parts["live"].config
+    if not config.takes_place:
+        return None
+    flat, server = task.flat, task.server
+    if flat.has_statistics:
+        allowed = "one without batch normalisation with live=processes"
+        raise ConfigError("model", settings.choices.get("model"), f"must be {allowed}")
+    shape_uc = (server.samples, server.classes) if settings.needs.outputs and server is not None else None
+    tree = settings.tree | {"live": {"_target_": f"{Simulated.__module__}.{Simulated.__qualname__}"}}
+    largest = 2**16 + 8 * (flat.d + (0 if shape_uc is None else shape_uc[0] * shape_uc[1]))
+    transport = LocalProcesses(
+        config,
+        Compute(build_computer, tree, named_folders(), config.nap),
+        n_clients=settings.root.n_clients,
+        identity=settings.identity,
+        largest=largest,
+        report=say if settings.root.progress else lambda text: None,
+    )
+    return LiveServer(settings, transport, computer, memories, d=flat.d, shape_uc=shape_uc, stop=stop)
+
+
+def build_computer(tree: dict, folders: Sequence[Path]) -> SequentialComputer:
+    """Build what computes the work of a run's clients, in a process of theirs.
+
+    tree  the run's resolved config;  folders  those that ``--config-dir`` named
+    """
+    use_folders(folders)
+    executor = build_run(check_settings(copy.deepcopy(tree), dict(tree["choices"]))).executor
+    assert isinstance(executor, WorkQueue) and isinstance(executor.computer, SequentialComputer)
+    return executor.computer
 
 
 def _wrap_rule(settings: Settings, rule: ServerRule, streams: Streams) -> ServerRule:
@@ -312,11 +365,16 @@ def _build_simulation(
     executor: Executor,
     streams: Streams,
     cut: Cut | None = None,
+    live: LiveServer | None = None,
 ) -> Simulation:
     """Build the simulation from the run's clock, delays, availability, schedule and budget."""
     root, parts = settings.root, settings.parts
     assert root.concurrency is not None
-    client = parts["client"].config
+    client, delay, availability = parts["client"].config, parts["delay"].build(), parts["availability"].build()
+    if live is None:
+        timeline = availability.build_timeline(executor.discard, settings.budget.virtual_time)
+    else:
+        timeline, availability.record = live.build_timeline(), live.record
     simulation = Simulation(
         rule=rule,
         model_d=model_d,
@@ -324,8 +382,8 @@ def _build_simulation(
         upload_kind=client.upload,
         workload=client.workload,
         executor=executor,
-        delay=parts["delay"].build(),
-        availability=parts["availability"].build(),
+        delay=delay,
+        availability=availability,
         schedule=parts["schedule"].build(),
         clock=root.clock,
         tick_rounding=root.tick_rounding,
@@ -334,6 +392,8 @@ def _build_simulation(
         streams=streams,
         footprint=task.footprint if cut is None else cut.footprint,
         server_rate=root.server_seconds_per_sample,
+        timeline=timeline,
     )
-    check_same_clients(simulation.delay, simulation.availability)
+    check_same_clients(delay, availability)
+    check_same_record(delay, availability)
     return simulation

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .build import Components
     from .evaluate import Evaluations, Stopwatch
 
-FORMAT = "asyncfl_bench checkpoint 2"  # raised whenever a key of a checkpoint changes
+FORMAT = "asyncfl_bench checkpoint 3"  # raised whenever a key of a checkpoint changes
 PARTS = (
     *("data", "simulation", "rule", "executor", "model_d", "evaluations", "diagnostics"),
     *("checkpoint_iteration", "wall_time", "computed_by"),

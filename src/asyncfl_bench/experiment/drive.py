@@ -70,9 +70,9 @@ class Run:
             # a checkpoint made at the end resumes at the end
             self.ended_by = evaluations.reached_target or simulation.finish_reason()
             while self.ended_by is None:
-                if stop or not evaluations.log_before(simulation.next_time, stop):
-                    return "interrupted", self.checkpoints.save_stopped()
                 try:
+                    if stop or not evaluations.log_before(simulation.next_time, stop):
+                        return "interrupted", self.checkpoints.save_stopped()
                     self.ended_by = evaluations.reached_target or simulation.step() or evaluations.reached_target
                 except Stopped:
                     continue
@@ -148,6 +148,7 @@ class Run:
             "warning": (self._describe_initial_model() or self.evaluations.warning()) if status == "ok" else None,
             "diagnostics": settings.tree["diagnostics"],
             "diagnosed": parts.diagnostics.summary(),
+            **({"live": parts.live.summary()} if parts.live is not None else {}),
             **({"observers": observers} if (observers := settings.tree[OBSERVERS]) else {}),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
             **({"clients": self.evaluations.clients} if self.evaluations.clients else {}),

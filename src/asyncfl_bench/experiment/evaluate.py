@@ -216,7 +216,8 @@ class Evaluations(Observer, Stateful):
         if self._progress is not None:
             rate = counters.uploads / max(wall, 1e-9)
             accuracy = measured["test/accuracy"]
-            self._progress.update(self._used_budget(), counters.iteration, accuracy, counters.virtual_time, rate)
+            note = "" if parts.live is None else parts.live.status()
+            self._progress.update(self._used_budget(), counters.iteration, accuracy, counters.virtual_time, rate, note)
         self._refuse_divergence(counters, measured["test/loss"])
 
     def _expected_accuracy(self, hits_c: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, within
 from ..types import Facts, Work
 from .fleet import FleetFile
+from .timeline import Timeline
 
 
 @dataclass
@@ -47,6 +49,14 @@ class Always:
         duration  what the delay says, in its unit
         """
         return duration, True
+
+    def build_timeline(self, discard: Callable[[Work], None], limit: float | None) -> Timeline:
+        """An empty timeline for a run.
+
+        discard  tells the executor of a loss that is found out on it
+        limit    virtual time at which the run ends, or None
+        """
+        return Timeline()
 
 
 @dataclass

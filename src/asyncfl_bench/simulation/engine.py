@@ -40,6 +40,7 @@ class Simulation(Stateful):
     clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
                   of dispatch, then ``rule.tick()`` is called once, then free slots are filled
     tick_rounding "down" or "up" (the upload waits for the server's next turn): a duration in whole ticks, at least one
+    timeline    an empty one; None: that of work whose end is known at its dispatch
     """
 
     state_names = ("_ends_tick", "_started", "_uploads_without_change", "_uploads_at_this_time")
@@ -64,13 +65,14 @@ class Simulation(Stateful):
         observers: list[Observer] | None = None,
         footprint: Footprint | None = None,
         server_rate: float = 0.0,
+        timeline: Timeline | None = None,
     ):
         self.rule, self.model_d, self.clients = rule, model_d, clients
         self.executor, self.delay, self.availability = executor, delay, availability
         self.clock, self.budget, self.observers = clock, budget, list(observers or [])
         self._server_rate, self._steps_on_ticks = server_rate, rule.needs.steps_on == "tick"
         self.counters = Counters()
-        self._timeline = Timeline()
+        self._timeline = Timeline() if timeline is None else timeline
         self._ends_tick: int | None = None  # sequence number of the tick's last work whose upload arrives
         self._samples_n = [int(s) for s in clients.samples_n]
         self._started = False

@@ -53,10 +53,16 @@ class Progress:
             self._next = self._started + quiet_seconds
 
     def update(
-        self, done: int | float, iteration: int, accuracy: float | None, virtual_time: float, updates_per_second: float
+        self,
+        done: int | float,
+        iteration: int,
+        accuracy: float | None,
+        virtual_time: float,
+        updates_per_second: float,
+        note: str = "",
     ) -> None:
         """``done`` in the unit of ``total``, ``accuracy`` a share in 0 .. 1 (None: not measured yet)."""
-        self._unshown = (done, iteration, accuracy, virtual_time, updates_per_second)
+        self._unshown = (done, iteration, accuracy, virtual_time, updates_per_second, note)
         now = self._clock()
         if now >= self._next:
             self._next = now + self._wait
@@ -78,12 +84,15 @@ class Progress:
 
     def _write(self, now: float) -> None:
         assert self._unshown is not None
-        done, iteration, accuracy, virtual_time, rate = self._unshown
+        done, iteration, accuracy, virtual_time, rate, note = self._unshown
         self._unshown = None
         accuracy_text = "-" if accuracy is None else f"{100 * accuracy:.1f} %"
         left = clock_text(self._seconds_left(done, now))
         if self._bar is not None:
-            facts = f"iteration {iteration}  acc {accuracy_text}  t {virtual_time:.4g}  {rate:.0f}/s  {left}"
+            facts = (
+                f"iteration {iteration}  acc {accuracy_text}  t {virtual_time:.4g}  {rate:.0f}/s  {left}"
+                + f"  {note}" * bool(note)
+            )
             self._bar.update(self._task, completed=done, facts=facts)
             self._bar.refresh()
             return
@@ -92,7 +101,7 @@ class Progress:
         share = f"{100 * done / self.total:.0f} %, " if self.total else ""
         self._stream.write(
             f"{self.label}: {share}iteration {iteration}, accuracy {accuracy_text}, "
-            f"virtual time {virtual_time:.6g}, {rate:.0f} updates/s, {left} left\n"
+            f"virtual time {virtual_time:.6g}, {rate:.0f} updates/s, {left} left{f'; {note}' if note else ''}\n"
         )
         self._stream.flush()
         self._lines_written += 1

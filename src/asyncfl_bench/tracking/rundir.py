@@ -31,7 +31,7 @@ ERROR_NAME = "error.txt"
 # what only the end of a run writes, and what its beginning does
 _TABLES = (TRACE_NAME, "exchanges.parquet", "cancelled.parquet", CLIENTS_NAME, "rule.parquet", "mse_arrivals.parquet")
 AT_END = (SUMMARY_NAME, *_TABLES, "model_final.pt", ERROR_NAME)
-AT_START = (PARTITION_NAME, "model_initial.pt")
+AT_START = (PARTITION_NAME, "model_initial.pt", "arrivals.csv")
 
 
 class RunDirectory:

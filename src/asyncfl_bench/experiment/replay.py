@@ -1,0 +1,93 @@
+"""A live run in the simulator: the same settings, with the delays and losses that its server recorded, and whether that
+gives the same bits."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..config.check import check_settings
+from ..config.composition import saved_config
+from ..config.settings import Settings
+from ..errors import ConfigError
+from ..files import read_json
+from ..simulation.recorded import NAME, RecordedAvailability, RecordedDelay
+from ..tracking.metrics import read_metrics
+from ..tracking.rundir import METRICS_NAME, SUMMARY_NAME, TRACE_NAME
+from . import machine
+
+OWN_TIME = "wall_time"  # of a line of metrics.jsonl: what is not repeated
+
+
+def replay_settings(directory: str | Path) -> Settings:
+    """Return the settings of the replay of a live run. Raises ConfigError for anything else and an unfinished one."""
+    path = Path(directory).expanduser()
+    tree, choices = saved_config(path, "--replay")
+    live = check_settings(copy.deepcopy(tree), dict(choices))
+    if not live.parts["live"].config.takes_place:
+        raise ConfigError("--replay", path, "must be a live run; this one was simulated, and rerun=true repeats it")
+    status = read_json(path / SUMMARY_NAME)["exit_status"] if (path / SUMMARY_NAME).exists() else "unfinished"
+    if status != "ok":
+        raise ConfigError("--replay", path, f"must be a finished run, and this one is {status}; resume it first")
+    for group, target in (("delay", RecordedDelay), ("availability", RecordedAvailability)):
+        config = target.Config(path=str(path / NAME))
+        tree[group] = {"_target_": f"{target.__module__}.{target.__qualname__}", **vars(config)}
+        choices[group] = "recorded"
+    tree["live"] = {"_target_": tree["live"]["_target_"].replace(live.parts["live"].target.__name__, "Simulated")}
+    tree["output_dir"], choices["live"] = str(path.parent), "none"
+    return check_settings(tree, choices)
+
+
+@dataclass
+class Comparison:
+    """
+    difference  the first one, in words; empty: there is none
+    remark      why bits may differ; empty: nothing speaks for it
+    """
+
+    arrivals: int = 0
+    points: int = 0
+    difference: str = ""
+    remark: str = ""
+
+    def __str__(self) -> str:
+        if not self.difference:
+            return f"same bits: model, {self.arrivals} arrivals, {self.points} points"
+        return f"first difference: {self.difference}" + (f" ({self.remark})" if self.remark else "")
+
+
+def compare(live: Path, replay: Path) -> Comparison:
+    """Compare what two runs left: arrivals, then points, then the final model."""
+    import pandas as pd
+    import torch
+
+    tables = [pd.read_parquet(path / TRACE_NAME).to_dict("records") for path in (live, replay)]
+    points = [read_metrics(path / METRICS_NAME) for path in (live, replay)]
+    models = [torch.load(path / "model_final.pt", weights_only=True) for path in (live, replay)]
+    difference = _first_difference("arrival", *tables) or _first_difference("point", *points)
+    for name, tensor in models[0].items():
+        other = models[1].get(name)
+        if not difference and (other is None or tensor.numpy().tobytes() != other.numpy().tobytes()):
+            most = "" if other is None else f", by {float((tensor - other).abs().max()):.2g} at most"
+            difference = f"tensor {name} of the final model{most}"
+    return Comparison(len(tables[0]), len(points[0]), difference, _describe_machine(live))
+
+
+def _first_difference(what: str, live: list[dict[str, Any]], replay: list[dict[str, Any]]) -> str:
+    for number, (one, other) in enumerate(zip(live, replay, strict=False), 1):
+        for key in {**one, **other}:
+            values = one.get(key), other.get(key)
+            if key != OWN_TIME and repr(values[0]) != repr(values[1]):  # NaN equals NaN here
+                return f"{what} {number}, {key}: {values[0]} live, {values[1]} replayed"
+    return "" if len(live) == len(replay) else f"{len(live)} {what}s live, {len(replay)} replayed"
+
+
+def _describe_machine(live: Path) -> str:
+    """Return how the machine of the live run differs from this one; an empty string if it does not."""
+    summary = read_json(live / SUMMARY_NAME)
+    here = {"device": machine.device_name("cpu"), "torch": machine.versions().get("torch")}
+    there = {"device": summary.get("device"), "torch": summary.get("versions", {}).get("torch")}
+    differing = [f"{key} {there[key]} there, {here[key]} here" for key in here if here[key] != there[key]]
+    return "; ".join(differing)

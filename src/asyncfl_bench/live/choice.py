@@ -1,0 +1,121 @@
+"""The config group `live`: simulated clients, or processes of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from ..errors import ConfigError, check
+from ..ranges import CheckedSettings, above, at_least
+from ..simulation.availability import Always
+from ..simulation.delays import Delay
+from ..simulation.recorded import NEVER, Record
+from ..types import Work
+
+if TYPE_CHECKING:
+    from ..config import Settings
+
+MOST_PROCESSES = 16  # where nothing is said
+MEASURED = "measured"  # choice of delay and availability of a live run
+
+
+class MeasuredDelay(Delay):
+    """How long work takes is known when it ends."""
+
+    def duration(self, work: Work) -> float:
+        return NEVER
+
+
+class MeasuredAvailability(Always):
+    """Whether an upload arrives is known when its work ends. record: of the run so far, set by its server"""
+
+    record = Record()
+
+    def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
+        return self.record.has_left(client, time)
+
+
+@dataclass
+class SimulatedConfig(CheckedSettings):
+    """No settings."""
+
+    @property
+    def takes_place(self) -> bool:
+        return False
+
+
+class Simulated:
+    """Clients are simulated: nothing changes."""
+
+    Config = SimulatedConfig
+    absent = True
+
+    def __init__(self, config: SimulatedConfig):
+        self.config = config
+
+    @classmethod
+    def prepare(cls, settings: Settings) -> None:
+        """Changes what a live run needs of other groups. Raises ConfigError for settings that do not go with it. Called
+        before anything is resolved."""
+
+
+@dataclass
+class ProcessesConfig(SimulatedConfig):
+    """
+    count          processes; null: one for each client, at most MOST_PROCESSES
+    nap            s, mean of a random pause before each upload
+    clients_wait   s until all clients must be here
+    answer_within  s; work that takes longer is lost, and its process is started again; null: no limit
+    strikes        refused or lost uploads in a row after which a client gets no more work
+    """
+
+    count: Annotated[int | None, at_least(1, null="for one process a client, at most 16")] = None
+    nap: Annotated[float, at_least(0)] = 0.0
+    clients_wait: Annotated[float, above(0)] = 120.0
+    answer_within: Annotated[float | None, above(0, null="to wait without end")] = None
+    strikes: Annotated[int, at_least(1)] = 3
+
+    @property
+    def takes_place(self) -> bool:
+        return True
+
+
+class Processes(Simulated):
+    """Clients are processes of this machine."""
+
+    Config = ProcessesConfig
+    config: ProcessesConfig
+    absent = False
+
+    @classmethod
+    def prepare(cls, settings: Settings) -> None:
+        live, root, needs = settings.parts["live"].config, settings.root, settings.needs
+        name = settings.choices.get("algorithm")
+        if needs.undeployable is not None:
+            raise ConfigError("algorithm", name, f"cannot run with live=processes: {needs.undeployable}")
+        if needs.waits_for is not None and live.answer_within is None:
+            allowed = f"a number of seconds with algorithm={name}, which may wait for one client without end"
+            raise ConfigError("live.answer_within", None, f"must be {allowed}")
+        check(root.clock != "ticks", "clock", root.clock, "time or auto with live=processes, in real seconds")
+        allowed = "sequential, threads, native or auto with live=processes, where each upload is computed alone"
+        check(root.executor != "batched", "executor", root.executor, allowed)
+        check(not root.device.startswith("cuda"), "device", root.device, "cpu or auto with live=processes")
+        rate, allowed = root.server_seconds_per_sample, "0 with live=processes, whose server takes real time"
+        check(not rate, "server_seconds_per_sample", rate, allowed)
+        allowed = "false with live=processes, which cannot know the delays of clients in flight"
+        check(not settings.evaluation.clients, "evaluation.clients", True, allowed)
+        if objects := [group for group, choice in settings.choices.items() if choice == "own"]:
+            allowed = "named by a yaml file with live=processes: another process cannot have the object"
+            raise ConfigError(objects[0], "own", f"must be {allowed}")
+        allowed = f"at most the number of clients (n_clients={root.n_clients})"
+        check(live.count is None or live.count <= root.n_clients, "live.count", live.count, allowed)
+        live.count = live.count or min(root.n_clients, MOST_PROCESSES)
+        root.clock, root.device, root.trace = "time", "cpu", True
+        root.executor = "sequential" if root.executor == "auto" else root.executor
+        root.threads = root.threads or 1
+        why = "with live=processes, which measures it; live.nap slows clients down"
+        for group, target in (("delay", MeasuredDelay), ("availability", MeasuredAvailability)):
+            part = settings.parts[group]
+            settings.idle |= {group: why} | {f"{group}.{key}": why for key in asdict(part.config)}
+            part.target, part.config = target, target.Config()
+            settings.choices[group] = MEASURED

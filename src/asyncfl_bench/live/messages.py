@@ -1,0 +1,29 @@
+"""Work and replies as bytes. Nothing that is received is executed: no pickle."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+
+
+def pack(facts: dict[str, Any], **arrays: np.ndarray | None) -> bytes:
+    """Return facts and the arrays that are not None as bytes."""
+    file = io.BytesIO()
+    np.savez(file, facts=json.dumps(facts), **{name: one for name, one in arrays.items() if one is not None})  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def unpack(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return (facts, arrays). Raises ValueError for anything that ``pack`` did not write."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        facts = json.loads(str(arrays.pop("facts")))
+    except Exception as error:  # of a damaged archive zipfile, NumPy and json each raise their own
+        raise ValueError(f"not a message ({type(error).__name__})") from None
+    if not isinstance(facts, dict):
+        raise ValueError("not a message (no facts)")
+    return facts, arrays

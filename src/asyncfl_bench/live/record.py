@@ -1,0 +1,64 @@
+"""arrivals.csv, a row for each piece of work that ended, which is all that a replay needs besides the settings."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TextIO
+
+from ..files import atomic_write
+from ..simulation.recorded import COLUMNS, NAME, Record
+from ..stateful import Stateful
+from ..types import Work
+
+
+class RecordFile(Stateful):
+    """The file, opened with the first row; rows behind those of the checkpoint that a run resumes from are left out.
+
+    record  what is in it that the run itself uses: when clients left
+    """
+
+    state_names = ("rows", "_free_at")
+
+    def __init__(self, directory: Path):
+        self.rows = 0
+        self.record = Record()
+        self._path = directory / NAME
+        self._free_at: dict[int, float] = {}  # queued work begins when the client has done what it was given before
+        self._file: TextIO | None = None
+
+    def write(self, work: Work, arrived: bool, left: bool, why: str) -> None:
+        """Write how work ended that is due now."""
+        file = self._open() if self._file is None else self._file
+        if left:
+            self.record.left_at.setdefault(work.client, work.due)
+        duration = work.due - max(work.start, self._free_at.get(work.client, 0.0))
+        self._free_at[work.client] = work.due
+        row = (work.client, work.cycle, repr(duration), int(arrived), int(left), repr(work.due), why)
+        csv.writer(file, lineterminator="\n").writerow(row)
+        file.flush()
+        self.rows += 1
+
+    def _open(self) -> TextIO:
+        kept: list[list[str]] = []
+        if self.rows:
+            with open(self._path, newline="", encoding="utf-8") as file:
+                kept = list(csv.reader(file))[1 : self.rows + 1]
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([COLUMNS, *kept])
+        with atomic_write(self._path) as new:
+            new.write(text.getvalue().encode())
+        self._file = self._path.open("a", newline="", encoding="utf-8")
+        return self._file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def state_dict(self) -> dict:
+        return super().state_dict() | {"left_at": dict(self.record.left_at)}
+
+    def load_state_dict(self, state: dict) -> None:
+        super().load_state_dict(state)
+        self.record.left_at.update(state["left_at"])

@@ -1,0 +1,262 @@
+"""Replies of clients in the order in which they came, each checked before anything sees it.
+
+Legend: d model parameters, u samples of the server, C classes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import BenchError, Stopped
+from ..types import Work
+
+POLL = 0.2  # s between two looks at whether the run is to stop
+Vectors = Sequence[np.ndarray | None]
+
+
+@dataclass
+class Reply:
+    """What comes from a client, of which nothing is believed.
+
+    clients   those of whose process it comes
+    sequence  number of the work that it claims to answer
+    identity  of the run that it claims to belong to
+    vector_d, loss, outputs_uc  of the upload;  problem: why there is none, if there is none
+    left      the client gets no more work after this loss; set by ``Inbox``
+    """
+
+    clients: Sequence[int]
+    sequence: int
+    identity: str = ""
+    vector_d: np.ndarray | None = None
+    loss: float = math.nan
+    outputs_uc: np.ndarray | None = None
+    problem: str = ""
+    left: bool = False
+
+
+class Transport(Protocol):
+    """Carries work to clients and replies back."""
+
+    def start(self, stop: Sequence) -> None:
+        """Waits until all clients are here, or ``stop`` holds a signal. BenchError if they do not come."""
+
+    def send(self, work: Work, vectors: Vectors) -> None:
+        """Hands work to its client, behind the work that the client has."""
+
+    def receive(self, seconds: float) -> list[Reply]:
+        """Replies that came, at the latest after ``seconds``."""
+        ...
+
+    def forget(self, work: Work) -> None:
+        """The work need not be done."""
+
+    def dismiss(self, client: int) -> None:
+        """The client gets no more work."""
+
+    def status(self) -> str:
+        """Who is here, in words."""
+        ...
+
+    def close(self) -> None:
+        """Ends what was started."""
+
+
+class Inbox:
+    """Work that was sent, until its reply has been used.
+
+    vectors      of a piece of work, to send
+    shape_uc     of ``Upload.outputs_uc``; None: the rule asks for none
+    must_stay    words for a message: why no client may leave; empty: clients may
+    stop         signals received
+    refusals     reason -> how often a reply was refused
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        d: int,
+        shape_uc: tuple[int, int] | None,
+        identity: str,
+        strikes: int,
+        must_stay: str,
+        stop: Sequence,
+        report: Callable[[str], None],
+    ):
+        self.transport, self.refusals = transport, Counter[str]()
+        self.vectors: Callable[[Work], Vectors]
+        self._d, self._shape_uc, self._identity = d, shape_uc, identity
+        self._most_strikes, self._must_stay, self._stop, self._report = strikes, must_stay, stop, report
+        self._open: dict[int, Work] = {}  # sent and not answered
+        self._cancelled: set[int] = set()  # sent and not needed any more: a reply is passed over
+        self._came: dict[int, Reply] = {}  # checked and not used yet
+        self._order: deque[int] = deque()  # of these the ones that have not been stamped
+        self._highest = -1
+        self._strikes: Counter[int] = Counter()  # of each client, since its latest upload
+
+    # -- the queue's side --------------------------------------------------------------------------------------------
+
+    def send(self, work: Work) -> None:
+        self._open[work.sequence] = work
+        self._highest = max(self._highest, work.sequence)
+        self.transport.send(work, self.vectors(work))
+
+    def forget(self, work: Work) -> None:
+        """The work will never be delivered."""
+        if self._open.pop(work.sequence, None) is not None:
+            self._cancelled.add(work.sequence)
+            self.transport.forget(work)
+        elif self._came.pop(work.sequence, None) is not None and work.sequence in self._order:
+            self._order.remove(work.sequence)
+
+    def take(self, work: Work) -> Reply:
+        """The upload of this work. Waits for it in a first round, in which a loss is asked for again."""
+        while True:
+            while work.sequence not in self._came:
+                self._wait(POLL)
+            reply = self._came.pop(work.sequence)
+            if work.sequence in self._order:
+                self._order.remove(work.sequence)
+            if reply.vector_d is not None:
+                return reply
+            if reply.left:
+                why = f"the first round needs an upload of every client ({reply.problem})"
+                raise BenchError(f"client {work.client} is out, and {why}")
+            self.send(work)
+
+    # -- the timeline's side -----------------------------------------------------------------------------------------
+
+    def next_reply(self, seconds_left: Callable[[], float]) -> Reply | None:
+        """The next reply, of an upload or a loss; None when no time is left. Raises Stopped, and BenchError if a client
+        is out that may not leave."""
+        while not self._order:
+            if (left := seconds_left()) <= 0:
+                return None
+            self._wait(min(POLL, left))
+        reply = self._came[self._order.popleft()]
+        if reply.left and self._must_stay:
+            said = f"{self._most_strikes} refused or lost uploads in a row, the last one: {reply.problem}"
+            raise BenchError(f"client {reply.clients[0]} is out after {said}; {self._must_stay}")
+        return reply
+
+    def is_lost(self, work: Work) -> bool:
+        return self._came[work.sequence].vector_d is None
+
+    def start(self) -> None:
+        """Wait until all clients are here. Raises Stopped."""
+        self.transport.start(self._stop)
+        if self._stop:
+            raise Stopped
+
+    # -- the clients' side -------------------------------------------------------------------------------------------
+
+    def _wait(self, seconds: float) -> None:
+        self.start()
+        for reply in self.transport.receive(seconds):
+            self._receive(reply)
+
+    def _receive(self, reply: Reply) -> None:
+        if reply.sequence in self._cancelled:
+            self._cancelled.remove(reply.sequence)
+            return
+        work = self._open.get(reply.sequence)
+        if work is None or work.client not in reply.clients:
+            self._refuse(reply.clients, self._describe_false_number(reply, work))
+            return
+        if not (why := reply.problem or self._describe_fault(reply)):
+            self._strikes[work.client] = 0
+            self._accept(reply)
+            return
+        self._refuse([work.client], why, lost=work)
+
+    def _describe_false_number(self, reply: Reply, work: Work | None) -> str:
+        number = f"number {reply.sequence}"
+        if work is not None:
+            return f"claims {number}, which is client {work.client}'s"
+        return f"repeats {number}" if 0 <= reply.sequence <= self._highest else f"claims {number}, which no work has"
+
+    def _describe_fault(self, reply: Reply) -> str:
+        """What is wrong with an upload of known work; an empty string if nothing is."""
+        if reply.identity != self._identity:
+            return f"belongs to run {reply.identity or 'none'}, not to {self._identity}"
+        arrays = [("upload", reply.vector_d, (self._d,))]
+        if self._shape_uc is not None:
+            arrays.append(("outputs", reply.outputs_uc, self._shape_uc))
+        for name, array, shape in arrays:
+            if array is None:
+                return f"has no {name}"
+            if array.dtype != np.float32 or array.shape != shape:
+                return f"{name} of shape {array.shape} {array.dtype}, not {shape} float32"
+            if not np.isfinite(array).all():
+                return f"{name} with numbers that are not finite"
+        return "" if math.isfinite(reply.loss) else f"loss {reply.loss}"
+
+    def _refuse(self, clients: Sequence[int], why: str, lost: Work | None = None) -> None:
+        """Count and report a refusal. Work that is ``lost`` with it has ended, and all work of a client that is out."""
+        self.refusals[why] += 1
+        named = f"client {clients[0]}" if len(clients) == 1 else f"a process of clients {', '.join(map(str, clients))}"
+        self._report(f"{named}: refused: {why}")
+        ended = {} if lost is None else {lost.sequence: lost}
+        for client in clients:
+            self._strikes[client] += 1
+            if self._strikes[client] >= self._most_strikes:
+                ended |= {number: work for number, work in self._open.items() if work.client == client}
+        for work in ended.values():
+            left = self._strikes[work.client] >= self._most_strikes
+            if left:
+                self._report(f"client {work.client}: out after {self._most_strikes} refused or lost uploads in a row")
+                self.transport.dismiss(work.client)
+            if work is not lost:
+                self._cancelled.add(work.sequence)
+            self._accept(Reply([work.client], work.sequence, problem=why, left=left))
+
+    def _accept(self, reply: Reply) -> None:
+        del self._open[reply.sequence]
+        self._came[reply.sequence] = reply
+        self._order.append(reply.sequence)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict:
+        """What came and was not used, so that a stop loses none of it."""
+        import torch
+
+        def tensor(array: np.ndarray | None) -> Any:
+            return None if array is None else torch.from_numpy(np.array(array))
+
+        return {
+            "came": [
+                vars(reply)
+                | {
+                    "clients": list(reply.clients),
+                    "vector_d": tensor(reply.vector_d),
+                    "outputs_uc": tensor(reply.outputs_uc),
+                }
+                for reply in self._came.values()
+            ],
+            "order": list(self._order),
+            "refusals": dict(self.refusals),
+        }
+
+    def load_state_dict(self, state: dict, in_flight: Sequence[Work]) -> None:
+        """Puts replies back that were not used, and sends the other work in flight again."""
+
+        def array(tensor: Any) -> np.ndarray | None:
+            return None if tensor is None else tensor.numpy().copy()
+
+        for saved in state["came"]:
+            arrays = {name: array(saved[name]) for name in ("vector_d", "outputs_uc")}
+            self._came[saved["sequence"]] = Reply(**saved | arrays)
+        self._order.extend(state["order"])
+        self.refusals.update(state["refusals"])
+        for work in in_flight:
+            self._highest = max(self._highest, work.sequence)
+            if work.sequence not in self._came:
+                self.send(work)

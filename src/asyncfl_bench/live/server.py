@@ -1,0 +1,191 @@
+"""The server of a live run: the engine's timeline and queue of work, with real ends in the place of computed ones."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from ..clients.queue import ComputedUpload, WorkQueue
+from ..clients.versions import Blocks, ClientVectors
+from ..config import Settings
+from ..files import say
+from ..simulation.recorded import LateLosses, Record
+from ..stateful import Stateful
+from ..types import Work
+from .clock import GRAIN, Clock
+from .record import RecordFile
+from .replies import Inbox, Transport, Vectors
+
+if TYPE_CHECKING:
+    from ..clients.executors import SequentialComputer
+    from ..clients.queue import Start
+
+
+class LiveTimeline(LateLosses):
+    """Ends are not known before they happen: the next one is waited for.
+
+    limit  virtual time at which the run ends in any case, or None
+    """
+
+    state_names = (*LateLosses.state_names, "_stamp")
+
+    def __init__(self, inbox: Inbox, file: RecordFile, discard: Callable[[Work], None], limit: float | None):
+        super().__init__(discard)
+        self._inbox, self._file, self._limit, self._clock = inbox, file, limit, Clock()
+
+    def add(self, work: Work) -> None:
+        self.works[work.sequence] = work
+
+    def is_lost(self, work: Work) -> bool:
+        return self._inbox.is_lost(work)
+
+    @property
+    def next_due(self) -> float:
+        if not self._due and len(self.works) > len(self.now):
+            limit = math.inf if self._limit is None else self._limit
+            if not self._stamp_next_reply(limit):
+                return limit + GRAIN
+        return super().next_due
+
+    def _stamp_next_reply(self, limit: float) -> bool:
+        """Wait for a reply, whose work is due now. Return False if none came until the limit."""
+        self._inbox.start()
+        self._clock.start()
+        reply = self._inbox.next_reply(lambda: self._clock.seconds_until(limit))
+        if reply is None:
+            return False
+        work = self.works[reply.sequence]
+        work.due = self._clock.stamp()
+        self._file.write(work, reply.vector_d is not None, reply.left, reply.problem)
+        heapq.heappush(self._due, (work.due, work.sequence))
+        return True
+
+    @property
+    def _stamp(self) -> float:
+        return self._clock.last
+
+    @_stamp.setter
+    def _stamp(self, value: float) -> None:
+        self._clock.last = value
+
+    def parts(self) -> dict[str, Stateful]:
+        return {"file": self._file}
+
+
+class LiveComputer:
+    """Hands over the vector that came. real: what would compute it in a simulation, and says what it takes"""
+
+    together, at_once, steps_together, ahead = 1, 1, math.inf, 0
+
+    def __init__(self, inbox: Inbox, real: SequentialComputer):
+        self._inbox, self._real = inbox, real
+
+    def begin(
+        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
+    ) -> Callable[[], list[ComputedUpload]]:
+        reply = self._inbox.take(works[0])
+        out_pd[0].copy_(torch.from_numpy(reply.vector_d))
+        outputs_uc = None if reply.outputs_uc is None else torch.from_numpy(reply.outputs_uc)
+        return lambda: [ComputedUpload(torch.tensor(reply.loss, dtype=torch.float32), None, outputs_uc)]
+
+    def take_statistics(self, statistics: torch.Tensor | None) -> None:
+        """Models with batch normalisation are refused."""
+
+    def vectors(self, local_steps: int) -> int:
+        return self._real.vectors(local_steps)
+
+    def state_dict(self) -> dict:
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """There is none."""
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class LiveQueue(WorkQueue):
+    """Sends work at its dispatch. Work that is in flight when a run resumes is sent again, with the same draws."""
+
+    def __init__(self, inbox: Inbox, real: SequentialComputer, memories: ClientVectors | None, keeps_base: bool):
+        super().__init__(LiveComputer(inbox, real), memories=memories, keeps_base=keeps_base)
+        self._inbox = inbox
+        inbox.vectors = self._copy_vectors
+
+    def dispatch(self, work: Work, model_d: torch.Tensor) -> None:
+        super().dispatch(work, model_d)
+        self._inbox.send(work)
+
+    def discard(self, work: Work) -> None:
+        self._inbox.forget(work)
+        super().discard(work)
+
+    def close(self) -> None:
+        self._inbox.transport.close()
+        super().close()
+
+    def _copy_vectors(self, work: Work) -> Vectors:
+        return [None if one is None else np.array(one.numpy(), np.float32) for one in self.start(work)]
+
+    def state_dict(self) -> dict:
+        return super().state_dict() | {"inbox": self._inbox.state_dict()}
+
+    def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
+        super().load_state_dict(state, model_d, in_flight)
+        self._inbox.load_state_dict(state["inbox"], in_flight)
+
+
+class LiveServer:
+    """Makes the parts of a live run that differ from those of a simulation.
+
+    queue   the run's executor
+    record  what the run's availability goes by
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        transport: Transport,
+        computer: SequentialComputer,
+        memories: ClientVectors | None,
+        *,
+        d: int,
+        shape_uc: tuple[int, int] | None,
+        stop: Sequence,
+    ):
+        needs, name = settings.needs, settings.choices.get("algorithm")
+        must_stay = f"algorithm={name} waits for every client" if needs.waits_for else ""
+        quiet = not settings.root.progress
+        self._inbox = Inbox(
+            transport,
+            d=d,
+            shape_uc=shape_uc,
+            identity=settings.identity,
+            strikes=settings.parts["live"].config.strikes,
+            must_stay=must_stay,
+            stop=stop,
+            report=(lambda text: None) if quiet else say,
+        )
+        self._file, self._limit = RecordFile(settings.directory), settings.budget.virtual_time
+        self.queue = LiveQueue(self._inbox, computer, memories, needs.base)
+
+    @property
+    def record(self) -> Record:
+        return self._file.record
+
+    def build_timeline(self) -> LiveTimeline:
+        return LiveTimeline(self._inbox, self._file, self.queue.discard, self._limit)
+
+    def status(self) -> str:
+        """Who is here, in words, for the line of progress."""
+        refused = sum(self._inbox.refusals.values())
+        return self._inbox.transport.status() + (f", {refused} refused" if refused else "")
+
+    def summary(self) -> dict:
+        """For summary.json."""
+        return {"refused": dict(self._inbox.refusals), "left": sorted(self.record.left_at)}

@@ -1,0 +1,185 @@
+"""Durations, losses and departures of a live run, from its arrivals.csv: what a replay meets.
+
+The server of a live run learns of a loss when it happens, so here too a loss is known only at its end.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from ..errors import BenchError, InputError, check
+from ..randomness import Streams
+from ..ranges import one_of
+from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
+from .availability import Always, AlwaysConfig
+from .delays import Delay, DelayConfig
+from .timeline import Timeline
+
+NAME = "arrivals.csv"
+# client, its piece of work, s that it took, whether it arrived, whether its client left with it, when, why it did not
+COLUMNS = ("client", "cycle", "duration", "arrived", "left", "time", "why")
+NEVER = 2.0**33  # s: later than any moment of a record
+
+
+@dataclass
+class Record:
+    """
+    ends     (client, cycle) -> (duration, whether the upload arrived)
+    left_at  client -> moment from which it gets no more work
+    """
+
+    ends: dict[tuple[int, int], tuple[float, bool]] = field(default_factory=dict)
+    left_at: dict[int, float] = field(default_factory=dict)
+
+    def has_left(self, client: int, time: float) -> bool:
+        return time >= self.left_at.get(client, math.inf)
+
+
+def read_record(path: str | Path, n: int) -> Record:
+    """Read an arrivals.csv of n clients. Raises InputError with the line of what is wrong."""
+    record, file = Record(), Path(path).expanduser()
+    try:
+        with open(file, newline="", encoding="utf-8") as lines:
+            rows = csv.DictReader(lines)
+            if tuple(rows.fieldnames or ()) != COLUMNS:
+                raise InputError(f"{file}: must be the {NAME} of a live run, with the columns {', '.join(COLUMNS)}")
+            for row in rows:
+                try:
+                    client, cycle, arrived, left = (int(row[name]) for name in ("client", "cycle", "arrived", "left"))
+                    duration, time = float(row["duration"]), float(row["time"])
+                    ok = client in range(n) and 0 < duration < NEVER and 0 < time < NEVER
+                except (TypeError, ValueError):
+                    ok = False
+                if not ok or (client, cycle) in record.ends:
+                    raise InputError(f"{file}, line {rows.line_num}: is not an arrival of a run of {n} clients")
+                record.ends[client, cycle] = duration, bool(arrived)
+                if left:
+                    record.left_at.setdefault(client, time)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{file}: not a readable .csv file ({error})") from None
+    return record
+
+
+def _check_path(path: str | None) -> None:
+    ok = path is not None and Path(path).expanduser().is_file()
+    check(ok, "path", path, f"the {NAME} of a live run; afl-run --replay DIR names it by itself")
+
+
+@dataclass
+class RecordedDelayConfig(DelayConfig):
+    """
+    path  arrivals.csv of a live run; required
+    """
+
+    unit: Annotated[str, one_of("seconds")] = "seconds"
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_path(self.path)
+
+    def resolve(self, facts: Facts) -> None:
+        allowed = "another delay with clock=ticks: a record is in real seconds"
+        check(facts.clock == "time", "", "recorded", allowed)
+
+
+class RecordedDelay(Delay):
+    """A client's k-th piece of work takes what it took in a live run. Work that did not end there never ends."""
+
+    Config = RecordedDelayConfig
+    config: RecordedDelayConfig
+    record = Record()
+
+    def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
+        super().start(clients, streams, footprint)
+        assert self.config.path is not None
+        self.record = read_record(self.config.path, clients.n)
+
+    def duration(self, work: Work) -> float:
+        return self.record.ends.get((work.client, work.cycle), (NEVER, True))[0]
+
+
+@dataclass
+class RecordedAvailabilityConfig(AlwaysConfig):
+    """
+    path  arrivals.csv of a live run; required
+    """
+
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_path(self.path)
+
+
+class RecordedAvailability(Always):
+    """What was lost in a live run is lost, and clients leave when they left there."""
+
+    Config = RecordedAvailabilityConfig
+    config: RecordedAvailabilityConfig
+    loses_work = True  # rules that wait for all clients are allowed: a live run ends when one of these leaves
+    record = Record()
+
+    def start(self, n: int, streams: Streams) -> None:
+        assert self.config.path is not None
+        self.record = read_record(self.config.path, n)
+
+    def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
+        return self.record.has_left(client, time)
+
+    def build_timeline(self, discard: Callable[[Work], None], limit: float | None) -> Timeline:
+        return RecordedTimeline(self, discard, limit)
+
+
+def check_same_record(delay: Delay, availability: Always) -> None:
+    """Raise InputError unless both are of one record, or none is."""
+    recorded = [isinstance(delay, RecordedDelay), isinstance(availability, RecordedAvailability)]
+    if any(recorded) and not (all(recorded) and delay.record == availability.record):  # type: ignore[attr-defined]
+        raise InputError("delay=recorded goes with availability=recorded, and both with the same path")
+
+
+class LateLosses(Timeline):
+    """A timeline on which a loss is known at the end of the work alone.
+
+    discard  tells the executor that work will never be delivered
+    """
+
+    def __init__(self, discard: Callable[[Work], None]):
+        super().__init__()
+        self._discard = discard
+
+    def is_lost(self, work: Work) -> bool:
+        """Whether the upload of work that ends now never arrives."""
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+    def reach(self, time: float, *, together: bool) -> None:
+        super().reach(time, together=together)
+        for work in self.now:
+            if not work.lost and self.is_lost(work):
+                self._discard(work)
+                work.lost = True
+
+
+class RecordedTimeline(LateLosses):
+    """limit: virtual time at which the run ends in any case, or None"""
+
+    def __init__(self, availability: RecordedAvailability, discard: Callable[[Work], None], limit: float | None):
+        super().__init__(discard)
+        self._availability, self._limit = availability, limit
+
+    def is_lost(self, work: Work) -> bool:
+        return not self._availability.record.ends[work.client, work.cycle][1]
+
+    @property
+    def next_due(self) -> float:
+        due = super().next_due
+        if NEVER <= due < math.inf and self._limit is None:
+            raise BenchError(
+                "the record ends here: no work in flight has an arrival in it. A replay needs its settings"
+            )
+        return due
