@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import queue
 import random
 import threading
 import time
 from contextlib import contextmanager
 
-import numpy as np
 import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.clients.versions import Blocks
-from asyncfl_bench.config import compose
 from asyncfl_bench.experiment import build, execute
 from asyncfl_bench.experiment.replay import compare, replay_settings
 from asyncfl_bench.live.replies import Reply

@@ -111,6 +111,14 @@ def test_only_the_composition_root_knows_all_parts():
             assert not imports_of(path) & {"experiment", "cli"}, path.name
 
 
+def test_only_the_builder_of_a_run_knows_live_runs():
+    known = modules()
+    inside = {name for name in known if name.startswith("asyncfl_bench.live")}
+    users = {name for name, path in known.items() if imported_modules(name, path, known) & inside} - inside
+    assert users == {"asyncfl_bench.experiment.build"}
+    assert not [name for name in inside if "experiment" in imports_of(known[name])]
+
+
 def test_pages_are_made_without_knowing_their_blocks_or_the_browser():
     rooms = {"pages": {"blocks", "browser"}, "blocks": {"browser"}, "browser": {"blocks"}}
     known = modules()

@@ -1,0 +1,343 @@
+"""The same rule serves real clients, and the replay of what its server recorded gives the same bits."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import deque
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from live_clients import Threads, live_and_replayed
+from tiers import slow
+from toy import Recorder
+
+from asyncfl_bench.algorithms.ace import Ace
+from asyncfl_bench.algorithms.asgd import Asgd
+from asyncfl_bench.algorithms.base import equip
+from asyncfl_bench.algorithms.fedbuff import FedBuff
+from asyncfl_bench.algorithms.ringmaster import Ringmaster
+from asyncfl_bench.clients.queue import ComputedUpload, WorkQueue
+from asyncfl_bench.config import options
+from asyncfl_bench.errors import BenchError, Stopped
+from asyncfl_bench.live.choice import MeasuredAvailability, MeasuredDelay
+from asyncfl_bench.live.clock import GRAIN, Clock
+from asyncfl_bench.live.record import RecordFile
+from asyncfl_bench.live.replies import Inbox, Reply
+from asyncfl_bench.live.server import LiveQueue, LiveTimeline
+from asyncfl_bench.randomness import Streams
+from asyncfl_bench.simulation.availability import AlwaysConfig
+from asyncfl_bench.simulation.budget import BudgetConfig
+from asyncfl_bench.simulation.delays import DelayConfig
+from asyncfl_bench.simulation.engine import Simulation
+from asyncfl_bench.simulation.recorded import (
+    COLUMNS,
+    RecordedAvailability,
+    RecordedAvailabilityConfig,
+    RecordedDelay,
+    RecordedDelayConfig,
+)
+from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
+from asyncfl_bench.types import ClientTable, Workload
+
+SPLIT = ("gas", "minibatch_sfl", "s2fl", "splitfed")
+DEPLOYABLE = [name for name in options("algorithm") if name not in SPLIT]
+WORDS = ["n_clients=8", "budget.uploads=120", "evaluation.every_uploads=20", "live.answer_within=60"]
+
+
+class Losing(Threads):
+    lose = 0.1
+
+
+VARIANTS = {
+    "ringmaster restart": ["algorithm=ringmaster", "algorithm.restart_at=4"],
+    "fedbuff random_idle": ["algorithm=fedbuff", "schedule=random_idle", "concurrency=5"],
+    "ca2fl queue": ["algorithm=ca2fl", "schedule=uniform_queue"],
+    "fedbuff native": ["algorithm=fedbuff", "executor=native", "model=cnn"],
+    "ringleader current": ["algorithm=ringleader", "algorithm.continue_on=current"],
+    "ace incremental": ["algorithm=ace", "algorithm.rule=incremental"],
+    "fedbuff by time": ["algorithm=fedbuff", "evaluation.every_time=0.05", "budget.virtual_time=0.4"],
+    **{f"{name} losing": [f"algorithm={name}", "live.strikes=1000"] for name in ("ace", "fedavg", "fedbuff")},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [*DEPLOYABLE, *VARIANTS])
+def test_a_replay_gives_the_bits_of_a_run_with_clients_that_answer_in_any_order(case, monkeypatch):
+    words = VARIANTS.get(case, [f"algorithm={case}"])
+    by_time = [word for word in WORDS if "every_uploads" not in word] if "by time" in case else WORDS
+    live, comparison = live_and_replayed(monkeypatch, Losing if "losing" in case else Threads, [*by_time, *words])
+    assert not comparison.difference and comparison.points >= 5, comparison
+    lost = live.summary["used"]["discarded"]
+    assert (lost > 0) == ("losing" in case)
+    if "restart" in case:
+        assert live.summary["used"]["cancelled"] > 0
+
+
+# -- a script in the place of clients, without any time ----------------------------------------------------------------
+
+N, D = 4, 3
+TARGETS_ND = np.random.default_rng(7).normal(size=(N, D)).astype(np.float32)
+
+
+class Quadratic:
+    """Client i's gradient at w is w - target_i."""
+
+    together, at_once, steps_together, ahead = 1, 1, math.inf, 0
+
+    def begin(self, works, start, out_pd, blocks):
+        start_d = start(works[0])[0]
+        torch.sub(start_d, torch.from_numpy(TARGETS_ND[works[0].client]), out=out_pd[0])
+        return lambda: [ComputedUpload(out_pd[0].norm())]
+
+    def take_statistics(self, statistics):
+        pass
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+class Scripted:
+    """Answers work in the order of a script: each entry picks one in flight, and how its client answers."""
+
+    def __init__(self, script):
+        self.work, self.left, self.answered = deque(), deque(script), None
+
+    def start(self, stop):
+        pass
+
+    def send(self, work, vectors):
+        self.work.append((work, vectors))
+
+    def forget(self, work):
+        pass  # its answer comes all the same
+
+    def dismiss(self, client):
+        pass
+
+    def receive(self, seconds):
+        number, what = self.left.popleft() if self.left else (0, "upload")
+        place = number % len(self.work)
+        work, (start_d, *_) = self.work[place]
+        vector_d = start_d - TARGETS_ND[work.client]
+        loss = float(torch.from_numpy(vector_d).norm())
+        reply = Reply([work.client], work.sequence, "mine", vector_d, loss)
+        others = [other.sequence for other, _ in self.work if other.client != work.client]
+        if what == "repeats" and self.answered is not None:
+            return [self.answered]
+        if what in ("other's", "unknown"):
+            number = 10**6 if what == "unknown" or not others else others[0]
+            return [replace(reply, sequence=number)]
+        del self.work[place]
+        if what == "nan":
+            reply.vector_d[1] = math.nan
+        elif what in LOSING:
+            changes = {"shape": vector_d[:-1], "double": vector_d.astype(np.float64), "empty": None}
+            reply = replace(reply, vector_d=changes.get(what, vector_d))
+            reply.loss = math.inf if what == "loss" else loss
+            reply.identity = "other" if what == "run" else "mine"
+            reply.problem = "ValueError: no data" if what == "raises" else ""
+        else:
+            self.answered = reply
+        return [reply]
+
+
+LOSING = {
+    "nan": "upload with numbers that are not finite",
+    "shape": "upload of shape (2,) float32, not (3,) float32",
+    "double": "upload of shape (3,) float64, not (3,) float32",
+    "empty": "has no upload",
+    "loss": "loss inf",
+    "run": "belongs to run other, not to mine",
+    "raises": "ValueError: no data",
+}
+HARMLESS = {
+    "repeats": "repeats number ",
+    "other's": "claims number ",
+    "unknown": "claims number 1000000, which no work has",
+}
+RULES = {
+    "asgd": lambda: Asgd(eta=0.3),
+    "fedbuff": lambda: FedBuff(eta=0.3, buffer_size=2),
+    "ace": lambda: Ace(eta=0.3, step_on="arrival"),  # a first round
+    "ringmaster": lambda: Ringmaster(eta=0.3, threshold=2, restart_at=2),  # cancels work
+}
+
+
+class World:
+    """One run of a rule: with the script's clients, or without a script as the replay of what is in the folder."""
+
+    def __init__(self, rule, folder, script=None, strikes=1000, uploads=14, stop=(), must_stay=""):
+        needs, delay = rule.needs, MeasuredDelay(DelayConfig())
+        if script is None:
+            path = str(folder / "arrivals.csv")
+            delay = RecordedDelay(RecordedDelayConfig(path=path))
+            availability = RecordedAvailability(RecordedAvailabilityConfig(path=path))
+            self.queue = WorkQueue(Quadratic(), keeps_base=needs.base)
+            timeline = availability.build_timeline(self.queue.discard, None)
+        else:
+            self.inbox = Inbox(
+                Scripted(script),
+                d=D,
+                shape_uc=None,
+                identity="mine",
+                strikes=strikes,
+                must_stay=must_stay,
+                stop=stop,
+                report=lambda text: None,
+            )
+            file = RecordFile(folder)
+            self.queue = LiveQueue(self.inbox, Quadratic(), None, needs.base)
+            availability = MeasuredAvailability(AlwaysConfig())
+            availability.record = file.record
+            timeline = LiveTimeline(self.inbox, file, self.queue.discard, None)
+        self.recorder, streams = Recorder(), Streams(0)
+        self.recorder.simulation = self.simulation = Simulation(
+            rule=equip(rule, rule.storage, streams),
+            model_d=torch.zeros(D),
+            clients=ClientTable(np.ones(N, dtype=int)),
+            upload_kind="gradient",
+            workload=Workload(),
+            executor=self.queue,
+            delay=delay,
+            availability=availability,
+            schedule=SameClient(ScheduleConfig()),
+            clock="time",
+            concurrency=N,
+            budget=BudgetConfig(server_iterations=None, uploads=uploads),
+            streams=streams,
+            observers=[self.recorder],
+            timeline=timeline,
+        )
+
+    def state(self):
+        parts = {name: getattr(self, name).state_dict() for name in ("simulation", "queue")}
+        rule = self.simulation.rule.state_dict()
+        return copy.deepcopy(parts | {"rule": rule, "model_d": self.simulation.model_d, "seen": self.recorder.arrivals})
+
+    def load(self, state):
+        simulation = self.simulation
+        simulation.model_d.copy_(state["model_d"])
+        simulation.load_state_dict(state["simulation"])
+        simulation.rule.load_state_dict(state["rule"])
+        in_flight = [work for work in simulation.in_flight.values() if not work.lost]
+        self.queue.load_state_dict(state["queue"], simulation.model_d, in_flight)
+        self.recorder.arrivals = list(state["seen"])
+
+    def left_behind(self):
+        arrivals = [(a.client, a.base_iteration, a.changed, a.time, a.vector.tobytes()) for a in self.recorder.arrivals]
+        return self.simulation.model_d.numpy().tobytes(), arrivals, self.simulation.counters
+
+
+def play(name, script, folder, saved_at=None, killed_at=None, **options):
+    """The world at its end; killed after some events, it resumes from where it was saved."""
+    world = World(RULES[name](), folder, script, **options)
+    state, events = world.state(), 0
+    while world.simulation.step() is None:
+        events += 1
+        if events == saved_at:
+            state = world.state()
+        if events == killed_at and killed_at >= saved_at:
+            left = world.inbox.transport.left
+            world = World(RULES[name](), folder, left, **options)
+            world.load(state)
+    return world
+
+
+def replay(name, folder, **options):
+    world = World(RULES[name](), folder, **options)
+    assert world.simulation.run() == "uploads"
+    return world
+
+
+ENTRIES = st.lists(st.tuples(st.integers(0, N - 1), st.sampled_from(["upload", *LOSING, *HARMLESS])), max_size=24)
+
+
+@pytest.mark.parametrize("examples", [6, *slow(400)])
+def test_any_order_of_uploads_refusals_and_a_killed_server_is_replayed_to_the_bit(examples):
+    @given(name=st.sampled_from([*RULES]), script=ENTRIES, saved_at=st.integers(1, 9), killed_at=st.integers(1, 12))
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    def check(name, script, saved_at, killed_at):
+        with TemporaryDirectory() as place:
+            world = play(name, script, Path(place), saved_at, killed_at)
+            assert world.simulation.counters.uploads == 14
+            assert replay(name, Path(place)).left_behind() == world.left_behind()
+
+    check()
+
+
+def test_each_wrong_reply_is_refused_with_its_reason_and_no_upload_is_lost(tmp_path):
+    script = [entry for what in (*LOSING, *HARMLESS) for entry in ((1, "upload"), (2, what))]
+    world = play("asgd", script, tmp_path)
+    refused = world.inbox.refusals
+    assert [reason for reason in refused if reason in LOSING.values()] == [*LOSING.values()]
+    assert sum(reason.startswith(tuple(HARMLESS.values())) for reason in refused) == len(HARMLESS)
+    assert sum(refused.values()) == len(LOSING) + len(HARMLESS)
+    used = world.simulation.counters
+    assert (used.uploads, used.discarded) == (14, len(LOSING))
+    rows = [line.split(",", 6) for line in (tmp_path / "arrivals.csv").read_text().splitlines()]
+    assert tuple(rows[0]) == COLUMNS and len(rows) == 1 + 14 + len(LOSING)
+    assert {row[6].strip('"') for row in rows if row[3] == "0"} == {*LOSING.values()}
+    assert replay("asgd", tmp_path).left_behind() == world.left_behind()
+
+
+def test_a_client_with_three_refusals_in_a_row_is_out_and_the_others_go_on(tmp_path):
+    script = [(0, "nan")] + [(N - 1, "raises")] * 2  # the same client each time: it is the last one that was given work
+    world = play("asgd", script, tmp_path, strikes=3)
+    assert world.simulation.counters.discarded == 3
+    first = world.recorder.discards[0].client
+    assert {work.client for work in world.recorder.discards} == {first}
+    assert {arrival.client for arrival in world.recorder.arrivals} == {*range(N)} - {first}
+    assert replay("asgd", tmp_path).left_behind() == world.left_behind()
+    with pytest.raises(BenchError, match=r"client 0 is out after 3 refused .* ValueError: no data; it waits"):
+        play("asgd", script, tmp_path, strikes=3, must_stay="it waits")
+    with pytest.raises(BenchError, match=r"client 0 is out, and the first round needs an upload of every client"):
+        play("ace", script, tmp_path, strikes=3)
+
+
+def test_a_stop_keeps_what_arrived_and_was_not_used(tmp_path):
+    stop = []
+    world = World(Asgd(eta=0.3), tmp_path, [(0, "upload"), (0, "nan"), (0, "upload")], stop=stop)
+    for _ in range(2):
+        world.simulation.step()
+    for _ in range(2):  # they come while the server is busy
+        for reply in world.inbox.transport.receive(0):
+            world.inbox._receive(reply)
+    stop.append(2)
+    with pytest.raises(Stopped):
+        world.simulation.step()
+    resumed = World(Asgd(eta=0.3), tmp_path, [])
+    resumed.load(world.state())
+    assert len(resumed.inbox.transport.work) == N - 2  # two need not compute again
+    resumed.simulation.run()
+    assert (resumed.simulation.counters.uploads, resumed.simulation.counters.discarded) == (14, 1)
+    assert replay("asgd", tmp_path).left_behind() == resumed.left_behind()
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    starts=st.lists(st.floats(0, 2.0**32, allow_nan=False), min_size=2, max_size=30),
+    last=st.floats(0, 2.0**32, allow_nan=False),
+)
+@settings(max_examples=20, deadline=None, derandomize=True)
+def test_stamps_rise_and_their_differences_are_exact(starts, last):
+    moments = iter([0.0, *(moment for start in starts for moment in (start, start))])
+    clock = Clock(lambda: next(moments))
+    clock.last = math.floor(last / GRAIN) * GRAIN
+    clock.start()
+    stamps = [clock.stamp() for _ in starts]
+    assert all(after > before for before, after in pairwise(stamps))
+    for start, end in pairwise(stamps):
+        assert start + float(repr(end - start)) == end and end - start >= GRAIN
