@@ -39,10 +39,11 @@ afl-run --help algorithm=ace   # the settings of one rule
 d counts parameters (in split rules those of the clients' layers), n clients, T server iterations and C classes. u
 counts samples of the server, B samples per mini-batch and a activations per sample. r is the dimension of a projection.
 *Versions* are the start models of clients in flight, d floats each. A *cache* has n d numbers. The server may use a
-client's number, the version of its start model, its number of samples, its K, its delay and its labels.
+client's number, the version of its start model, its number of samples, its K, its delay and its labels. The last column
+says whether a [live server](../howto/live.md) can run the rule, and for which setting it asks.
 
-| rule | server steps | server keeps | server uses |
-| --- | --- | --- | --- |"""
+| rule | server steps | server keeps | server uses | live |
+| --- | --- | --- | --- | --- |"""
 MORE = """
 These rules receive gradients, the others differences:
 {gradients}.
@@ -135,6 +136,13 @@ def steps(rule) -> str:
     return "per arrival or tick" if "step_on" in fields else "per arrival"
 
 
+def deployment(rule) -> str:
+    """Whether real clients can be served by the rule."""
+    if rule.needs.undeployable is not None:
+        return "no"
+    return "yes" if rule.needs.waits_for is None else "`answer_within`"
+
+
 FACTS = {
     "client": "client",
     "staleness": "version",
@@ -179,7 +187,7 @@ def page() -> str:
     lines, exceptions = [INTRO], []
     for name, rule in known.items():
         memory = sections(rule).get("Memory", "").removesuffix(".")
-        lines.append(row([f"`{name}`", steps(rule), memory, told(rule)]))
+        lines.append(row([f"`{name}`", steps(rule), memory, told(rule), deployment(rule)]))
         sent, kept = bytes_of_an_update(rule), kept_by_clients(rule)
         if (sent, kept) != ("4 d + 4 d", "0"):
             exceptions.append(row([f"`{name}`", sent, kept]))

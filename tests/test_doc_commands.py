@@ -19,7 +19,15 @@ from asyncfl_bench.multirun.decide_words import split_request
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OWN = re.compile(r"=(\S+,)?(mine|cutoff|split_asgd)\b")  # rules that a page adds: tests/test_tutorial.py follows it
-OTHERS = ("--sync", "--import-fleet", "--check", "--resume", "--config-dir", "-sc")  # need files that a reader has
+OTHERS = (
+    "--sync",
+    "--import-fleet",
+    "--check",
+    "--resume",
+    "--replay",
+    "--config-dir",
+    "-sc",
+)  # need files that a reader has
 LIMIT = 5  # seconds
 
 

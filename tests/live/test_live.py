@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections import deque
 from dataclasses import replace
 from itertools import pairwise
@@ -25,8 +26,9 @@ from asyncfl_bench.algorithms.base import equip
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.algorithms.ringmaster import Ringmaster
 from asyncfl_bench.clients.queue import ComputedUpload, WorkQueue
-from asyncfl_bench.config import options
-from asyncfl_bench.errors import BenchError, Stopped
+from asyncfl_bench.config import compose, options
+from asyncfl_bench.config.composition import Compositions
+from asyncfl_bench.errors import BenchError, ConfigError, Stopped
 from asyncfl_bench.live.choice import MeasuredAvailability, MeasuredDelay
 from asyncfl_bench.live.clock import GRAIN, Clock
 from asyncfl_bench.live.record import RecordFile
@@ -79,6 +81,62 @@ def test_a_replay_gives_the_bits_of_a_run_with_clients_that_answer_in_any_order(
     assert (lost > 0) == ("losing" in case)
     if "restart" in case:
         assert live.summary["used"]["cancelled"] > 0
+
+
+@pytest.mark.slow
+def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatch):
+    words = ["algorithm=asgd", "model=softmax", *WORDS]
+    live, _ = live_and_replayed(monkeypatch, Threads, words)
+    again = afl_run("--replay", str(live.directory))
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "same bits: model, 120 arrivals, 7 points")
+    assert "already complete" in again.stdout
+    record = live.directory / "arrivals.csv"
+    *rows, last = record.read_text().splitlines()
+    record.write_text("\n".join([*rows, last.replace(",0.", ",1.", 1)]))  # a second longer
+    other = afl_run("--replay", str(live.directory))
+    assert other.returncode == 1 and re.match("first difference: arrival 120, time: ", other.stdout.splitlines()[-1])
+    record.write_text("\n".join([*rows[:3], rows[2]]))
+    broken = afl_run("--replay", str(live.directory))
+    assert (broken.returncode, "line 4: is not an arrival of a run of 8 clients" in broken.stderr) == (2, True)
+    simulated = next(path for path in live.directory.parent.iterdir() if path != live.directory)
+    for words in ([str(simulated)], ["nowhere"], [], ["a", "b"]):
+        assert afl_run("--replay", *words).returncode == 2
+
+
+REFUSED = {
+    "clock=ticks": "clock=ticks: must be time or auto with live=processes",
+    "executor=batched": "executor=batched: must be sequential, threads, native or auto with live=processes",
+    "device=cuda": "device=cuda: must be cpu or auto",
+    "evaluation.clients=true": "evaluation.clients=true: must be false with live=processes",
+    "live.count=9": r"live.count=9: must be at most the number of clients \(n_clients=8\)",
+    "delay.beta=3": "delay.beta=3: has no effect with live=processes, which measures it",
+}
+
+
+def test_settings_that_no_replay_could_repeat_are_refused_and_others_resolved():
+    shared, words = Compositions(), ["live=processes", "n_clients=8", "algorithm=ca2fl"]
+    for word, said in REFUSED.items():
+        with pytest.raises(ConfigError, match=said):
+            shared.settings([*words, word])
+    found = shared.settings(words)
+    root = found.root
+    assert (root.clock, root.executor, root.trace, root.threads) == ("time", "sequential", True, 1)
+    assert found.parts["live"].config.count == 8 and found.choices["delay"] == "measured"
+    assert found.identity != shared.settings([*words, "live.nap=1"]).identity
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", options("algorithm"))
+def test_a_rule_says_by_its_needs_whether_it_can_be_deployed(name):
+    words = [f"algorithm={name}", "live=processes"]
+    if name in SPLIT:
+        with pytest.raises(ConfigError, match=f"algorithm={name}: cannot run with live=processes: its clients would"):
+            compose(words)
+    elif name in ("malenia", "port", "ringleader"):
+        with pytest.raises(ConfigError, match=r"live.answer_within=null: must be a number of seconds"):
+            compose(words)
+    else:
+        assert compose(words).needs.undeployable is None
 
 
 # -- a script in the place of clients, without any time ----------------------------------------------------------------

@@ -288,7 +288,7 @@ class _Place:
 
     def _take_first(self, problem: str) -> tuple[Work, str] | None:
         with self._ready:
-            return (self._work.popleft()[0], problem) if self._work else None
+            return (self._work.popleft()[0], problem) if self._work and self._transport.is_open else None
 
     def _put_loss(self, work: Work, problem: str) -> None:
         self._transport.replies.put(Reply(self.clients, work.sequence, problem=problem))
@@ -299,7 +299,7 @@ class _Place:
             self._transport.changed.notify_all()
 
     def _describe_end(self, error: Exception) -> str:
-        self._process.join(1.0 if isinstance(error, EOFError | ConnectionError) else 0.0)
+        self._process.join(0.0 if isinstance(error, TimeoutError) else 1.0)
         code = self._process.exitcode
         if code is None:
             return str(error) or type(error).__name__

@@ -180,6 +180,6 @@ class RecordedTimeline(LateLosses):
         due = super().next_due
         if NEVER <= due < math.inf and self._limit is None:
             raise BenchError(
-                "the record ends here: no work in flight has an arrival in it. A replay needs its settings"
+                "the record ends here: no work in flight has an arrival in it; use the live run's settings"
             )
         return due
