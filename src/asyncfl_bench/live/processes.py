@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 PRELOADED = ["torch", "pandas", "asyncfl_bench.experiment.build"]  # once, for all processes
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # s before a process that dies without having worked is started again
 SECONDS_BETWEEN_LINES = 5.0
+VECTORS = ("start", "center", "shift")  # sent with work: WorkQueue.start
 
 
 class Compute:
@@ -46,32 +48,28 @@ class Compute:
 
     def __call__(self, pipe: Connection, identity: str) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
+        computer = self._build(self._tree, self._folders)
+        with suppress(EOFError, OSError):  # the server is gone
+            pipe.send_bytes(pack({"hello": True}))
+            while True:
+                pipe.send_bytes(self._answer(computer, identity, *unpack(pipe.recv_bytes())))
+
+    def _answer(self, computer: SequentialComputer, identity: str, facts: dict, arrays: dict) -> bytes:
+        """Do a piece of work. Returns the reply, also to work that fails."""
         import torch
 
         from ..clients.versions import Blocks
 
-        computer = self._build(self._tree, self._folders)
-        naps = np.random.default_rng()
-        pipe.send_bytes(pack({"hello": True}))
-        while True:
-            try:
-                facts, arrays = unpack(pipe.recv_bytes())
-            except (EOFError, OSError):  # the server is gone
-                return
-            work, start = Work(**facts), tuple(_tensor(arrays.get(name)) for name in ("start", "center", "shift"))
-            answer: dict[str, Any] = {"sequence": work.sequence, "identity": identity}
-            try:
-                time.sleep(naps.exponential(self._nap))
-                out_pd = torch.empty(1, len(arrays["start"]))
-                (upload,) = computer.begin([work], lambda _, start=start: start, out_pd, Blocks())()  # type: ignore[misc]
-                outputs = None if upload.outputs_uc is None else upload.outputs_uc.numpy()
-                reply = pack(answer | {"loss": float(upload.loss)}, vector=out_pd[0].numpy(), outputs=outputs)
-            except Exception as error:
-                reply = pack(answer | {"problem": describe_error(error)})
-            try:
-                pipe.send_bytes(reply)
-            except OSError:
-                return
+        work, start = Work(**facts), tuple(_tensor(arrays.get(name)) for name in VECTORS)
+        answer: dict[str, Any] = {"sequence": work.sequence, "identity": identity}
+        try:
+            time.sleep(np.random.default_rng().exponential(self._nap))
+            out_pd = torch.empty(1, len(arrays["start"]))
+            (upload,) = computer.begin([work], lambda _: start, out_pd, Blocks())()
+            outputs = None if upload.outputs_uc is None else upload.outputs_uc.numpy()
+            return pack(answer | {"loss": float(upload.loss)}, vector=out_pd[0].numpy(), outputs=outputs)
+        except Exception as error:
+            return pack(answer | {"problem": describe_error(error)})
 
 
 def _tensor(array: np.ndarray | None) -> Any:
@@ -258,8 +256,7 @@ class _Place:
         """Work and replies, until the place is over. Raises EOFError or OSError when the process ended or hangs."""
         while (pair := self._next_work()) is not None:
             self._in_hand, vectors = pair
-            names = ("start", "center", "shift")
-            pipe.send_bytes(pack(asdict(self._in_hand), **dict(zip(names, vectors, strict=True))))
+            pipe.send_bytes(pack(asdict(self._in_hand), **dict(zip(VECTORS, vectors, strict=True))))
             self._receive(pipe, self._in_hand)
             self._in_hand = None
 

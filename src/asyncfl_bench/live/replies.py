@@ -75,7 +75,7 @@ class Inbox:
     shape_uc     of ``Upload.outputs_uc``; None: the rule asks for none
     must_stay    words for a message: why no client may leave; empty: clients may
     stop         signals received
-    refusals     reason -> how often a reply was refused
+    refusals, losses  reason -> how often a reply was refused, and how often a client had none
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Inbox:
         stop: Sequence,
         report: Callable[[str], None],
     ):
-        self.transport, self.refusals = transport, Counter[str]()
+        self.transport, self.refusals, self.losses = transport, Counter[str](), Counter[str]()
         self.vectors: Callable[[Work], Vectors]
         self._d, self._shape_uc, self._identity = d, shape_uc, identity
         self._most_strikes, self._must_stay, self._stop, self._report = strikes, must_stay, stop, report
@@ -170,11 +170,15 @@ class Inbox:
         if work is None or work.client not in reply.clients:
             self._refuse(reply.clients, self._describe_false_number(reply, work))
             return
-        if not (why := reply.problem or self._describe_fault(reply)):
+        if reply.problem:
+            self.losses[reply.problem] += 1
+            self._report(f"client {work.client}: no upload: {reply.problem}")
+            self._strike([work.client], reply.problem, lost=work)
+        elif why := self._describe_fault(reply):
+            self._refuse([work.client], why, lost=work)
+        else:
             self._strikes[work.client] = 0
             self._accept(reply)
-            return
-        self._refuse([work.client], why, lost=work)
 
     def _describe_false_number(self, reply: Reply, work: Work | None) -> str:
         number = f"number {reply.sequence}"
@@ -186,7 +190,7 @@ class Inbox:
         """What is wrong with an upload of known work; an empty string if nothing is."""
         if reply.identity != self._identity:
             return f"belongs to run {reply.identity or 'none'}, not to {self._identity}"
-        arrays = [("upload", reply.vector_d, (self._d,))]
+        arrays: list[tuple[str, np.ndarray | None, tuple[int, ...]]] = [("upload", reply.vector_d, (self._d,))]
         if self._shape_uc is not None:
             arrays.append(("outputs", reply.outputs_uc, self._shape_uc))
         for name, array, shape in arrays:
@@ -199,10 +203,14 @@ class Inbox:
         return "" if math.isfinite(reply.loss) else f"loss {reply.loss}"
 
     def _refuse(self, clients: Sequence[int], why: str, lost: Work | None = None) -> None:
-        """Count and report a refusal. Work that is ``lost`` with it has ended, and all work of a client that is out."""
+        """Count and report a refusal. lost: work that has ended with it"""
         self.refusals[why] += 1
         named = f"client {clients[0]}" if len(clients) == 1 else f"a process of clients {', '.join(map(str, clients))}"
         self._report(f"{named}: refused: {why}")
+        self._strike(clients, why, lost)
+
+    def _strike(self, clients: Sequence[int], why: str, lost: Work | None) -> None:
+        """Count it against the clients. Work that is ``lost`` has ended, and all work of a client that is out."""
         ended = {} if lost is None else {lost.sequence: lost}
         for client in clients:
             self._strikes[client] += 1
@@ -243,6 +251,7 @@ class Inbox:
             ],
             "order": list(self._order),
             "refusals": dict(self.refusals),
+            "losses": dict(self.losses),
         }
 
     def load_state_dict(self, state: dict, in_flight: Sequence[Work]) -> None:
@@ -256,6 +265,7 @@ class Inbox:
             self._came[saved["sequence"]] = Reply(**saved | arrays)
         self._order.extend(state["order"])
         self.refusals.update(state["refusals"])
+        self.losses.update(state["losses"])
         for work in in_flight:
             self._highest = max(self._highest, work.sequence)
             if work.sequence not in self._came:

@@ -188,4 +188,5 @@ class LiveServer:
 
     def summary(self) -> dict:
         """For summary.json."""
-        return {"refused": dict(self._inbox.refusals), "left": sorted(self.record.left_at)}
+        found = {"refused": dict(self._inbox.refusals), "lost": dict(self._inbox.losses)}
+        return found | {"left": sorted(self.record.left_at)}

@@ -20,7 +20,7 @@ class Timeline(Stateful):
     waiting  by client the stages that ended with a message which the server has not answered yet
     """
 
-    state_names = ("_due",)
+    state_names: tuple[str, ...] = ("_due",)
 
     def __init__(self) -> None:
         self.works: dict[int, Work] = {}
