@@ -46,7 +46,7 @@ from asyncfl_bench.simulation.recorded import (
     RecordedDelay,
     RecordedDelayConfig,
 )
-from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
+from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig, UniformQueue, UniformQueueConfig
 from asyncfl_bench.types import ClientTable, Workload
 
 SPLIT = ("gas", "minibatch_sfl", "s2fl", "splitfed")
@@ -185,7 +185,8 @@ class Scripted:
 
     def receive(self, seconds):
         number, what = self.left.popleft() if self.left else (0, "upload")
-        place = number % len(self.work)
+        client = self.work[number % len(self.work)][0].client
+        place = [work.client for work, _ in self.work].index(client)  # a client does its work in order
         work, (start_d, *_) = self.work[place]
         vector_d = start_d - TARGETS_ND[work.client]
         loss = float(torch.from_numpy(vector_d).norm())
@@ -228,6 +229,7 @@ RULES = {
     "asgd": lambda: Asgd(eta=0.3),
     "fedbuff": lambda: FedBuff(eta=0.3, buffer_size=2),
     "ace": lambda: Ace(eta=0.3, step_on="arrival"),  # a first round
+    "queue": lambda: Asgd(eta=0.3),  # a client may have several pieces of work
     "ringmaster": lambda: Ringmaster(eta=0.3, threshold=2, restart_at=2),  # cancels work
 }
 
@@ -235,8 +237,9 @@ RULES = {
 class World:
     """One run of a rule: with the script's clients, or without a script as the replay of what is in the folder."""
 
-    def __init__(self, rule, folder, script=None, strikes=1000, uploads=14, stop=(), must_stay=""):
-        needs, delay = rule.needs, MeasuredDelay(DelayConfig())
+    def __init__(self, name, folder, script=None, strikes=1000, stop=(), must_stay=""):
+        rule, delay = RULES[name](), MeasuredDelay(DelayConfig())
+        needs, queue = rule.needs, name == "queue"
         if script is None:
             path = str(folder / "arrivals.csv")
             delay = RecordedDelay(RecordedDelayConfig(path=path))
@@ -269,10 +272,10 @@ class World:
             executor=self.queue,
             delay=delay,
             availability=availability,
-            schedule=SameClient(ScheduleConfig()),
+            schedule=UniformQueue(UniformQueueConfig()) if queue else SameClient(ScheduleConfig()),
             clock="time",
             concurrency=N,
-            budget=BudgetConfig(server_iterations=None, uploads=uploads),
+            budget=BudgetConfig(server_iterations=None, uploads=14),
             streams=streams,
             observers=[self.recorder],
             timeline=timeline,
@@ -299,7 +302,7 @@ class World:
 
 def play(name, script, folder, saved_at=None, killed_at=None, **options):
     """The world at its end; killed after some events, it resumes from where it was saved."""
-    world = World(RULES[name](), folder, script, **options)
+    world = World(name, folder, script, **options)
     state, events = world.state(), 0
     while world.simulation.step() is None:
         events += 1
@@ -307,13 +310,13 @@ def play(name, script, folder, saved_at=None, killed_at=None, **options):
             state = world.state()
         if events == killed_at and killed_at >= saved_at:
             left = world.inbox.transport.left
-            world = World(RULES[name](), folder, left, **options)
+            world = World(name, folder, left, **options)
             world.load(state)
     return world
 
 
 def replay(name, folder, **options):
-    world = World(RULES[name](), folder, **options)
+    world = World(name, folder, **options)
     assert world.simulation.run() == "uploads"
     return world
 
@@ -321,7 +324,7 @@ def replay(name, folder, **options):
 ENTRIES = st.lists(st.tuples(st.integers(0, N - 1), st.sampled_from(["upload", *LOSING, *HARMLESS])), max_size=24)
 
 
-@pytest.mark.parametrize("examples", [6, *slow(400)])
+@pytest.mark.parametrize("examples", [8, *slow(400)])
 def test_any_order_of_uploads_refusals_and_a_killed_server_is_replayed_to_the_bit(examples):
     @given(name=st.sampled_from([*RULES]), script=ENTRIES, saved_at=st.integers(1, 9), killed_at=st.integers(1, 12))
     @settings(max_examples=examples, deadline=None, derandomize=True)
@@ -366,7 +369,7 @@ def test_a_client_with_three_refusals_in_a_row_is_out_and_the_others_go_on(tmp_p
 
 def test_a_stop_keeps_what_arrived_and_was_not_used(tmp_path):
     stop = []
-    world = World(Asgd(eta=0.3), tmp_path, [(0, "upload"), (0, "nan"), (0, "upload")], stop=stop)
+    world = World("asgd", tmp_path, [(0, "upload"), (0, "nan"), (0, "upload")], stop=stop)
     for _ in range(2):
         world.simulation.step()
     for _ in range(2):  # they come while the server is busy
@@ -375,7 +378,7 @@ def test_a_stop_keeps_what_arrived_and_was_not_used(tmp_path):
     stop.append(2)
     with pytest.raises(Stopped):
         world.simulation.step()
-    resumed = World(Asgd(eta=0.3), tmp_path, [])
+    resumed = World("asgd", tmp_path, [])
     resumed.load(world.state())
     assert len(resumed.inbox.transport.work) == N - 2  # two need not compute again
     resumed.simulation.run()
