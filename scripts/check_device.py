@@ -31,6 +31,8 @@ from asyncfl_bench.tracking.trace import TRACE_TYPES
 TOLERANCE = 1e-3  # largest difference of a weight over the largest weight
 IMAGES = ["dataset=arrays", "dataset.path=images.npz", "n_clients=2", "heterogeneity=iid", "budget.server_iterations=2"]
 TEXTS = ["dataset=sst2", "data_dir=.", "n_clients=3", "heterogeneity=iid", "budget.server_iterations=4"]
+ROLES = ["dataset=shakespeare", "heterogeneity=natural", "dataset.min_samples=2", "dataset.max_samples=60", *TEXTS[1:3]]
+ROLES += TEXTS[4:]
 VARIANTS = {name: [f"algorithm={name}"] for name in options("algorithm") if name != "asyncfeded"} | {
     # with adaptive K the last digit of a norm may decide how long a client works, and so who arrives when
     "asyncfeded, constant K": ["algorithm=asyncfeded", "algorithm.kappa=0"],
@@ -49,7 +51,7 @@ VARIANTS = {name: [f"algorithm={name}"] for name in options("algorithm") if name
     "ace, resnet18": ["algorithm=ace", "model=resnet18", *IMAGES],
     "fedavg, resnet18, batch norm": ["algorithm=fedavg", "model=resnet18", "model.norm=batch", *IMAGES],
     "gas, vgg16": ["algorithm=gas", "algorithm.covariance=diagonal", "model=vgg16", "client.local_steps=2", *IMAGES],
-    "asyncfeded, lstm": ["algorithm=asyncfeded", "algorithm.kappa=0", "model=lstm", "model.hidden=32", *TEXTS],
+    "asyncfeded, lstm": ["algorithm=asyncfeded", "algorithm.kappa=0", "model=lstm", "model.hidden=32", *ROLES],
     "fedbuff, fasttext": ["algorithm=fedbuff", "algorithm.buffer_size=2", "model=fasttext", "model.buckets=64", *TEXTS],
     "fedavg, bert": ["algorithm=fedavg", "client=adamw", "model=bert", "model.path=encoder", *TEXTS],
     "ace, bert, adapters": ["algorithm=ace", "model=bert", "model.path=encoder", "model.lora_rank=2", *TEXTS],
@@ -68,6 +70,10 @@ def write_data() -> None:
             text = " ".join(rng.choice(words, 12))
             split = "train" if number < 60 else "dev"
             file.write(json.dumps({"split": split, "label": number % 2, "text": text}) + "\n")
+    with open("shakespeare-speeches.jsonl", "w") as file:
+        for speaker in "ABC":
+            text = " ".join(rng.choice(words, 60))
+            file.write(json.dumps({"play": "P", "speaker": speaker, "text": text}) + "\n")
     Path("encoder").mkdir()
     Path("encoder/vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     BertTokenizerFast("encoder/vocab.txt", model_max_length=16).save_pretrained("encoder")
