@@ -65,17 +65,19 @@ def write_data() -> None:
     rng, words = np.random.default_rng(0), [f"word{number}" for number in range(40)]
     x, y = rng.integers(0, 256, (60, 32, 32, 3), np.uint8), np.arange(60) % 10
     np.savez("images.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
-    with open("sst2.jsonl", "w") as file:
+    with open("sst2.jsonl", "w", encoding="utf-8") as file:
         for number in range(80):
             text = " ".join(rng.choice(words, 12))
             split = "train" if number < 60 else "dev"
             file.write(json.dumps({"split": split, "label": number % 2, "text": text}) + "\n")
-    with open("shakespeare-speeches.jsonl", "w") as file:
+    with open("shakespeare-speeches.jsonl", "w", encoding="utf-8") as file:
         for speaker in "ABC":
             text = " ".join(rng.choice(words, 60))
             file.write(json.dumps({"play": "P", "speaker": speaker, "text": text}) + "\n")
     Path("encoder").mkdir()
-    Path("encoder/vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+    Path("encoder/vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), encoding="utf-8"
+    )
     BertTokenizerFast("encoder/vocab.txt", model_max_length=16).save_pretrained("encoder")
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     torch.manual_seed(0)
