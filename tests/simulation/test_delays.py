@@ -31,6 +31,7 @@ from asyncfl_bench.simulation.delays import (
     WorkAndLinkConfig,
 )
 from asyncfl_bench.simulation.observer import Observer
+from asyncfl_bench.simulation.recorded import COLUMNS
 from asyncfl_bench.types import ClientTable, Footprint, Work, Workload
 
 
@@ -187,7 +188,10 @@ def test_among_clients_of_one_size_chance_decides_even_without_gamma():
 @pytest.mark.parametrize("name", options("delay"))
 def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
     (tmp_path / "own.csv").write_text("client,duration\n" + "".join(f"{c},{1 + c % 3}\n{c},7\n" for c in range(10)))
-    words = [f"delay.path={tmp_path}/own.csv"] if name == "trace" else []
+    rows = [f"{c},{k},{1 + c % 3},1,0,{1 + k}," for c in range(10) for k in range(4)]  # the fifth one never ended
+    (tmp_path / "arrivals.csv").write_text("\n".join([",".join(COLUMNS), *rows]))
+    file = {"trace": "own.csv", "recorded": "arrivals.csv"}.get(name)
+    words = [f"delay.path={tmp_path}/{file}"] if file else []
     part = compose([f"delay={name}", *words]).parts["delay"]
     one, other = part.build(), part.build()
     clients = ClientTable(np.arange(10), np.diag(np.arange(10)))
