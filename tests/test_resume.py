@@ -449,8 +449,8 @@ executor: versions results unwanted computer begun
 executor.versions: held
 diagnostics: settings state
 evaluations: lines last best logged_at next_time seconds arrivals steps trace
-evaluations.arrivals: uploads_n uploads works_n delay_n version_n staleness_sum staleness_max in_flight versions \
-staleness clients iterations losses_before
+evaluations.arrivals: uploads_n uploads works_n delay_n version_n staleness_sum staleness_max in_flight known_losses \
+versions staleness clients iterations losses_before
 evaluations.steps: before_d iterations sums kept_n table
 """.replace("\\\n", "")
 
