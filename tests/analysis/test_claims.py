@@ -705,7 +705,9 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     sweeps = {f"{paper}/{path.stem}" for path in (SWEEPS / paper).glob("*.yaml")}
     assert readings <= sweeps
     assert sweeps - readings <= WITHOUT_CLAIMS
-    known = set(MEASURES) | {f"mse/{column}" for column in ("a2", "b2", "a2_ratio", "drift_slope", "correlation_1")}
+    known = set(MEASURES) | {
+        f"mse/{column}" for column in ("a2", "b2", "error", "a2_ratio", "drift_slope", "correlation_1")
+    }
     assert {claim.decide["measure"] for claim in found if claim.readings} <= known
     for claim in found:
         if isinstance(file := claim.decide.get("expected", {}).get("file"), str):

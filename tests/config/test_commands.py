@@ -53,7 +53,7 @@ REFUSED = {
         ("profile=fairly", "must be one of fair, published, released"),
         ("scale=tiny", "must be one of full, medium, small, smoke"),
         ("length=longer", "must be one of long, standard"),
-        ("sweep=figure2", "sweep=figure2: did you mean '.*figure2'. It must be one of ace/figure2"),
+        ("sweep=figure2", "sweep=figure2: did you mean '.*figure2'. It must be one of ace/dropout_bias, ace/figure2"),
         ("sweep=ace/figure9", "did you mean 'ace/figure"),
         ("hydra/launcher=slurmm", "hydra/launcher=slurmm: "),
     ],

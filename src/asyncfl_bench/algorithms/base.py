@@ -239,10 +239,6 @@ class ServerRule(Stateful):
         """Cheap numbers about the last server iteration, by metric name."""
         return {}
 
-    def wall_times(self) -> dict[str, dict[str, float]]:
-        """Count, mean, least and most wall seconds of a part of the server's work in this process, by its name."""
-        return {}
-
     def vectors(self, n: int) -> int:
         """Vectors of d floats the rule keeps on the device: what it costs in memory.
 

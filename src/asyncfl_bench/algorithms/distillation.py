@@ -231,11 +231,11 @@ class Distilled(Recorder, ServerRule):
         return self.rule.stats() | {f"rule/{name}": value for name, value in self.told.items()}
 
     def wall_times(self) -> dict[str, dict[str, float]]:
-        times, seconds = self.rule.wall_times(), self.seconds
-        if not seconds:
-            return times
+        """Count, mean, least and most wall seconds of the distillations of this process, under ``distillation``."""
+        if not (seconds := self.seconds):
+            return {}
         facts = {"count": len(seconds), "mean": _mean(seconds), "least": min(seconds), "most": max(seconds)}
-        return times | {"distillation": facts}
+        return {"distillation": facts}
 
     def decisions(self) -> list[tuple]:
         """Those of the rule, or one row, with what the distillation after them did."""

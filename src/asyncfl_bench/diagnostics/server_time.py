@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from ..algorithms.common.split import SplitRule
 from ..ranges import at_least
 from ..types import Counters, Upload
 from .base import Diagnostics, DiagnosticsConfig
 
-_CALLS = ("receive", "receive_message", "tick", "round")  # of the rule
+_CALLS, _OF_SPLIT = ("receive", "tick", "round"), ("receive_message",)  # of the rule
 
 
 @dataclass
@@ -49,9 +50,8 @@ class ServerTime(Diagnostics):
         self._uploads: list[float] = []
         self._kept: list[float] = []
         self._begin()
-        for name in _CALLS:
-            if hasattr(rule, name):
-                setattr(rule, name, self._timed(getattr(rule, name)))
+        for name in _CALLS + _OF_SPLIT * isinstance(rule, SplitRule):
+            setattr(rule, name, self._timed(getattr(rule, name)))
 
     def _begin(self) -> None:
         self._inside, self._received, self._evaluated, self._began = 0.0, 0, False, time.perf_counter()

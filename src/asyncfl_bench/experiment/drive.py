@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ..algorithms.distillation import Distilled
 from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..errors import BenchError, Stopped
 from ..files import say, to_yaml
@@ -166,7 +167,7 @@ class Run:
             },
             "wall_seconds": wall,
             "evaluation_seconds": self.evaluations.seconds,
-            **({"server_seconds": seconds} if (seconds := parts.rule.wall_times()) else {}),
+            **({"server_seconds": parts.rule.wall_times()} if isinstance(parts.rule, Distilled) else {}),
             "updates_per_second": used.uploads / wall if wall else 0.0,
             "peak_memory_bytes": machine.peak_memory(parts.device),
             "estimated_memory_bytes": asdict(parts.needs),
