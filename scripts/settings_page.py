@@ -1,4 +1,4 @@
-"""`make settings`: write docs/reference/settings.md from the yaml files and the schemas of the settings."""
+"""`make settings`: write docs/reference/settings.md from yaml files and schemas, and the table of sweeps/README.md."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from pathlib import Path
 
 from asyncfl_bench.config import PARTS, manual, options
 from asyncfl_bench.config.choices import groups
+from asyncfl_bench.config.variants import variant
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
+ROOT = Path(__file__).parents[1]
+PAGE, SWEEPS = ROOT / "docs" / "reference" / "settings.md", ROOT / "sweeps" / "README.md"
+TABLE = "| `sweep=` | item | runs in the archive | scales without runs |"
 INTRO = """# Settings
 
 This page lists every group, its choices, and every setting with its default, its allowed values and its meaning.
@@ -51,7 +54,7 @@ def page() -> str:
         lines += [f"## {group}", "", description[:1].upper() + description[1:] + ".", ""]
         choices = [[f"`{name}`", manual.describe_choice(group, name)] for name in options(group)]
         if group == "sweep":
-            lines += ["`sweeps/README.md` lists the choices.", ""]
+            lines += ["[A table](../../sweeps/README.md) lists the choices.", ""]
             continue
         lines += table(choices, "| choice | meaning |")
         if group in PARTS and (rows := settings_of_group(group)):
@@ -59,6 +62,35 @@ def page() -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def sweeps_table() -> list[str]:
+    """A row for each sweep of a paper: its item, its runs in the archive, and the scales without runs."""
+    from asyncfl_bench import load_runs
+
+    runs = load_runs(*sorted((ROOT / "results").glob("*/runs.parquet")))
+    rows = []
+    for name in (one for one in options("sweep") if "/" in one):
+        own = runs[(runs["sweep"] == name) & runs["scale"].isin(["full", "medium"])]
+        groups = own.groupby(["profile", "scale", "length"])
+        texts = [
+            f"{scale}{'' if profile == 'published' else f' {profile}'}{'' if length == 'standard' else f' {length}'}: "
+            f"{len(of)}, {of['seed'].nunique()} seed{'s' * (of['seed'].nunique() > 1)}"
+            for (profile, scale, length), of in groups
+        ]
+        refused = {
+            scale for scale in ("full", "medium") if "refused" in (variant("sweep_scale", f"{name}/{scale}") or {})
+        }
+        missing = [scale for scale in ("full", "medium") if scale not in {*own["scale"], *refused}]
+        item, end, _ = f"{manual.describe_choice('sweep', name)} ".partition(". ")
+        item = item if end else item.rpartition(", ")[0]  # the file's comment goes on in its next line
+        rows.append([f"`{name}`", item.strip(), "; ".join(texts), ", ".join(missing)])
+    return table(rows, TABLE)
+
+
+def sweeps_page() -> str:
+    return SWEEPS.read_text(encoding="utf-8").partition(TABLE)[0] + "\n".join(sweeps_table())
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE.name}")
+    SWEEPS.write_text(sweeps_page(), encoding="utf-8")
+    print(f"wrote {PAGE.name} and sweeps/{SWEEPS.name}")

@@ -130,6 +130,11 @@ def test_the_page_of_settings_says_what_yaml_files_and_schemas_say():
     assert settings_page.PAGE.read_text(encoding="utf-8") == settings_page.page(), "make settings"
 
 
+@pytest.mark.slow
+def test_the_table_of_sweeps_says_which_runs_archives_have():
+    assert settings_page.SWEEPS.read_text(encoding="utf-8") == settings_page.sweeps_page(), "make settings"
+
+
 @pytest.mark.parametrize(("paper", "pages"), [("ace", 4), ("afbs", 4), ("asyncfeded", 1)])
 def test_findings_name_device_and_hours(paper, pages):
     found = table((ROOT / "docs" / "findings" / f"{paper}.md").read_text())
