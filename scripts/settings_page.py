@@ -81,7 +81,7 @@ def sweeps_table() -> list[str]:
         }
         missing = [scale for scale in ("full", "medium") if scale not in {*own["scale"], *refused}]
         item, end, _ = f"{manual.describe_choice('sweep', name)} ".partition(". ")
-        item = item if end else item.rpartition(", ")[0]  # the file's comment goes on in its next line
+        item = item if end else item.rpartition(", ")[0]  # the next line of the file completes the sentence
         rows.append([f"`{name}`", item.strip(), "; ".join(texts), ", ".join(missing)])
     return table(rows, TABLE)
 
