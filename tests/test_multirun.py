@@ -378,3 +378,15 @@ def test_three_equal_sweeps_started_together_all_succeed_and_run_each_run_once()
         [json.loads(line)["iteration"] for line in (f / "metrics.jsonl").read_text().splitlines()] for f in folders
     ]
     assert points == [[0, 500, 1000, 1500, 2000]] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["algorithm=ace"], ["algorithm=fedbuff", "trace=true"], ["algorithm=asgd"]])
+def test_a_plan_says_how_much_disk_a_run_will_take(words, afl_run):
+    """Within a factor of two of a finished run alike, whose time says that one checkpoint is kept."""
+    words = [*words, "n_clients=30", "dataset=digits", "model=mlp", "budget.uploads=300", "progress=false"]
+    assert afl_run(*words, "seed=1").returncode == 0
+    planned = afl_run("-m", *words, "seed=0", "--plan").stdout
+    number, unit = re.search(r"disk: about ([\d.]+) (KiB|MiB); ", planned).groups()
+    size = sum(path.stat().st_size for path in Path("runs").rglob("*") if path.is_file())
+    assert 0.5 < float(number) * {"KiB": 2**10, "MiB": 2**20}[unit] / size < 2, (planned, size)
