@@ -1,10 +1,11 @@
-"""Figure 1 of the AsyncFedED paper (arXiv:2205.13797): four clients on the Griewank function, three server rules.
+"""After figure 1 of the AsyncFedED paper (arXiv:2205.13797): four clients on the Griewank function, three server rules.
 
     python examples/griewank.py [griewank.png]
 
 All four start from one model and arrive in the order 1 to 4; the last is the slowest. Coloured arrows are their local
 work, black arrows the steps of the server. Client i descends f plus a slope of its own (data that are not alike). The
-paper prints no numbers of this figure: start, slopes and steps are ours. Runs in seconds.
+paper draws one rule and prints no numbers. The comparison, start, slopes, steps, the 30 local steps of client 4 and
+hinge b = 0 are ours (table 3: b = 5, in time). AsyncFedED overshoots at the fourth arrival. Runs in seconds.
 """
 
 from __future__ import annotations
