@@ -196,9 +196,9 @@ class _Place:
         """End the process. Its thread then ends, or starts another one."""
         with self._ready:
             self._ready.notify()
-        if self._process is not None:
-            self._process.kill()
-            self._process.join(1.0)
+        if (process := self._process) is not None:
+            process.kill()
+            process.join(1.0)
 
     # -- the place's own thread --------------------------------------------------------------------------------------
 
@@ -220,10 +220,11 @@ class _Place:
                 lost, pause = None, FIRST_PAUSE
                 self._exchange(pipe)
             except (EOFError, OSError) as error:
-                problem = self._describe_end(error)
+                problem = "" if self._is_over else self._describe_end(error)
             was_here = self.here
             self._set_here(False)
-            self._process.kill()
+            if self._process is not None:
+                self._process.kill()
             if pipe is not None:
                 pipe.close()
             if self._is_over:
@@ -242,11 +243,14 @@ class _Place:
 
     def _start_process(self) -> Connection:
         """Start a process and wait for its hello. Raises EOFError or OSError."""
-        transport = self._transport
+        transport, self._process = self._transport, None
         pipe, end = transport.context.Pipe()
-        self._process = transport.context.Process(target=transport.compute, args=(end, transport.identity), daemon=True)
-        self._process.start()
+        process = transport.context.Process(target=transport.compute, args=(end, transport.identity), daemon=True)
+        process.start()
+        self._process = process  # not before: ``end`` cannot kill what has not started
         end.close()
+        if self._is_over:
+            raise EOFError
         if not pipe.poll(transport.config.clients_wait):
             raise TimeoutError(f"no hello within live.clients_wait={transport.config.clients_wait:g} s")
         pipe.recv_bytes(transport.largest)
@@ -296,6 +300,8 @@ class _Place:
             self._transport.changed.notify_all()
 
     def _describe_end(self, error: Exception) -> str:
+        if self._process is None:
+            return str(error) or type(error).__name__
         self._process.join(0.0 if isinstance(error, TimeoutError) else 1.0)
         code = self._process.exitcode
         if code is None:

@@ -1,0 +1,64 @@
+"""Processes of clients, with a thread of the test in the place of each process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from multiprocessing.connection import Connection
+
+from asyncfl_bench.live.choice import ProcessesConfig
+from asyncfl_bench.live.messages import pack
+from asyncfl_bench.live.processes import LocalProcesses
+
+
+class Process:
+    """A process, and the context that makes it."""
+
+    exitcode = None
+
+    def __init__(self):
+        self.may_start, self.started, self.killed = threading.Event(), False, threading.Event()
+
+    def Pipe(self):
+        return multiprocessing.Pipe()
+
+    def Process(self, target, args, daemon):
+        self.end = Connection(os.dup(args[0].fileno()))
+        return self
+
+    def start(self):
+        self.may_start.wait(5)
+        self.end.send_bytes(pack({"hello": True}))
+        self.started = True
+
+    def kill(self):
+        assert self.started
+        self.end.close()
+        self.killed.set()
+
+    def join(self, seconds):
+        assert self.started
+
+    def is_alive(self):
+        return True
+
+
+def transport_of(process, **settings):
+    """The transport of one client, whose thread runs."""
+    config = ProcessesConfig(count=1, **settings)
+    transport = LocalProcesses(config, None, n_clients=1, identity="mine", largest=1000, report=lambda text: None)
+    transport.context, transport.is_open = process, True
+    transport._places[0].thread.start()
+    return transport
+
+
+def test_a_process_that_starts_while_the_run_ends_is_killed_when_it_has_started():
+    process = Process()
+    transport = transport_of(process)
+    while not hasattr(process, "end"):
+        pass
+    transport.close()
+    process.may_start.set()
+    transport._places[0].thread.join(5)
+    assert process.killed.is_set() and not transport._places[0].thread.is_alive()
