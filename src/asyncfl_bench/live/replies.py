@@ -159,8 +159,14 @@ class Inbox:
 
     def _wait(self, seconds: float) -> None:
         self.start()
-        for reply in self.transport.receive(seconds):
+        self._receive_all(seconds)
+
+    def _receive_all(self, seconds: float) -> bool:
+        """Return True if something came."""
+        replies = self.transport.receive(seconds)
+        for reply in replies:
             self._receive(reply)
+        return bool(replies)
 
     def _receive(self, reply: Reply) -> None:
         if reply.sequence in self._cancelled:
@@ -235,6 +241,9 @@ class Inbox:
     def state_dict(self) -> dict:
         """What came and was not used, so that a stop loses none of it."""
         import torch
+
+        while self._receive_all(0.0):
+            pass
 
         def tensor(array: np.ndarray | None) -> Any:
             return None if array is None else torch.from_numpy(np.array(array))
