@@ -83,6 +83,20 @@ def test_a_replay_gives_the_bits_of_a_run_with_clients_that_answer_in_any_order(
         assert live.summary["used"]["cancelled"] > 0
 
 
+class Wordless(Threads):
+    """The first reply has no outputs."""
+
+    def reply(self, computer, work, vectors):
+        reply = super().reply(computer, work, vectors)
+        return replace(reply, outputs_uc=None) if work.sequence == 0 else reply
+
+
+@pytest.mark.slow
+def test_outputs_that_only_a_distillation_needs_are_checked(monkeypatch):
+    live, comparison = live_and_replayed(monkeypatch, Wordless, ["algorithm=fedecho", "model=softmax", *WORDS])
+    assert live.summary["live"]["refused"] == {"has no outputs": 1} and not comparison.difference
+
+
 @pytest.mark.slow
 def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatch):
     words = ["algorithm=asgd", "model=softmax", *WORDS]

@@ -7,9 +7,12 @@ import os
 import threading
 from multiprocessing.connection import Connection
 
+import numpy as np
+
 from asyncfl_bench.live.choice import ProcessesConfig
 from asyncfl_bench.live.messages import pack
 from asyncfl_bench.live.processes import LocalProcesses
+from asyncfl_bench.types import Work
 
 
 class Process:
@@ -17,7 +20,8 @@ class Process:
 
     exitcode = None
 
-    def __init__(self):
+    def __init__(self, sends=b""):
+        self.sends = sends
         self.may_start, self.started, self.killed = threading.Event(), False, threading.Event()
 
     def Pipe(self):
@@ -31,6 +35,8 @@ class Process:
         self.may_start.wait(5)
         self.end.send_bytes(pack({"hello": True}))
         self.started = True
+        if self.sends:
+            self.end.send_bytes(self.sends)
 
     def kill(self):
         assert self.started
@@ -62,3 +68,18 @@ def test_a_process_that_starts_while_the_run_ends_is_killed_when_it_has_started(
     process.may_start.set()
     transport._places[0].thread.join(5)
     assert process.killed.is_set() and not transport._places[0].thread.is_alive()
+
+
+def loss_of(process, numbers=2, **settings):
+    """Why the first piece of work of that process is lost."""
+    process.may_start.set()
+    transport = transport_of(process, **settings)
+    transport.send(Work(0, 0, 0, 0, local_steps=1), [np.zeros(numbers, np.float32), None, None])
+    try:
+        return transport.replies.get(timeout=5).problem
+    finally:
+        transport.close()
+
+
+def test_a_reply_that_is_too_long_is_called_so():
+    assert loss_of(Process(bytes(1001))) == "a reply of more than 1000 bytes"

@@ -189,7 +189,7 @@ def build_run(settings: Settings) -> Components:
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         place = vectors.cache.place if vectors.cache else "device"
         memories = _build_memories(rule, local, root.n_clients, model_d, place, storage)
-        live = _build_live(settings, task, computer, memories, stop.received)
+        live = _build_live(settings, rule, task, computer, memories, stop.received)
         executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs.base) if live is None else live.queue
     simulation = _build_simulation(settings, rule, model_d, task, executor, streams, cut, live)
     availability = simulation.availability
@@ -211,6 +211,7 @@ def build_run(settings: Settings) -> Components:
 
 def _build_live(
     settings: Settings,
+    rule: ServerRule,
     task: Task,
     computer: SequentialComputer,
     memories: ClientVectors | None,
@@ -224,7 +225,7 @@ def _build_live(
     if flat.has_statistics:
         allowed = "one without batch normalisation with live=processes"
         raise ConfigError("model", settings.choices.get("model"), f"must be {allowed}")
-    shape_uc = (server.samples, server.classes) if settings.needs.outputs and server is not None else None
+    shape_uc = (server.samples, server.classes) if rule.needs.outputs and server is not None else None
     tree = settings.tree | {"live": {"_target_": f"{Simulated.__module__}.{Simulated.__qualname__}"}}
     largest = 2**16 + 8 * (flat.d + (0 if shape_uc is None else shape_uc[0] * shape_uc[1]))
     transport = LocalProcesses(

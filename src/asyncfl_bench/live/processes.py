@@ -282,10 +282,18 @@ class _Place:
             left = None if limit is None else max(0.0, until - time.monotonic())
             if not pipe.poll(left):
                 raise TimeoutError(f"no upload within live.answer_within={limit:g} s")
-            reply = _read_reply(pipe.recv_bytes(self._transport.largest), self.clients, work.sequence)
+            reply = _read_reply(self._receive_bytes(pipe), self.clients, work.sequence)
             self._transport.replies.put(reply)
             if reply.sequence == work.sequence:
                 return
+
+    def _receive_bytes(self, pipe: Connection) -> bytes:
+        try:
+            return pipe.recv_bytes(self._transport.largest)
+        except OSError:
+            if pipe.readable:  # not after a message that is too long
+                raise
+            raise OSError(f"a reply of more than {self._transport.largest} bytes") from None
 
     def _take_first(self, problem: str) -> tuple[Work, str] | None:
         with self._ready:
