@@ -50,6 +50,7 @@ from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig, Unifo
 from asyncfl_bench.types import ClientTable, Workload
 
 SPLIT = ("gas", "minibatch_sfl", "s2fl", "splitfed")
+WAITING = ("ace", "aced", "fedavg", "feddyn", "fedopt", "fedprox", "malenia", "port", "ringleader")
 DEPLOYABLE = [name for name in options("algorithm") if name not in SPLIT]
 WORDS = ["n_clients=8", "budget.uploads=120", "evaluation.every_uploads=20", "live.answer_within=60"]
 
@@ -122,6 +123,7 @@ REFUSED = {
     "executor=batched": "executor=batched: must be sequential, threads, native or auto with live=processes",
     "device=cuda": "device=cuda: must be cpu or auto",
     "evaluation.clients=true": "evaluation.clients=true: must be false with live=processes",
+    "schedule.dispatch=per_round": "a number of seconds with schedule.dispatch=per_round, which may wait",
     "live.count=9": r"live.count=9: must be at most the number of clients \(n_clients=8\)",
     "delay.beta=3": "delay.beta=3: has no effect with live=processes, which measures it",
 }
@@ -146,7 +148,7 @@ def test_a_rule_says_by_its_needs_whether_it_can_be_deployed(name):
     if name in SPLIT:
         with pytest.raises(ConfigError, match=f"algorithm={name}: cannot run with live=processes: its clients would"):
             compose(words)
-    elif name in ("malenia", "port", "ringleader"):
+    elif name in WAITING:
         with pytest.raises(ConfigError, match=r"live.answer_within=null: must be a number of seconds"):
             compose(words)
     else:
