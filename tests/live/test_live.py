@@ -47,7 +47,7 @@ from asyncfl_bench.simulation.recorded import (
     RecordedDelayConfig,
 )
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig, UniformQueue, UniformQueueConfig
-from asyncfl_bench.types import ClientTable, Workload
+from asyncfl_bench.types import ClientTable, Work, Workload
 
 SPLIT = ("gas", "minibatch_sfl", "s2fl", "splitfed")
 WAITING = ("ace", "aced", "fedavg", "feddyn", "fedopt", "fedprox", "malenia", "port", "ringleader")
@@ -371,6 +371,18 @@ def test_each_wrong_reply_is_refused_with_its_reason_and_no_upload_is_lost(tmp_p
     assert tuple(rows[0]) == COLUMNS and len(rows) == 1 + 14 + len(LOSING)
     assert {row[6].strip('"') for row in rows if row[3] == "0"} == {*LOSING.values()}
     assert replay("asgd", tmp_path).left_behind() == world.left_behind()
+
+
+def test_only_its_own_client_may_answer_cancelled_work(tmp_path):
+    inbox = World("asgd", tmp_path, []).inbox
+    inbox.vectors = lambda work: [np.zeros(D, np.float32), None, None]
+    works = [Work(client, client, 0, 0, local_steps=1) for client in (0, 1)]
+    for work in works:
+        inbox.send(work)
+    inbox.forget(works[0])
+    for client in (1, 0):
+        inbox._receive(Reply([client], 0, "mine"))
+        assert inbox.refusals == {"repeats number 0": 1}
 
 
 def test_a_client_with_three_refusals_in_a_row_is_out_and_the_others_go_on(tmp_path):

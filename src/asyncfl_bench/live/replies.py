@@ -95,7 +95,7 @@ class Inbox:
         self._d, self._shape_uc, self._identity = d, shape_uc, identity
         self._most_strikes, self._must_stay, self._stop, self._report = strikes, must_stay, stop, report
         self._open: dict[int, Work] = {}  # sent and not answered
-        self._cancelled: set[int] = set()  # sent and not needed any more: a reply is passed over
+        self._cancelled: dict[int, int] = {}  # number -> client, not needed any more: its reply is passed over
         self._came: dict[int, Reply] = {}  # checked and not used yet
         self._order: deque[int] = deque()  # of these the ones that have not been stamped
         self._highest = -1
@@ -111,7 +111,7 @@ class Inbox:
     def forget(self, work: Work) -> None:
         """The work will never be delivered."""
         if self._open.pop(work.sequence, None) is not None:
-            self._cancelled.add(work.sequence)
+            self._cancelled[work.sequence] = work.client
             self.transport.forget(work)
         elif self._came.pop(work.sequence, None) is not None and work.sequence in self._order:
             self._order.remove(work.sequence)
@@ -169,8 +169,8 @@ class Inbox:
         return bool(replies)
 
     def _receive(self, reply: Reply) -> None:
-        if reply.sequence in self._cancelled:
-            self._cancelled.remove(reply.sequence)
+        if self._cancelled.get(reply.sequence) in reply.clients:
+            del self._cancelled[reply.sequence]
             return
         work = self._open.get(reply.sequence)
         if work is None or work.client not in reply.clients:
@@ -228,7 +228,7 @@ class Inbox:
                 self._report(f"client {work.client}: out after {self._most_strikes} refused or lost uploads in a row")
                 self.transport.dismiss(work.client)
             if work is not lost:
-                self._cancelled.add(work.sequence)
+                self._cancelled[work.sequence] = work.client
             self._accept(Reply([work.client], work.sequence, problem=why, left=left))
 
     def _accept(self, reply: Reply) -> None:
