@@ -184,6 +184,8 @@ class Quadratic:
 class Scripted:
     """Answers work in the order of a script: each entry picks one in flight, and how its client answers."""
 
+    problem = "ValueError: no data"
+
     def __init__(self, script):
         self.work, self.left, self.answered = deque(), deque(script), None
         self.here = 0  # replies that need not be waited for
@@ -222,10 +224,10 @@ class Scripted:
             reply.vector_d[1] = math.nan
         elif what in LOSING:
             changes = {"shape": vector_d[:-1], "double": vector_d.astype(np.float64), "empty": None}
-            reply = replace(reply, vector_d=changes.get(what, vector_d))
-            reply.loss = math.inf if what == "loss" else loss
+            problem = self.problem if what == "raises" else ""
+            reply = replace(reply, vector_d=changes.get(what, vector_d), problem=problem)
+            reply.loss = 1e39 if what == "loss" else loss  # infinite in float32
             reply.identity = "other" if what == "run" else "mine"
-            reply.problem = "ValueError: no data" if what == "raises" else ""
         else:
             self.answered = reply
         return [reply]
@@ -236,7 +238,7 @@ LOSING = {
     "shape": "upload of shape (2,) float32, not (3,) float32",
     "double": "upload of shape (3,) float64, not (3,) float32",
     "empty": "has no upload",
-    "loss": "loss inf",
+    "loss": "loss 1e+39",
     "run": "belongs to run other, not to mine",
     "raises": "ValueError: no data",
 }
@@ -383,6 +385,13 @@ def test_only_its_own_client_may_answer_cancelled_work(tmp_path):
     for client in (1, 0):
         inbox._receive(Reply([client], 0, "mine"))
         assert inbox.refusals == {"repeats number 0": 1}
+
+
+def test_what_a_client_says_is_one_short_line_of_the_record(tmp_path, monkeypatch):
+    monkeypatch.setattr(Scripted, "problem", "no\r\ud800\x1b[2J, " + 999 * "é")
+    world = play("asgd", [(0, "raises")], tmp_path)
+    assert world.inbox.losses == {"no???[2J, " + 290 * "é": 1}
+    assert replay("asgd", tmp_path).left_behind() == world.left_behind()
 
 
 def test_a_client_with_three_refusals_in_a_row_is_out_and_the_others_go_on(tmp_path):

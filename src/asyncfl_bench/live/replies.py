@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import BenchError, Stopped
 from ..types import Work
 
+LONGEST_TEXT = 300  # characters of what a client says
 POLL = 0.2  # s between two looks at whether the run is to stop
 Vectors = Sequence[np.ndarray | None]
 
@@ -39,6 +40,14 @@ class Reply:
     outputs_uc: np.ndarray | None = None
     problem: str = ""
     left: bool = False
+
+    def __post_init__(self) -> None:
+        self.identity, self.problem = _clean(self.identity), _clean(self.problem)
+
+
+def _clean(text: str) -> str:
+    """Return the text as one line that a terminal and a .csv file can hold."""
+    return "".join(one if one.isprintable() else "?" for one in text[:LONGEST_TEXT])
 
 
 class Transport(Protocol):
@@ -206,7 +215,7 @@ class Inbox:
                 return f"{name} of shape {array.shape} {array.dtype}, not {shape} float32"
             if not np.isfinite(array).all():
                 return f"{name} with numbers that are not finite"
-        return "" if math.isfinite(reply.loss) else f"loss {reply.loss}"
+        return "" if abs(reply.loss) <= np.finfo(np.float32).max else f"loss {reply.loss}"
 
     def _refuse(self, clients: Sequence[int], why: str, lost: Work | None = None) -> None:
         """Count and report a refusal. lost: work that has ended with it"""
