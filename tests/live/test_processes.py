@@ -100,6 +100,40 @@ class Command:
         return self.process.returncode, said
 
 
+SERVER = """
+import gc, multiprocessing, os, signal, time
+from multiprocessing.connection import Connection
+from asyncfl_bench.live.processes import Compute
+
+def hang(tree, folders):
+    (pipe,) = (one for one in gc.get_objects() if type(one) is Connection and not one.closed)
+    pipe.send_bytes(b"hangs")
+    time.sleep(600)
+
+if __name__ == "__main__":
+    ours, theirs = multiprocessing.Pipe()
+    context = multiprocessing.get_context("forkserver")
+    client = context.Process(target=Compute(hang, {}, [], 0.0), args=(theirs, "mine"), daemon=True)
+    client.start()
+    theirs.close()
+    print(client.pid, ours.recv_bytes().decode(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_client_that_hangs_ends_with_a_server_that_is_killed(tmp_path):
+    (tmp_path / "server.py").write_text(SERVER)
+    server = subprocess.Popen([sys.executable, str(tmp_path / "server.py")], stdout=subprocess.PIPE, text=True)
+    client, what = server.stdout.readline().split()
+    assert what == "hangs" and server.wait(10) == -signal.SIGKILL
+    until = time.monotonic() + 10
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < until:
+            os.kill(int(client), 0)
+            time.sleep(0.02)
+        os.kill(int(client), signal.SIGKILL)
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the clients in /proc")
 def test_a_run_whose_client_and_server_are_killed_and_stopped_is_replayed_to_the_bit(afl_run):
     words = ["algorithm=ca2fl", "algorithm.buffer_size=5", "live.nap=0.05", "budget.uploads=150", "checkpoint.every=3"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import queue
 import signal
 import threading
@@ -48,6 +49,7 @@ class Compute:
 
     def __call__(self, pipe: Connection, identity: str) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
+        threading.Thread(target=_end_with_server, daemon=True).start()
         computer = self._build(self._tree, self._folders)
         with suppress(EOFError, OSError):  # the server is gone
             pipe.send_bytes(pack({"hello": True}))
@@ -70,6 +72,14 @@ class Compute:
             return pack(answer | {"loss": float(upload.loss)}, vector=out_pd[0].numpy(), outputs=outputs)
         except Exception as error:
             return pack(answer | {"problem": describe_error(error)})
+
+
+def _end_with_server() -> None:
+    """End this process, which may be busy, when the server was killed."""
+    server = multiprocessing.parent_process()
+    assert server is not None
+    server.join()
+    os._exit(1)
 
 
 def _tensor(array: np.ndarray | None) -> Any:
