@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import struct
 import threading
 from multiprocessing.connection import Connection
 
@@ -35,8 +36,7 @@ class Process:
         self.may_start.wait(5)
         self.end.send_bytes(pack({"hello": True}))
         self.started = True
-        if self.sends:
-            self.end.send_bytes(self.sends)
+        self.end._send(self.sends)
 
     def kill(self):
         assert self.started
@@ -82,4 +82,10 @@ def loss_of(process, numbers=2, **settings):
 
 
 def test_a_reply_that_is_too_long_is_called_so():
-    assert loss_of(Process(bytes(1001))) == "a reply of more than 1000 bytes"
+    assert loss_of(Process(struct.pack("!i", 1001))) == "a reply of more than 1000 bytes"
+
+
+def test_a_process_that_stalls_within_a_message_or_does_not_read_is_killed_at_the_limit():
+    for process, numbers in ((Process(struct.pack("!i", 1000) + b"half"), 2), (Process(), 10**6)):
+        said = "no upload within live.answer_within=0.05 s"
+        assert loss_of(process, numbers, answer_within=0.05) == said and process.killed.is_set()

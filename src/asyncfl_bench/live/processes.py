@@ -13,8 +13,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -270,9 +270,28 @@ class _Place:
         """Work and replies, until the place is over. Raises EOFError or OSError when the process ended or hangs."""
         while (pair := self._next_work()) is not None:
             self._in_hand, vectors = pair
-            pipe.send_bytes(pack(asdict(self._in_hand), **dict(zip(VECTORS, vectors, strict=True))))
-            self._receive(pipe, self._in_hand)
+            with self._time_limit():
+                pipe.send_bytes(pack(asdict(self._in_hand), **dict(zip(VECTORS, vectors, strict=True))))
+                self._receive(pipe, self._in_hand)
             self._in_hand = None
+
+    @contextmanager
+    def _time_limit(self) -> Iterator[None]:
+        """Kill a process that takes too long, which ends any call that waits for it, and raise TimeoutError."""
+        if (limit := self._transport.config.answer_within) is None:
+            yield
+            return
+        until, timer = time.monotonic() + limit, threading.Timer(limit, self._process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except (EOFError, OSError):
+            if time.monotonic() < until:
+                raise
+            raise TimeoutError(f"no upload within live.answer_within={limit:g} s") from None
+        finally:
+            timer.cancel()
 
     def _next_work(self) -> tuple[Work, Vectors] | None:
         while not self._is_over:
@@ -286,12 +305,7 @@ class _Place:
 
     def _receive(self, pipe: Connection, work: Work) -> None:
         """Pass on what comes until this work is answered."""
-        limit = self._transport.config.answer_within
-        until = math.inf if limit is None else time.monotonic() + limit
         while True:
-            left = None if limit is None else max(0.0, until - time.monotonic())
-            if not pipe.poll(left):
-                raise TimeoutError(f"no upload within live.answer_within={limit:g} s")
             reply = _read_reply(self._receive_bytes(pipe), self.clients, work.sequence)
             self._transport.replies.put(reply)
             if reply.sequence == work.sequence:
@@ -318,9 +332,9 @@ class _Place:
             self._transport.changed.notify_all()
 
     def _describe_end(self, error: Exception) -> str:
-        if self._process is None:
+        if self._process is None or isinstance(error, TimeoutError):
             return str(error) or type(error).__name__
-        self._process.join(0.0 if isinstance(error, TimeoutError) else 1.0)
+        self._process.join(1.0)
         code = self._process.exitcode
         if code is None:
             return str(error) or type(error).__name__
