@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from live_clients import Threads, live_and_replayed
 from tiers import slow
@@ -355,6 +355,21 @@ def test_any_order_of_uploads_refusals_and_a_killed_server_is_replayed_to_the_bi
             world = play(name, script, Path(place), saved_at, killed_at)
             assert world.simulation.counters.uploads == 14
             assert replay(name, Path(place)).left_behind() == world.left_behind()
+
+    check()
+
+
+@pytest.mark.parametrize("examples", [8, *slow(50)])
+def test_queued_work_of_a_client_that_is_out_is_replayed_to_the_bit(examples):
+    @given(script=ENTRIES, saved_at=st.integers(1, 9), killed_at=st.integers(1, 12))
+    @example(script=[(0, "nan"), (0, "upload"), (0, "nan")] * 3, saved_at=1, killed_at=0)
+    @settings(max_examples=examples, deadline=None, derandomize=True)
+    def check(script, saved_at, killed_at):
+        with TemporaryDirectory() as place:
+            world = play("queue", script, Path(place), saved_at, killed_at, strikes=2)
+            replayed = World("queue", Path(place))
+            replayed.simulation.run()  # it may end without clients
+            assert replayed.left_behind() == world.left_behind()
 
     check()
 

@@ -118,19 +118,24 @@ class RecordedAvailabilityConfig(AlwaysConfig):
 
 
 class RecordedAvailability(Always):
-    """What was lost in a live run is lost, and clients leave when they left there."""
+    """What was lost in a live run is lost, and clients leave when they left there.
+
+    now  moment that the run has reached, set by its timeline
+    """
 
     Config = RecordedAvailabilityConfig
     config: RecordedAvailabilityConfig
     loses_work = True  # rules that wait for all clients are allowed: a live run ends when one of these leaves
     record = Record()
+    now = 0.0
 
     def start(self, n: int, streams: Streams) -> None:
         assert self.config.path is not None
         self.record = read_record(self.config.path, n)
 
     def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
-        return self.record.has_left(client, time)
+        # queued work begins later than now: the record says how it ended, even if its client has left by then
+        return self.record.has_left(client, min(time, self.now))
 
     def build_timeline(self, discard: Callable[[Work], None], limit: float | None) -> Timeline:
         return RecordedTimeline(self, discard, limit)
@@ -168,12 +173,26 @@ class LateLosses(Timeline):
 class RecordedTimeline(LateLosses):
     """limit: virtual time at which the run ends in any case, or None"""
 
+    state_names = (*LateLosses.state_names, "_now")
+
     def __init__(self, availability: RecordedAvailability, discard: Callable[[Work], None], limit: float | None):
         super().__init__(discard)
         self._availability, self._limit = availability, limit
 
     def is_lost(self, work: Work) -> bool:
         return not self._availability.record.ends[work.client, work.cycle][1]
+
+    def reach(self, time: float, *, together: bool) -> None:
+        self._now = time
+        super().reach(time, together=together)
+
+    @property
+    def _now(self) -> float:
+        return self._availability.now
+
+    @_now.setter
+    def _now(self, value: float) -> None:
+        self._availability.now = value
 
     @property
     def next_due(self) -> float:
