@@ -17,7 +17,7 @@ import rules  # noqa: E402
 project, author, version = "asyncfl_bench", "the asyncfl_bench authors", asyncfl_bench.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc, html_theme, html_title = "README", "furo", "asyncfl_bench"
-include_patterns = ["*.md", "docs/**", "results/**", "build/pages/**"]
+include_patterns = ["*.md", "docs/**", "results/**", "sweeps/README.md", "build/pages/**"]
 exclude_patterns = ["docs/conf.py"]
 myst_heading_anchors = 3
 suppress_warnings = ["toc.not_included"]  # pages of results are reached from the board

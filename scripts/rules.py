@@ -140,7 +140,7 @@ def deployment(rule) -> str:
     """Whether real clients can be served by the rule."""
     if rule.needs.undeployable is not None:
         return "no"
-    return "yes" if rule.needs.waits_for is None else "`answer_within`"
+    return "`answer_within`" if rule.needs.may_wait else "yes"
 
 
 FACTS = {

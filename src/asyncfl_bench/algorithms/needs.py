@@ -64,6 +64,11 @@ class Needs:
         return "its clients would wait for an answer of the server in each local step" if self.cuts else None
 
     @property
+    def may_wait(self) -> bool:
+        """Whether the server may wait for one client without end."""
+        return self.waits_for is not None or self.first_round or self.steps_on == "round"
+
+    @property
     def second_vector(self) -> bool:
         """Whether every model and every upload is two vectors of d floats."""
         return self.keeps == "variate"

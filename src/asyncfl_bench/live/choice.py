@@ -93,10 +93,9 @@ class Processes(Simulated):
         name = settings.choices.get("algorithm")
         if needs.undeployable is not None:
             raise ConfigError("algorithm", name, f"cannot run with live=processes: {needs.undeployable}")
-        waits = needs.waits_for is not None or needs.first_round or needs.steps_on == "round"
         per_round = settings.parts["schedule"].config.dispatch == "per_round"
-        if (waits or per_round) and live.answer_within is None:
-            who = f"algorithm={name}" if waits else "schedule.dispatch=per_round"
+        if (needs.may_wait or per_round) and live.answer_within is None:
+            who = f"algorithm={name}" if needs.may_wait else "schedule.dispatch=per_round"
             allowed = f"a number of seconds with {who}, which may wait for one client without end"
             raise ConfigError("live.answer_within", None, f"must be {allowed}")
         check(root.clock != "ticks", "clock", root.clock, "time or auto with live=processes, in real seconds")
