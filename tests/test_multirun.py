@@ -218,7 +218,7 @@ def test_runs_that_only_an_archive_has_are_said_to_be_there_with_what_shows_them
 @pytest.mark.slow
 def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
     words = ["scale=smoke", "model=softmax", "algorithm=asgd", "seed=0,1"]
-    for job in plan(words, ["hydra.sweep.dir=runs/paper/other"]):
+    for job in plan(words, "paper/other"):
         leave(job, results_version=job.settings.root.seed + 2)  # seed 0 of an earlier version
 
     def pending(*more):
@@ -226,7 +226,7 @@ def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
         return [job.settings.root.seed for job in jobs if job.finished_result(places_of(jobs)) is None]
 
     assert pending() == pending("hydra.sweep.dir=${output_dir}/paper/mine") == [0]  # whose own folder is beside it
-    begun = [job for folder in ("a", "z") for job in plan([*words, "seed=1"], [f"hydra.sweep.dir=runs/{folder}"])]
+    begun = [job for folder in ("a", "z") for job in plan([*words, "seed=1"], folder)]
     for job in [*plan([*words, "seed=1"]), *begun]:  # nor does what was only begun hide it, wherever that lies
         leave(job, exit_status="interrupted")
     assert pending() == [0]
@@ -239,7 +239,7 @@ def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_run_that_diverged_is_not_run_again_wherever_it_lies(packed):
     words = ["scale=smoke", "model=softmax", "algorithm=asgd"]
-    (elsewhere,) = plan(words, ["hydra.sweep.dir=runs/paper/other"])
+    (elsewhere,) = plan(words, "paper/other")
     leave(elsewhere, exit_status="diverged", error="not finite", results_version=RESULTS_VERSION)
     if packed:
         pack_archive(["runs"], "results/packed.parquet")

@@ -667,13 +667,16 @@ def test_afbs_page_says_whose_uploads_and_which_labels_were_kept(paper_page):
 # FedEcho
 
 
+IMAGES = {"samples": 2000, "name": "cifar100"}
+
+
 def echo_runs(changes: dict, accuracies: dict[str, float], **common) -> list[tuple]:
     """Three seeds of each entry of ``changes`` (settings by name) that end at the accuracy of the same name."""
     distillation = {"steps": None, "rate": 3e-6, "max_age": None, "clip": 5.0, "kl_mean": "batch"}
     distillation |= {"alpha_min": 0.2, "alpha_max": 0.8}
     runs = []
     for name, accuracy in accuracies.items():
-        of = {"algorithm": "fedecho", "choices__unlabelled": "images", "unlabelled": {"samples": 2000}} | changes[name]
+        of = {"algorithm": "fedecho", "choices__unlabelled": "images", "unlabelled": IMAGES} | changes[name]
         of |= {"choices__distillation": "none", "distillation": {}}
         if of["algorithm"] == "fedecho":
             of["choices__distillation"] = "fedecho"
