@@ -66,7 +66,7 @@ VARIANTS = {
     "fedbuff native": ["algorithm=fedbuff", "executor=native", "model=cnn"],
     "ringleader current": ["algorithm=ringleader", "algorithm.continue_on=current"],
     "ace incremental": ["algorithm=ace", "algorithm.rule=incremental"],
-    "fedbuff by time": ["algorithm=fedbuff", "evaluation.every_time=0.05", "budget.virtual_time=0.4"],
+    "fedbuff by time": ["algorithm=fedbuff", "evaluation.every_time=0.02", "budget.virtual_time=0.4"],
     **{f"{name} losing": [f"algorithm={name}", "live.strikes=1000"] for name in ("ace", "fedavg", "fedbuff")},
 }
 

@@ -24,6 +24,7 @@ class Process:
     def __init__(self, sends=b""):
         self.sends = sends
         self.may_start, self.started, self.killed = threading.Event(), False, threading.Event()
+        self.lock = threading.Lock()
 
     def Pipe(self):
         return multiprocessing.Pipe()
@@ -40,7 +41,8 @@ class Process:
 
     def kill(self):
         assert self.started
-        self.end.close()
+        with self.lock:  # the timer and the place's thread both kill, and a file must not be closed twice
+            self.end.close()
         self.killed.set()
 
     def join(self, seconds):
