@@ -10,11 +10,12 @@ from ..types import Upload
 
 
 class ModelAverage(Observer):
-    """Keeps the model after each of the last W uploads; before W uploads, after all of them.
+    """Keeps the model after each of the last W uploads; before W uploads, after all of them. Takes W d floats.
 
+    Source: averaging of iterates (Polyak, Juditsky 1992), of the last W alone.
     model_d  the model in use, shape (d,)
     window   W
-    last     test metrics of the mean at the latest point
+    last     test metrics of the mean at the latest point: accuracy (share), loss (nats)
     """
 
     state_names = ("_models_wd", "_seen", "last")

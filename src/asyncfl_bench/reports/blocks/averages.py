@@ -60,16 +60,18 @@ def _table(page: Page, runs: pd.DataFrame) -> Table:
 
 
 def _lead_columns(name: str, lead: Contrast, there: bool) -> dict[str, Any]:
+    """Return difference, low, high [points] and verdict of a lead, None where the method is the best itself."""
     numbers = decision_columns(lead)
     return {f"{name}_{key}": numbers[key] if there else None for key in ("difference", "low", "high", "verdict")}
 
 
 def _by_seed(runs: pd.DataFrame, key: str) -> pd.Series:
+    """Return seed -> accuracy [%]."""
     return 100 * runs.set_index("seed")[key].astype(float)
 
 
 def _interval(contrast: Contrast) -> str:
     """``+1.2 [0.3, 2.1], better``"""
-    one = pd.Series(decision_columns(contrast))
-    low, high = (pd.Series([one[key]]) for key in ("low", "high"))
-    return f"{format_number(one['difference'], '+')} {interval_texts(low, high)[0]}, {one['verdict']}"
+    numbers = decision_columns(contrast)
+    (interval,) = interval_texts(pd.Series(numbers["low"]), pd.Series(numbers["high"]))
+    return f"{format_number(numbers['difference'], '+')} {interval}, {numbers['verdict']}"
