@@ -25,11 +25,11 @@ from asyncfl_bench.simulation.delays import (
     RankedClasses,
     RankedClassesConfig,
     Uniform,
-    UniformByLabel,
     UniformConfig,
     WorkAndLink,
     WorkAndLinkConfig,
 )
+from asyncfl_bench.simulation.delays_by_label import UniformByLabel
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.recorded import COLUMNS
 from asyncfl_bench.types import ClientTable, Footprint, Work, Workload

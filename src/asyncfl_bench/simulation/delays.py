@@ -12,7 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ..errors import ConfigError, check
+from ..errors import check
 from ..randomness import Streams
 from ..ranges import CheckedSettings, above, at_least, one_of, within
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
@@ -155,24 +155,6 @@ class FixedUniform(Delay):
 
     def duration(self, work: Work) -> float:
         return float(self.speed_n[work.client])
-
-
-class UniformByLabel(FixedUniform):
-    """low + (high - low) (m_i + u_i) / C once per client: m_i is the mean number of its samples' labels, u_i ~ U(0, 1).
-
-    Clients of one label each, as many of every label, have the latencies of ``FixedUniform``, in order of their labels.
-    AFBS (Lu et al. 2025, figure 4) says only that latency grows with the label's number; the rest is ours.
-    """
-
-    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
-        config, labels_nc = self.config, self.labels_nc
-        if labels_nc is None:
-            raise ConfigError("delay", "uniform_by_label", "must be fixed_uniform: this data set has no labels")
-        held_n, classes = labels_nc.sum(axis=1), labels_nc.shape[1]
-        mean_n = labels_nc @ np.arange(classes) / np.maximum(held_n, 1)
-        luck_n = np.array([streams.speed(client).random() for client in range(n)])
-        latency_n = config.low + (config.high - config.low) * (mean_n + luck_n) / classes
-        return np.floor(latency_n) if config.whole else latency_n
 
 
 @dataclass
