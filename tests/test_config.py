@@ -124,7 +124,12 @@ config.compose([])
 for group, name in {composed}:
     if name in files:
         pathlib.Path(files[name]).touch()
-    rules = {{"client": "fedbuff", "unlabelled": "fedecho" if name != "none" else "ace", "dissimilarity": "gas"}}
+    rules = {{
+        "client": "fedbuff",
+        "dissimilarity": "gas",
+        "live": "fedbuff",  # ACE may wait for one client without end
+        "unlabelled": "fedecho" if name != "none" else "ace",
+    }}
     needs = {{key: [f"algorithm={{rule}}"] for key, rule in rules.items()}}
     needs["similarity"] = ["algorithm=fedbuff", "heterogeneity=clusters"]
     words = [word for key, own in needs.items() if key in (group, name) for word in own]
