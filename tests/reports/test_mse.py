@@ -52,6 +52,17 @@ def test_the_table_averages_steps_and_seeds_and_predicts_the_noise(page):
     assert len(table) == 4 and (table["seeds"] == 2).all()
 
 
+def test_where_clients_stopped_the_means_are_over_the_points_after_the_stop(tmp_path):
+    words = ["availability=dropout", "availability.at_iteration=20", "availability.share=0.5", "evaluation.every=10"]
+    assert run([*WORDS, *MSE, *words, "algorithm=ace", f"hydra.run.dir={tmp_path}/stopped"]).ok
+    placed = group_runs(load_runs(tmp_path))
+    (row,) = error_table(placed.runs, load_points(placed.runs)).to_dict("records")
+    lines = pd.read_json(tmp_path / "stopped" / "metrics.jsonl", lines=True)
+    after = lines[lines["iteration"] > 20]
+    assert row["c2"] == pytest.approx(after["mse/delay"].mean()) != pytest.approx(lines["mse/delay"].mean())
+    assert row["frozen"] == pytest.approx(after["mse/frozen"].mean()) and len(after) == 4
+
+
 def test_the_slope_of_the_drift_is_that_of_a_least_squares_line(page):
     (mine,) = page.runs.index[
         (page.runs["algorithm"] == "fedbuff") & (page.runs[ALPHA] == 0.1) & (page.runs["seed"] == 0)

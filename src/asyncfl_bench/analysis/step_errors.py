@@ -27,7 +27,8 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
     """One row per series and ``by`` (columns of ``runs``): means over steps and seeds, in squared gradient norms.
 
     a2, b2, c2, error     E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
-    frozen                of clients that stopped, where some did: |their last gradients less those at w_t|^2 / n^2
+    frozen                of clients that stopped, where some did: |their last gradients less those at w_t|^2 / n^2;
+                          all means of such a run are over the points after the stop
     a2_predicted          what the paper gives for E|A|^2, see ``predicted_noise``; a2_ratio: measured over it
     drift_slope           least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half (drift.py)
     correlation_k         of A_t with A_{t+k}
@@ -48,8 +49,10 @@ def _run_errors(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
     lines = lines.reindex(
         columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})]
     )
+    stopped = "mse/frozen" in lines and bool(lines["mse/frozen"].notna().any())
+    lines = lines[lines["mse/frozen"].notna()] if stopped else lines
     row = {column: lines[f"mse/{name}"].mean() for column, name in _MEASURED.items()}
-    row |= {"frozen": lines["mse/frozen"].mean()} if "mse/frozen" in lines else {}
+    row |= {"frozen": lines["mse/frozen"].mean()} if stopped else {}
     row["a2_predicted"] = predicted_noise(run, lines)
     for lag in LAGS:
         last = lines.get(f"mse/noise_correlation_{lag}", pd.Series(dtype=float)).dropna()

@@ -157,7 +157,7 @@ PAGES = (
         "appendix D.4.1: the bias of clients that stopped",
         "The paper says that last gradients of clients that stopped leave a bias in ACE's mean that does not vanish, "
         "and that ACED removes it. Stopped: squared norm of their part of that bias, last gradients less those at w_t "
-        "over n; ACED has dropped it once its threshold has passed.",
+        "over n; ACED has dropped it once its threshold has passed. Means are over the steps after the stop.",
         ("availability.share",),
         (ErrorParts(),),
         problems=("cifar10 with resnet18",),
