@@ -55,3 +55,19 @@ def test_the_griewank_figure_is_drawn(tmp_path, capsys):
     runpy.run_path(str(EXAMPLES / "griewank.py"))["main"](str(tmp_path / "griewank.png"))
     assert (tmp_path / "griewank.png").stat().st_size > 20_000
     assert "| AsyncFedED | 0.941 | 1.017 | 0.864 | 0.058 | 0.603 |" in capsys.readouterr().out
+
+
+def test_the_closed_form_of_a_quadratic_says_where_a_memory_of_every_client_pays():
+    example = runpy.run_path(str(EXAMPLES / "memory.py"))
+    form = example["closed_form"]
+    assert form("ASGD", 1.0, 1.0, 1.0) == form("ACE", 1.0, 1.0, 1.0) == pytest.approx(0.004)
+    assert form("ASGD", 1.0, 9.0, 1.0) == pytest.approx(5 * form("ACE", 1.0, 9.0, 1.0))
+    assert form("ASGD", 1.0, 9.0, 0.0) == form("ACE", 1.0, 9.0, 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("c", [1.0, 0.0])
+@pytest.mark.parametrize("rule", ["ASGD", "ACE"])
+def test_the_simulated_error_of_a_quadratic_is_that_of_the_closed_form(rule, c):
+    example = runpy.run_path(str(EXAMPLES / "memory.py"))
+    assert example["measure"](rule, 1.0, 3.0, c) == pytest.approx(example["closed_form"](rule, 1.0, 3.0, c), rel=0.1)

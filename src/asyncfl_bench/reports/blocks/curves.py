@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -167,7 +168,10 @@ class MeasureBySetting:
 
 @dataclass(frozen=True)
 class HeatMaps:
-    """Heat maps of a measure over two keys: one per series if both are the cells', else one per cell or one in all."""
+    """Heat maps of a measure over two keys.
+
+    One per series, and per value of the cells' other keys, if both are the cells'; else one per cell or one in all.
+    """
 
     rows: str
     columns: str
@@ -175,9 +179,13 @@ class HeatMaps:
 
     def __call__(self, page: Page) -> list[Part]:
         keys = [self.rows, self.columns]
-        values = page.values(self.measure).set_index("run")[["series", "cell", "value"]].join(page.runs[keys])
+        others = [key for key in page.keys if key not in keys]
+        values = page.values(self.measure).set_index("run")[["series", "cell", "value"]].join(page.runs[keys + others])
         own = [key in page.keys for key in keys]
         values["map"] = values["series"] if all(own) else "" if any(own) else values["cell"]
+        if all(own):
+            for key in others:
+                values["map"] += ", " + value_texts(values[key]).map(partial(names.setting_label, key))
         for key in keys:
             values[key] = value_texts(values[key])
         ticks = [sorted(set(values[key]) - {"-"}, key=sort_key) for key in keys]
