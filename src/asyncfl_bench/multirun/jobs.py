@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +53,14 @@ class Job:
     def summary_stamp(self) -> int | None:
         """When the summary in its directory was written; None without one."""
         try:
-            return None if self.settings is None else (self.settings.directory / "summary.json").stat().st_mtime_ns
+            return None if self._summary is None else self._summary.stat().st_mtime_ns
         except OSError:
             return None
+
+    @cached_property
+    def _summary(self) -> Path | None:
+        """The path, made once: a name has the hash of all settings, and a sweep asks at the end of each run."""
+        return None if self.settings is None else self.settings.directory / "summary.json"
 
 
 def plan(overrides: list[str], name: str | None = None) -> list[Job]:
