@@ -1,6 +1,6 @@
 """Comparisons of our own among all rules of the package."""
 
-from ...reports.blocks import Accuracies, Curves, Overall, Staleness, Values
+from ...reports.blocks import Accuracies, Averages, Curves, Overall, Staleness, Values
 from ...reports.pages.spec import BEST, FINAL, UPLOADS, PageSpec, late_measures
 
 (_PRIMARY,) = late_measures("uploads")
@@ -17,6 +17,7 @@ PAGES = (
             Accuracies(("uploads", "virtual_time")),
             Values((FINAL, BEST, UPLOADS)),
             Overall((_PRIMARY,), "FedBuff"),
+            Averages(),
             Staleness(),
         ),
         primary=_PRIMARY,
