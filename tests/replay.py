@@ -58,6 +58,8 @@ class Replay:
         weight, bias = w[: c * f].reshape(c, f), w[c * f :]
         x, y = self.x[self.clients[client]], self.y[self.clients[client]]
         z = x @ weight.T + bias
+        if tau := self.config["client"]["logit_adjustment"]:
+            z += tau * np.log(np.bincount(y, minlength=c) / len(y) + 1e-12)
         p = np.exp(z - z.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         p[np.arange(len(y)), y] -= 1

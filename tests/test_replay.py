@@ -119,6 +119,7 @@ CASES = {
     "asyncfeded": ["algorithm=asyncfeded", "algorithm.kappa=0.5", *STEPS],
     "asyncfeded literal": ["algorithm=asyncfeded", "algorithm.k_rule=literal", "algorithm.lam=1", *STEPS],
     "delay adaptive drop": ["algorithm=delay_adaptive_asgd", "algorithm.tau_c=4", "algorithm.variant=drop"],
+    "fedbuff adjusted": ["algorithm=fedbuff", "algorithm.buffer_size=4", "client.logit_adjustment=0.7", *STEPS],
 }
 WORLDS = {
     "ticks": ["delay=exp_beta5"],

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 USUAL_ITERATIONS = 500  # of a run without any limit: the length that the ACE paper's factors c are for
 NUMBER_BYTES = 4  # of a number that is sent
+LEAST_SHARE = 1e-12  # of a class that a client does not hold: the logarithm of its share is finite
 
 
 @dataclass(slots=True)
@@ -285,6 +286,18 @@ class ClientTable:
     @property
     def n(self) -> int:
         return len(self.samples_n)
+
+    def log_shares(self) -> np.ndarray:
+        """(n, C) logarithms of each client's label shares, from its samples of each class.
+
+        Added to the logits of a client's loss they make a class cost what it is worth to that client (logit adjustment,
+        GAS equation 6, whose printed numerator lacks a bracket): a class that it does not hold gets almost no gradient.
+        """
+        import numpy as np
+
+        assert self.labels_nc is not None
+        share_nc = self.labels_nc / np.maximum(self.labels_nc.sum(axis=1, keepdims=True), 1)
+        return np.log(share_nc + LEAST_SHARE)
 
 
 @dataclass(frozen=True)

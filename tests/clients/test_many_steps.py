@@ -27,6 +27,7 @@ LOCAL = {
     "proximal": {"proximal": 0.5},
     "adamw": {"optimizer": "adamw", "lr": 0.01},
     "full batches": {"batch_size": "all"},
+    "adjusted": {"logit_adjustment": 0.7},
 }
 
 

@@ -323,6 +323,11 @@ REFUSED = {
             "model_buffer=1000: must be less: the budget ends before it is full once",
         ),
         ("algorithm=gas algorithm.adjust=2", "algorithm.adjust=2: must be true or false"),
+        (
+            "algorithm=gas client.logit_adjustment=1",
+            "client.logit_adjustment=1.0: must be 0 with algorithm=gas, whose server computes the loss",
+        ),
+        ("client.logit_adjustment=-1", "client.logit_adjustment=-1.0: must be a number >= 0"),
         ("algorithm=gas algorithm.weight_exponent=1000", "weight_exponent=1000.0: must be a number in ."),
     ],
     "without effect": [

@@ -237,6 +237,7 @@ def test_a_run_that_was_not_measured_is_not_complete_for_one_that_is_to_be():
         (["algorithm=fedbuff", "client=adamw"], "client.optimizer=adamw: must be sgd with diagnostics=mse"),
         (["algorithm=ace", "client.clip=1"], "client.clip=1.0: must be null with diagnostics=mse"),
         (["algorithm=ace", "client.augment=true"], "client.augment=true: must be false with diagnostics=mse"),
+        (["client.logit_adjustment=1"], "client.logit_adjustment=1.0: must be 0 with diagnostics=mse"),
         (["model=resnet18", "model.norm=batch"], "model.norm=batch: must be group with diagnostics=mse"),
         (["diagnostics.every=0"], "diagnostics.every=0: must be a whole number >= 1"),
     ],

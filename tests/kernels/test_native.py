@@ -77,7 +77,14 @@ class FakeTask:
 TASK = FakeTask(small(), SMALL)
 
 
-def both(module: nn.Module, shape: tuple[int, ...], x: torch.Tensor, y: torch.Tensor, w_d: torch.Tensor | None = None):
+def both(
+    module: nn.Module,
+    shape: tuple[int, ...],
+    x: torch.Tensor,
+    y: torch.Tensor,
+    w_d: torch.Tensor | None = None,
+    bias_c: torch.Tensor | None = None,
+):
     """(loss, gradient) of torch and of the kernel, whose logits are compared too."""
     flat = FlatModel(module)
     found = NativeNetwork.try_compile(flat, shape)
@@ -86,7 +93,7 @@ def both(module: nn.Module, shape: tuple[int, ...], x: torch.Tensor, y: torch.Te
     answers = []
     for network in (flat, found):
         out_d = torch.full_like(w_d, 7.0)  # all of it is to be written
-        answers.append((network.gradient(w_d, x, y, out_d).item(), out_d))
+        answers.append((network.gradient(w_d, x, y, out_d, bias_c).item(), out_d))
     close = {"rtol": 1e-5, "atol": 1e-5, "equal_nan": True}
     torch.testing.assert_close(found.logits(w_d, x), flat.logits(w_d, x).clone(), **close)
     return answers
@@ -104,7 +111,8 @@ def test_gradients_are_those_of_automatic_differentiation(name):
     for count in (1, 2, 9, 50):
         x = torch.randint(-8, 9, (count, *shape), generator=draw) / 4
         y = torch.randint(classes, (count,), generator=draw)
-        (loss, expected_d), (own_loss, found_d) = both(module, shape, x, y, w_d)
+        bias_c = torch.randn(classes, generator=draw) if count > 2 else None
+        (loss, expected_d), (own_loss, found_d) = both(module, shape, x, y, w_d, bias_c)
         assert own_loss == pytest.approx(loss, rel=1e-5)
         assert (found_d - expected_d).abs().max() < 1e-5 * expected_d.abs().max()
 

@@ -88,6 +88,22 @@ def test_stacked_gradients_equal_one_by_one_in_single_precision(name):
         torch.testing.assert_close(out_pd[i], one_d, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_a_bias_of_the_logits_is_a_shift_of_the_last_layers_bias(name):
+    flat_model, shape = flat(name, torch.float64)
+    x_pb, y_pb = sample(shape, 2, 3, dtype=torch.float64)
+    w_pd, bias_pc = flat_model.initial_d().repeat(2, 1), 3 * sample((10,), 2, dtype=torch.float64)[0]
+    shifted_pd, out_pd, one_d, expected_d = (torch.clone(w) for w in (w_pd, w_pd, w_pd[0], w_pd[0]))
+    shifted_pd[:, -10:] += bias_pc
+    loss_p = flat_model.stacked_gradient(w_pd, x_pb, y_pb, torch.full((2, 3), 1 / 3).double(), out_pd, bias_pc)
+    for i in range(2):
+        expected = flat_model.gradient(shifted_pd[i], x_pb[i], y_pb[i], expected_d)
+        torch.testing.assert_close(flat_model.gradient(w_pd[i], x_pb[i], y_pb[i], one_d, bias_pc[i]), expected)
+        torch.testing.assert_close(loss_p[i], expected, rtol=1e-6, atol=0)
+        torch.testing.assert_close(one_d, expected_d, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(out_pd[i], expected_d, rtol=1e-6, atol=1e-8)
+
+
 def test_zero_weights_pad_short_mini_batches():
     flat_model, shape = flat("mlp")
     w_pd = flat_model.initial_d().repeat(2, 1)

@@ -86,6 +86,7 @@ RULES = {
     "decayed gradient": ("gradient", 1, {"weight_decay": 0.1}),
     "one step": ("difference", 1, {"lr": 0.3}),
     "five steps": ("difference", 5, {"lr": 0.3}),
+    "adjusted": ("difference", 5, {"lr": 0.3, "logit_adjustment": 0.7}),
     "momentum": ("difference", 5, {"momentum": 0.9}),
     "decay": ("difference", 5, {"momentum": 0.9, "weight_decay": 0.1}),
     "clip": ("difference", 5, {"clip": 0.05, "weight_decay": 0.1}),

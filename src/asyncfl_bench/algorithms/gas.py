@@ -19,7 +19,6 @@ from .common.activations import (
     ActivationStatistics,
     ExponentialWeights,
     fill_classes,
-    log_shares,
 )
 from .common.rounds import RoundMean, Weights
 from .common.split import ServerSgd, SplitConfig, SplitRule
@@ -135,7 +134,7 @@ class Gas(Recorder, SplitRule):
         self.steps = self.rows = self.generated = 0  # server steps done; rows of the last one, and of them generated
         self.merged = False
         self._gradient_d = self.server_d.clone()
-        self.log_share_nc = model_d.new_tensor(log_shares(clients.labels_nc)) if config.adjust else None
+        self.log_share_nc = model_d.new_tensor(clients.log_shares()) if config.adjust else None
         self.statistics: ActivationStatistics | None = None
         self.growth = ExponentialWeights(config.weight_exponent) if config.weight_growth == "exponential" else None
         if config.generate:

@@ -144,11 +144,12 @@ class BatchedComputer(SequentialComputer):
             self._own.perceptron = self.task.flat.perceptron.for_single_model()
         perceptron = self._own.perceptron
         samples = (sample for chunk in self.samples.chunks(work) for sample in perceptron.samples(*chunk))
-        loss = 0.0
+        loss, bias = 0.0, self._bias(work)
+        bias_c = None if bias is None else bias.numpy()
 
         def gradient(w_d, step, into_d):
             nonlocal loss
-            loss += perceptron.gradient(w_d, next(samples), into_d)
+            loss += perceptron.gradient(w_d, next(samples), into_d, bias_c)
 
         start_d, *bent = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in received)
         packed_d = out_pd.new_empty(out_pd.shape[1])
@@ -183,6 +184,7 @@ class BatchedComputer(SequentialComputer):
         anchor_pd, shift_pd = (
             None if vectors[0] is None else torch.stack(vectors) for vectors in zip(*bent, strict=True)
         )
+        bias_pc = None if self._bias_nc is None else self._bias_nc[[work.client for work in works]]
         total_p: torch.Tensor | None = None
 
         def gradient(w_pd, step, into_pd):
@@ -194,7 +196,7 @@ class BatchedComputer(SequentialComputer):
                 augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
             x_pb, y_pb = self.task.batch(index_pb, augment=augment)
             weight_pb = self.task.from_numpy(weight_pb)
-            loss_p = self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd)
+            loss_p = self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd, bias_pc)
             total_p = loss_p if total_p is None else total_p + loss_p
 
         lrs = [self.local.lr(work) for work in works]

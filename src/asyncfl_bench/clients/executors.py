@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from ..randomness import Streams
 from ..types import Work
 from .batches import Batches
@@ -68,6 +70,9 @@ class SequentialComputer:
         self.statistics_rate = statistics_rate
         self._augment = streams.augment if augment else None
         self.samples = Samples(task, batches, self._augment)
+        self._bias_nc: torch.Tensor | None = None  # joins the logits of each client's loss
+        if tau := local.config.logit_adjustment:
+            self._bias_nc = task.from_numpy((tau * task.clients.log_shares()).astype(np.float32))
 
     def begin(
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
@@ -126,7 +131,7 @@ class SequentialComputer:
         embedding = self.task.flat.embedding
         if embedding is None or not self.local.leaves_linearly(anchor_d, shift_d):
             return None
-        return embedding.select_rows(*self.samples.at_once(work))
+        return embedding.select_rows(*self.samples.at_once(work), self._bias(work))
 
     def _upload(self, work: Work, read: SelectedRows | None, gradient, start_d, out_d, *bent) -> None:
         """Writes it. read: the small model of the rows that the work's samples read, computed with instead."""
@@ -149,11 +154,16 @@ class SequentialComputer:
 
     def _of_samples(self, work: Work, network) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         """Writes the gradient at (d,) of the next mini-batch into (d,), and gives the loss."""
+        bias_c = self._bias(work)
         if network is self._network:  # the kernel takes its samples in place
             batches = self.samples.batches(work)
-            return lambda w_d, into_d: self.task.gradient_in_place(network, w_d, into_d, *next(batches))
+            return lambda w_d, into_d: self.task.gradient_in_place(network, w_d, into_d, *next(batches), bias_c)
         samples = self.samples.steps(work)
-        return lambda w_d, into_d: network.gradient(w_d, *next(samples), into_d)
+        return lambda w_d, into_d: network.gradient(w_d, *next(samples), into_d, bias_c)
+
+    def _bias(self, work: Work) -> torch.Tensor | None:
+        """Return what joins the logits of the client's loss, (C,); None without logit adjustment."""
+        return None if self._bias_nc is None else self._bias_nc[work.client]
 
     def state_dict(self) -> dict:
         """The server's running statistics, where the model has them."""

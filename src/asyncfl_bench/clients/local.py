@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ..errors import Stopped, check
-from ..ranges import CheckedSettings, above, at_least, one_of, within
+from ..ranges import CheckedSettings, above, absent, at_least, one_of, within
 from ..types import Facts, Work, Workload
 
 
@@ -31,6 +31,8 @@ class LocalConfig(CheckedSettings):
     weight_decay   of the optimizer
     clip           norm that the gradient of each mini-batch is cut to, before anything is added to it; null: none
     proximal       mu: each gradient gains mu * (local - received model)
+    logit_adjustment  tau: the loss is the cross-entropy of logits + tau * log P_i, P_i the label shares of the client's
+                   samples; 0: of the logits. The training loss in the metrics is the adjusted one
     upload         `gradient` (one local step), `difference` (local minus received model), `auto`: what the rule asks
     augment        random crop with 4 pixels of padding, and horizontal flip (image data)
     """
@@ -46,6 +48,7 @@ class LocalConfig(CheckedSettings):
     weight_decay: Annotated[float, at_least(0)] = 0.0
     clip: Annotated[float | None, above(0, null="for none")] = None
     proximal: Annotated[float, at_least(0)] = 0.0
+    logit_adjustment: Annotated[float, at_least(0), absent(0.0)] = 0.0
     upload: Annotated[str, one_of("auto", "gradient", "difference")] = "auto"
     augment: bool = False
 
@@ -79,6 +82,8 @@ class LocalConfig(CheckedSettings):
             check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
             check(self.optimizer == "sgd", "optimizer", self.optimizer, f"sgd {why}")
             check(self.proximal == 0, "proximal", self.proximal, f"0 {why}")
+            why = f"with algorithm={facts.algorithm}, whose server computes the loss (gas has algorithm.adjust)"
+            check(self.logit_adjustment == 0, "logit_adjustment", self.logit_adjustment, f"0 {why}")
 
         if facts.variates:
             why = f"for {facts.algorithm}, whose clients keep the mean of their gradients, (received - local) / (K lr)"

@@ -90,6 +90,7 @@ class Mse(Diagnostics):
             need(client.optimizer, "sgd", "client.optimizer", "an AdamW step is not on the scale of a gradient")
         need(client.clip, None, "client.clip", "the mean of shortened gradients is not a gradient")
         need(client.augment, False, "client.augment", UNBIASED)
+        need(client.logit_adjustment, 0, "client.logit_adjustment", "F_i is the mean of the plain cross-entropy")
         norm = "batch" if settings.parts["model"].config.batch_norm else "group"
         need(norm, "group", "model.norm", UNBIASED)
 

@@ -229,14 +229,20 @@ class NativeNetwork:
             raise BenchError(str(error)) from None
 
     def gradient(
-        self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, chosen: BatchSelection | None = None
+        self,
+        w_d: Tensor,
+        x: Tensor,
+        y: Tensor,
+        out_d: Tensor,
+        bias_c: Tensor | None = None,
+        chosen: BatchSelection | None = None,
     ) -> Tensor:
         """See ``FlatModel.gradient``; results equal its up to rounding.
 
         x  (N, …) float32 or uint8, of which ``chosen`` is the mini-batch, or all
         y  (N,) int64 labels, or (N, C) float32 shares
         """
-        return self._gradient_of(w_d, x.contiguous(), y.contiguous(), None, out_d, None, chosen)
+        return self._gradient_of(w_d, x.contiguous(), y.contiguous(), bias_c, out_d, None, chosen)
 
     def gradient_of_inputs(
         self, w_d: Tensor, x: Tensor, y: Tensor, bias_c: Tensor | None, out_d: Tensor | None

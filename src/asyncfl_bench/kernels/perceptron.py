@@ -86,9 +86,9 @@ class Perceptron:
             start = stop - size
             yield self._x_mf[start:stop], targets[start * classes : stop * classes].reshape(classes, size)
 
-    def gradient(self, w_d: Tensor, sample: Sample, out_d: Tensor) -> float:
-        """Writes the gradient at ``w_d`` of the mean cross-entropy into ``out_d``, both in the own order; returns the
-        loss in nats."""
+    def gradient(self, w_d: Tensor, sample: Sample, out_d: Tensor, bias_c: np.ndarray | None = None) -> float:
+        """Writes the gradient at ``w_d`` of the mean cross-entropy of logits + ``bias_c`` into ``out_d``, both in the
+        own order; returns the loss in nats."""
         if self._bound[0] is not w_d or self._bound[1] is not out_d:  # held, so no other tensor can be the same object
             self._bound = (w_d, out_d)
             weights = self._matrices(w_d)
@@ -97,7 +97,7 @@ class Perceptron:
             self._gradients = [matrix.numpy() for matrix in self._matrices(out_d)]
         x_bf, target_cb = sample
         space = self._workspaces.get(len(x_bf)) or self._workspace(len(x_bf))
-        loss = self._forward(x_bf, target_cb, space)
+        loss = self._forward(x_bf, target_cb, space, bias_c)
         self._backward(x_bf, space)
         return loss
 
@@ -115,7 +115,7 @@ class Perceptron:
         sizes = [(layer.inputs + 1) * layer.outputs for layer in self._layers]
         return [part.view(-1, layer.outputs) for part, layer in zip(packed_d.split(sizes), self._layers, strict=True)]
 
-    def _forward(self, x_bf: np.ndarray, target_cb: np.ndarray, space: _Workspace) -> float:
+    def _forward(self, x_bf: np.ndarray, target_cb: np.ndarray, space: _Workspace, bias_c: np.ndarray | None) -> float:
         """The loss; leaves its gradient with respect to the logits in ``space.error_cb``."""
         entered = x_bf
         for weight_io, hidden in zip(self._weights, space.hidden, strict=False):
@@ -123,6 +123,8 @@ class Perceptron:
             torch.clamp_min(hidden.before_torch, 0, out=hidden.after_torch)
             entered = hidden.after
         np.dot(self._weights[-1].T, entered.T, out=space.logits_cb)
+        if bias_c is not None:
+            np.add(space.logits_cb, bias_c[:, None], out=space.logits_cb)
         torch.log_softmax(space.logits_torch, 0, out=space.error_torch)
         error_cb = space.error_cb
         loss = -float(np.vdot(error_cb, target_cb))

@@ -41,12 +41,23 @@ class StackedPerceptron:
         """Return the formulas for one model at a time, with separate memory."""
         return Perceptron(self.layers)
 
-    def gradient(self, w_pd: Tensor, x_pb: Tensor, y_pb: Tensor, weight_pb: Tensor, out_pd: Tensor) -> Tensor:
+    def gradient(
+        self,
+        w_pd: Tensor,
+        x_pb: Tensor,
+        y_pb: Tensor,
+        weight_pb: Tensor,
+        out_pd: Tensor,
+        bias_pc: Tensor | None = None,
+    ) -> Tensor:
         """As ``FlatModel.stacked_gradient``: writes (p, d) gradients, returns (p,) losses in nats."""
         inputs = [x_pb.flatten(2)]
         for layer in self.layers[:-1]:
             inputs.append(self._forward(layer, w_pd, inputs[-1]).relu_())
-        log_pbc = torch.log_softmax(self._forward(self.layers[-1], w_pd, inputs[-1]), dim=2)
+        logits_pbc = self._forward(self.layers[-1], w_pd, inputs[-1])
+        if bias_pc is not None:
+            logits_pbc.add_(bias_pc.unsqueeze(1))
+        log_pbc = torch.log_softmax(logits_pbc, dim=2)
         index_pb1 = y_pb.unsqueeze(2)
         loss_p = -(log_pbc.gather(2, index_pb1).squeeze(2) * weight_pb).sum(dim=1)
         # gradient of the weighted cross-entropy with respect to the logits: weight * (softmax - one-hot)

@@ -74,24 +74,34 @@ class FlatModel:
         """(d,) a fresh copy of the initial parameters."""
         return self._initial_d.clone()
 
-    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
-        """Writes the gradient at ``w_d`` of the mean cross-entropy over the mini-batch into ``out_d``.
+    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, bias_c: Tensor | None = None) -> Tensor:
+        """Writes the gradient at ``w_d`` of the mean cross-entropy of logits + ``bias_c`` over the mini-batch into
+        ``out_d``.
 
         x (B, ...) float32 or token ids, y (B,) int64, out_d (d,). Returns the loss in nats, a detached scalar tensor.
         Batch normalisation, if any, takes this batch into its running statistics (see ``reset_statistics``).
         """
         self._bind(w_d)
-        loss = F.cross_entropy(self.module(x), y)
+        logits = self.module(x)
+        loss = F.cross_entropy(logits if bias_c is None else logits + bias_c, y)
         parts = torch.autograd.grad(loss, self._parameters)
         torch.cat([part.reshape(-1) for part in parts], out=out_d)
         return loss.detach()
 
-    def stacked_gradient(self, w_pd: Tensor, x_pb: Tensor, y_pb: Tensor, weight_pb: Tensor, out_pd: Tensor) -> Tensor:
+    def stacked_gradient(
+        self,
+        w_pd: Tensor,
+        x_pb: Tensor,
+        y_pb: Tensor,
+        weight_pb: Tensor,
+        out_pd: Tensor,
+        bias_pc: Tensor | None = None,
+    ) -> Tensor:
         """Gradients of p models at once, each on its own mini-batch; writes (p, d), returns the (p,) losses in nats.
 
         Model i's loss is sum_b weight_pb[i, b] * cross-entropy(i, b). Weights >= 0 that sum to 1 in each row give a
         weighted mean; zeros make padding, so that mini-batches of several sizes fit in one call.
-        x_pb (p, B, ...) float32, y_pb (p, B) int64, weight_pb (p, B) float32.
+        x_pb (p, B, ...) float32, y_pb (p, B) int64, weight_pb (p, B) float32; bias_pc (p, C) joins each model's logits.
         BenchError for batch normalisation, whose statistics belong to one model at a time, and for ``alone``.
         """
         if self.has_statistics:
@@ -99,17 +109,21 @@ class FlatModel:
         if self.alone is not None:
             raise BenchError(f"several models at once do not work with {self.alone}")
         if self.perceptron is not None:
-            return self.perceptron.gradient(w_pd, x_pb, y_pb, weight_pb, out_pd)
+            return self.perceptron.gradient(w_pd, x_pb, y_pb, weight_pb, out_pd, bias_pc)
         w_stacked = {
             name: part.view(-1, *shape)
             for name, part, shape in zip(self._names, w_pd.split(self._sizes, dim=1), self._shapes, strict=True)
         }
-        grads, loss_p = vmap(grad_and_value(self._weighted_loss))(w_stacked, x_pb, y_pb, weight_pb)
+        bias = () if bias_pc is None else (bias_pc,)
+        grads, loss_p = vmap(grad_and_value(self._weighted_loss))(w_stacked, x_pb, y_pb, weight_pb, *bias)
         torch.cat([grads[name].reshape(len(w_pd), -1) for name in self._names], dim=1, out=out_pd)
         return loss_p.detach()
 
-    def _weighted_loss(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight_b: Tensor) -> Tensor:
-        loss_b = F.cross_entropy(functional_call(self.module, parameters, (x,)), y, reduction="none")
+    def _weighted_loss(
+        self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight_b: Tensor, bias_c: Tensor | None = None
+    ) -> Tensor:
+        logits = functional_call(self.module, parameters, (x,))
+        loss_b = F.cross_entropy(logits if bias_c is None else logits + bias_c, y, reduction="none")
         return (loss_b * weight_b).sum()
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:

@@ -33,9 +33,10 @@ class EmbeddingModel:
         """Return the model of a ``FastText`` network; None for any other network."""
         return cls(module) if isinstance(module, FastText) else None
 
-    def select_rows(self, x: Tensor, y: Tensor, steps: Iterator[Tensor]) -> SelectedRows:
-        """The small model for samples x (m, L) token ids with labels y (m,); steps: (B,) their places, step by step."""
-        return SelectedRows(self, x, y, steps)
+    def select_rows(self, x: Tensor, y: Tensor, steps: Iterator[Tensor], bias_c: Tensor | None = None) -> SelectedRows:
+        """The small model for samples x (m, L) token ids with labels y (m,); steps: (B,) their places, step by step;
+        bias_c: (C,) joins the logits."""
+        return SelectedRows(self, x, y, steps, bias_c)
 
 
 class SelectedRows:
@@ -44,8 +45,8 @@ class SelectedRows:
     Such a vector has s numbers: the rows in their order, then weight and bias of the linear layer.
     """
 
-    def __init__(self, model: EmbeddingModel, x: Tensor, y: Tensor, steps: Iterator[Tensor]):
-        self._model, self._y, self._steps = model, y, steps
+    def __init__(self, model: EmbeddingModel, x: Tensor, y: Tensor, steps: Iterator[Tensor], bias_c: Tensor | None):
+        self._model, self._y, self._steps, self._bias_c = model, y, steps, bias_c
         row, there = model.network.rows(x)
         row_e = row[there]  # of each word or bigram, sample after sample
         read = torch.zeros(model.numbers // model.width, dtype=torch.bool, device=x.device)
@@ -79,7 +80,8 @@ class SelectedRows:
         place = self._place_e[torch.arange(len(sample), device=y.device) + shift_b[sample]]
         embedding, weight, bias = self._parts(w_s)
         mean = F.embedding_bag(place, embedding, ends_b - count_b, mode="mean")
-        log_bc = torch.log_softmax(torch.addmm(bias, mean, weight.T), dim=1)
+        logits = torch.addmm(bias, mean, weight.T)
+        log_bc = torch.log_softmax(logits if self._bias_c is None else logits + self._bias_c, dim=1)
         loss = F.nll_loss(log_bc, y)
         # gradient of the loss with respect to the logits: (softmax - one-hot) / B
         error = log_bc.exp().scatter_add_(1, y[:, None], log_bc.new_full((1, 1), -1.0).expand(len(y), 1)).div_(len(y))

@@ -134,10 +134,11 @@ class Task:
         out_d: Tensor,
         indices: np.ndarray,
         augment: Augmentation | None = None,
+        bias_c: Tensor | None = None,
     ) -> Tensor:
         """``network.gradient`` of the mini-batch that ``batch`` would fetch: samples are taken in place."""
         chosen = BatchSelection(indices, augment, CROP_PADDING)
-        return network.gradient(w_d, self._x_train, self._y_train, out_d, chosen)
+        return network.gradient(w_d, self._x_train, self._y_train, out_d, bias_c, chosen)
 
     def from_numpy(self, array: np.ndarray) -> Tensor:
         """The array on the task's device."""

@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ...stateful import Stateful
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ FILLS = ("batch", "largest", "exact")
 FIRST_JITTER, JITTERS = 1e-6, 40  # added to a covariance that has no Cholesky factor, then ten times as much, and so on
 GROWTHS = ("power", "exponential")
 LEAST_WEIGHT = 1e-300  # of activations and of a class, beside a weight of 1: none is forgotten
-LEAST_SHARE = 1e-12  # of a class that a client does not hold: the logarithm of its share is finite
 
 
 class ActivationStatistics(Stateful):
@@ -178,16 +175,6 @@ def fill_classes(
     ]
     new_labels = [labels_b.new_full((missing,), label) for label, missing in short.items()]
     return torch.cat([rows_ba, *new]), torch.cat([labels_b, *new_labels]), sum(short.values())
-
-
-def log_shares(labels_nc: np.ndarray) -> np.ndarray:
-    """(n, C) logarithms of each client's label shares, from its samples of each class.
-
-    Added to the logits of a client's loss they make a class cost what it is worth to that client (logit adjustment, GAS
-    equation 6, whose printed numerator lacks a bracket): a class that it does not hold gets almost no gradient.
-    """
-    share_nc = labels_nc / np.maximum(labels_nc.sum(axis=1, keepdims=True), 1)
-    return np.log(share_nc + LEAST_SHARE)
 
 
 def _factor(covariance_aa: torch.Tensor, ridge: float, raise_if_stopped: Callable[[], None]) -> torch.Tensor:
