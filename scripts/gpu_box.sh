@@ -24,7 +24,7 @@ sweeps=(
     fedecho/table4
     afbs/{table3,figure8,ablation,momentum,table2_sst2,table2}
     afbs/{figure3,figure4,figure5,table5}
-    gas/{figure2,controls,table3,equal,figure3,figure4,table2,table1,table4,table5}
+    gas/{figure2,controls,logit_adjustment,table3,equal,figure3,figure4,table2,table1,table4,table5}
     ace/{table_a1,table_a3,figure2,figure2_unit_step,figure2_time_clock,figure3a,figure_a3,figure_a1,figure2_delay_laws}
     fedecho/{table11,table6,table7,server_time,composition,controls,table2,table3,table2_synthetic,table3_synthetic}
     ace/{figure3b,table_a2_finetuned,table_a2_bert,table_a2_adamw,figure_a2}

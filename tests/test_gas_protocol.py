@@ -11,7 +11,7 @@ from asyncfl_bench.reports.cli import main as report
 
 SWEEPS = {
     "table1": 96, "table2": 72, "table3": 32, "table4": 24, "table5": 48, "figure2": 6, "figure3": 18,
-    "figure4": 18, "controls": 45, "equal": 54,
+    "figure4": 18, "controls": 45, "equal": 54, "logit_adjustment": 24,
 }  # fmt: skip
 
 
@@ -117,6 +117,7 @@ def test_every_cell_of_a_sweep_has_its_printed_number(item, cells):
         ("figure3", []),
         ("figure4", []),
         ("controls", ["algorithm=gas,fedfa"]),
+        ("logit_adjustment", []),
         ("equal", ["algorithm=gas,s2fl,fedbuff"]),
     ],
 )

@@ -51,9 +51,9 @@ def _generated(run: pd.Series) -> str:
 
 
 def _part(run: pd.Series) -> str:
-    """GAS without a part, or with another reading of it."""
+    """GAS without a part, or with another reading of it; another method with or without adjusted logits."""
     if run["algorithm"] != "gas":
-        return _rule(run)
+        return _rule(run) + (", adjusted" if pd.notna(run.get("client.logit_adjustment")) else "")
     changes = {
         "none generated": not run["algorithm.generate"],
         "none adjusted": not run["algorithm.adjust"],
@@ -211,6 +211,17 @@ PAGES = (
         (Curves("iteration"), Values((LATE, FINAL, BEST)), ClientAccuracy()),
         relabel=_part,
         shares_runs_with=("gas/table1",),
+    ),
+    _page(
+        "logit_adjustment",
+        "logit adjustment for all",
+        "GAS adjusts the logits of its clients' loss by their label shares (equation 6), the methods beside it do not. "
+        "Here FedAvg, FedBuff and CA2FL adjust them, too (`client.logit_adjustment=1`), beside GAS with and without "
+        "generated activations. Not in the paper.",
+        _SPLIT[:2],
+        (Curves("iteration"), Values((LATE, FINAL, BEST)), ClientAccuracy()),
+        relabel=_part,
+        shares_runs_with=("gas/table1", "gas/controls"),
     ),
     _page(
         "equal",
