@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from asyncfl_bench import run
 from asyncfl_bench.config import RESULTS_VERSION
 from asyncfl_bench.data.datasets import Digits
+from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine
 from asyncfl_bench.experiment.preflight import Preflight
 from asyncfl_bench.multirun.estimate import describe_plan, estimate_runs
@@ -317,6 +318,20 @@ def test_the_shell_completes_choices(line, offered, not_offered, tmp_path, monke
 
 
 PAIR = ["-m", "algorithm=asgd", "seed=0,1", "scale=smoke", "model=softmax", "progress=false"]
+
+
+@pytest.mark.slow
+def test_a_job_that_is_refused_after_the_plan_says_why(monkeypatch, afl_run):
+    """A setting or a file may have changed while earlier jobs ran."""
+
+    def refuse(*args):
+        raise ConfigError("n_clients", 7, "the number of folders, 8")
+
+    monkeypatch.setattr("asyncfl_bench.multirun.run.place_run", refuse)
+    done = afl_run("-m", *GRID, "progress=false")
+    assert (
+        done.returncode == 1 and "seed=0 algorithm=ace: failed: n_clients=7: the number of folders, 8; " in done.stdout
+    )
 
 
 @pytest.mark.slow

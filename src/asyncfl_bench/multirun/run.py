@@ -85,6 +85,8 @@ def run_hydra(arguments: list[str]) -> int:
         """
         if pending.state.stopped:  # jobs handed to a worker in advance
             raise KeyboardInterrupt
+        from ..experiment import SCHEDULER_SIGNALS, execute
+
         place, result, postponed = HydraConfig.get(), None, False
         ours = str(place.sweeper._target_).endswith(".PendingRuns")
         try:
@@ -102,8 +104,6 @@ def run_hydra(arguments: list[str]) -> int:
             place_run(settings, place.sweep.dir, place.sweep.subdir)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
-            from ..experiment import SCHEDULER_SIGNALS, execute
-
             if not ours:
                 search.check_objective(settings)
             result = execute(settings, ends_process=True, alone=False)
