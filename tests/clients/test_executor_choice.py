@@ -135,7 +135,7 @@ def test_a_choice_that_cannot_work_is_refused():
     with pytest.raises(ConfigError, match="executor=threads"):
         executor_class("threads", device="cuda", cores=2, perceptron=False, has_statistics=False)
     facts = {"cores": 2, "perceptron": False, "has_statistics": False, "alone": "a recurrent network"}
-    with pytest.raises(ConfigError, match="executor=batched: must be sequential or threads or auto with a recurrent"):
+    with pytest.raises(ConfigError, match="executor=batched: must be sequential or threads or ray or auto with"):
         executor_class("batched", device="cpu", **facts)
     for wanted in ("batched", "threads"):
         with pytest.raises(

@@ -8,6 +8,7 @@ from ..errors import BenchError, ConfigError
 from ..files import say
 from .batched import BatchedComputer
 from .executors import SequentialComputer, ThreadsComputer
+from .on_ray import RayComputer
 
 COMPILED_D = 20_000  # smallest d at which compiling a network of linear layers pays (docs/explanation/performance.md)
 NATIVE = "on a CPU with a sequential network of linear layers behind blocks of convolution, ReLU and 2x2 max-pool"
@@ -71,12 +72,12 @@ def executor_class(
             raise ConfigError("executor", choice, "must be sequential or auto with batch normalisation")
         return "sequential"
     if alone is not None:
-        choices = ("sequential", "threads", "auto") if device == "cpu" else ("sequential", "auto")
+        choices = ("sequential", "threads", "ray", "auto") if device == "cpu" else ("sequential", "auto")
         if choice not in choices:
             raise ConfigError("executor", choice, f"must be {' or '.join(choices)} with {alone}")
         if device != "cpu":
             return "sequential"
-    if choice == "threads" and device != "cpu":
+    if choice in ("threads", "ray") and device != "cpu":
         raise ConfigError("executor", choice, "must be sequential, batched or auto on a GPU")
     if choice != "auto":
         return choice
@@ -91,6 +92,8 @@ def make_computer(kind: str, *args, device: str, cores: int, network=None, **opt
         return SequentialComputer(*args, network=network, **options)
     if kind in ("threads", "native"):
         return ThreadsComputer(*args, workers=cores, network=network, **options)
+    if kind == "ray":
+        return RayComputer(*args, cores=cores, **options)
     # torch.func keeps one stack of transformations per process: only the written-out formulas may run in threads
     in_threads = device == "cpu" and args[0].flat.perceptron is not None
     return BatchedComputer(*args, workers=cores if in_threads else 1, **options)

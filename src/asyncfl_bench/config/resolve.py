@@ -126,7 +126,7 @@ def _check_cut_model(settings: Settings) -> None:
     refuse(availability.loses_work, "availability", "always or dropout")
     refuse(availability.ends_for_some and needs.answers_together, "availability", "always")
     executor, allowed = root.executor, "auto, native, threads or sequential with a model that is cut"
-    check(executor != "batched", "executor", executor, allowed)
+    check(executor not in ("batched", "ray"), "executor", executor, allowed)
 
 
 def _check_queues(settings: Settings) -> None:

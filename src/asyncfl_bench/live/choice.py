@@ -100,7 +100,7 @@ class Processes(Simulated):
             raise ConfigError("live.answer_within", None, f"must be {allowed}")
         check(root.clock != "ticks", "clock", root.clock, "time or auto with live=processes, in real seconds")
         allowed = "sequential, threads, native or auto with live=processes, where each upload is computed alone"
-        check(root.executor != "batched", "executor", root.executor, allowed)
+        check(root.executor not in ("batched", "ray"), "executor", root.executor, allowed)
         check(not root.device.startswith("cuda"), "device", root.device, "cpu or auto with live=processes")
         rate, allowed = root.server_seconds_per_sample, "0 with live=processes, whose server takes real time"
         check(not rate, "server_seconds_per_sample", rate, allowed)

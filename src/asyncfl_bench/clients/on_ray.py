@@ -1,0 +1,159 @@
+"""Computing pieces of work on a Ray cluster, one core each: the same bits as in threads.
+
+The nodes need the package alone: data and model travel there once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, Stopped
+from ..files import say
+from ..types import Work
+from .executors import SequentialComputer
+from .queue import ComputedUpload
+from .versions import Blocks
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SECONDS_BETWEEN_LOOKS = 0.2  # at whether the run is to stop
+SECONDS_TO_ANSWER = 5.0
+
+
+class RayComputer(SequentialComputer):
+    """Each piece of work is a task of Ray, which repeats it elsewhere if its process or node is lost.
+
+    cores  of a Ray that is started here, because RAY_ADDRESS names no cluster
+    """
+
+    def __init__(self, *args, cores: int, **options):
+        super().__init__(*args, **options)
+        self._plain = SequentialComputer(*args, **options)
+        self._sent = None  # the computer in Ray's object store
+        self._is_started = _connect(cores)
+        import ray
+
+        workers = max(1, int(ray.cluster_resources().get("CPU", 0)))  # 0: a cluster that grows on demand
+        say(f"Ray: {workers} cores, nodes: {sum(node['Alive'] for node in ray.nodes())}")
+        self.together, self.ahead = 2 * workers, workers
+        self._compute = ray.remote(num_cpus=1)(compute)
+
+    def begin(self, works, start, out_pd, blocks):
+        import ray
+        import torch
+
+        if self._sent is None:
+            self._sent = ray.put(_pack(self._plain))
+        models, jobs = {}, []  # references: to each version, to each result
+        for work in works:
+            model_d, *bent = start(work)
+            if work.iteration not in models:
+                models[work.iteration] = ray.put(model_d.numpy())
+            bent = [None if vector_d is None else vector_d.numpy() for vector_d in bent]
+            jobs.append(self._compute.remote([self._sent], work, models[work.iteration], *bent))
+
+        def finish() -> list[ComputedUpload]:
+            pending = jobs
+            while pending:
+                _, pending = ray.wait(pending, num_returns=len(pending), timeout=SECONDS_BETWEEN_LOOKS)
+                if pending and self.local.stop:
+                    raise Stopped
+            answers = []
+            for job, out_d in zip(jobs, out_pd, strict=True):
+                try:
+                    vector, loss, *others = ray.get(job)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause from error
+                out_d.copy_(torch.tensor(vector))
+                answers.append(ComputedUpload(torch.tensor(loss), *map(_tensor, others)))
+            return answers
+
+        return finish
+
+    def vectors(self, local_steps: int) -> int:
+        return 2 * self.together  # models and uploads in Ray's object store
+
+    def close(self) -> None:
+        import ray
+
+        self._sent = None
+        if self._is_started:
+            ray.shutdown()
+
+
+def _connect(cores: int) -> bool:
+    """Join the cluster that RAY_ADDRESS names, or start Ray on this machine. Returns False where it was up already.
+
+    Raises ConfigError. An address that does not answer would be tried by Ray for more than five minutes.
+    """
+    try:
+        from ray import init, is_initialized  # names: a folder called ray can be imported, too
+    except ImportError:
+        raise ConfigError("executor", "ray", "needs pip install 'asyncfl_bench[ray]'") from None
+    if is_initialized():
+        return False
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    handler = signal.getsignal(signal.SIGTERM)
+    if address := os.environ.get("RAY_ADDRESS"):
+        host, _, port = address.rpartition("/")[2].rpartition(":")
+        try:
+            if host:
+                socket.create_connection((host, int(port)), SECONDS_TO_ANSWER).close()
+            init(**quiet)
+        except (OSError, ValueError) as error:
+            allowed = "start Ray there, or unset it to use this machine"
+            raise ConfigError("RAY_ADDRESS", address, f"no cluster answers ({error}); {allowed}") from None
+    else:
+        init("local", num_cpus=cores, include_dashboard=False, **quiet)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process at once
+    return True
+
+
+def _pack(computer: SequentialComputer) -> np.ndarray:
+    """The computer as bytes. Parameters that are views of one vector remain so."""
+    import numpy as np
+    import torch
+    from ray import cloudpickle
+
+    file = io.BytesIO()
+    torch.save(computer, file, pickle_module=cloudpickle)
+    return np.frombuffer(file.getbuffer(), np.uint8)
+
+
+@lru_cache(1)
+def _unpack(sent) -> SequentialComputer:
+    """The run's computer, kept by the process."""
+    import ray
+    import torch
+
+    torch.set_num_threads(1)
+    computer: SequentialComputer = torch.load(io.BytesIO(ray.get(sent)), weights_only=False)
+    computer.task.flat.to(computer.task.device)  # binds the network to memory of this process
+    return computer
+
+
+def compute(sent: list, work: Work, model: np.ndarray, *bent: np.ndarray | None) -> list[np.ndarray | None]:
+    """Do a piece of work in a process of Ray. Returns the upload and the parts of its ``ComputedUpload``.
+
+    sent  holds the reference to the computer;  model, bent  see queue.Start
+    """
+    import torch
+
+    start, out_pd = (torch.tensor(model), *map(_tensor, bent)), torch.empty(1, len(model))
+    (answer,) = _unpack(sent[0]).begin([work], lambda _: start, out_pd, Blocks())()
+    return [None if one is None else one.numpy() for one in (out_pd[0], *answer)]
+
+
+def _tensor(array: np.ndarray | None) -> Any:
+    """A copy, because arrays from Ray cannot be written."""
+    import torch
+
+    return None if array is None else torch.tensor(array)

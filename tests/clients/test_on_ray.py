@@ -1,0 +1,123 @@
+"""The executor on Ray: the bits of one after another, whatever is lost on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+
+from asyncfl_bench import run
+from asyncfl_bench.errors import ConfigError
+
+WORDS = ["algorithm=fedbuff", "n_clients=20", "progress=false", "threads=2", "trace=true", "client.local_steps=30"]
+FAULTY = [*WORDS, "budget.uploads=500", "checkpoint.every=3", "evaluation.every=3"]
+
+
+def results(folder):
+    weights = torch.load(folder / "model_final.pt", weights_only=True)
+    return pd.read_parquet(folder / "trace.parquet"), weights
+
+
+def assert_same_bits(folder, other):
+    (trace, weights), (other_trace, other_weights) = results(folder), results(other)
+    pd.testing.assert_frame_equal(trace, other_trace, check_exact=True)
+    assert all(torch.equal(value, other_weights[name]) for name, value in weights.items())
+
+
+@pytest.mark.parametrize(
+    ("module", "address", "message"),
+    [
+        (None, "", r"^executor=ray: needs pip install 'asyncfl_bench\[ray\]'$"),
+        (SimpleNamespace(init=None, is_initialized=lambda: False), "127.0.0.1:1", r"^RAY_ADDRESS=127.0.0.1:1: no clus"),
+    ],
+)
+def test_no_ray_and_no_cluster_are_named_before_anything_is_trained(module, address, message, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", module)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ConfigError, match=message):
+        run([*WORDS, "executor=ray", "budget.uploads=20", f"hydra.run.dir={tmp_path}/run"])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_ray_gives_the_bits_of_one_after_another_with_all_vectors_that_work_starts_from(tmp_path, monkeypatch):
+    pytest.importorskip("ray.cluster_utils", reason="the extra ray holds joblib back, so tests go without it")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+    for executor in ("sequential", "ray"):
+        words = ["algorithm=feddyn", "client.local_steps=3", "client.lr_decay=0.8", "budget.uploads=60"]
+        result = run([*WORDS[1:-1], *words, f"executor={executor}", f"hydra.run.dir={tmp_path}/{executor}"])
+        assert result.ok and result.summary["executor"] == executor
+    assert_same_bits(tmp_path / "sequential", tmp_path / "ray")
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def processes(title, parents):
+    """Ids of processes of Ray that bear this title, and whose parent is one of these."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in parents and (folder / "cmdline").read_bytes().startswith(title):
+                found.append(int(folder.name))
+    return found
+
+
+def wait_for(happened):
+    until = time.monotonic() + 120
+    while not (value := happened()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return value
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_killed_worker_ctrl_c_a_lost_node_and_a_killed_server_change_no_bit(tmp_path, monkeypatch):
+    cluster_utils = pytest.importorskip("ray.cluster_utils", reason="see above")
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    lines, folder, started = tmp_path / "faults/metrics.jsonl", tmp_path / "faults", []
+
+    def start():
+        words = [*FAULTY, "executor=ray", f"hydra.run.dir={folder}"]
+        before = len(lines.read_text().splitlines()) if lines.exists() else 0
+        command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+        with open(tmp_path / "err", "w") as err:
+            started.append(subprocess.Popen(command, stderr=err, start_new_session=True))
+        wait_for(lambda: lines.exists() and len(lines.read_text().splitlines()) > before + 1)
+        return started[-1]
+
+    try:
+        node = cluster.add_node(num_cpus=1)
+        raylets = [one.all_processes["raylet"][0].process.pid for one in (cluster.head_node, node)]
+        first = start()
+        os.kill(wait_for(lambda: processes(b"ray::compute", raylets))[0], signal.SIGKILL)
+        seen = len(lines.read_text().splitlines())
+        wait_for(lambda: len(lines.read_text().splitlines()) > seen + 1)
+        os.killpg(first.pid, signal.SIGINT)
+        assert first.wait(timeout=60) == 75
+        err = (tmp_path / "err").read_text()
+        assert "nodes: 2" in err and "Traceback" not in err
+        second = start()
+        wait_for(lambda: processes(b"ray::compute", raylets[1:]))
+        cluster.remove_node(node, allow_graceful=False)
+        seen = len(lines.read_text().splitlines())
+        wait_for(lambda: len(lines.read_text().splitlines()) > seen + 1)
+        second.kill()
+        assert start().wait(timeout=300) == 0
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+        cluster.shutdown()
+    assert run([*FAULTY, "executor=sequential", f"hydra.run.dir={tmp_path}/sequential"]).ok
+    assert_same_bits(tmp_path / "sequential", folder)
