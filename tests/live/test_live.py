@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import re
 from collections import deque
@@ -102,14 +103,27 @@ def test_outputs_that_only_a_distillation_needs_are_checked(monkeypatch):
 def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatch):
     words = ["algorithm=asgd", "model=softmax", *WORDS]
     live, _ = live_and_replayed(monkeypatch, Threads, words)
-    again = afl_run("--replay", str(live.directory))
-    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "same bits: model, 120 arrivals, 7 points")
-    assert "already complete" in again.stdout
+    summary = live.directory / "summary.json"
+    bare = json.loads(summary.read_text())
+    for _ in range(2):
+        again = afl_run("--replay", str(live.directory))
+        assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "same bits: model, 120 arrivals, 7 points")
+        assert "already complete" in again.stdout
+        noted = json.loads(summary.read_text())
+        same = {"same_bits": True, "arrivals": 120, "points": 7, "difference": "", "remark": ""}
+        assert noted == bare | {"replayed": same | {"identity": noted["replayed"]["identity"]}}
     record = live.directory / "arrivals.csv"
     *rows, last = record.read_text().splitlines()
     record.write_text("\n".join([*rows, last.replace(",0.", ",1.", 1)]))  # a second longer
     other = afl_run("--replay", str(live.directory))
     assert other.returncode == 1 and re.match("first difference: arrival 120, time: ", other.stdout.splitlines()[-1])
+    found = json.loads(summary.read_text())["replayed"]
+    assert not found["same_bits"] and found["difference"].startswith("arrival 120, time: ")
+    assert found["identity"] != noted["replayed"]["identity"]  # the record is a part of it
+    record.write_text("\n".join(rows[:60]))
+    short = afl_run("--replay", str(live.directory))
+    assert short.returncode == 1 and "first difference: the replay failed: the record ends here" in short.stdout
+    assert json.loads(summary.read_text())["replayed"]["difference"].startswith("the replay failed: the record ends")
     record.write_text("\n".join([*rows[:3], rows[2]]))
     broken = afl_run("--replay", str(live.directory))
     assert (broken.returncode, "line 4: is not an arrival of a run of 8 clients" in broken.stderr) == (2, True)

@@ -240,21 +240,23 @@ def _run_single(overrides: list[str]) -> int:
 
 
 def _replay_run(arguments: list[str]) -> int:
-    """Run the replay of a live run, and print whether it gives the same bits. Returns 1 if it does not."""
+    """Run the replay of a live run; print and note whether it gives the same bits. Returns 1 if it does not."""
     flag, _, name = arguments[0].partition("=")
     names = [name] * bool(name) + arguments[1:]
     if len(names) != 1 or names[0].startswith("-"):
         raise ConfigError(flag, " ".join(names), f"must name one run directory: afl-run {flag} DIR")
     from ..experiment import execute  # torch comes in here
-    from ..experiment.replay import compare, replay_settings
+    from ..experiment.replay import compare_result, note_comparison, replay_settings
 
     settings = replay_settings(names[0])
     result = execute(settings, ends_process=True)
     print(closing_line(result, settings.time_unit))
-    if not result.ok:
+    if result.signal is not None:
         return result.exit_code
-    comparison = compare(Path(names[0]).expanduser(), result.directory)
+    live = Path(names[0]).expanduser()
+    comparison = compare_result(live, result)
     print(comparison)
+    note_comparison(live, comparison, settings.identity)
     return 1 if comparison.difference else 0
 
 

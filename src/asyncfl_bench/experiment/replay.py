@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from ..errors import ConfigError
 from ..files import read_json
 from ..simulation.recorded import NAME, RecordedAvailability, RecordedDelay
 from ..tracking.metrics import read_metrics
-from ..tracking.rundir import METRICS_NAME, SUMMARY_NAME, TRACE_NAME
+from ..tracking.rundir import METRICS_NAME, SUMMARY_NAME, TRACE_NAME, RunDirectory
 from . import machine
+from .result import RunResult
 
+REPLAYED = "replayed"  # in the summary of a live run: the comparison with its latest replay
 OWN_TIME = "wall_time"  # of a line of metrics.jsonl: what is not repeated
 
 
@@ -57,6 +59,21 @@ class Comparison:
         if not self.difference:
             return f"same bits: model, {self.arrivals} arrivals, {self.points} points"
         return f"first difference: {self.difference}" + (f" ({self.remark})" if self.remark else "")
+
+
+def compare_result(live: Path, replay: RunResult) -> Comparison:
+    """Compare a live run with its replay, which may have failed."""
+    if replay.ok:
+        return compare(live, replay.directory)
+    return Comparison(difference=f"the replay {replay.summary['exit_status']}: {replay.summary['error']}")
+
+
+def note_comparison(live: Path, comparison: Comparison, identity: str) -> None:
+    """Write the comparison with the replay of that identity into the live run's summary. Raises OSError."""
+    summary = read_json(live / SUMMARY_NAME)
+    noted = {"identity": identity, "same_bits": not comparison.difference, **asdict(comparison)}
+    if summary.get(REPLAYED) != noted:
+        RunDirectory(live).write_summary(summary | {REPLAYED: noted})
 
 
 def compare(live: Path, replay: Path) -> Comparison:
