@@ -6,7 +6,7 @@ from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
-from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.errors import ConfigError, InputError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.delay_trace import DelayTrace, DelayTraceConfig
 from asyncfl_bench.types import ClientTable, Work
@@ -50,6 +50,15 @@ def test_the_duration_is_the_one_in_force_at_the_dispatch():
 def test_with_a_period_the_durations_come_again_and_the_last_reaches_into_the_next_turn():
     delay = trace(SHIFTS, 2, period=10)
     assert taken(delay, 0, starts=[0, 2, 8, 11.9, 12, 18, 1e6 + 3]) == [7, 5, 7, 7, 5, 7, 5]
+
+
+def test_the_record_of_a_live_run_gives_the_durations_of_the_uploads_that_arrived():
+    rows = ["client,cycle,duration,arrived,left,time,why", "1,0,2,1,0,2,", '0,0,60,0,0,60,"late, killed"']
+    record = "\n".join([*rows, "0,1,4,1,0,64,", "1,1,3,1,0,65,"])
+    delay = trace(record, 2)
+    assert taken(delay, 0, cycles=range(2)) == [4, 4] and taken(delay, 1, cycles=range(3)) == [2, 3, 2]
+    with pytest.raises(InputError, match=r"d.csv, line 3: no upload of its client arrived; use the record of a longer"):
+        trace("\n".join(rows), 2)
 
 
 @pytest.mark.parametrize(("per", "expected"), [("work", 2), ("step", 2 * 6), ("sample", 2 * 40)])

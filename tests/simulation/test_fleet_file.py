@@ -58,7 +58,7 @@ def test_blank_lines_spaces_and_a_byte_order_mark_are_no_matter(tmp_path):
 
 
 DURATIONS = [
-    ("", "f.csv: must have the columns client, duration or client, duration, start, found none"),
+    ("", "f.csv: must have the columns client, duration or client, duration, start or client, cycle, .*, found none"),
     ("client,duration\n", "f.csv: must have at least one row"),
     ("client,time\na,1\n", "f.csv: must have the columns client, duration or .*, found client, time"),
     ("client,duration,begin\na,1,2\n", "f.csv: must have the columns .*, found client, duration, begin"),

@@ -13,8 +13,9 @@ from ..ranges import above, one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Footprint, Work
 from .delays import Delay, DelayConfig
 from .fleet import FleetFile, check_file
+from .recorded import COLUMNS
 
-LAYOUTS = (("duration",), ("duration", "start"))
+LAYOUTS = (("duration",), ("duration", "start"), COLUMNS[1:])
 
 
 @dataclass
@@ -41,7 +42,8 @@ class DelayTrace(Delay):
 
     Columns `client, duration`: a client's k-th piece of work takes its k-th duration, in the file's order. Columns
     `client, duration, start`: it takes the duration in force at its dispatch, that of the client's latest `start` until
-    then; before its first start the first one, or with ``period`` the last, left over from the turn before.
+    then; before its first start the first one, or with ``period`` the last, left over from the turn before. Of the
+    arrivals.csv of a live run the uploads that arrived count.
     """
 
     Config = DelayTraceConfig
@@ -55,6 +57,8 @@ class DelayTrace(Delay):
         self.file = FleetFile(self.config.path, LAYOUTS)
         durations, start_r = self.file.columns["duration"], self.file.columns.get("start")
         rows_n = self.file.rows_of(self.n)
+        if (arrived_r := self.file.columns.get("arrived")) is not None:
+            rows_n = [self._arrived(rows, arrived_r) for rows in rows_n]
         self._starts_n: list[list[float]] | None = None
         if start_r is not None:
             rows_n = [self._in_order(rows, start_r) for rows in rows_n]
@@ -82,6 +86,12 @@ class DelayTrace(Delay):
                 allowed = f"start must differ from that of {self.file.name_of_row(before)}, of the same client, found"
                 raise self.file.refusal(row, f"{allowed} {start_r[row]:g}")
         return rows
+
+    def _arrived(self, rows: list[int], arrived_r: list[float]) -> list[int]:
+        """Return the rows of uploads that arrived: the others say when a loss was known."""
+        if not (kept := [row for row in rows if arrived_r[row]]):
+            raise self.file.refusal(rows[0], "no upload of its client arrived; use the record of a longer run")
+        return kept
 
     def _check_period(self) -> None:
         period = self.config.period

@@ -21,6 +21,7 @@ SUFFIXES = (".csv", ".parquet")
 _WHOLE = re.compile("0|[1-9][0-9]*")
 _INDEX = re.compile(r"__index_level_\d+__")  # pandas writes a frame's index under this name
 POSITIVE = ("duration", "offline", "seconds_per_sample", "downlink", "uplink")  # the other numbers may be 0
+WORDS = ("why",)  # not numbers, and not read
 
 
 Layouts = tuple[tuple[str, ...], ...]
@@ -70,7 +71,7 @@ class FleetFile:
         if "" in self._client_r:
             raise self.refusal(self._client_r.index(""), "client must be a whole number or text, found nothing")
         self.clients = _in_order(set(self._client_r))
-        self.columns = {name: self._numbers(name, column) for name, column in values.items()}
+        self.columns = {name: self._numbers(name, column) for name, column in values.items() if name not in WORDS}
 
     @property
     def _is_csv(self) -> bool:
