@@ -17,7 +17,7 @@ from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
 from .assembly import finish_page
-from .blocks import Accuracies, Averages, ClientAccuracy, Curves, Overall, Timeline, Values
+from .blocks import Accuracies, Averages, ClientAccuracy, Curves, Overall, RealClients, Timeline, Values
 from .pages.page import Page
 from .pages.provenance import runs_text
 from .pages.spec import BEST, FINAL, Block, Measure, PageSpec, late_measures
@@ -82,7 +82,7 @@ def own_page(
     decisions = [] if decision is None else _decision_parts(page, decision)
     if "summary.default_steps" in placed.runs and (count := int(placed.runs["summary.default_steps"].eq(True).sum())):
         page.notes.append(f"{count} of {len(placed.runs)} runs have {DEFAULT_STEPS}.")
-    times = [] if timeline is None else timeline(page)
+    times = [*([] if timeline is None else timeline(page)), *RealClients()(page)]
     return finish_page(page, [runs_text(page), apart, *times, *decisions], [command] if command else [])
 
 

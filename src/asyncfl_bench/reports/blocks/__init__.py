@@ -4,6 +4,7 @@ from .averages import Averages
 from .clients import ClientAccuracy, KeptUploads, Stragglers
 from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting, MetricsOfSeries
+from .live import RealClients
 from .mse import ErrorParts
 from .tables import Accuracies, Counts, Search, Staleness, Values, WallSeconds
 from .timeline import Timeline
@@ -21,6 +22,7 @@ __all__ = [
     "MeasureBySetting",
     "MetricsOfSeries",
     "Overall",
+    "RealClients",
     "Search",
     "Staleness",
     "Stragglers",
