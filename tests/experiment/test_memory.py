@@ -134,6 +134,16 @@ def test_a_place_without_room_is_refused_by_its_name(monkeypatch, tmp_path):
         run(["algorithm=ace", "progress=false", "algorithm.cache.place=disk", *ONE_BY_ONE])
 
 
+def test_uploads_that_a_live_run_keeps_are_counted_by_its_budget(monkeypatch, tmp_path):
+    words = ["algorithm=ca2fl", "live=processes", "live.keep_uploads=true", "n_clients=8", "budget.uploads=200"]
+    settings = compose(words)
+    assert memory.kept_bytes(settings, 650) == 200 * 4 * (3 + 650)  # the size of such a run's uploads.bin
+    assert memory.kept_bytes(compose([*words[:3], "budget.server_iterations=7"]), 650) == 7 * 10 * 4 * (3 + 650)
+    monkeypatch.setattr(memory, "_free_disk", lambda folder: 522_399)
+    with pytest.raises(ConfigError, match=r"live.keep_uploads=true: takes 0.00 GiB in runs, where 0.00 GiB are free;"):
+        memory.refuse_if_disk_too_small(settings, 650)
+
+
 def test_no_cache_is_advised_to_a_rule_that_has_no_such_setting(monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
     with pytest.raises(ConfigError) as caught:

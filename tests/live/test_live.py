@@ -11,30 +11,36 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from live_clients import Threads, live_and_replayed
+from live_clients import LIVE, Threads, live_and_replayed, transport
 from tiers import slow
 from toy import Recorder
 
+from asyncfl_bench import run
 from asyncfl_bench.algorithms.ace import Ace
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import equip
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.algorithms.ringmaster import Ringmaster
+from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.queue import ComputedUpload, WorkQueue
 from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.composition import Compositions
-from asyncfl_bench.errors import BenchError, ConfigError, Stopped
+from asyncfl_bench.errors import BenchError, ConfigError, InputError, Stopped
+from asyncfl_bench.experiment import execute
+from asyncfl_bench.experiment.replay import compare, replay_settings
 from asyncfl_bench.live.choice import MeasuredAvailability, MeasuredDelay
 from asyncfl_bench.live.clock import GRAIN, Clock
 from asyncfl_bench.live.record import RecordFile
 from asyncfl_bench.live.replies import Inbox, Reply
 from asyncfl_bench.live.server import LiveQueue, LiveTimeline
+from asyncfl_bench.live.uploads import KeptUploads, UploadFile
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability import AlwaysConfig
 from asyncfl_bench.simulation.budget import BudgetConfig
@@ -111,6 +117,7 @@ def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatc
         assert "already complete" in again.stdout
         noted = json.loads(summary.read_text())
         same = {"same_bits": True, "arrivals": 120, "points": 7, "difference": "", "remark": ""}
+        same |= {"uploads": "computed"}
         assert noted == bare | {"replayed": same | {"identity": noted["replayed"]["identity"]}}
     record = live.directory / "arrivals.csv"
     *rows, last = record.read_text().splitlines()
@@ -132,12 +139,72 @@ def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatc
         assert afl_run("--replay", *words).returncode == 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["ace", "feddyn", "fedecho", "ringmaster restart", "fedbuff losing"])
+def test_a_replay_with_kept_uploads_computes_no_work_of_clients(case, monkeypatch):
+    words = [*WORDS, *VARIANTS.get(case, [f"algorithm={case}"]), "model=softmax", "live.keep_uploads=true"]
+    with transport(monkeypatch, Losing if "losing" in case else Threads):
+        live = run([*LIVE, *words])
+    uploads, d = live.directory / "uploads.bin", live.summary["parameters"]
+    outputs = (uploads.stat().st_size // live.summary["used"]["uploads"] - 12) // 4 - d
+    assert (outputs > 0) == (case == "fedecho")
+    monkeypatch.setattr(SequentialComputer, "begin", None)
+    replayed = execute(replay_settings(live.directory))
+    assert replayed.ok, replayed.summary["error"]
+    comparison = compare(live.directory, replayed.directory)
+    assert str(comparison) == "same bits with kept uploads: model, 120 arrivals, 7 points"
+    with pytest.raises(ConfigError, match="live=recorded: must be joined by delay=recorded; afl-run --replay DIR"):
+        run(["live=recorded", f"live.path={uploads}", "model=softmax", "n_clients=8"])
+    content = uploads.read_bytes()
+    uploads.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ConfigError, match=rf"uploads.bin of {len(content)} bytes; found {len(content) // 2} bytes"):
+        replay_settings(live.directory)
+    uploads.unlink()
+    with pytest.raises(ConfigError, match=r"must have its uploads.bin of \d+ bytes; found 0 bytes"):
+        replay_settings(live.directory)
+
+
+def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
+    path, works = tmp_path / "uploads.bin", [Work(i % 2, i, 0, 0, 1, cycle=i // 2) for i in range(5)]
+
+    def write(file, numbers):
+        for i in numbers:
+            file.write(works[i], Reply([i % 2], i, "mine", np.full(3, i, np.float32), float(i)))
+
+    first, real = UploadFile(path, 3, None), SimpleNamespace(vectors=None)
+    write(first, range(3))
+    state = first.state_dict()
+    write(first, range(3, 5))
+    path.write_bytes(path.read_bytes() + b"half of")  # of an upload: the server was killed
+    with pytest.raises(InputError, match=r"uploads.bin: 127 bytes are not whole uploads of 24 bytes each"):
+        KeptUploads(str(path), real, 3, None)
+    resumed = UploadFile(path, 3, None)
+    resumed.load_state_dict(state)
+    write(resumed, range(3, 5))
+    kept = KeptUploads(str(path), real, 3, None)
+    for i in (4, 0, 3, 1, 2):
+        out = torch.empty(1, 3)
+        (upload,) = kept.begin([works[i]], None, out, None)()
+        assert (out.tolist(), float(upload.loss)) == ([[i] * 3], i) and resumed.bytes == path.stat().st_size
+    with pytest.raises(BenchError, match="has no upload of client 1 for its work number 2"):
+        kept.begin([Work(1, 5, 0, 0, 1, cycle=2)], None, out, None)
+    write(resumed, [4])
+    with pytest.raises(InputError, match="has an upload twice"):
+        KeptUploads(str(path), real, 3, None)
+    path.write_bytes(path.read_bytes()[:30])
+    lost = UploadFile(path, 3, None)
+    lost.load_state_dict(state)
+    with pytest.raises(BenchError, match="has 1 of 3 uploads; rerun=true starts the run from the beginning"):
+        write(lost, [3])
+
+
 REFUSED = {
     "clock=ticks": "clock=ticks: must be time or auto with live=processes",
     "executor=batched": "executor=batched: must be sequential, threads, native or auto with live=processes",
     "device=cuda": "device=cuda: must be cpu or auto",
     "evaluation.clients=true": "evaluation.clients=true: must be false with live=processes",
     "schedule.dispatch=per_round": "a number of seconds with schedule.dispatch=per_round, which may wait",
+    "live=recorded": r"live.path=null: must be uploads.bin of a live run",
     "live.count=9": r"live.count=9: must be at most the number of clients \(n_clients=8\)",
     "delay.beta=3": "delay.beta=3: has no effect with live=processes, which measures it",
 }

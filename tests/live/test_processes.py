@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -16,6 +17,8 @@ import pytest
 from faulty_clients import faulty_build
 
 from asyncfl_bench import run
+from asyncfl_bench.config import compose
+from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.experiment import build, execute
 from asyncfl_bench.experiment.replay import compare, replay_settings
 
@@ -137,6 +140,7 @@ def test_a_client_that_hangs_ends_with_a_server_that_is_killed(tmp_path):
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the clients in /proc")
 def test_a_run_whose_client_and_server_are_killed_and_stopped_is_replayed_to_the_bit(afl_run):
     words = ["algorithm=ca2fl", "algorithm.buffer_size=5", "live.nap=0.05", "budget.uploads=150", "checkpoint.every=3"]
+    words.append("live.keep_uploads=true")
     first = Command(*words)
     directory = first.wait_for_rows(20)
     clients = first.clients
@@ -164,4 +168,11 @@ def test_a_run_whose_client_and_server_are_killed_and_stopped_is_replayed_to_the
     summary = json.loads((directory / "summary.json").read_text())
     assert summary["used"]["uploads"] == 150 and summary["used"]["discarded"] <= 1
     done = afl_run("--replay", str(directory))
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "same bits: model, 150 arrivals, 4 points")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        0,
+        "same bits with kept uploads: model, 150 arrivals, 4 points",
+    )
+    settings = replay_settings(directory)
+    alone = copy.deepcopy(settings.tree) | {"live": compose(["live=none"]).tree["live"]}
+    computed = execute(check_settings(alone, settings.choices | {"live": "none"}))
+    assert not compare(directory, computed.directory).difference  # nor did the uploads matter

@@ -25,8 +25,9 @@ TRACE = pd.DataFrame({"client": [0, 0, 1], "staleness": [0, 3, 1]})
 @pytest.mark.slow
 def test_clients_of_a_live_run_have_their_delays_staleness_and_losses(tmp_path):
     live = {"choices__live": "processes", "choices__delay": "measured", "delay___target_": "x.Measured", "n_clients": 3}
-    told = {"refused": {"upload with 1.5 numbers": 1}, "lost": {"killed, again": 2}}
+    told = {"refused": {"upload with 1.5 numbers": 1}, "lost": {"killed, again": 2}, "left": []}
     same = {"identity": "12345678", "same_bits": True, "difference": "", "arrivals": 3, "points": 2, "remark": ""}
+    same |= {"uploads": "computed"}
     other = same | {"same_bits": False, "difference": "arrival 2, time: 6 live, 7 replayed", "remark": "torch 9 there"}
     for seed, noted in enumerate(({"replayed": same}, {"replayed": other}, {})):
         points = [(0, 0, 0, 0.1), (9, 9, 9, 0.5 + seed / 10)]
@@ -44,7 +45,7 @@ def test_clients_of_a_live_run_have_their_delays_staleness_and_losses(tmp_path):
     assert found.iloc[2].fillna(-1).tolist() == [2, 0, -1, -1, -1, 0, 0]
     said = page.parts[page.parts.index("## Real and replayed") + 3].splitlines()
     assert said == [
-        "- ACE, delay = measured, seed 0: the replay has the same bits (model, 3 arrivals, 2 points)",
+        "- ACE, delay = measured, seed 0: the replay has the same bits (model, 3 arrivals, 2 points; uploads computed)",
         "- ACE, delay = measured, seed 1: the replay differs: arrival 2, time: 6 live, 7 replayed (torch 9 there)",
         "- ACE, delay = measured, seed 2: not replayed; `afl-run --replay DIR` repeats it in the simulator",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..clients.batches import Batches
 from ..clients.choosing import executor_class, make_computer, native_network
 from ..clients.executors import SequentialComputer
 from ..clients.local import LocalTraining
-from ..clients.queue import WorkQueue
+from ..clients.queue import Computer, WorkQueue
 from ..clients.samples import Samples
 from ..clients.split import SplitExecutor
 from ..clients.versions import ClientMemories, ClientSums, ClientVariates, ClientVectors
@@ -25,11 +26,12 @@ from ..config import Settings
 from ..config.check import check_settings
 from ..config.places import PACKAGE, named_folders, use_folders
 from ..config.settings import DEFAULT_STEPS
-from ..errors import BenchError, ConfigError
+from ..errors import BenchError, ConfigError, check
 from ..files import say
 from ..live.choice import Simulated
 from ..live.processes import Compute, LocalProcesses
 from ..live.server import LiveServer
+from ..live.uploads import KeptUploads, RecordedConfig
 from ..models.layers import Size
 from ..models.parts import Cut
 from ..models.task import Task, build_task
@@ -189,8 +191,15 @@ def build_run(settings: Settings) -> Components:
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         place = vectors.cache.place if vectors.cache else "device"
         memories = _build_memories(rule, local, root.n_clients, model_d, place, storage)
-        live = _build_live(settings, rule, task, computer, memories, stop.received)
-        executor = WorkQueue(computer, memories=memories, keeps_base=rule.needs.base) if live is None else live.queue
+        shape_uc = (task.server.samples, task.server.classes) if rule.needs.outputs and task.server else None
+        memory.refuse_if_disk_too_small(settings, flat.d, 0 if shape_uc is None else math.prod(shape_uc))
+        live = _build_live(settings, task, computer, memories, shape_uc, stop.received)
+        source: Computer = computer
+        if isinstance(kept := settings.parts["live"].config, RecordedConfig):
+            allowed = "joined by delay=recorded; afl-run --replay DIR sets both"
+            check(settings.choices.get("delay") == "recorded", "live", "recorded", allowed)
+            source = KeptUploads(str(kept.path), computer, flat.d, shape_uc)
+        executor = WorkQueue(source, memories=memories, keeps_base=rule.needs.base) if live is None else live.queue
     simulation = _build_simulation(settings, rule, model_d, task, executor, streams, cut, live)
     availability = simulation.availability
     diagnostics.start(
@@ -211,21 +220,20 @@ def build_run(settings: Settings) -> Components:
 
 def _build_live(
     settings: Settings,
-    rule: ServerRule,
     task: Task,
     computer: SequentialComputer,
     memories: ClientVectors | None,
+    shape_uc: tuple[int, int] | None,
     stop: Sequence,
 ) -> LiveServer | None:
-    """Build what serves real clients, which are not started yet; None in a simulation."""
+    """Build what serves real clients, which are not started yet; None in a simulation. shape_uc: of outputs"""
     config = settings.parts["live"].config
     if not config.takes_place:
         return None
-    flat, server = task.flat, task.server
+    flat = task.flat
     if flat.has_statistics:
         allowed = "one without batch normalisation with live=processes"
         raise ConfigError("model", settings.choices.get("model"), f"must be {allowed}")
-    shape_uc = (server.samples, server.classes) if rule.needs.outputs and server is not None else None
     tree = settings.tree | {"live": {"_target_": f"{Simulated.__module__}.{Simulated.__qualname__}"}}
     largest = 2**16 + 8 * (flat.d + (0 if shape_uc is None else shape_uc[0] * shape_uc[1]))
     transport = LocalProcesses(

@@ -198,6 +198,26 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, mos
     raise ConfigError("n_clients", n, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
 
 
+def kept_bytes(settings: Settings, d: int, outputs: int = 0) -> int:
+    """Return the bytes of uploads that a live run keeps on disk; 0 if it keeps none or its budget does not say."""
+    root, needs, amounts = settings.root, settings.needs, settings.budget.amounts
+    if not settings.parts["live"].config.keep_uploads:
+        return 0
+    per_iteration = root.concurrency if needs.steps_on == "round" else needs.uploads_per_iteration(root.n_clients)
+    assert per_iteration is not None
+    limits = {"uploads": 1, "server_iterations": per_iteration}
+    uploads = min((amounts[name] * count for name, count in limits.items() if name in amounts), default=0)
+    return int(uploads) * FLOAT * (3 + d + outputs)
+
+
+def refuse_if_disk_too_small(settings: Settings, d: int, outputs: int = 0) -> None:
+    """Raise ConfigError if the uploads that a live run keeps do not fit on its disk."""
+    free, kept = _free_disk(settings.directory), kept_bytes(settings, d, outputs)
+    if free is not None and kept > free:
+        takes = f"takes {_gib(kept)} in {settings.directory.parent}, where {_gib(free)} are free"
+        raise ConfigError("live.keep_uploads", True, f"{takes}; set it to false or choose a smaller budget")
+
+
 def is_too_large(needs: Needs, device: str, folder: Path) -> bool:
     """Return True if less memory is free than needed."""
     return bool(_missing_memory(needs, _free_memory(folder, device)))

@@ -136,6 +136,7 @@ class Preflight:
     def _check_memory(self, settings: Settings, found: Found) -> Found:
         n, device = settings.root.n_clients, machine.known_device(settings.root.device)
         if found.size is not None and (found.samples or not settings.needs.cuts):
+            memory.refuse_if_disk_too_small(settings, found.size.d)
             least, most = memory.bound_vectors(settings, found.size, found.samples, found.classes)
             found = replace(found, state=replace(most, uploads=1, computing=1).needs(n).total)
             if device is not None:

@@ -11,12 +11,13 @@ from typing import Any
 
 from ..config.check import check_settings
 from ..config.composition import saved_config
+from ..config.places import PACKAGE
 from ..config.settings import Settings
 from ..errors import ConfigError
 from ..files import read_json
 from ..simulation.recorded import NAME, RecordedAvailability, RecordedDelay
 from ..tracking.metrics import read_metrics
-from ..tracking.rundir import METRICS_NAME, SUMMARY_NAME, TRACE_NAME, RunDirectory
+from ..tracking.rundir import METRICS_NAME, SUMMARY_NAME, TRACE_NAME, UPLOADS_NAME, RunDirectory
 from . import machine
 from .result import RunResult
 
@@ -31,33 +32,44 @@ def replay_settings(directory: str | Path) -> Settings:
     live = check_settings(copy.deepcopy(tree), dict(choices))
     if not live.parts["live"].config.takes_place:
         raise ConfigError("--replay", path, "must be a live run; this one was simulated, and rerun=true repeats it")
-    status = read_json(path / SUMMARY_NAME)["exit_status"] if (path / SUMMARY_NAME).exists() else "unfinished"
+    summary = read_json(path / SUMMARY_NAME) if (path / SUMMARY_NAME).exists() else {}
+    status = summary.get("exit_status", "unfinished")
     if status != "ok":
         raise ConfigError("--replay", path, f"must be a finished run, and this one is {status}; resume it first")
     for group, target in (("delay", RecordedDelay), ("availability", RecordedAvailability)):
         config = target.Config(path=str(path / NAME))
         tree[group] = {"_target_": f"{target.__module__}.{target.__qualname__}", **vars(config)}
         choices[group] = "recorded"
-    tree["live"] = {"_target_": tree["live"]["_target_"].replace(live.parts["live"].target.__name__, "Simulated")}
-    tree["output_dir"], choices["live"] = str(path.parent), "none"
+    tree["live"], choices["live"] = {"_target_": f"{PACKAGE}.live.choice.Simulated"}, "none"
+    if live.parts["live"].config.keep_uploads:
+        uploads, kept = path / UPLOADS_NAME, summary["live"]["kept_bytes"]
+        found = uploads.stat().st_size if uploads.exists() else 0
+        if found != kept:
+            raise ConfigError("--replay", path, f"must have its {UPLOADS_NAME} of {kept} bytes; found {found} bytes")
+        tree["live"] = {"_target_": f"{PACKAGE}.live.uploads.Recorded", "path": str(uploads)}
+        choices["live"] = "recorded"
+    tree["output_dir"] = str(path.parent)
     return check_settings(tree, choices)
 
 
 @dataclass
 class Comparison:
     """
+    uploads     computed by the replay, or kept by the live run
     difference  the first one, in words; empty: there is none
     remark      why bits may differ; empty: nothing speaks for it
     """
 
     arrivals: int = 0
     points: int = 0
+    uploads: str = "computed"
     difference: str = ""
     remark: str = ""
 
     def __str__(self) -> str:
         if not self.difference:
-            return f"same bits: model, {self.arrivals} arrivals, {self.points} points"
+            kept = " with kept uploads" if self.uploads == "kept" else ""
+            return f"same bits{kept}: model, {self.arrivals} arrivals, {self.points} points"
         return f"first difference: {self.difference}" + (f" ({self.remark})" if self.remark else "")
 
 
@@ -90,7 +102,8 @@ def compare(live: Path, replay: Path) -> Comparison:
         if not difference and (other is None or tensor.numpy().tobytes() != other.numpy().tobytes()):
             most = "" if other is None else f", by {float((tensor - other).abs().max()):.2g} at most"
             difference = f"tensor {name} of the final model{most}"
-    return Comparison(len(tables[0]), len(points[0]), difference, _describe_machine(live))
+    uploads = "kept" if (live / UPLOADS_NAME).exists() else "computed"
+    return Comparison(len(tables[0]), len(points[0]), uploads, difference, _describe_machine(live))
 
 
 def _first_difference(what: str, live: Sequence[Mapping[Any, Any]], replay: Sequence[Mapping[Any, Any]]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
-from ..ranges import CheckedSettings, above, at_least
+from ..ranges import CheckedSettings, above, absent, at_least
 from ..simulation.availability import Always
 from ..simulation.delays import Delay
 from ..simulation.recorded import NEVER, Record
@@ -39,6 +39,8 @@ class MeasuredAvailability(Always):
 class SimulatedConfig(CheckedSettings):
     """No settings."""
 
+    keep_uploads = False  # no setting here
+
     @property
     def takes_place(self) -> bool:
         return False
@@ -67,6 +69,7 @@ class ProcessesConfig(SimulatedConfig):
     clients_wait   s until all clients must be here
     answer_within  s; work that takes longer is lost, and its process is started again; null: no limit
     strikes        refused or lost uploads in a row after which a client gets no more work
+    keep_uploads   keep each upload in the run's directory: a replay then needs no client's data
     """
 
     count: Annotated[int | None, at_least(1, null="for one process a client, at most 16")] = None
@@ -74,6 +77,7 @@ class ProcessesConfig(SimulatedConfig):
     clients_wait: Annotated[float, above(0)] = 120.0
     answer_within: Annotated[float | None, above(0, null="to wait without end")] = None
     strikes: Annotated[int, at_least(1)] = 3
+    keep_uploads: Annotated[bool, absent(False)] = False
 
     @property
     def takes_place(self) -> bool:

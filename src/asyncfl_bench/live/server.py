@@ -16,10 +16,12 @@ from ..config import Settings
 from ..files import say
 from ..simulation.recorded import LateLosses, Record
 from ..stateful import Stateful
+from ..tracking.rundir import UPLOADS_NAME
 from ..types import Work
 from .clock import GRAIN, Clock
 from .record import RecordFile
 from .replies import Inbox, Transport, Vectors
+from .uploads import UploadFile, UploadSource
 
 if TYPE_CHECKING:
     from ..clients.executors import SequentialComputer
@@ -77,43 +79,48 @@ class LiveTimeline(LateLosses):
         return {"file": self._file}
 
 
-class LiveComputer:
-    """Hands over the vector that came. real: what would compute it in a simulation, and says what it takes"""
+class LiveComputer(UploadSource):
+    """Hands over the vector that came. file: keeps it, if any"""
 
-    together, at_once, steps_together, ahead = 1, 1, math.inf, 0
-
-    def __init__(self, inbox: Inbox, real: SequentialComputer):
-        self._inbox, self._real = inbox, real
+    def __init__(self, inbox: Inbox, real: SequentialComputer, file: UploadFile | None):
+        super().__init__(real)
+        self._inbox, self._file = inbox, file
 
     def begin(
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
         reply = self._inbox.take(works[0])
+        if self._file is not None:
+            self._file.write(works[0], reply)
         out_pd[0].copy_(torch.from_numpy(reply.vector_d))
         outputs_uc = None if reply.outputs_uc is None else torch.from_numpy(reply.outputs_uc)
         return lambda: [ComputedUpload(torch.tensor(reply.loss, dtype=torch.float32), None, outputs_uc)]
 
-    def take_statistics(self, statistics: torch.Tensor | None) -> None:
-        """Models with batch normalisation are refused."""
-
-    def vectors(self, local_steps: int) -> int:
-        return self._real.vectors(local_steps)
-
     def state_dict(self) -> dict:
-        return {}
+        return {} if self._file is None else self._file.state_dict()
 
     def load_state_dict(self, state: dict) -> None:
-        """There is none."""
+        if self._file is not None:
+            self._file.load_state_dict(state)
 
     def close(self) -> None:
-        self._real.close()
+        super().close()
+        if self._file is not None:
+            self._file.close()
 
 
 class LiveQueue(WorkQueue):
     """Sends work at its dispatch. Work that is in flight when a run resumes is sent again, with the same draws."""
 
-    def __init__(self, inbox: Inbox, real: SequentialComputer, memories: ClientVectors | None, keeps_base: bool):
-        super().__init__(LiveComputer(inbox, real), memories=memories, keeps_base=keeps_base)
+    def __init__(
+        self,
+        inbox: Inbox,
+        real: SequentialComputer,
+        memories: ClientVectors | None,
+        keeps_base: bool,
+        file: UploadFile | None = None,
+    ):
+        super().__init__(LiveComputer(inbox, real, file), memories=memories, keeps_base=keeps_base)
         self._inbox = inbox
         inbox.vectors = self._copy_vectors
 
@@ -172,7 +179,9 @@ class LiveServer:
             report=(lambda text: None) if quiet else say,
         )
         self._file, self._limit = RecordFile(settings.directory), settings.budget.virtual_time
-        self.queue = LiveQueue(self._inbox, computer, memories, needs.base)
+        keeps = settings.parts["live"].config.keep_uploads
+        self._uploads = UploadFile(settings.directory / UPLOADS_NAME, d, shape_uc) if keeps else None
+        self.queue = LiveQueue(self._inbox, computer, memories, needs.base, self._uploads)
 
     @property
     def record(self) -> Record:
@@ -189,4 +198,5 @@ class LiveServer:
     def summary(self) -> dict:
         """For summary.json."""
         found = {"refused": dict(self._inbox.refusals), "lost": dict(self._inbox.losses)}
-        return found | {"left": sorted(self.record.left_at)}
+        kept = {} if self._uploads is None else {"kept_bytes": self._uploads.bytes}
+        return found | {"left": sorted(self.record.left_at), **kept}

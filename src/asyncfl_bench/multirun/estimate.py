@@ -12,6 +12,7 @@ from statistics import fmean
 from ..config import Settings
 from ..data.base import MissingData
 from ..errors import BenchError
+from ..experiment.memory import kept_bytes
 from ..experiment.preflight import Found, Preflight, existing_folder
 from ..tracking.progress import clock_text
 from .history import GROUPS, Estimate, count_points, finished_in, runs_by_algorithm, similar_runs
@@ -160,7 +161,7 @@ def _describe_disk(runs: Sequence[Settings], facts: Sequence[Found], estimates: 
 
 
 def _run_bytes(settings: Settings, found: Found, estimate: Estimate | None) -> float | None:
-    """Return the bytes of a run's directory: checkpoint, models, points and trace; None if d is unknown."""
+    """Return the bytes of a run's directory: checkpoint, models, points, trace and uploads; None if d is unknown."""
     d = found.size.d if found.size is not None else estimate.d if estimate is not None else 0
     if not d:
         return None
@@ -172,7 +173,8 @@ def _run_bytes(settings: Settings, found: Found, estimate: Estimate | None) -> f
     checkpoints = 2 if repeated else 0 if is_large else 1  # the one before the last is kept
     models = 8.0 * d if settings.root.trace else 0.0
     rows = used.get("uploads", used.get("server_iterations", 0)) if settings.root.trace else 0
-    return FILES + checkpoints * state + models + POINT * count_points(settings.tree, used) + TRACE_ROW * rows
+    tables = POINT * count_points(settings.tree, used) + TRACE_ROW * rows
+    return FILES + checkpoints * state + models + tables + kept_bytes(settings, d)
 
 
 def _describe_size(count: float) -> str:

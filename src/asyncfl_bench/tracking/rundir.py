@@ -25,14 +25,14 @@ METRICS_NAME = "metrics.jsonl"
 SUMMARY_NAME = "summary.json"
 CHECKPOINT_NAME = "checkpoint.pt"
 TRACE_NAME = "trace.parquet"
-RECORD_NAME = "arrivals.csv"  # of a live run
+RECORD_NAME, UPLOADS_NAME = "arrivals.csv", "uploads.bin"  # of a live run
 PARTITION_NAME = "partition.npz"
 CLIENTS_NAME = "clients.parquet"
 ERROR_NAME = "error.txt"
 # what only the end of a run writes, and what its beginning does
 _TABLES = (TRACE_NAME, "exchanges.parquet", "cancelled.parquet", CLIENTS_NAME, "rule.parquet", "mse_arrivals.parquet")
 AT_END = (SUMMARY_NAME, *_TABLES, "model_final.pt", ERROR_NAME)
-AT_START = (PARTITION_NAME, "model_initial.pt", RECORD_NAME)
+AT_START = (PARTITION_NAME, "model_initial.pt", RECORD_NAME, UPLOADS_NAME)
 
 
 class RunDirectory:

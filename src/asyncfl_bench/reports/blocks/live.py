@@ -17,6 +17,7 @@ _TEXT = (
     "mean of the client's uploads [server iterations]. Lost work has no upload; a refused upload was not valid."
 )
 _NOTED, _REFUSED = "summary.replayed.", "summary.live.refused."
+_LEFT = "summary.live.left"  # of every live run
 _COLUMNS = {"delay_median": "delay, median [s]", "delay_90": "delay, 90 % [s]", "staleness": "staleness, mean"}
 _COUNTS = ("uploads", "lost", "refused")
 
@@ -25,9 +26,8 @@ class RealClients:
     """The block of live runs, a row for each client and one sentence on each replay; nothing without a live run."""
 
     def __call__(self, page: Page) -> list[Part]:
-        if "live" not in page.runs or page.runs["live"].isna().all():
+        if _LEFT not in page.runs or (live := page.runs[page.runs[_LEFT].notna()]).empty:
             return []
-        live = page.runs[page.runs["live"].notna()]
         tables = [_client_table(run) for _, run in live.iterrows() if (Path(str(run.name)) / RECORD_NAME).exists()]
         shown = [_join_tables(page, tables)] if tables else []  # an archive holds no records
         lines = [f"- {_describe_run(page, run)}: {_describe_replay(run)}" for _, run in live.iterrows()]
@@ -80,6 +80,6 @@ def _describe_replay(run: pd.Series) -> str:
         return "not replayed; `afl-run --replay DIR` repeats it in the simulator"
     if same:
         counts = f"{run[f'{_NOTED}arrivals']:g} arrivals, {run[f'{_NOTED}points']:g} points"
-        return f"the replay has the same bits (model, {counts})"
+        return f"the replay has the same bits (model, {counts}; uploads {run[f'{_NOTED}uploads']})"
     remark = run[f"{_NOTED}remark"]
     return f"the replay differs: {run[f'{_NOTED}difference']}" + (f" ({remark})" if remark else "")

@@ -1,0 +1,152 @@
+"""Uploads that a live run keeps in a file, and their use in the place of computing them again.
+
+Legend: d model parameters, u samples of the server, C classes, r uploads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from ..clients.queue import ComputedUpload
+from ..errors import BenchError, InputError, check
+from ..files import naming_file
+from ..stateful import Stateful
+from .choice import Simulated, SimulatedConfig
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..clients.executors import SequentialComputer
+    from ..clients.queue import Start
+    from ..clients.versions import Blocks
+    from ..types import Work
+    from .replies import Reply
+
+
+def row_type(d: int, shape_uc: tuple[int, int] | None) -> np.dtype:
+    """Return what a row of the file is: 4 (3 + d + u C) bytes. cycle: as of Work"""
+    fields: list[Any] = [("client", "<i4"), ("cycle", "<i4"), ("loss", "<f4"), ("vector_d", "<f4", (d,))]
+    return np.dtype(fields if shape_uc is None else [*fields, ("outputs_uc", "<f4", shape_uc)])
+
+
+class UploadFile(Stateful):
+    """The file, opened with the first upload; uploads behind those of the checkpoint that a run resumes from are cut
+    off."""
+
+    state_names = ("rows",)
+
+    def __init__(self, path: Path, d: int, shape_uc: tuple[int, int] | None):
+        self.rows = 0
+        self._path, self._row = path, np.zeros((), row_type(d, shape_uc))
+        self._file: BinaryIO | None = None
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self._row.nbytes
+
+    def write(self, work: Work, reply: Reply) -> None:
+        """Write an upload that the server uses now. Raises BenchError where earlier ones are gone."""
+        row = self._row
+        row["client"], row["cycle"], row["loss"], row["vector_d"] = work.client, work.cycle, reply.loss, reply.vector_d
+        if "outputs_uc" in (row.dtype.names or ()):
+            row["outputs_uc"] = reply.outputs_uc
+        with naming_file(self._path):
+            file = self._open() if self._file is None else self._file
+            file.write(row.tobytes())
+        self.rows += 1
+
+    def _open(self) -> BinaryIO:
+        there = self._path.stat().st_size if self._path.exists() else 0
+        if there < self.bytes:
+            has = f"has {there // self._row.nbytes} of {self.rows} uploads"
+            raise BenchError(f"{self._path}: {has}; rerun=true starts the run from the beginning")
+        self._file = self._path.open("r+b" if self._path.exists() else "xb", buffering=0)
+        self._file.truncate(self.bytes)
+        self._file.seek(self.bytes)
+        return self._file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+@dataclass
+class RecordedConfig(SimulatedConfig):
+    """
+    path  uploads.bin of a live run; required
+    """
+
+    path: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = self.path is not None and Path(self.path).expanduser().is_file()
+        allowed = "uploads.bin of a live run with live.keep_uploads=true; afl-run --replay DIR names it by itself"
+        check(ok, "path", self.path, allowed)
+
+
+class Recorded(Simulated):
+    """Clients are simulated and compute nothing: their uploads are those that a live run kept."""
+
+    Config = RecordedConfig
+    absent = False
+
+
+class UploadSource:
+    """Hands over uploads that are computed elsewhere. real: what would compute them here, and says what that takes"""
+
+    together, at_once, steps_together, ahead = 1, 1, math.inf, 0
+
+    def __init__(self, real: SequentialComputer):
+        self._real = real
+
+    def take_statistics(self, statistics: torch.Tensor | None) -> None:
+        """Models with batch normalisation are refused."""
+
+    def vectors(self, local_steps: int) -> int:
+        return self._real.vectors(local_steps)
+
+    def state_dict(self) -> dict:
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        """There is none."""
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class KeptUploads(UploadSource):
+    """Hands over the uploads in a file. Raises InputError for another file than that of a live run of this model."""
+
+    def __init__(self, path: str, real: SequentialComputer, d: int, shape_uc: tuple[int, int] | None):
+        super().__init__(real)
+        self._path = Path(path).expanduser()
+        kind = row_type(d, shape_uc)
+        size = self._path.stat().st_size
+        if not size or size % kind.itemsize:
+            raise InputError(f"{self._path}: {size} bytes are not whole uploads of {kind.itemsize} bytes each")
+        self._rows_r = np.memmap(self._path, kind, mode="r")
+        pairs = zip(self._rows_r["client"].tolist(), self._rows_r["cycle"].tolist(), strict=True)
+        self._places = {pair: place for place, pair in enumerate(pairs)}
+        if len(self._places) < len(self._rows_r):
+            raise InputError(f"{self._path}: has an upload twice; it is not of a live run of this model")
+
+    def begin(
+        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
+    ) -> Callable[[], list[ComputedUpload]]:
+        import torch
+
+        (work,) = works
+        if (place := self._places.get((work.client, work.cycle))) is None:
+            raise BenchError(f"{self._path}: has no upload of client {work.client} for its work number {work.cycle}")
+        row = self._rows_r[place]
+        out_pd[0].copy_(torch.from_numpy(np.array(row["vector_d"])))
+        outputs_uc = torch.from_numpy(np.array(row["outputs_uc"])) if "outputs_uc" in row.dtype.names else None
+        return lambda: [ComputedUpload(torch.tensor(row["loss"], dtype=torch.float32), None, outputs_uc)]
