@@ -18,10 +18,10 @@ def faulty_build(folder, faults):
     return partial(_build, str(folder), faults)
 
 
-def _build(folder, faults, tree, folders):
+def _build(folder, faults, tree, folders, clients):
     if "start" in faults.values() and _first_time(folder, "start"):
         os._exit(7)
-    return Faulty(build_computer(tree, folders), folder, faults)
+    return Faulty(build_computer(tree, folders, clients), folder, faults)
 
 
 def _first_time(folder, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import queue
 import random
 import threading
@@ -12,6 +13,7 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.clients.versions import Blocks
+from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.experiment import build, execute
 from asyncfl_bench.experiment.replay import compare, replay_settings
 from asyncfl_bench.live.replies import Reply
@@ -31,7 +33,8 @@ class Clients:
     """What all transports of tests share. Client i alone is in its process."""
 
     def __init__(self, config, compute, *, n_clients, identity, largest, report):
-        self.n, self.identity, self.build = n_clients, identity, lambda: compute._build(compute._tree, [])
+        self.n, self.identity = n_clients, identity
+        self.build = lambda clients=None: compute._build(compute._tree, [], clients)
         self.dismissed = set()
 
     def start(self, stop):
@@ -57,12 +60,12 @@ class Clients:
 class Threads(Clients):
     """A thread for each client, four computers, naps that differ from run to run; some work is lost."""
 
-    lose, nap, workers = 0.0, 0.002, 4
+    lose, nap, workers, own = 0.0, 0.002, 4, False
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
         self.done, self.work = queue.SimpleQueue(), [queue.SimpleQueue() for _ in range(self.n)]
-        self.computers = [(self.build(), threading.Lock()) for _ in range(self.workers)]
+        self.computers = [(self.build([i] if self.own else None), threading.Lock()) for i in range(self.workers)]
         self.threads = [threading.Thread(target=self.serve, args=(i,), daemon=True) for i in range(self.n)]
         for thread in self.threads:
             thread.start()
@@ -99,6 +102,13 @@ def transport(monkeypatch, cls):
     with monkeypatch.context() as patch:
         patch.setattr(build, "LocalProcesses", cls)
         yield
+
+
+def computed_replay(directory):
+    """The comparison with a replay that computes all work, also of a run that kept its uploads."""
+    settings = replay_settings(directory)
+    tree = copy.deepcopy(settings.tree) | {"live": {"_target_": "asyncfl_bench.live.choice.Simulated"}}
+    return compare(directory, execute(check_settings(tree, settings.choices | {"live": "none"})).directory)
 
 
 def live_and_replayed(monkeypatch, cls, words):

@@ -24,6 +24,7 @@ FILES = {
     "trace": "own.csv",
     "recorded": "arrivals.csv",
 }  # what a choice reads, looked at only when a run is built
+LOCAL = ["dataset.folder=clients", "dataset.classes=10"]
 # sweeps with stand-ins for the models of a paper
 STAND_INS = ("ace/table_a2", "ace/table_a2_printed", "ace/table_a2_minilm", "ace/table_a2_minilm_printed")
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
@@ -32,6 +33,7 @@ EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
 def needed(group, name):
     """Words without which a choice cannot work."""
     words = {
+        ("dataset", "local"): LOCAL,
         ("dataset", "synthetic"): ["heterogeneity=natural"],
         ("heterogeneity", "natural"): ["dataset=synthetic"],
         ("client", "adamw"): ["algorithm=fedbuff"],
@@ -131,6 +133,7 @@ for group, name in {composed}:
         "unlabelled": "fedecho" if name != "none" else "ace",
     }}
     needs = {{key: [f"algorithm={{rule}}"] for key, rule in rules.items()}}
+    needs["local"] = {LOCAL!r}
     needs["similarity"] = ["algorithm=fedbuff", "heterogeneity=clusters"]
     words = [word for key, own in needs.items() if key in (group, name) for word in own]
     config.compose([*words, f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])

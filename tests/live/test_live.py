@@ -18,7 +18,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from live_clients import LIVE, Threads, live_and_replayed, transport
+from live_clients import LIVE, Threads, computed_replay, live_and_replayed, transport
 from tiers import slow
 from toy import Recorder
 
@@ -164,6 +164,45 @@ def test_a_replay_with_kept_uploads_computes_no_work_of_clients(case, monkeypatc
         replay_settings(live.directory)
 
 
+class OwnSamples(Threads):
+    """Each client's computer has read its own file only."""
+
+    workers, own = 8, True
+
+
+def write_clients(folder, n=8, classes=10):
+    """Files of clients, which lack labels. Returns the (n, classes) samples of each label."""
+    draws = np.random.default_rng(5)
+    folder.mkdir()
+    counts = np.zeros((n, classes), int)
+    for client, size in enumerate([90, *(10 + 7 * i for i in range(n - 1)), 90]):
+        y = draws.integers(0, 1 + min(client + 2, classes - 1), size)
+        name = client if client < n else "test"
+        np.savez(folder / f"{name}.npz", x=draws.normal(y[:, None], size=(size, 6)).astype(np.float32), y=y)
+        if client < n:
+            counts[client] = np.bincount(y, minlength=classes)
+    return counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["afbs", "fedavg", "ca2fl native"])
+def test_clients_that_have_their_own_samples_only_are_replayed_with_and_without_them(case, monkeypatch, tmp_path):
+    folder, (name, *executor) = tmp_path / "local", case.split()
+    counts = write_clients(folder)
+    words = ["dataset=local", f"dataset.folder={folder}", "dataset.classes=10", "live.keep_uploads=true"]
+    words += [f"executor={one}" for one in executor] or ["client.local_epochs=1"]
+    with transport(monkeypatch, OwnSamples):
+        live = run([*LIVE, *WORDS, *words, f"algorithm={name}", "model=softmax"])
+    assert live.summary["task"]["smallest_client"] == 10
+    assert str(computed_replay(live.directory)) == "same bits with kept uploads: model, 120 arrivals, 7 points"
+    np.save(folder / "counts.npy", counts)
+    for client in range(8):
+        (folder / f"{client}.npz").unlink()
+    replayed = execute(replay_settings(live.directory))
+    assert replayed.summary["data_digest"] == live.summary["data_digest"]
+    assert not compare(live.directory, replayed.directory).difference
+
+
 def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
     path, works = tmp_path / "uploads.bin", [Work(i % 2, i, 0, 0, 1, cycle=i // 2) for i in range(5)]
 
@@ -204,6 +243,7 @@ REFUSED = {
     "device=cuda": "device=cuda: must be cpu or auto",
     "evaluation.clients=true": "evaluation.clients=true: must be false with live=processes",
     "schedule.dispatch=per_round": "a number of seconds with schedule.dispatch=per_round, which may wait",
+    "dataset=local": r"dataset.folder=null: must be a folder with 0.npz, 1.npz, … of the clients, and test.npz",
     "live=recorded": r"live.path=null: must be uploads.bin of a live run",
     "live.count=9": r"live.count=9: must be at most the number of clients \(n_clients=8\)",
     "delay.beta=3": "delay.beta=3: has no effect with live=processes, which measures it",

@@ -33,6 +33,7 @@ def resolve(settings: Settings) -> None:
     settings.parts["live"].target.prepare(settings)
     _resolve_clock_and_concurrency(settings)
     _resolve_unlabelled(settings)
+    _check_private_samples(settings)
     _check_cut_model(settings)
     _check_queues(settings)
     _check_waiting_rule(settings)
@@ -101,6 +102,21 @@ def _resolve_unlabelled(settings: Settings) -> None:
     who = "distillation" if settings.parts["distillation"].config.takes_place else "algorithm"
     allowed = f"auto, held_back, images, arrays or noise: {who}={choices.get(who)} needs samples of the server's own"
     check(not needed or choices.get("unlabelled") != "none", "unlabelled", "none", allowed)
+
+
+def _check_private_samples(settings: Settings) -> None:
+    """Check that nothing pools samples of clients that have them alone."""
+    if not getattr(settings.parts["dataset"].target, "private", False):
+        return
+    choices = settings.choices
+    why = f"with dataset={choices.get('dataset')}, whose clients have their own samples only"
+    for group, allowed in {"heterogeneity": ("natural",), "unlabelled": ("none", "arrays")}.items():
+        check(choices.get(group) in allowed, group, choices.get(group), f"{' or '.join(allowed)} {why}")
+    share = settings.evaluation.validation_share
+    check(not share, "evaluation.validation_share", share, f"0 {why}")
+    if not settings.parts["live"].config.computes:
+        diagnostics, allowed = choices.get("diagnostics"), ("none", "server_time")
+        check(diagnostics in allowed, "diagnostics", diagnostics, f"{' or '.join(allowed)} in live runs {why}")
 
 
 def _check_cut_model(settings: Settings) -> None:

@@ -113,8 +113,10 @@ class Components:
         )
 
 
-def build_run(settings: Settings) -> Components:
+def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Components:
     """Loads the data and builds everything a run consists of; writes nothing.
+
+    clients  those whose work alone this process computes; None: all, or none where live clients do
 
     Raises ConfigError or BenchError for data that cannot be had, parts that do not fit each other, and a run that
     needs more memory than there is.
@@ -123,7 +125,7 @@ def build_run(settings: Settings) -> Components:
     device = machine.select_device(root.device)
     machine.make_deterministic(device)
     streams = Streams(root.seed)
-    task = _build_task(settings, streams, device)
+    task = _build_task(settings, streams, device, clients)
     flat, cores = task.flat, machine.available_cores(root.threads)
     cut = _build_cut(settings, task)
     native = native_network(root.executor, device, task, cut)
@@ -247,13 +249,13 @@ def _build_live(
     return LiveServer(settings, transport, computer, memories, d=flat.d, shape_uc=shape_uc, stop=stop)
 
 
-def build_computer(tree: dict, folders: Sequence[Path]) -> SequentialComputer:
+def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] | None = None) -> SequentialComputer:
     """Build what computes the work of a run's clients, in a process of theirs.
 
-    tree  the run's resolved config;  folders  those that ``--config-dir`` named
+    tree  the run's resolved config;  folders  those that ``--config-dir`` named;  clients  of the process; None: all
     """
     use_folders(folders)
-    executor = build_run(check_settings(copy.deepcopy(tree), dict(tree["choices"]))).executor
+    executor = build_run(check_settings(copy.deepcopy(tree), dict(tree["choices"])), clients).executor
     assert isinstance(executor, WorkQueue) and isinstance(executor.computer, SequentialComputer)
     return executor.computer
 
@@ -268,11 +270,14 @@ def is_built_in(target: type) -> bool:
     return target.__module__.partition(".")[0] == PACKAGE
 
 
-def _build_task(settings: Settings, streams: Streams, device: str) -> Task:
+def _build_task(settings: Settings, streams: Streams, device: str, clients: Sequence[int] | None) -> Task:
     parts = settings.parts
+    dataset = parts["dataset"].build()
+    if getattr(dataset, "private", False) and (clients is not None or not parts["live"].config.computes):
+        dataset = dataset.with_clients(clients or ())
     try:
         return build_task(
-            parts["dataset"].build(),
+            dataset,
             parts["heterogeneity"].build(),
             parts["model"].build(),
             n_clients=settings.root.n_clients,

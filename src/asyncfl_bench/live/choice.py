@@ -40,6 +40,7 @@ class SimulatedConfig(CheckedSettings):
     """No settings."""
 
     keep_uploads = False  # no setting here
+    computes = True  # this process computes the clients' work
 
     @property
     def takes_place(self) -> bool:
@@ -78,6 +79,7 @@ class ProcessesConfig(SimulatedConfig):
     answer_within: Annotated[float | None, above(0, null="to wait without end")] = None
     strikes: Annotated[int, at_least(1)] = 3
     keep_uploads: Annotated[bool, absent(False)] = False
+    computes = False
 
     @property
     def takes_place(self) -> bool:

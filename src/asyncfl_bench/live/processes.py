@@ -47,10 +47,10 @@ class Compute:
     def __init__(self, build: Callable[..., SequentialComputer], tree: dict, folders: list[Path], nap: float):
         self._build, self._tree, self._folders, self._nap = build, tree, folders, nap
 
-    def __call__(self, pipe: Connection, identity: str) -> None:
+    def __call__(self, pipe: Connection, identity: str, clients: Sequence[int]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
         threading.Thread(target=_end_with_server, daemon=True).start()
-        computer = self._build(self._tree, self._folders)
+        computer = self._build(self._tree, self._folders, clients)
         with suppress(EOFError, OSError):  # the server is gone
             pipe.send_bytes(pack({"hello": True}))
             while True:
@@ -255,7 +255,9 @@ class _Place:
         """Start a process and wait for its hello. Raises EOFError or OSError."""
         transport, self._process = self._transport, None
         pipe, end = transport.context.Pipe()
-        process = transport.context.Process(target=transport.compute, args=(end, transport.identity), daemon=True)
+        process = transport.context.Process(
+            target=transport.compute, args=(end, transport.identity, self.clients), daemon=True
+        )
         process.start()
         self._process = process  # not before: ``end`` cannot kill what has not started
         end.close()

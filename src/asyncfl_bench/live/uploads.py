@@ -83,6 +83,7 @@ class RecordedConfig(SimulatedConfig):
     """
 
     path: str | None = None
+    computes = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -295,7 +295,7 @@ def build_task(
         with _naming_group("unlabelled"):
             data, x_server = unlabelled.draw(data, Path(data_dir), streams.unlabelled())
     samples = len(data.y_train)
-    if n_clients > samples:
+    if n_clients > max(samples, len(data.natural or ())):
         raise ConfigError(
             "n_clients", n_clients, f"must be at most {samples}, the training samples that clients can have"
         )

@@ -1,0 +1,181 @@
+"""Data of clients that each have a file of samples, and no others.
+
+Legend: N samples, n clients, C classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from ..errors import ConfigError, check
+from ..randomness import Streams
+from ..ranges import CheckedSettings, at_least
+from .archive import UNREADABLE, read_npz
+from .base import DATA_DIRECTORY, Data, DataError, MissingData, Scale, check_labels, digest_arrays
+from .datasets import check_samples
+
+TEST, COUNTS = "test.npz", "counts.npy"
+
+
+@dataclass
+class LocalConfig(CheckedSettings):
+    """
+    folder   of the files, absolute or below the data directory; required
+    classes  C, as a client may lack some; required
+    """
+
+    folder: str | None = None
+    classes: Annotated[int | None, at_least(2)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.folder is not None, "folder", None, "a folder with 0.npz, 1.npz, … of the clients, and test.npz")
+        check(self.classes is not None, "classes", None, "the number of classes, which a client cannot count")
+
+
+@dataclass
+class LocalData(Data):
+    """counts_nc: samples of each label that each client has, from which a server without them has the same digest"""
+
+    counts_nc: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        return digest_arrays(self.counts_nc, self.x_test, self.y_test)
+
+
+class Local:
+    """The clients of ``<folder>/0.npz``, ``1.npz``, … and the test set of ``test.npz``, each with arrays x and y.
+
+    x  floats (N, F) or (N, C, H, W), used as they are; or uint8 images (N, H, W) or (N, H, W, C), from -1 to 1
+    y  integers 0 .. classes - 1
+    A live server reads no samples of clients but only how many they have of each label: from ``counts.npy`` (n, C), or
+    else from the files of the clients. A client's process reads only its own file.
+    Raises DataError, which names the file.
+    """
+
+    Config = LocalConfig
+    private = True  # nothing may pool the clients' samples
+
+    def __init__(self, config: LocalConfig, clients: Sequence[int] | None = None):
+        self.config, self._clients = config, clients
+
+    def with_clients(self, clients: Sequence[int]) -> Local:
+        """Return the same data set as a process sees it that has the samples of these clients alone; of none: a
+        server."""
+        return Local(self.config, clients)
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        folder = Path(data_dir) / Path(str(self.config.folder)).expanduser()
+        if not folder.is_dir():
+            raise MissingData(f"{folder}: no such folder of clients' files. {DATA_DIRECTORY}")
+        files = [folder / f"{client}.npz" for client in range(n_clients)]
+        if self._clients:
+            return self._load_clients(files, self._clients)
+        test = self._read(folder / TEST)
+        counts_nc = self._read_counts(folder / COUNTS, n_clients)
+        if self._clients is None or counts_nc is None:
+            _refuse_other_number(folder, files)
+        if self._clients is None:
+            data = self._load_clients(files, range(n_clients), test)
+            if counts_nc is not None and (wrong := np.flatnonzero((counts_nc != data.counts_nc).any(axis=1))).size:
+                raise DataError(f"{folder / COUNTS}: has other numbers for client {wrong[0]} than {wrong[0]}.npz")
+            return data
+        if counts_nc is None:
+            counts_nc = np.stack([self._count_labels(path, test[0]) for path in files])
+        y = np.tile(np.arange(self._classes), n_clients).repeat(counts_nc.ravel())
+        return self._build(test[0][:1], y, counts_nc, test)  # one sample says of which kind the clients' samples are
+
+    def _load_clients(
+        self, files: list[Path], clients: Sequence[int], test: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> LocalData:
+        """Return the samples of these clients; the others have none. test: None: there is no test set either."""
+        parts = {client: self._read(files[client]) for client in clients}
+        first = test or parts[clients[0]]
+        for client, (x, _) in parts.items():
+            _check_alike(files[client], x, first[0])
+        counts_nc = np.zeros((len(files), self._classes), np.int64)
+        for client, (_, y) in parts.items():
+            counts_nc[client] = np.bincount(y, minlength=self._classes)
+        x, y = (np.concatenate([parts[client][place] for client in sorted(clients)]) for place in range(2))
+        return self._build(x, y, counts_nc, test or (x[:0], y[:0]))
+
+    def _build(
+        self, x: np.ndarray, y: np.ndarray, counts_nc: np.ndarray, test: tuple[np.ndarray, np.ndarray]
+    ) -> LocalData:
+        scale = Scale((0.5,) * x.shape[1], (0.5,) * x.shape[1]) if x.dtype == np.uint8 else None
+        natural = np.split(np.arange(len(y)), np.cumsum(counts_nc.sum(axis=1))[:-1])
+        return LocalData(x, y, *test, self._classes, scale, natural, counts_nc=counts_nc)
+
+    @property
+    def _classes(self) -> int:
+        assert self.config.classes is not None
+        return self.config.classes
+
+    def _read(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
+        if not path.exists():
+            raise MissingData(f"{path}: no such file; a client's samples are in it, or those of the test set")
+        arrays = read_npz(path, ("x", "y"))
+        y = check_labels(path, arrays, "", self._classes)
+        return check_samples(path, "x", arrays["x"]), y
+
+    def _count_labels(self, path: Path, like: np.ndarray) -> np.ndarray:
+        """Return the (C,) samples of each label in a client's file, of whose samples only the shape is read."""
+        y = read_npz(path, ("y",))["y"]
+        shape, dtype = _array_header(path, "x")
+        y = check_labels(path, {"x": np.broadcast_to(np.zeros((), dtype), shape), "y": y}, "", self._classes)
+        _check_alike(path, check_samples(path, "x", np.zeros((1, *shape[1:]), dtype)), like)
+        return np.bincount(y, minlength=self._classes)
+
+    def _read_counts(self, path: Path, n: int) -> np.ndarray | None:
+        """Return the (n, C) samples of each label at each client; None without the file."""
+        if not path.exists():
+            return None
+        try:
+            counts_nc = np.load(path, allow_pickle=False)
+        except UNREADABLE as error:
+            raise DataError(f"{path}: not a readable .npy file ({str(error).partition(chr(10))[0]})") from None
+        wanted = (n, self._classes)
+        whole = isinstance(counts_nc, np.ndarray) and counts_nc.dtype.kind in "iu" and counts_nc.shape == wanted
+        if not whole or counts_nc.min() < 0 or not counts_nc.any():
+            found = f"{counts_nc.dtype} {counts_nc.shape}" if isinstance(counts_nc, np.ndarray) else "an archive"
+            raise DataError(
+                f"{path}: must hold whole numbers >= 0 of shape {wanted}, clients and classes; found {found}"
+            )
+        return counts_nc.astype(np.int64)
+
+
+def _refuse_other_number(folder: Path, files: Sequence[Path]) -> None:
+    """Raise an error unless the folder has the files of all clients and no others."""
+    there = {int(path.stem) for path in folder.glob("*.npz") if path.stem.isdecimal()}
+    if lacking := [path.name for client, path in enumerate(files) if client not in there]:
+        wanted = f"n_clients={len(files)} needs 0.npz to {len(files) - 1}.npz"
+        raise MissingData(f"{folder}: no {lacking[0]}; {wanted}. A live server without them needs {COUNTS}")
+    if more := sorted(there - set(range(len(files)))):
+        raise ConfigError(
+            "n_clients", len(files), f"must be the number of clients in {folder}, which has {more[0]}.npz"
+        )
+
+
+def _check_alike(path: Path, x: np.ndarray, like: np.ndarray) -> None:
+    if x.shape[1:] != like.shape[1:] or x.dtype != like.dtype:
+        wanted, found = (f"{one.dtype} {one.shape[1:]}" for one in (like, x))
+        raise DataError(f"{path}: x must have samples of {wanted}, as {TEST} has; found {found}")
+
+
+def _array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Return shape and type of an array in an .npz file, whose numbers are not read."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, _, dtype = read[np.lib.format.read_magic(file)](file)
+            return shape, dtype
+    except UNREADABLE as error:
+        raise DataError(f"{path}: not a readable .npz file with the array {name} ({error})") from None

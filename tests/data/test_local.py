@@ -1,0 +1,96 @@
+"""Clients with a file of samples each: what a client, a server and a simulation read of them."""
+
+import numpy as np
+import pytest
+
+from asyncfl_bench.config.composition import Compositions
+from asyncfl_bench.data.local import Local, LocalConfig
+from asyncfl_bench.errors import BenchError, ConfigError, InputError
+from asyncfl_bench.randomness import Streams
+
+SIZES = (3, 5, 2)
+
+
+def write(folder, **other):
+    """Three clients and a test set. other: arrays that replace those of a file"""
+    folder.mkdir(exist_ok=True)
+    for number, (name, size) in enumerate(zip(("a0", "a1", "a2", "test"), (*SIZES, 4), strict=True)):
+        x, y = np.full((size, 6), number, np.float32), np.arange(size) % 4
+        np.savez(folder / f"{name.removeprefix('a')}.npz", **{"x": x, "y": y} | other.get(name, {}))
+
+
+def load(folder, clients=None, n=3):
+    return Local(LocalConfig(str(folder), classes=4), clients).load(folder, Streams(0), n)
+
+
+def test_a_client_reads_its_own_file_and_a_server_none_of_the_samples(tmp_path):
+    folder = tmp_path / "clients"
+    write(folder)
+    whole, server = load(folder), load(folder, ())
+    assert [len(part) for part in whole.natural] == [3, 5, 2] and whole.x_train[whole.natural[1]].tolist() == [
+        [1] * 6
+    ] * 5
+    assert len(server.x_train) == 1 and server.digest == whole.digest
+    for part, twin in zip(server.natural, whole.natural, strict=True):
+        assert sorted(server.y_train[part]) == sorted(whole.y_train[twin])
+    np.save(folder / "counts.npy", [[1, 1, 1, 0], [2, 1, 1, 1], [1, 1, 0, 0]])
+    assert load(folder).digest == whole.digest
+    for name in ("0", "2"):
+        (folder / f"{name}.npz").unlink()
+    assert load(folder, ()).digest == whole.digest
+    (folder / "test.npz").unlink()
+    own = load(folder, [1])
+    assert own.x_train.tolist() == [[1] * 6] * 5 and own.y_train.tolist() == [0, 1, 2, 3, 0]
+    assert [len(part) for part in own.natural] == [0, 5, 0] and own.classes == 4
+
+
+IMAGES = {"x": np.zeros((5, 8, 8, 3), np.uint8)}
+WRONG = {
+    "1.npz: x must have samples of float32 (6,), as test.npz has; found float32 (7,)": {"a1": {"x": np.ones((5, 7))}},
+    "1.npz: x must have samples of float32 (6,), as test.npz has; found uint8 (3, 8, 8)": {"a1": IMAGES},
+    "1.npz: y must hold integers 0 to 3, found 0 to 4": {"a1": {"y": np.arange(5)}},
+    "2.npz: y must hold integers 0 to 3, found -1 to 0": {"a2": {"y": np.array([0, -1])}},
+    "2.npz: y has 3 labels, x has shape (2, 6): one label per sample is needed": {"a2": {"y": np.arange(3)}},
+    "test.npz: y must hold integers 0 to 3": {"test": {"y": np.full(4, 9)}},
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_a_wrong_file_is_one_line_for_a_simulation_and_for_a_live_server(said, tmp_path):
+    write(tmp_path / "clients", **WRONG[said])
+    for clients in (None, ()):
+        with pytest.raises(InputError) as caught:
+            load(tmp_path / "clients", clients)
+        assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_missing_and_further_files_are_named(tmp_path):
+    write(tmp_path / "clients")
+    for n, said in {4: "clients: no 3.npz; n_clients=4 needs 0.npz to 3.npz", 2: "n_clients=2: must be"}.items():
+        for clients in (None, ()):
+            with pytest.raises(BenchError, match=said):
+                load(tmp_path / "clients", clients, n)
+    for counts in (np.ones((3, 5), int), np.ones((3, 4)), -np.ones((3, 4), int)):
+        np.save(tmp_path / "clients" / "counts.npy", counts)
+        with pytest.raises(InputError, match=r"counts.npy: must hold whole numbers >= 0 of shape \(3, 4\)"):
+            load(tmp_path / "clients", ())
+    np.save(tmp_path / "clients" / "counts.npy", [[1, 1, 1, 0], [1, 2, 1, 1], [1, 1, 0, 0]])
+    with pytest.raises(InputError, match=r"counts.npy: has other numbers for client 1 than 1.npz"):
+        load(tmp_path / "clients")
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_settings_that_pool_samples_are_refused():
+    words = ["dataset=local", "dataset.folder=clients", "dataset.classes=4", "algorithm=fedbuff"]
+    shared = Compositions()
+    assert shared.settings(words).choices["heterogeneity"] == "natural"
+    for word, said in {
+        "heterogeneity=iid": "heterogeneity=iid: must be natural with dataset=local, whose clients have their own",
+        "unlabelled=noise": "unlabelled=noise: must be none or arrays with dataset=local",
+        "evaluation.validation_share=0.1": "evaluation.validation_share=0.1: must be 0 with dataset=local",
+    }.items():
+        with pytest.raises(ConfigError, match=said):
+            shared.settings([*words, word])
+    with pytest.raises(ConfigError, match="diagnostics=mse: must be none or server_time in live runs with dataset="):
+        shared.settings([*words, "diagnostics=mse", "live=processes"])
