@@ -245,6 +245,8 @@ REFUSED = {
     "schedule.dispatch=per_round": "a number of seconds with schedule.dispatch=per_round, which may wait",
     "dataset=local": r"dataset.folder=null: must be a folder with 0.npz, 1.npz, … of the clients, and test.npz",
     "live=recorded": r"live.path=null: must be uploads.bin of a live run",
+    "schedule.dispatch=after_update": "a number of seconds with schedule.dispatch=after_update, which may wait",
+    "schedule.rest=until_update": "a number of seconds with schedule.rest=until_update, which may wait",
     "live.count=9": r"live.count=9: must be at most the number of clients \(n_clients=8\)",
     "delay.beta=3": "delay.beta=3: has no effect with live=processes, which measures it",
 }

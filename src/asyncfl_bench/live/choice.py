@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..config import Settings
 
 MOST_PROCESSES = 16  # where nothing is said
+# settings of the schedule with which the clients that have reported may wait for one that never does
+WAITING = {"dispatch": ("per_round", "after_update"), "rest": ("until_update",)}
 MEASURED = "measured"  # choice of delay and availability of a live run
 
 
@@ -99,9 +101,10 @@ class Processes(Simulated):
         name = settings.choices.get("algorithm")
         if needs.undeployable is not None:
             raise ConfigError("algorithm", name, f"cannot run with live=processes: {needs.undeployable}")
-        per_round = settings.parts["schedule"].config.dispatch == "per_round"
-        if (needs.may_wait or per_round) and live.answer_within is None:
-            who = f"algorithm={name}" if needs.may_wait else "schedule.dispatch=per_round"
+        schedule = vars(settings.parts["schedule"].config)
+        waiting = [f"schedule.{key}={schedule[key]}" for key, values in WAITING.items() if schedule.get(key) in values]
+        if (needs.may_wait or waiting) and live.answer_within is None:
+            who = f"algorithm={name}" if needs.may_wait else waiting[0]
             allowed = f"a number of seconds with {who}, which may wait for one client without end"
             raise ConfigError("live.answer_within", None, f"must be {allowed}")
         check(root.clock != "ticks", "clock", root.clock, "time or auto with live=processes, in real seconds")
