@@ -54,6 +54,7 @@ from asyncfl_bench.simulation.recorded import (
     RecordedDelayConfig,
 )
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig, UniformQueue, UniformQueueConfig
+from asyncfl_bench.tracking.progress import Progress
 from asyncfl_bench.types import ClientTable, Work, Workload
 
 SPLIT = ("gas", "minibatch_sfl", "s2fl", "splitfed")
@@ -103,6 +104,24 @@ class Wordless(Threads):
 def test_outputs_that_only_a_distillation_needs_are_checked(monkeypatch):
     live, comparison = live_and_replayed(monkeypatch, Wordless, ["algorithm=fedecho", "model=softmax", *WORDS])
     assert live.summary["live"]["refused"] == {"has no outputs": 1} and not comparison.difference
+
+
+class ThirdRaises(Threads):
+    def reply(self, computer, work, vectors):
+        if work.client == 3:
+            return Reply([3], work.sequence, self.identity, problem="no data")
+        return super().reply(computer, work, vectors)
+
+
+@pytest.mark.slow
+def test_the_progress_names_a_client_that_is_out_before_the_next_evaluation(monkeypatch):
+    shown = []
+    monkeypatch.setattr(Progress, "update", lambda self, done, *facts: shown.append((done, facts[-1])))
+    words = [*LIVE, "n_clients=8", "budget.uploads=60", "algorithm=asgd", "model=softmax", "evaluation.every=1000"]
+    with transport(monkeypatch, ThirdRaises):
+        run([*words, "progress=true"])
+    first, change, last = shown
+    assert first == (0, "8 here") and 0 < change[0] < 60 and last == (60, "8 here, out: 3") and change[1] == last[1]
 
 
 @pytest.mark.slow
@@ -544,6 +563,18 @@ def test_a_client_with_three_refusals_in_a_row_is_out_and_the_others_go_on(tmp_p
         play("asgd", script, tmp_path, strikes=3, must_stay="it waits")
     with pytest.raises(BenchError, match=r"client 0 is out, and the first round needs an upload of every client"):
         play("ace", script, tmp_path, strikes=3)
+
+
+def test_strikes_in_a_row_outlast_a_killed_server(tmp_path):
+    world = World("asgd", tmp_path, [(0, "nan"), (N - 1, "raises")], strikes=3)
+    while world.simulation.counters.discarded < 2:
+        world.simulation.step()
+    resumed = World("asgd", tmp_path, [(N - 1, "raises"), (0, "nan")], strikes=3)
+    resumed.load(world.state())
+    resumed.simulation.run()
+    assert resumed.simulation.counters.discarded == 4
+    assert {arrival.client for arrival in resumed.recorder.arrivals} == {*range(1, N)}  # the first one is out
+    assert replay("asgd", tmp_path).left_behind()[0] == resumed.left_behind()[0]
 
 
 def test_a_stop_keeps_what_arrived_and_was_not_used(tmp_path):

@@ -114,6 +114,8 @@ class Evaluations(Observer, Stateful):
     def show_progress(self, label: str) -> None:
         """Shows from now on how far the run is."""
         self._progress = Progress(self._total, label, done=self._used_budget())
+        if (live := self._components.live) is not None:
+            live.show_changes(self._update_progress)
 
     def close(self) -> None:
         """Gives the terminal back, and completes the tables."""
@@ -213,12 +215,17 @@ class Evaluations(Observer, Stateful):
         self.last = measured
         if not self.best or measured["test/accuracy"] > self.best["test/accuracy"]:
             self.best = {"test/accuracy": measured["test/accuracy"], "iteration": counters.iteration}
-        if self._progress is not None:
-            rate = counters.uploads / max(wall, 1e-9)
-            accuracy = measured["test/accuracy"]
-            note = "" if parts.live is None else parts.live.status()
-            self._progress.update(self._used_budget(), counters.iteration, accuracy, counters.virtual_time, rate, note)
+        self._update_progress()
         self._refuse_divergence(counters, measured["test/loss"])
+
+    def _update_progress(self) -> None:
+        if self._progress is None:
+            return
+        counters, live = self._simulation.counters, self._components.live
+        rate = counters.uploads / max(self._stopwatch.seconds, 1e-9)
+        note = "" if live is None else live.status()
+        accuracy = self.last.get("test/accuracy")
+        self._progress.update(self._used_budget(), counters.iteration, accuracy, counters.virtual_time, rate, note)
 
     def _expected_accuracy(self, hits_c: np.ndarray) -> np.ndarray:
         return clients.expected_accuracy(hits_c, self._components.task.tests_c, self._labels_nc)

@@ -85,6 +85,7 @@ class Inbox:
     must_stay    words for a message: why no client may leave; empty: clients may
     stop         signals received
     refusals, losses  reason -> how often a reply was refused, and how often a client had none
+    on_wait      called while replies are waited for, several times a second
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class Inbox:
     ):
         self.transport, self.refusals, self.losses = transport, Counter[str](), Counter[str]()
         self.vectors: Callable[[Work], Vectors]
+        self.on_wait: Callable[[], None] = lambda: None
         self._d, self._shape_uc, self._identity = d, shape_uc, identity
         self._most_strikes, self._must_stay, self._stop, self._report = strikes, must_stay, stop, report
         self._open: dict[int, Work] = {}  # sent and not answered
@@ -169,6 +171,7 @@ class Inbox:
     def _wait(self, seconds: float) -> None:
         self.start()
         self._receive_all(seconds)
+        self.on_wait()
 
     def _receive_all(self, seconds: float) -> bool:
         """Return True if something came."""
@@ -270,6 +273,7 @@ class Inbox:
             "order": list(self._order),
             "refusals": dict(self.refusals),
             "losses": dict(self.losses),
+            "strikes": dict(self._strikes),
         }
 
     def load_state_dict(self, state: dict, in_flight: Sequence[Work]) -> None:
@@ -284,6 +288,7 @@ class Inbox:
         self._order.extend(state["order"])
         self.refusals.update(state["refusals"])
         self.losses.update(state["losses"])
+        self._strikes.update(state["strikes"])
         for work in in_flight:
             self._highest = max(self._highest, work.sequence)
             if work.sequence not in self._came:

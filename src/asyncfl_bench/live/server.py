@@ -192,8 +192,20 @@ class LiveServer:
 
     def status(self) -> str:
         """Who is here, in words, for the line of progress."""
-        refused = sum(self._inbox.refusals.values())
-        return self._inbox.transport.status() + (f", {refused} refused" if refused else "")
+        refused, out = sum(self._inbox.refusals.values()), ", ".join(map(str, sorted(self.record.left_at)))
+        return self._inbox.transport.status() + f", out: {out}" * bool(out) + f", {refused} refused" * bool(refused)
+
+    def show_changes(self, show: Callable[[], None]) -> None:
+        """Have ``show`` called whenever the status has changed while the server waits for replies."""
+        shown = self.status()
+
+        def look() -> None:
+            nonlocal shown
+            if (status := self.status()) != shown:
+                shown = status
+                show()
+
+        self._inbox.on_wait = look
 
     def summary(self) -> dict:
         """For summary.json."""
