@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms.base import StepConfig, TickConfig
+from ..data.base import PrivateConfig
 from ..errors import ConfigError, check
 from ..ranges import CheckedSettings
 from ..types import Facts
@@ -106,7 +107,7 @@ def _resolve_unlabelled(settings: Settings) -> None:
 
 def _check_private_samples(settings: Settings) -> None:
     """Check that nothing pools samples of clients that have them alone."""
-    if not getattr(settings.parts["dataset"].target, "private", False):
+    if not isinstance(settings.parts["dataset"].config, PrivateConfig):
         return
     choices = settings.choices
     why = f"with dataset={choices.get('dataset')}, whose clients have their own samples only"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import ConfigError, InputError
+from ..ranges import CheckedSettings
 
 # ends what is said about data that cannot be had
 DATA_DIRECTORY = (
@@ -27,6 +28,10 @@ class DataError(InputError):
 
 class MissingData(DataError):
     """A data set that is not there; its ``download`` may bring it."""
+
+
+class PrivateConfig(CheckedSettings):
+    """Settings of data whose clients have their samples alone, so that nothing may pool them."""
 
 
 class Scale(NamedTuple):

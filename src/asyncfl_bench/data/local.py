@@ -16,16 +16,16 @@ import numpy as np
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
-from ..ranges import CheckedSettings, at_least
+from ..ranges import at_least
 from .archive import UNREADABLE, read_npz
-from .base import DATA_DIRECTORY, Data, DataError, MissingData, Scale, check_labels, digest_arrays
+from .base import DATA_DIRECTORY, Data, DataError, MissingData, PrivateConfig, Scale, check_labels, digest_arrays
 from .datasets import check_samples
 
 TEST, COUNTS = "test.npz", "counts.npy"
 
 
 @dataclass
-class LocalConfig(CheckedSettings):
+class LocalConfig(PrivateConfig):
     """
     folder   of the files, absolute or below the data directory; required
     classes  C, as a client may lack some; required
@@ -62,7 +62,6 @@ class Local:
     """
 
     Config = LocalConfig
-    private = True  # nothing may pool the clients' samples
 
     def __init__(self, config: LocalConfig, clients: Sequence[int] | None = None):
         self.config, self._clients = config, clients

@@ -26,6 +26,7 @@ from ..config import Settings
 from ..config.check import check_settings
 from ..config.places import PACKAGE, named_folders, use_folders
 from ..config.settings import DEFAULT_STEPS
+from ..data.base import PrivateConfig
 from ..errors import BenchError, ConfigError, check
 from ..files import say
 from ..live.choice import Simulated
@@ -273,7 +274,9 @@ def is_built_in(target: type) -> bool:
 def _build_task(settings: Settings, streams: Streams, device: str, clients: Sequence[int] | None) -> Task:
     parts = settings.parts
     dataset = parts["dataset"].build()
-    if getattr(dataset, "private", False) and (clients is not None or not parts["live"].config.computes):
+    if isinstance(parts["dataset"].config, PrivateConfig) and (
+        clients is not None or not parts["live"].config.computes
+    ):
         dataset = dataset.with_clients(clients or ())
     try:
         return build_task(
