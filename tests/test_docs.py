@@ -118,6 +118,20 @@ def test_links_lead_to_files():
     assert not broken
 
 
+def test_no_page_marks_another_value_as_best_than_the_best_method_of_its_cell():
+    compared = 0
+    for page in (ROOT / "results").glob("*/*/*/README.md"):
+        parts = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", page.read_text(), re.S | re.M))
+        if {"Best method", "Values"} <= {*parts}:
+            named = table(parts["Best method"]).set_index("cell")["best method"]
+            values = table(parts["Values"].rpartition("\n| algorithm")[1] + parts["Values"].rpartition("\n| algorithm")[2])
+            for cell in {*values.columns} & {*named.index}:
+                marked = values.loc[values[cell].str.contains(r"\(best\)", na=False), "algorithm"]
+                compared += len(marked)
+                assert {*marked} <= {named[cell]}, f"{page}: {cell}"
+    assert compared > 50
+
+
 def test_the_architecture_page_names_all_parts_and_only_paths_that_exist():
     text = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     package = ROOT / "src" / "asyncfl_bench"

@@ -14,6 +14,7 @@ from ...analysis.differences import value_texts
 from ...analysis.measured import AT_BUDGET
 from ...analysis.place import cells_in_order
 from ...analysis.published import matching_rows, read_published
+from ...analysis.rankings import best_methods
 from ..pages.page import Page
 from ..pages.spec import BEST, TO_90, UPLOADS, Measure
 from ..pages.write import Part, Table, format_number, mean_and_deviation
@@ -86,6 +87,7 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
         return None
     is_budget, digits = measure.kind in AT_BUDGET, page.decimals(measure)
     lower = page.measured.lower_is_better(measure.kind)
+    ranked = best_methods(page.pairs).set_index("cell")["best"] if measure == page.spec.primary else {}
     table = pd.DataFrame({"algorithm": [*page.series, *(["budget"] if len(_budgets(values)) > 1 else [])]})
     for cell in page.cells.index:
         own = dict(list(values[values["cell"] == cell].groupby("series")))
@@ -98,7 +100,9 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
             of = own.get(series, values[:0])
             text = mean_and_deviation(of["value"], digits)
             text += " ~" if is_budget and len(of) and of["evaluations"].min() < 2 else ""
-            text += " (best)" if means.get(series) == best and len(own) > 1 else ""
+            # pairs have budgets of their two methods: the highest mean at the cell's budget may not rank first
+            is_first = means.get(series) == best and len(own) > 1 and ranked.get(cell, series) == series
+            text += " (best)" if is_first else ""
             text += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
             if theirs is not None and series in theirs.index and theirs[series] == theirs[series]:
                 value = float(theirs[series])
