@@ -41,6 +41,7 @@ def needed(group, name):
         ("diagnostics", "similarity"): ["algorithm=fedbuff", "heterogeneity=clusters"],
         ("profile", "released"): ["paper=gas/cifar10"],
         ("live", "processes"): ["algorithm=asgd"],
+        ("live", "flower"): ["algorithm=asgd"],
         ("paper", "fedecho/mrpc"): ["model.path=an/encoder"],  # full asks for one
     }
     usable = ["algorithm=fedecho"] if group == "unlabelled" and name != "none" else []

@@ -45,6 +45,8 @@ def check_command(line: str) -> None:
     flags, words = [], []
     for word in shlex.split(line)[1:]:
         (flags if word.startswith("-") else words).append(word)
+    if "--live-app" in flags:
+        words = ["live=flower", *words[1:]]
     if "--help" in flags:
         manual.describe_choices(words)
         return

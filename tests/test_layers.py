@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 from functools import cache
 from pathlib import Path
 
@@ -61,6 +62,12 @@ def test_only_the_builder_of_a_run_knows_live_runs():
     assert users == {"asyncfl_bench.experiment.build"}
     used = set().union(*(imports_by_module()[name] for name in inside))
     assert not [name for name in used if name.split(".")[1:2] in (["experiment"], ["cli"], ["algorithms"])]
+
+
+def test_flower_is_imported_by_its_two_apps_alone():
+    folder = PACKAGE / "live" / "flower"
+    users = {path for path in PACKAGE.rglob("*.py") if re.search(r"^ *(from|import) flwr", path.read_text(), re.M)}
+    assert users == {folder / "client_app.py", folder / "server_app.py"}
 
 
 def test_no_modules_import_each_other_in_a_circle():

@@ -102,6 +102,8 @@ def _main(arguments: list[str]) -> int:
             return _import_fleet(arguments)
         if arguments and arguments[0].partition("=")[0] == "--replay":
             return _replay_run(arguments)
+        if arguments and arguments[0].partition("=")[0] == "--live-app":
+            return _write_live_app(arguments)
         if "--check" in arguments:
             return _check_contract([a for a in arguments if a != "--check"])
         if any(a in HYDRA_FLAGS for a in arguments):
@@ -258,6 +260,27 @@ def _replay_run(arguments: list[str]) -> int:
     print(comparison)
     note_comparison(live, comparison, settings.identity)
     return 1 if comparison.difference else 0
+
+
+def _write_live_app(arguments: list[str]) -> int:
+    """Write the app of a live run for Flower, and print how to start it."""
+    flag, _, name = arguments[0].partition("=")
+    name, *words = [name] * bool(name) + arguments[1:] or [""]
+    if not name or "=" in name or name.startswith("-"):
+        raise ConfigError(flag, name, f"must name a folder: afl-run {flag} FOLDER algorithm=ca2fl n_clients=4")
+    multirun, overrides = _split_arguments(words)
+    if multirun:
+        raise InputError(f"{flag}: writes one run; leave out -m")
+    _check_single_run(overrides)
+    given = [one.value for one in map(parse_override, overrides) if one.key == "live"] or ["flower"]
+    if given != ["flower"]:
+        raise ConfigError("live", given[-1], f"must be flower with {flag}, or left out")
+    overrides = ["live=flower", *(word for word in overrides if parse_override(word).key != "live")]
+    settings = compose(overrides)
+    from . import live_app
+
+    print(live_app.write(Path(name).expanduser(), overrides, settings.root.n_clients))
+    return 0
 
 
 def _import_fleet(arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,8 +29,10 @@ from ..config.settings import DEFAULT_STEPS
 from ..data.base import PrivateConfig
 from ..errors import BenchError, ConfigError, check
 from ..files import say
-from ..live.choice import Simulated
+from ..live.choice import Flower, Simulated
+from ..live.flower.transport import FlowerTransport, current_grid
 from ..live.processes import Compute, LocalProcesses
+from ..live.replies import Transport
 from ..live.server import LiveServer
 from ..live.uploads import KeptUploads, RecordedConfig
 from ..models.layers import Size
@@ -227,7 +229,7 @@ def _build_live(
     computer: SequentialComputer,
     memories: ClientVectors | None,
     shape_uc: tuple[int, int] | None,
-    stop: Sequence,
+    stop: list[int],
 ) -> LiveServer | None:
     """Build what serves real clients, which are not started yet; None in a simulation. shape_uc: of outputs"""
     config = settings.parts["live"].config
@@ -235,18 +237,22 @@ def _build_live(
         return None
     flat = task.flat
     if flat.has_statistics:
-        allowed = "one without batch normalisation with live=processes"
+        allowed = f"one without batch normalisation with live={settings.choices.get('live')}"
         raise ConfigError("model", settings.choices.get("model"), f"must be {allowed}")
     tree = settings.tree | {"live": {"_target_": f"{Simulated.__module__}.{Simulated.__qualname__}"}}
     largest = 2**16 + 8 * (flat.d + (0 if shape_uc is None else shape_uc[0] * shape_uc[1]))
-    transport = LocalProcesses(
-        config,
-        Compute(build_computer, tree, named_folders(), config.nap),
-        n_clients=settings.root.n_clients,
-        identity=settings.identity,
-        largest=largest,
-        report=say if settings.root.progress else lambda text: None,
-    )
+    options: dict[str, Any] = {
+        "n_clients": settings.root.n_clients,
+        "identity": settings.identity,
+        "largest": largest,
+        "report": say if settings.root.progress else lambda text: None,
+    }
+    transport: Transport
+    if settings.parts["live"].target is Flower:
+        run = {"tree": tree, "folders": [str(folder) for folder in named_folders()]}
+        transport = FlowerTransport(config, current_grid(), run, **options)
+    else:
+        transport = LocalProcesses(config, Compute(build_computer, tree, named_folders(), config.nap), **options)
     return LiveServer(settings, transport, computer, memories, d=flat.d, shape_uc=shape_uc, stop=stop)
 
 

@@ -1,4 +1,4 @@
-"""The config group `live`: simulated clients, or processes of this machine."""
+"""The config group `live`: simulated clients, processes of this machine, or nodes of a Flower deployment."""
 
 from __future__ import annotations
 
@@ -65,18 +65,14 @@ class Simulated:
 
 
 @dataclass
-class ProcessesConfig(SimulatedConfig):
+class RealConfig(SimulatedConfig):
     """
-    count          processes; null: one for each client, at most MOST_PROCESSES
-    nap            s, mean of a random pause before each upload
     clients_wait   s until all clients must be here
     answer_within  s; work that takes longer is lost, and its process is started again; null: no limit
     strikes        refused or lost uploads in a row after which a client gets no more work
     keep_uploads   keep each upload in the run's directory: a replay then needs no client's data
     """
 
-    count: Annotated[int | None, at_least(1, null="for one process a client, at most 16")] = None
-    nap: Annotated[float, at_least(0)] = 0.0
     clients_wait: Annotated[float, above(0)] = 120.0
     answer_within: Annotated[float | None, above(0, null="to wait without end")] = None
     strikes: Annotated[int, at_least(1)] = 3
@@ -88,45 +84,71 @@ class ProcessesConfig(SimulatedConfig):
         return True
 
 
-class Processes(Simulated):
-    """Clients are processes of this machine."""
+class Real(Simulated):
+    """Clients are processes that work in real seconds. advice: how to slow them down"""
 
-    Config = ProcessesConfig
-    config: ProcessesConfig
-    absent = False
+    Config = RealConfig
+    absent, advice = False, ""
 
     @classmethod
     def prepare(cls, settings: Settings) -> None:
         live, root, needs = settings.parts["live"].config, settings.root, settings.needs
-        name = settings.choices.get("algorithm")
+        name, here = settings.choices.get("algorithm"), f"live={settings.choices.get('live')}"
         if needs.undeployable is not None:
-            raise ConfigError("algorithm", name, f"cannot run with live=processes: {needs.undeployable}")
+            raise ConfigError("algorithm", name, f"cannot run with {here}: {needs.undeployable}")
         schedule = vars(settings.parts["schedule"].config)
         waiting = [f"schedule.{key}={schedule[key]}" for key, values in WAITING.items() if schedule.get(key) in values]
         if (needs.may_wait or waiting) and live.answer_within is None:
             who = f"algorithm={name}" if needs.may_wait else waiting[0]
             allowed = f"a number of seconds with {who}, which may wait for one client without end"
             raise ConfigError("live.answer_within", None, f"must be {allowed}")
-        check(root.clock != "ticks", "clock", root.clock, "time or auto with live=processes, in real seconds")
-        allowed = "sequential, threads, native or auto with live=processes, where each upload is computed alone"
+        check(root.clock != "ticks", "clock", root.clock, f"time or auto with {here}, in real seconds")
+        allowed = f"sequential, threads, native or auto with {here}, where each upload is computed alone"
         check(root.executor not in ("batched", "ray"), "executor", root.executor, allowed)
-        check(not root.device.startswith("cuda"), "device", root.device, "cpu or auto with live=processes")
-        rate, allowed = root.server_seconds_per_sample, "0 with live=processes, whose server takes real time"
+        check(not root.device.startswith("cuda"), "device", root.device, f"cpu or auto with {here}")
+        rate, allowed = root.server_seconds_per_sample, f"0 with {here}, whose server takes real time"
         check(not rate, "server_seconds_per_sample", rate, allowed)
-        allowed = "false with live=processes, which cannot know the delays of clients in flight"
+        allowed = f"false with {here}, which cannot know the delays of clients in flight"
         check(not settings.evaluation.clients, "evaluation.clients", True, allowed)
         if objects := [group for group, choice in settings.choices.items() if choice == "own"]:
-            allowed = "named by a yaml file with live=processes: another process cannot have the object"
+            allowed = f"named by a yaml file with {here}: another process cannot have the object"
             raise ConfigError(objects[0], "own", f"must be {allowed}")
-        allowed = f"at most the number of clients (n_clients={root.n_clients})"
-        check(live.count is None or live.count <= root.n_clients, "live.count", live.count, allowed)
-        live.count = live.count or min(root.n_clients, MOST_PROCESSES)
         root.clock, root.device, root.trace = "time", "cpu", True
         root.executor = "sequential" if root.executor == "auto" else root.executor
         root.threads = root.threads or 1
-        why = "with live=processes, which measures it; live.nap slows clients down"
+        why = f"with {here}, which measures it{cls.advice}"
         for group, target in (("delay", MeasuredDelay), ("availability", MeasuredAvailability)):
             part = settings.parts[group]
             settings.idle |= {group: why} | {f"{group}.{key}": why for key in asdict(part.config)}
             part.target, part.config = target, target.Config()
             settings.choices[group] = MEASURED
+
+
+@dataclass
+class ProcessesConfig(RealConfig):
+    """
+    count  processes; null: one for each client, at most MOST_PROCESSES
+    nap    s, mean of a random pause before each upload
+    """
+
+    count: Annotated[int | None, at_least(1, null="for one process a client, at most 16")] = None
+    nap: Annotated[float, at_least(0)] = 0.0
+
+
+class Processes(Real):
+    """Clients are processes of this machine."""
+
+    Config = ProcessesConfig
+    advice = "; live.nap slows clients down"
+
+    @classmethod
+    def prepare(cls, settings: Settings) -> None:
+        live, n = settings.parts["live"].config, settings.root.n_clients
+        allowed = f"at most the number of clients (n_clients={n})"
+        check(live.count is None or live.count <= n, "live.count", live.count, allowed)
+        live.count = live.count or min(n, MOST_PROCESSES)
+        super().prepare(settings)
+
+
+class Flower(Real):
+    """Clients are on nodes of a Flower deployment."""

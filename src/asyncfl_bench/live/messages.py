@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+from importlib import metadata
 from typing import Any
 
 import numpy as np
+
+VECTORS = ("start", "center", "shift")  # sent with work: WorkQueue.start
+
+
+def versions() -> dict[str, str]:
+    """What server and clients should have in common."""
+    return {name: metadata.version(name) for name in ("asyncfl_bench", "torch")}
 
 
 def pack(facts: dict[str, Any], **arrays: np.ndarray | None) -> bytes:

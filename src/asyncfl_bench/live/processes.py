@@ -5,10 +5,7 @@ Each process has a thread of the server's, which alone talks to it: a process th
 
 from __future__ import annotations
 
-import math
 import multiprocessing
-import os
-import queue
 import signal
 import threading
 import time
@@ -22,19 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import BenchError, describe_error
 from ..types import Work
 from .choice import ProcessesConfig
-from .messages import pack, unpack
-from .replies import Reply, Vectors
+from .messages import VECTORS, pack, unpack
+from .replies import Vectors
+from .transport import ThreadedTransport, read_reply
+from .work import compute_reply, end_with_parent
 
 if TYPE_CHECKING:
     from ..clients.executors import SequentialComputer
 
 PRELOADED = ["torch", "pandas", "asyncfl_bench.experiment.build"]  # once, for all processes
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # s before a process that dies without having worked is started again
-SECONDS_BETWEEN_LINES = 5.0
-VECTORS = ("start", "center", "shift")  # sent with work: WorkQueue.start
 
 
 class Compute:
@@ -49,50 +45,20 @@ class Compute:
 
     def __call__(self, pipe: Connection, identity: str, clients: Sequence[int]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
-        threading.Thread(target=_end_with_server, daemon=True).start()
+        threading.Thread(target=end_with_parent, daemon=True).start()
         computer = self._build(self._tree, self._folders, clients)
         with suppress(EOFError, OSError):  # the server is gone
             pipe.send_bytes(pack({"hello": True}))
             while True:
-                pipe.send_bytes(self._answer(computer, identity, *unpack(pipe.recv_bytes())))
-
-    def _answer(self, computer: SequentialComputer, identity: str, facts: dict, arrays: dict) -> bytes:
-        """Do a piece of work. Returns the reply, also to work that fails."""
-        import torch
-
-        from ..clients.versions import Blocks
-
-        work, start = Work(**facts), tuple(_tensor(arrays.get(name)) for name in VECTORS)
-        answer: dict[str, Any] = {"sequence": work.sequence, "identity": identity}
-        try:
-            time.sleep(np.random.default_rng().exponential(self._nap))
-            out_pd = torch.empty(1, len(arrays["start"]))
-            (upload,) = computer.begin([work], lambda _: start, out_pd, Blocks())()
-            outputs = None if upload.outputs_uc is None else upload.outputs_uc.numpy()
-            return pack(answer | {"loss": float(upload.loss)}, vector=out_pd[0].numpy(), outputs=outputs)
-        except Exception as error:
-            return pack(answer | {"problem": describe_error(error)})
+                facts, arrays = unpack(pipe.recv_bytes())
+                time.sleep(np.random.default_rng().exponential(self._nap))
+                pipe.send_bytes(compute_reply(computer, identity, Work(**facts), arrays))
 
 
-def _end_with_server() -> None:
-    """End this process, which may be busy, when the server was killed."""
-    server = multiprocessing.parent_process()
-    assert server is not None
-    server.join()
-    os._exit(1)
-
-
-def _tensor(array: np.ndarray | None) -> Any:
-    import torch
-
-    return None if array is None else torch.from_numpy(array)
-
-
-class LocalProcesses:
-    """See replies.Transport. Client i is in process i modulo their number.
+class LocalProcesses(ThreadedTransport):
+    """Client i is in process i modulo their number.
 
     largest  bytes of a reply; a larger one is not read
-    report   receives lines for a person
     """
 
     def __init__(
@@ -106,55 +72,24 @@ class LocalProcesses:
         report: Callable[[str], None],
     ):
         assert config.count is not None
-        self.replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
-        self.changed = threading.Condition()
-        self.closed, self.is_open, self.failure = False, False, ""
-        self.config, self.compute, self.identity, self.largest, self.report = config, compute, identity, largest, report
+        super().__init__(n_clients, config.clients_wait, report)
+        self.config, self.compute, self.identity, self.largest = config, compute, identity, largest
         self.context = multiprocessing.get_context("forkserver")
         self._places = [_Place(self, range(first, n_clients, config.count)) for first in range(config.count)]
-        self._n, self._started = n_clients, False
 
-    def start(self, stop: Sequence) -> None:
-        if self._started:
-            return
-        self._started = True
+    def begin(self) -> None:
         self.context.set_forkserver_preload(PRELOADED)
         for place in self._places:
             place.thread.start()
-        said = time.monotonic()
-        until = said + self.config.clients_wait
-        while not stop and (here := self._count_here()) < self._n:
-            if time.monotonic() > until:
-                why = f" ({self.failure})" if self.failure else ""
-                waited = f"live.clients_wait={self.config.clients_wait:g} s"
-                raise BenchError(f"{here} of {self._n} clients are here after {waited}{why}")
-            if time.monotonic() > said + SECONDS_BETWEEN_LINES:
-                said = time.monotonic()
-                self.report(f"{here} of {self._n} clients are here")
-            with self.changed:
-                self.changed.wait(0.2)
-        if not stop:
-            self.is_open = True
-            self.report(f"{self._n} of {self._n} clients are here")
 
     def send(self, work: Work, vectors: Vectors) -> None:
         self._place_of(work.client).add(work, vectors)
-
-    def receive(self, seconds: float) -> list[Reply]:
-        try:
-            return [self.replies.get(timeout=seconds)]
-        except queue.Empty:
-            return []
 
     def forget(self, work: Work) -> None:
         self._place_of(work.client).remove(work)
 
     def dismiss(self, client: int) -> None:
         self._place_of(client).dismiss(client)
-
-    def status(self) -> str:
-        here = self._count_here()
-        return f"{here} here" + (f", {self._n - here} away" if here < self._n else "")
 
     def close(self) -> None:
         self.closed = True
@@ -164,7 +99,7 @@ class LocalProcesses:
     def _place_of(self, client: int) -> _Place:
         return self._places[client % len(self._places)]
 
-    def _count_here(self) -> int:
+    def count_here(self) -> int:
         return sum(len(place.clients) for place in self._places if place.here)
 
 
@@ -226,7 +161,7 @@ class _Place:
                 self._set_here(True)
                 if lost is not None:
                     self._transport.report(f"{name}: back")
-                    self._put_loss(*lost)
+                    self._transport.put_loss(self.clients, *lost)
                 lost, pause = None, FIRST_PAUSE
                 self._exchange(pipe)
             except (EOFError, OSError) as error:
@@ -245,7 +180,7 @@ class _Place:
                 lost = None if self._in_hand is None else (self._in_hand, problem)
                 continue
             if (lost := lost or self._take_first(problem)) is not None:  # it may never be back
-                self._put_loss(*lost)
+                self._transport.put_loss(self.clients, *lost)
             lost = None
             with self._ready:
                 self._ready.wait(pause)
@@ -308,7 +243,7 @@ class _Place:
     def _receive(self, pipe: Connection, work: Work) -> None:
         """Pass on what comes until this work is answered."""
         while True:
-            reply = _read_reply(self._receive_bytes(pipe), self.clients, work.sequence)
+            reply = read_reply(self._receive_bytes(pipe), self.clients, work.sequence)
             self._transport.replies.put(reply)
             if reply.sequence == work.sequence:
                 return
@@ -325,9 +260,6 @@ class _Place:
         with self._ready:
             return (self._work.popleft()[0], problem) if self._work and self._transport.is_open else None
 
-    def _put_loss(self, work: Work, problem: str) -> None:
-        self._transport.replies.put(Reply(self.clients, work.sequence, problem=problem))
-
     def _set_here(self, here: bool) -> None:
         with self._transport.changed:
             self.here = here
@@ -342,21 +274,3 @@ class _Place:
             return str(error) or type(error).__name__
         what = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"its process {'ended' if self.here else 'did not start'} ({what})"
-
-
-def _read_reply(content: bytes, clients: Sequence[int], sequence: int) -> Reply:
-    """What a process sent, as the answer to work of that number where it says none."""
-    try:
-        facts, arrays = unpack(content)
-        number, loss = facts.get("sequence", sequence), facts.get("loss", math.nan)
-        return Reply(
-            clients,
-            number if isinstance(number, int) else -1,
-            str(facts.get("identity", "")),
-            arrays.get("vector"),
-            loss if isinstance(loss, float) else math.nan,
-            arrays.get("outputs"),
-            str(facts.get("problem", "")),
-        )
-    except ValueError as error:
-        return Reply(clients, sequence, problem=str(error))

@@ -53,8 +53,9 @@ def _clean(text: str) -> str:
 class Transport(Protocol):
     """Carries work to clients and replies back."""
 
-    def start(self, stop: Sequence) -> None:
-        """Waits until all clients are here, or ``stop`` holds a signal. BenchError if they do not come."""
+    def start(self, stop: list[int]) -> None:
+        """Waits until all clients are here, or ``stop`` holds a signal. BenchError if they do not come. A transport
+        that cannot continue adds a signal to ``stop``: then the run saves itself and ends."""
 
     def send(self, work: Work, vectors: Vectors) -> None:
         """Hands work to its client, behind the work that the client has."""
@@ -97,7 +98,7 @@ class Inbox:
         identity: str,
         strikes: int,
         must_stay: str,
-        stop: Sequence,
+        stop: list[int],
         report: Callable[[str], None],
     ):
         self.transport, self.refusals, self.losses = transport, Counter[str](), Counter[str]()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -163,7 +163,7 @@ class LiveServer:
         *,
         d: int,
         shape_uc: tuple[int, int] | None,
-        stop: Sequence,
+        stop: list[int],
     ):
         needs, name = settings.needs, settings.choices.get("algorithm")
         must_stay = f"algorithm={name} waits for every client" if needs.waits_for else ""

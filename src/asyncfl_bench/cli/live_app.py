@@ -1,0 +1,107 @@
+"""A live run as a Flower app: a folder that ``flwr run`` takes, and what starts a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+from ..config.places import named_folders
+from ..errors import ConfigError
+from ..files import atomic_write
+
+ADDRESS = "127.0.0.1:8000"  # Flower's default
+FILES = {
+    "pyproject.toml": """\
+# Written by afl-run --live-app.
+[project]
+name = "afl-live"
+version = "0.1.0"
+description = "A live run of asyncfl_bench"
+license = "MIT"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "afl"
+
+[tool.flwr.app.components]
+serverapp = "afl_live.server:app"
+clientapp = "afl_live.client:app"
+
+[tool.flwr.app.config]
+words = {words}
+folders = {folders}
+directory = {directory}
+""",
+    "afl_live/__init__.py": "",
+    "afl_live/server.py": """\
+from asyncfl_bench import run
+from asyncfl_bench.live.flower.server_app import build_app
+
+app = build_app(run)
+""",
+    "afl_live/client.py": """\
+from asyncfl_bench.live.flower.client_app import app
+
+__all__ = ["app"]
+""",
+    "node.py": """\
+from asyncfl_bench.live.flower.node import main
+
+
+def build(*arguments):
+    from asyncfl_bench.experiment.build import build_computer  # brings torch, which only the worker needs
+
+    return build_computer(*arguments)
+
+
+main(build)
+""",
+    ".flwr/config.toml": """\
+[superlink]
+default = "live"
+
+[superlink.live]
+address = "{address}"
+root-certificates = {certificate}
+""",
+}
+CERTIFICATE = (
+    "openssl req -x509 -newkey rsa:3072 -nodes -days 365 -subj /CN=localhost"
+    " -addext subjectAltName=IP:127.0.0.1,DNS:localhost -addext keyUsage=critical,digitalSignature,keyCertSign"
+    " -keyout {app}/tls/key.pem -out {app}/tls/cert.pem"
+)
+COMMANDS = """\
+{app}: a Flower app. In three terminals, after a certificate for this machine (once):
+
+{certificate}
+
+flower-superlink --ssl-ca-certfile {app}/tls/cert.pem --ssl-certfile {app}/tls/cert.pem \
+--ssl-keyfile {app}/tls/key.pem --disable-runtime-dependency-installation
+
+for i in {clients}; do python {app}/node.py $i --superlink {address} --root-certificates {app}/tls/cert.pem & done; wait
+
+FLWR_HOME={app}/.flwr flwr run {app} --stream"""
+
+
+def write(folder: Path, words: list[str], n_clients: int) -> str:
+    """Write the app, or renew it. Returns how to start it. Raises ConfigError for a folder with something else."""
+    if folder.exists() and not (folder / "node.py").exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError("--live-app", folder, "must be a new folder, or one that --live-app wrote")
+    texts = {  # TOML's basic strings are those of JSON
+        "words": json.dumps(shlex.join(words)),
+        "folders": json.dumps(shlex.join(str(one) for one in named_folders())),
+        "directory": json.dumps(os.getcwd()),
+        "certificate": json.dumps(str(folder.resolve() / "tls" / "cert.pem")),
+        "address": ADDRESS,
+    }
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
+            file.write((text.format(**texts) if path.suffix == ".toml" else text).encode())
+    (folder / "tls").mkdir(exist_ok=True)
+    app = shlex.quote(str(folder))
+    clients = " ".join(map(str, range(n_clients)))
+    return COMMANDS.format(app=app, certificate=CERTIFICATE.format(app=app), clients=clients, address=ADDRESS)

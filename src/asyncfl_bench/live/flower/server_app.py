@@ -1,0 +1,77 @@
+"""The ServerApp: the run that its words describe, over Flower's Grid."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import flwr.serverapp
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.common.constant import ErrorCode  # flwr.app does not have it
+from flwr.serverapp import ServerApp
+
+from ...errors import BenchError
+from .transport import NodeReply, connected
+
+TTL = 7 * 86400.0  # s; a message that is older is dropped by Flower
+GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+
+
+class FlowerGrid:
+    """See transport.Grid."""
+
+    def __init__(self, grid: flwr.serverapp.Grid):
+        self._grid = grid
+
+    def nodes(self) -> set[int]:
+        return set(self._grid.get_node_ids())
+
+    def push(self, node: int, kind: str, content: bytes) -> str:
+        names = list(self._grid.push_messages([Message(as_record(content), node, kind, ttl=TTL)]))
+        if not names or not names[0]:
+            raise ConnectionError("Flower took no message to it")
+        return names[0]
+
+    def pull(self, message: str) -> NodeReply | None:
+        replies = list(self._grid.pull_messages([message]))
+        if not replies:
+            return None
+        (reply,) = replies
+        if reply.has_error():
+            reason = reply.error.reason or f"error {reply.error.code} of Flower"
+            return NodeReply(problem=reason, gone=reply.error.code in GONE)
+        return NodeReply(as_bytes(reply.content))
+
+
+def as_record(content: bytes) -> RecordDict:
+    """Return a message's content for Flower, which sends arrays in pieces."""
+    return RecordDict({"message": ArrayRecord({"bytes": Array(np.frombuffer(content, np.uint8))})})
+
+
+def as_bytes(record: RecordDict) -> bytes:
+    """Return a message's content; no bytes for anything that ``as_record`` did not make."""
+    try:
+        return record["message"]["bytes"].numpy().tobytes()
+    except Exception:  # each part of Flower's format has errors that it raises for damaged content
+        return b""
+
+
+def build_app(run: Callable[..., Any]) -> ServerApp:
+    """Return the app. run: asyncfl_bench.run"""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: flwr.serverapp.Grid, context: Context) -> None:
+        config = context.run_config
+        os.chdir(str(config["directory"]))  # where the app was written: paths among the words are relative to it
+        connected.append(FlowerGrid(grid))
+        result = run(shlex.split(str(config["words"])), config_dir=shlex.split(str(config["folders"])))
+        print(f"{result.summary['exit_status']}: {result.directory}", flush=True)
+        if not result.ok:
+            again = "; the same flwr run resumes it" if result.summary["exit_status"] == "interrupted" else ""
+            raise BenchError(f"{result.summary['error'] or result.summary['exit_status']}{again}")
+
+    return app

@@ -1,0 +1,312 @@
+"""Work to clients on Flower's nodes, and replies back.
+
+Each node has a thread of the server's, which alone sends to it and asks for its replies: Flower's ``pull_messages`` can
+hang for minutes on a node that died within a reply. A node has one message at a time, as no message can be taken back.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+from ...errors import ConfigError
+from ...types import Work
+from ..choice import RealConfig
+from ..messages import VECTORS, pack, unpack, versions
+from ..replies import Vectors
+from ..transport import ThreadedTransport, read_reply
+
+LOOK, POLL, PAUSE = 1.0, 0.5, 10.0  # s between looks at all nodes, between pulls, and before a node is asked again
+
+
+@dataclass
+class NodeReply:
+    """What Flower says about a message. problem: why there is no reply;  gone: the node, or what it sent, is gone"""
+
+    content: bytes = b""
+    problem: str = ""
+    gone: bool = False
+
+
+class Grid(Protocol):
+    """What is used of Flower's Grid. Any call may take minutes."""
+
+    def nodes(self) -> set[int]:
+        """Numbers of the nodes that live."""
+        ...
+
+    def push(self, node: int, kind: str, content: bytes) -> str:
+        """Sends a message (kind: query or train). Returns its name."""
+        ...
+
+    def pull(self, message: str) -> NodeReply | None:
+        """The answer to a message, once; None if there is none yet."""
+        ...
+
+
+connected: list[Grid] = []  # filled by the ServerApp, of which a process runs one
+
+
+def current_grid() -> Grid:
+    """Return the grid of the app that this process runs. Raises ConfigError where there is none."""
+    if not connected:
+        how = "runs as a Flower app: afl-run --live-app FOLDER algorithm=ca2fl writes one and says how to start it"
+        needs = "needs pip install 'asyncfl_bench[flower]'"
+        raise ConfigError("live", "flower", needs if find_spec("flwr") is None else how)
+    return connected[-1]
+
+
+@dataclass
+class _Client:
+    """
+    node     the one that it is on, which may be gone
+    queue    work that it was not sent
+    in_hand  work that it was sent
+    since    time at which it was, or at which the first work in the queue of a client that is away began to wait
+    """
+
+    number: int
+    node: _Node | None = None
+    queue: deque[tuple[Work, Vectors]] = field(default_factory=deque)
+    in_hand: Work | None = None
+    since: float = 0.0
+
+    @property
+    def is_here(self) -> bool:
+        return self.node is not None and self.node.lives
+
+
+class FlowerTransport(ThreadedTransport):
+    """A client is on the node that says so, unless another node that lives has it already.
+
+    run      what a node must know of the run: its resolved config and folders of parts
+    largest  bytes of a reply; a larger one is refused
+    """
+
+    def __init__(
+        self,
+        config: RealConfig,
+        grid: Grid,
+        run: dict[str, Any],
+        *,
+        n_clients: int,
+        identity: str,
+        largest: int,
+        report: Callable[[str], None],
+    ):
+        super().__init__(n_clients, config.clients_wait, report)
+        self.grid, self.largest, self.limit = grid, largest, config.answer_within
+        self.run = run | {"identity": identity, "within": config.answer_within}
+        self.clients = [_Client(number) for number in range(n_clients)]
+        self._nodes: dict[int, _Node] = {}
+        self._stop: list[int] = []
+
+    # -- the server's thread -----------------------------------------------------------------------------------------
+
+    def start(self, stop: list[int]) -> None:
+        self._stop = stop
+        super().start(stop)
+
+    def begin(self) -> None:
+        threading.Thread(target=self._look, name="afl-nodes", daemon=True).start()
+
+    def count_here(self) -> int:
+        return sum(client.is_here for client in self.clients)
+
+    def send(self, work: Work, vectors: Vectors) -> None:
+        client = self.clients[work.client]
+        with self.changed:
+            if not client.queue and client.in_hand is None:
+                client.since = time.monotonic()
+            client.queue.append((work, vectors))
+            self.changed.notify_all()
+
+    def forget(self, work: Work) -> None:
+        """Its node does it all the same, and is not asked for it."""
+        client = self.clients[work.client]
+        with self.changed:
+            if client.in_hand is not None and client.in_hand.sequence == work.sequence:
+                client.in_hand = None
+            client.queue = deque(pair for pair in client.queue if pair[0].sequence != work.sequence)
+
+    def dismiss(self, client: int) -> None:
+        with self.changed:
+            self.clients[client].in_hand = None
+            self.clients[client].queue.clear()
+
+    def close(self) -> None:
+        self.closed = True
+
+    # -- the thread that looks at all nodes --------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        while not self.closed:
+            try:
+                listed = self.grid.nodes()
+            except Exception as error:  # Flower has ended the run, which is saved
+                self.report(f"Flower ended the run ({type(error).__name__})")
+                self._stop.append(signal.SIGTERM)
+                return
+            with self.changed:
+                for number in listed - self._nodes.keys():
+                    self._nodes[number] = _Node(self, number)
+                    self._nodes[number].thread.start()
+                for node in self._nodes.values():
+                    node.listed = node.number in listed
+                if self.is_open and self.limit is not None:
+                    for client in self.clients:
+                        self._lose_overdue_work(client, self.limit)
+                self.changed.notify_all()
+            time.sleep(LOOK)
+
+    def _lose_overdue_work(self, client: _Client, limit: float) -> None:
+        if time.monotonic() < client.since + limit:
+            return
+        if client.in_hand is None and client.queue and not client.is_here:
+            client.in_hand, _ = client.queue.popleft()
+        self.lose_work(client, f"no upload within live.answer_within={limit:g} s")
+
+    # -- nodes' threads ----------------------------------------------------------------------------------------------
+
+    def lose_work(self, client: _Client, problem: str) -> None:
+        """Lose the work that a client has in hand, if any. Called with the lock."""
+        if client.in_hand is not None:
+            self.put_loss([client.number], client.in_hand, problem)
+            client.in_hand, client.since = None, time.monotonic()
+
+    def next_work(self, node: _Node) -> tuple[_Client, Work, Vectors] | None:
+        """The oldest work of its clients, which they have in hand from now on; None for a node that is gone."""
+        with self.changed:
+            while not self.closed and node.lives:
+                for client in node.clients:
+                    if not client.is_here:
+                        self._put_on(client, node)
+                waiting = [one for one in node.clients if one.node is node and one.queue and self.is_open]
+                if waiting:
+                    client = min(waiting, key=lambda one: one.queue[0][0].sequence)
+                    client.in_hand, vectors = client.queue.popleft()
+                    client.since = time.monotonic()
+                    return client, client.in_hand, vectors
+                self.changed.wait(LOOK)
+        return None
+
+    def _put_on(self, client: _Client, node: _Node) -> None:
+        """A client is back. Its work in hand is lost now and not before: now a rule can give it a current model."""
+        before, client.node = client.node, node
+        if before is not None:
+            self.report(f"client {client.number}: back")
+            self.lose_work(client, before.problem or "its node is gone")
+        self.changed.notify_all()
+
+    def take(self, client: _Client, work: Work, answer: NodeReply) -> None:
+        """Pass on the answer to work, unless the work was given up meanwhile."""
+        with self.changed:
+            if client.in_hand is not work:
+                return
+            problem = answer.problem
+            if len(answer.content) > self.largest:
+                problem = f"a reply of more than {self.largest} bytes"
+            if not problem:
+                assert client.node is not None
+                reply = read_reply(answer.content, [one.number for one in client.node.clients], work.sequence)
+                self.replies.put(reply)
+                problem = "" if reply.sequence == work.sequence else f"answered as number {reply.sequence}"
+            if problem:
+                self.lose_work(client, problem)
+            client.in_hand = None
+
+    def remove(self, node: _Node) -> None:
+        with self.changed:
+            node.ended = True
+            del self._nodes[node.number]
+            for client in node.clients:
+                if client.node is node and not self.closed:
+                    self.report(f"client {client.number}: away: {node.problem or 'its node is gone'}")
+                    client.since = client.since if client.in_hand is not None else time.monotonic()
+            self.failure = node.problem or self.failure
+            self.changed.notify_all()
+
+
+class _Gone(Exception):
+    """A node, or what it sent, is gone."""
+
+
+class _Node:
+    """A node, and the thread that alone talks to it.
+
+    listed   Flower says that it lives;  ended: its thread has
+    clients  those that it said it has
+    problem  why it is gone, or cannot be used
+    """
+
+    def __init__(self, transport: FlowerTransport, number: int):
+        self.number, self.clients = number, list[_Client]()
+        self.listed, self.ended, self.problem = True, False, ""
+        self.thread = threading.Thread(target=self._run, name=f"afl-node-{number}", daemon=True)
+        self._transport = transport
+
+    @property
+    def lives(self) -> bool:
+        return self.listed and not self.ended
+
+    def _run(self) -> None:
+        transport = self._transport
+        try:
+            self._say_hello()
+            while (found := transport.next_work(self)) is not None:
+                self._exchange(*found)
+        except _Gone as gone:
+            self.problem = str(gone)
+        except Exception as error:  # each part of Flower has its own; if the node still lives, it is asked again
+            self.problem = f"node {self.number}: {error or type(error).__name__}"
+            transport.report(self.problem)
+            time.sleep(PAUSE)
+        transport.remove(self)
+
+    def _say_hello(self) -> None:
+        """Ask who is on the node. Raises ValueError for a node that cannot be used."""
+        transport = self._transport
+        answer = self._ask("query", pack(transport.run), lambda: self.listed)
+        if answer is None:
+            return
+        if answer.problem:
+            raise ValueError(answer.problem)
+        facts, _ = unpack(answer.content)
+        numbers, known = facts.get("clients"), {str(client.number): client for client in transport.clients}
+        if "problem" in facts or not isinstance(numbers, list) or not known.keys() >= {*map(str, numbers)}:
+            raise ValueError(str(facts.get("problem", f"has clients {numbers}, not numbers below {len(known)}")))
+        for name, here in versions().items():
+            there = str(dict(facts.get("versions", {})).get(name))
+            if there != here and name == "asyncfl_bench":
+                raise ValueError(f"has asyncfl_bench {there}, not {here}")
+            if there != here:
+                transport.report(f"node {self.number}: has {name} {there}, not {here}: bits of a replay may differ")
+        self.clients = [known[str(number)] for number in numbers]
+        others = [str(client.number) for client in self.clients if client.is_here]
+        if others:
+            transport.report(f"node {self.number}: waits, as another node has client {', '.join(others)}")
+
+    def _exchange(self, client: _Client, work: Work, vectors: Vectors) -> None:
+        content = pack(self._transport.run | {"work": asdict(work)}, **dict(zip(VECTORS, vectors, strict=True)))
+        answer = self._ask("train", content, lambda: client.in_hand is work)
+        if answer is not None:
+            self._transport.take(client, work, answer)
+
+    def _ask(self, kind: str, content: bytes, is_wanted: Callable[[], bool]) -> NodeReply | None:
+        """Send a message and wait for the answer, as long as it is wanted."""
+        grid = self._transport.grid
+        message = grid.push(self.number, kind, content)
+        while is_wanted() and not self._transport.closed:
+            if (answer := grid.pull(message)) is None:
+                time.sleep(POLL)
+            elif answer.gone:
+                raise _Gone(f"its node is gone ({answer.problem})")
+            else:
+                return answer
+        return None

@@ -1,0 +1,92 @@
+"""What transports share: threads put replies, and the server waits until all clients are here."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from ..errors import BenchError
+from ..types import Work
+from .messages import unpack
+from .replies import Reply, Transport
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class ThreadedTransport(Transport, ABC):
+    """
+    report   receives lines for a person
+    changed  notified when clients come or go
+    is_open  all clients were here: work may be sent;  closed: the run is over
+    failure  why a client is not here
+    """
+
+    def __init__(self, n_clients: int, clients_wait: float, report: Callable[[str], None]):
+        self.replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self.changed = threading.Condition()
+        self.closed, self.is_open, self.failure, self.report = False, False, "", report
+        self._n, self._clients_wait, self._started = n_clients, clients_wait, False
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Starts the threads."""
+
+    @abstractmethod
+    def count_here(self) -> int:
+        """Return the number of clients that are here."""
+
+    def start(self, stop: list[int]) -> None:
+        if self._started:
+            return
+        self._started = True
+        self.begin()
+        said = time.monotonic()
+        until = said + self._clients_wait
+        while not stop and (here := self.count_here()) < self._n:
+            if time.monotonic() > until:
+                why = f" ({self.failure})" if self.failure else ""
+                waited = f"live.clients_wait={self._clients_wait:g} s"
+                raise BenchError(f"{here} of {self._n} clients are here after {waited}{why}")
+            if time.monotonic() > said + SECONDS_BETWEEN_LINES:
+                said = time.monotonic()
+                self.report(f"{here} of {self._n} clients are here")
+            with self.changed:
+                self.changed.wait(0.2)
+        if not stop:
+            self.is_open = True
+            self.report(f"{self._n} of {self._n} clients are here")
+
+    def receive(self, seconds: float) -> list[Reply]:
+        try:
+            return [self.replies.get(timeout=seconds)]
+        except queue.Empty:
+            return []
+
+    def put_loss(self, clients: Sequence[int], work: Work, problem: str) -> None:
+        self.replies.put(Reply(clients, work.sequence, problem=problem))
+
+    def status(self) -> str:
+        here = self.count_here()
+        return f"{here} here" + (f", {self._n - here} away" if here < self._n else "")
+
+
+def read_reply(content: bytes, clients: Sequence[int], sequence: int) -> Reply:
+    """What clients sent, as the answer to work of that number where it says none."""
+    try:
+        facts, arrays = unpack(content)
+        number, loss = facts.get("sequence", sequence), facts.get("loss", math.nan)
+        return Reply(
+            clients,
+            number if isinstance(number, int) else -1,
+            str(facts.get("identity", "")),
+            arrays.get("vector"),
+            loss if isinstance(loss, float) else math.nan,
+            arrays.get("outputs"),
+            str(facts.get("problem", "")),
+        )
+    except ValueError as error:
+        return Reply(clients, sequence, problem=str(error))

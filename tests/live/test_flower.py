@@ -1,0 +1,361 @@
+"""Clients on Flower's nodes, with a script in the place of Flower, which need not be installed."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import threading
+import time
+import tomllib
+from itertools import count
+
+import numpy as np
+import pytest
+
+from asyncfl_bench.cli import live_app
+from asyncfl_bench.cli.command import _main
+from asyncfl_bench.config.settings import PARTS
+from asyncfl_bench.errors import BenchError, ConfigError, Stopped
+from asyncfl_bench.live.choice import RealConfig
+from asyncfl_bench.live.flower import node
+from asyncfl_bench.live.flower import transport as flower
+from asyncfl_bench.live.flower.transport import FlowerTransport, NodeReply
+from asyncfl_bench.live.messages import pack, unpack, versions
+from asyncfl_bench.live.replies import Inbox
+from asyncfl_bench.types import Work
+
+D = 3
+ONES_D = np.ones(D, np.float32)
+HANGS = object()
+
+
+class ScriptedGrid:
+    """Flower, whose nodes answer as a script says: what a node does with a message of work."""
+
+    def __init__(self):
+        self.there, self.names, self.sent, self.seen = {}, count(), {}, []
+        self.may_return = threading.Event()  # pulls that hang
+        self.error = None
+
+    def add(self, number, clients, does=None, **hello):
+        """does(facts, arrays): the reply as bytes, an NodeReply, None for no answer yet, or HANGS."""
+        self.there[number] = pack({"clients": clients, "versions": versions()} | hello), does or upload
+
+    def nodes(self):
+        if self.error is not None:
+            raise self.error
+        return {*self.there}
+
+    def push(self, number, kind, content):
+        name = f"{next(self.names)}"
+        self.sent[name] = number, kind, content, self.there[number]
+        return name
+
+    def pull(self, name):
+        number, kind, content, (hello, does) = self.sent[name]
+        if kind == "query":
+            return NodeReply(hello)
+        facts, arrays = unpack(content)
+        answer = does(facts, arrays)
+        if answer is HANGS:
+            self.may_return.wait(5)
+            answer = upload(facts, arrays)
+        if answer is None:
+            return None
+        self.seen.append((number, facts["work"]["client"]))
+        return answer if isinstance(answer, NodeReply) else NodeReply(answer)
+
+
+def upload(facts, arrays, **changes):
+    said = {"sequence": facts["work"]["sequence"], "identity": facts["identity"], "loss": 0.5} | changes
+    vector = said.pop("vector", arrays["start"] + 1)
+    return pack(said, vector=vector)
+
+
+class Server:
+    """An inbox over Flower, with the number of clients that the test needs."""
+
+    def __init__(self, grid, n=2, **config):
+        self.said, self.stop = [], []
+        self.config = RealConfig(**({"clients_wait": 5.0} | config))
+        self.transport = FlowerTransport(
+            self.config, grid, {"tree": {}, "folders": []}, n_clients=n, identity="mine", largest=2000,
+            report=self.said.append,
+        )  # fmt: skip
+        self.inbox = Inbox(
+            self.transport, d=D, shape_uc=None, identity="mine", strikes=3, must_stay="", stop=self.stop,
+            report=self.said.append,
+        )  # fmt: skip
+        self.inbox.vectors = lambda work: [np.zeros(D, np.float32), None, None]
+        self.client_of = []
+
+    def send(self, client):
+        work = Work(client, len(self.client_of), 0, 0, local_steps=1)
+        self.client_of.append(client)
+        self.inbox.send(work)
+        return work
+
+    def next(self, seconds=3.0):
+        """(client, what was wrong) of the next reply, or None."""
+        until = time.monotonic() + seconds
+        reply = self.inbox.next_reply(lambda: until - time.monotonic())
+        if reply is not None:
+            self.inbox._came.pop(reply.sequence)
+        return reply and (self.client_of[reply.sequence], reply.problem)
+
+    def wait_until(self, text):
+        until = time.monotonic() + 3
+        while not any(text in line for line in self.said):
+            assert time.monotonic() < until, self.said
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def serve(monkeypatch):
+    monkeypatch.setattr(flower, "LOOK", 0.005)
+    monkeypatch.setattr(flower, "POLL", 0.002)
+    monkeypatch.setattr(flower, "PAUSE", 0.005)
+    servers = []
+
+    def build(grid, n=2, **config):
+        servers.append(Server(grid, n, **config))
+        return servers[-1]
+
+    yield build
+    for one in servers:
+        one.transport.close()
+        one.transport.grid.may_return.set()
+
+
+def test_a_pull_that_hangs_delays_no_other_node_and_its_client_works_on_when_its_node_is_back(serve):
+    grid = ScriptedGrid()
+    grid.add(1, [0], lambda facts, arrays: HANGS)
+    grid.add(2, [1])
+    server = serve(grid)
+    server.send(0)
+    for _ in range(5):
+        server.send(1)
+        assert server.next() == (1, "")
+    assert server.transport.status() == "2 here"
+    del grid.there[1]
+    while server.transport.status() != "1 here, 1 away":
+        time.sleep(0.002)
+    assert server.next(0.05) is None  # it may be back
+    grid.add(3, [0])
+    assert server.next() == (0, "its node is gone")
+    server.send(0)
+    assert server.next() == (0, "")
+    grid.may_return.set()
+    assert server.next(0.05) is None and not server.inbox.refusals  # the answer of the dead node is passed over
+
+
+def test_work_of_a_node_that_died_is_lost_when_it_is_back_or_at_the_limit(serve):
+    grid = ScriptedGrid()
+
+    def dies(facts, arrays):
+        grid.there.pop(1, None)
+        return NodeReply(problem="heartbeat", gone=True)
+
+    grid.add(1, [0], dies)
+    server = serve(grid, n=1)
+    server.send(0)
+    server.inbox.start()
+    server.wait_until("client 0: away: its node is gone (heartbeat)")
+    assert server.next(0.03) is None
+    grid.add(4, [0])
+    assert server.next() == (0, "its node is gone (heartbeat)")
+
+    grid = ScriptedGrid()
+    grid.add(1, [0], dies)
+    server = serve(grid, n=1, answer_within=0.05)
+    for _ in range(2):  # the second one finds no node
+        server.send(0)
+        assert server.next() == (0, "no upload within live.answer_within=0.05 s")
+
+
+def test_a_slow_client_loses_its_work_at_the_limit_and_gets_the_next(serve):
+    grid, slow = ScriptedGrid(), [True]
+    grid.add(
+        1, [0, 1], lambda facts, arrays: None if facts["work"]["sequence"] == 0 and slow else upload(facts, arrays)
+    )
+    server = serve(grid, answer_within=0.05)
+    server.send(0), server.send(1)
+    assert {server.next(), server.next()} == {(0, "no upload within live.answer_within=0.05 s"), (1, "")}
+    slow.clear()
+    server.send(0)
+    assert server.next() == (0, "") and grid.seen == [(1, 1), (1, 0)]
+
+
+def test_cancelled_work_is_not_waited_for(serve):
+    grid = ScriptedGrid()
+    grid.add(1, [0], lambda facts, arrays: None if facts["work"]["sequence"] == 0 else upload(facts, arrays))
+    server = serve(grid, n=1)
+    first = server.send(0)
+    server.inbox.start()
+    while server.transport.clients[0].in_hand is None:
+        time.sleep(0.002)
+    server.inbox.forget(first)
+    server.send(0)
+    assert server.next() == (0, "")
+
+
+FAULTS = {
+    "shape": (lambda f, a: upload(f, a, vector=ONES_D[:2]), "upload of shape (2,) float32, not (3,) float32"),
+    "nan": (lambda f, a: upload(f, a, vector=ONES_D * np.nan), "upload with numbers that are not finite"),
+    "run": (lambda f, a: upload(f, a, identity="other"), "belongs to run other, not to mine"),
+    "empty": (lambda f, a: pack({"sequence": f["work"]["sequence"], "identity": "mine"}), "has no upload"),
+    "raises": (lambda f, a: pack({"problem": "ValueError: no data"}), "ValueError: no data"),
+    "crashes": (lambda f, a: NodeReply(problem="ClientApp crashed"), "ClientApp crashed"),
+    "no message": (lambda f, a: b"noise", "not a message (ValueError)"),
+    "long": (lambda f, a: 2001 * b"x", "a reply of more than 2000 bytes"),
+    "repeats": (lambda f, a: upload(f, a, sequence=0), "answered as number 0"),
+    "unknown": (lambda f, a: upload(f, a, sequence=99), "answered as number 99"),
+}  # fmt: skip
+
+
+def test_each_wrong_reply_is_refused_by_its_reason_and_the_client_gets_new_work(serve):
+    grid, faults = ScriptedGrid(), iter(FAULTS.values())
+    plan = {2 * number + 1: fault for number, (fault, _) in enumerate(FAULTS.values())}
+    grid.add(1, [0], lambda facts, arrays: plan.get(facts["work"]["sequence"], upload)(facts, arrays))
+    server = serve(grid, n=1)
+    for _, why in faults:
+        server.send(0)
+        assert server.next() == (0, "")
+        server.send(0)
+        assert server.next() == (0, why)
+    refused = server.inbox.refusals
+    assert refused["repeats number 0"] == refused["claims number 99, which no work has"] == 1
+    assert {*refused} | {*server.inbox.losses} >= {why for _, why in FAULTS.values()}
+
+
+def test_a_client_stays_on_its_node_while_that_lives(serve):
+    grid = ScriptedGrid()
+    grid.add(1, [0])
+    server = serve(grid, n=1)
+    server.inbox.start()
+    grid.add(2, [0])
+    server.wait_until("node 2: waits, as another node has client 0")
+    server.send(0)
+    assert server.next() == (0, "")
+    del grid.there[1]
+    server.wait_until("client 0: back")
+    server.send(0)
+    assert server.next() == (0, "") and grid.seen == [(1, 0), (2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("hello", "said"),
+    [
+        ({"clients": [0, 2]}, r"node 7: has clients \[0, 2\], not numbers below 2"),
+        ({"clients": "0"}, "node 7: has clients 0, not numbers below 2"),
+        ({"versions": {"asyncfl_bench": "0.0.1"}}, "node 7: has asyncfl_bench 0.0.1, not "),
+        ({"problem": "DataError: no digits"}, "node 7: DataError: no digits"),
+    ],
+)
+def test_a_node_that_cannot_be_used_is_named(serve, hello, said):
+    grid = ScriptedGrid()
+    grid.add(7, **{"clients": [0, 1]} | hello)
+    with pytest.raises(BenchError, match=rf"0 of 2 clients are here after live.clients_wait=0.1 s \({said}"):
+        serve(grid, clients_wait=0.1).inbox.start()
+
+
+def test_a_run_that_flower_ends_is_stopped_with_all_that_arrived(serve):
+    grid = ScriptedGrid()
+    grid.add(1, [0, 1])
+    server = serve(grid)
+    server.send(0)
+    assert server.next() == (0, "")
+    server.send(1)
+    grid.error = RuntimeError("the run is not running")
+    with pytest.raises(Stopped):
+        while server.next() is None or True:
+            pass
+    assert server.stop == [signal.SIGTERM] and "Flower ended the run (RuntimeError)" in server.said
+
+
+def test_a_worker_builds_a_run_once_and_says_what_is_wrong_with_it():
+    built = []
+
+    def build(tree, folders, clients):
+        built.append(tree)
+        if tree == {"seed": 2}:
+            raise BenchError("no such data")
+        return object()
+
+    worker = node.Worker(build, [2, 3])
+
+    def ask(seed):
+        return unpack(worker.answer(pack({"tree": {"seed": seed}, "folders": [], "identity": "mine", "within": None})))[
+            0
+        ]
+
+    for seed in (1, 1, 3, 1):
+        assert ask(seed) == {"clients": [2, 3], "versions": versions()}
+    assert "no such data" in ask(2)["problem"]
+    assert [tree["seed"] for tree in built] == [1, 3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [([], "required: clients"), (["1,x"], "1,x: must be numbers of clients: 0 or 2,3")]
+)
+def test_a_node_without_its_clients_is_refused(words, said, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["node.py", *words])
+    with pytest.raises(SystemExit, match="2"):
+        node.main(build=None)
+    assert said in capsys.readouterr().err
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_an_app_is_written_with_its_words_and_says_how_it_is_started(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert _main(["--live-app", "my app", "algorithm=asgd", "n_clients=3", "model=softmax"]) == 0
+    said = capsys.readouterr().out
+    app = tmp_path / "my app"
+    files = {str(path.relative_to(app)) for path in app.rglob("*") if path.is_file()}
+    assert files == live_app.FILES.keys()
+    config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert config["config"] == {
+        "words": "live=flower algorithm=asgd n_clients=3 model=softmax",
+        "folders": "",
+        "directory": str(tmp_path),
+    }
+    link = tomllib.loads((app / ".flwr" / "config.toml").read_text())["superlink"]
+    assert link["live"] == {"address": "127.0.0.1:8000", "root-certificates": str(app / "tls" / "cert.pem")}
+    assert "for i in 0 1 2; do python 'my app'/node.py $i" in said and "flwr run 'my app' --stream" in said
+    live_app.write(app, ["live=flower", "algorithm='a b'"], 2)  # again, with other words
+    config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    assert shlex.split(config["words"]) == ["live=flower", "algorithm='a b'"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--live-app=: must name a folder"),
+        (["algorithm=asgd"], "--live-app=algorithm=asgd: must name a folder"),
+        (["app", "algorithm=asgd", "live=processes"], "live=processes: must be flower with --live-app, or left out"),
+        (["app", "algorithm=asgd,ca2fl"], "algorithm=asgd,ca2fl: is a list of values"),
+        (["app", "-m", "algorithm=asgd"], "--live-app: writes one run; leave out -m"),
+        (["full", "algorithm=asgd"], "--live-app=full: must be a new folder, or one that --live-app wrote"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_line_before_anything_is_written(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    assert _main(["--live-app", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"afl-run: {said}") and error.count("\n") == 1
+    assert not (tmp_path / "app").exists() and len(list((tmp_path / "full").iterdir())) == 1
+
+
+def test_a_run_outside_an_app_says_what_to_install_or_to_type(monkeypatch):
+    monkeypatch.setattr(flower, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"live=flower: needs pip install 'asyncfl_bench\[flower\]'"):
+        flower.current_grid()
+    monkeypatch.setattr(flower, "find_spec", lambda name: object())
+    with pytest.raises(ConfigError, match="live=flower: runs as a Flower app: afl-run --live-app FOLDER"):
+        flower.current_grid()
+    assert "flwr" not in sys.modules and "live" in PARTS

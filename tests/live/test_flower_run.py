@@ -1,0 +1,138 @@
+"""A run on Flower itself, on this machine with TLS, by the commands that ``afl-run --live-app`` prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")  # an optional extra, which has an environment of its own: flwr holds packages back
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+WORDS = [
+    "algorithm=ca2fl",
+    "model=softmax",
+    "n_clients=3",
+    "budget.uploads=24",
+    "evaluation.every=2",
+    "algorithm.buffer_size=4",
+]
+
+
+class Deployment:
+    """The app, and what runs of it; all of it ends with the test."""
+
+    def __init__(self, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = str(free.getsockname()[1])
+        paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
+        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+        self.environment = os.environ | quiet | {"PATH": os.pathsep.join(paths), "FLWR_HOME": str(folder / "app/.flwr")}
+        self.folder, self.started = folder, []
+        said = subprocess.check_output(
+            [sys.executable, "-m", "asyncfl_bench.cli", "--live-app", "app", *WORDS], text=True, env=self.environment
+        )
+        self.commands = dict.fromkeys(("openssl", "flower-superlink", "python", "flwr"))
+        for name in self.commands:
+            (self.commands[name],) = (
+                line for line in said.splitlines() if f"{name} " in line and "a Flower app" not in line
+            )
+        subprocess.run(shlex.split(self.commands["openssl"]), check=True, capture_output=True)
+        config = folder / "app/.flwr/config.toml"
+        config.write_text(config.read_text().replace("8000", self.port))
+
+    def start(self, name, *words):
+        """Start a command in the background."""
+        log = (self.folder / f"{name}.log").open("ab")
+        one = subprocess.Popen(words, stdout=log, stderr=log, env=self.environment, start_new_session=True)
+        self.started.append(one)
+        return one
+
+    def start_link(self):
+        link = self.start("link", *shlex.split(self.commands["flower-superlink"]), "--port", self.port)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:  # flwr run does not wait for it
+            with suppress(OSError), socket.create_connection(("127.0.0.1", int(self.port))):
+                return link
+            time.sleep(0.1)
+        raise AssertionError((self.folder / "link.log").read_text())
+
+    def start_node(self, clients):
+        command = self.commands["python"].partition("; do ")[2].partition(" &")[0]
+        words = shlex.split(command.replace("$i", clients).replace("8000", self.port))
+        return self.start("nodes", *words)
+
+    def start_run(self):
+        return self.start("run", *shlex.split(self.commands["flwr"].partition(" ")[2]))
+
+    def wait_for(self, what, count):
+        """Until a file of the run has that number of lines, or the log of the run that text."""
+        until = time.monotonic() + 240
+        while time.monotonic() < until:
+            said = (self.folder / "run.log").read_text()
+            rows = sum(path.read_bytes().count(b"\n") for path in Path("runs").glob("*/arrivals.csv"))
+            if (said.count(what) if what else rows) >= count:
+                return rows
+            time.sleep(0.2)
+        raise AssertionError(said)
+
+    def end(self):
+        for one in reversed(self.started):
+            if one.poll() is None:
+                one.terminate()
+        for one in self.started:
+            try:
+                one.wait(20)
+            except subprocess.TimeoutExpired:
+                one.kill()
+                one.wait()
+
+
+@pytest.fixture
+def deployment(tmp_path):
+    one = Deployment(tmp_path)
+    yield one
+    one.end()
+
+
+def test_a_run_whose_node_and_superlink_are_killed_is_replayed_to_the_bit(deployment, afl_run):
+    link = deployment.start_link()
+    first, _ = deployment.start_node("0,1"), deployment.start_node("2")
+    deployment.start_run()
+    deployment.wait_for("", 5)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    first = deployment.start_node("0,1")
+    deployment.wait_for("client 1: back", 1)
+    rows = deployment.wait_for("", 1)
+    deployment.wait_for("", rows + 4)
+
+    link.send_signal(signal.SIGKILL)
+    link.wait()
+    deployment.wait_for("", 1)
+    until = time.monotonic() + 60
+    while not [path for path in Path("runs").glob("*/summary.json")]:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    (directory,) = Path("runs").iterdir()
+    assert json.loads((directory / "summary.json").read_text())["exit_status"] == "interrupted"
+    kept = (directory / "arrivals.csv").read_text()
+    deployment.end()  # nodes do not outlive the SuperLink that knew them
+
+    deployment.start_link()
+    deployment.start_node("0,1"), deployment.start_node("2")
+    assert deployment.start_run().wait(300) == 0
+    assert (directory / "arrivals.csv").read_text().startswith(kept)  # a stop loses nothing
+    summary = json.loads((directory / "summary.json").read_text())
+    assert summary["exit_status"] == "ok" and summary["used"]["uploads"] == 24
+    done = afl_run("--replay", str(directory))
+    assert (done.returncode, done.stdout.splitlines()[-1].partition(",")[0]) == (0, "same bits: model")
