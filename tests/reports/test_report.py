@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import subprocess
@@ -294,6 +295,15 @@ def test_maps_do_not_average_values_equal_to_six_digits(tmp_path):
     axes = picture.figure.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["0.1000001", "0.1000002"]
     assert axes.images[0].get_array().shape == (2, 2)
+
+
+def test_maps_are_apart_where_the_cells_have_a_third_key(tmp_path):
+    for n, alpha, beta in itertools.product((50, 100), (0.1, 0.3), (5, 30)):
+        write_run(tmp_path, alpha=alpha, beta=beta, points=curve(alpha), n_clients=n)
+    page = own_page(load_runs(tmp_path), "runs", ["n_clients", "heterogeneity.alpha", "delay"])
+    _, picture = HeatMaps("heterogeneity.alpha", "delay")(page)
+    titles = [axes.get_title() for axes in picture.figure.axes if axes.get_title()]
+    assert titles == ["ACE, n_clients = 50", "ACE, n_clients = 100"]
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -185,7 +184,7 @@ class HeatMaps:
         values["map"] = values["series"] if all(own) else "" if any(own) else values["cell"]
         if all(own):
             for key in others:
-                values["map"] += ", " + value_texts(values[key]).map(partial(names.setting_label, key))
+                values["map"] += [f", {names.setting_label(key, text)}" for text in value_texts(values[key])]
         for key in keys:
             values[key] = value_texts(values[key])
         ticks = [sorted(set(values[key]) - {"-"}, key=sort_key) for key in keys]

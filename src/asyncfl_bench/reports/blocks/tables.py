@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -87,7 +88,9 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
         return None
     is_budget, digits = measure.kind in AT_BUDGET, page.decimals(measure)
     lower = page.measured.lower_is_better(measure.kind)
-    ranked = best_methods(page.pairs).set_index("cell")["best"] if measure == page.spec.primary else {}
+    ranked: Mapping[Any, str] = {}
+    if measure == page.spec.primary:
+        ranked = best_methods(page.pairs).set_index("cell")["best"].to_dict()
     table = pd.DataFrame({"algorithm": [*page.series, *(["budget"] if len(_budgets(values)) > 1 else [])]})
     for cell in page.cells.index:
         own = dict(list(values[values["cell"] == cell].groupby("series")))
