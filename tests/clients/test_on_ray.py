@@ -88,30 +88,31 @@ def test_a_killed_worker_ctrl_c_a_lost_node_and_a_killed_server_change_no_bit(tm
     lines, folder, started = tmp_path / "faults/metrics.jsonl", tmp_path / "faults", []
 
     def start():
-        words = [*FAULTY, "executor=ray", f"hydra.run.dir={folder}"]
-        before = len(lines.read_text().splitlines()) if lines.exists() else 0
-        command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+        command = [sys.executable, "-m", "asyncfl_bench.cli", *FAULTY, "executor=ray", f"hydra.run.dir={folder}"]
         with open(tmp_path / "err", "w") as err:
             started.append(subprocess.Popen(command, stderr=err, start_new_session=True))
-        wait_for(lambda: lines.exists() and len(lines.read_text().splitlines()) > before + 1)
         return started[-1]
+
+    def wait_for_lines(more):
+        seen = len(lines.read_text().splitlines()) if lines.exists() else 0
+        wait_for(lambda: lines.exists() and len(lines.read_text().splitlines()) >= seen + more)
 
     try:
         node = cluster.add_node(num_cpus=1)
         raylets = [one.all_processes["raylet"][0].process.pid for one in (cluster.head_node, node)]
         first = start()
-        os.kill(wait_for(lambda: processes(b"ray::compute", raylets))[0], signal.SIGKILL)
-        seen = len(lines.read_text().splitlines())
-        wait_for(lambda: len(lines.read_text().splitlines()) > seen + 1)
+        wait_for_lines(2)
+        os.kill(wait_for(lambda: processes(b"ray::", raylets))[0], signal.SIGKILL)
+        wait_for_lines(2)
         os.killpg(first.pid, signal.SIGINT)
         assert first.wait(timeout=60) == 75
         err = (tmp_path / "err").read_text()
         assert "nodes: 2" in err and "Traceback" not in err
         second = start()
-        wait_for(lambda: processes(b"ray::compute", raylets[1:]))
+        wait_for_lines(2)
+        wait_for(lambda: processes(b"ray::", raylets[1:]))
         cluster.remove_node(node, allow_graceful=False)
-        seen = len(lines.read_text().splitlines())
-        wait_for(lambda: len(lines.read_text().splitlines()) > seen + 1)
+        wait_for_lines(2)
         second.kill()
         assert start().wait(timeout=300) == 0
     finally:
