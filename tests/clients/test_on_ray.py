@@ -60,13 +60,13 @@ def test_ray_gives_the_bits_of_one_after_another_with_all_vectors_that_work_star
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def processes(title, parents):
-    """Ids of processes of Ray that bear this title, and whose parent is one of these."""
+def workers(parents):
+    """Ids of Ray's processes whose parent is one of these and which compute, or did so and wait for more."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError):
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent in parents and (folder / "cmdline").read_bytes().startswith(title):
+            if parent in parents and (folder / "cmdline").read_bytes().startswith((b"ray::compute", b"ray::IDLE")):
                 found.append(int(folder.name))
     return found
 
@@ -102,7 +102,7 @@ def test_a_killed_worker_ctrl_c_a_lost_node_and_a_killed_server_change_no_bit(tm
         raylets = [one.all_processes["raylet"][0].process.pid for one in (cluster.head_node, node)]
         first = start()
         wait_for_lines(2)
-        os.kill(wait_for(lambda: processes(b"ray::", raylets))[0], signal.SIGKILL)
+        os.kill(wait_for(lambda: workers(raylets))[0], signal.SIGKILL)
         wait_for_lines(2)
         os.killpg(first.pid, signal.SIGINT)
         assert first.wait(timeout=60) == 75
@@ -110,7 +110,7 @@ def test_a_killed_worker_ctrl_c_a_lost_node_and_a_killed_server_change_no_bit(tm
         assert "nodes: 2" in err and "Traceback" not in err
         second = start()
         wait_for_lines(2)
-        wait_for(lambda: processes(b"ray::", raylets[1:]))
+        wait_for(lambda: workers(raylets[1:]))
         cluster.remove_node(node, allow_graceful=False)
         wait_for_lines(2)
         second.kill()
