@@ -155,6 +155,7 @@ FACTS = {
     "k": "K",
     "labels": "labels",
     "labels_nc": "label counts",
+    "log_shares": "label counts",
     "groups_n": "planted groups",
 }
 
