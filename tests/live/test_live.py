@@ -14,6 +14,8 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import example, given, settings
@@ -35,6 +37,7 @@ from asyncfl_bench.config.composition import Compositions
 from asyncfl_bench.errors import BenchError, ConfigError, InputError, Stopped
 from asyncfl_bench.experiment import execute
 from asyncfl_bench.experiment.replay import compare, replay_settings
+from asyncfl_bench.files import to_yaml
 from asyncfl_bench.live.choice import MeasuredAvailability, MeasuredDelay
 from asyncfl_bench.live.clock import GRAIN, Clock
 from asyncfl_bench.live.record import RecordFile
@@ -133,7 +136,7 @@ def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatc
     for _ in range(2):
         again = afl_run("--replay", str(live.directory))
         assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "same bits: model, 120 arrivals, 7 points")
-        assert "already complete" in again.stdout
+        assert "already complete" not in again.stdout  # data may have changed
         noted = json.loads(summary.read_text())
         same = {"same_bits": True, "arrivals": 120, "points": 7, "difference": "", "remark": ""}
         same |= {"uploads": "computed"}
@@ -156,6 +159,57 @@ def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatc
     simulated = next(path for path in live.directory.parent.iterdir() if path != live.directory)
     for words in ([str(simulated)], ["nowhere"], [], ["a", "b"]):
         assert afl_run("--replay", *words).returncode == 2
+
+
+def write_live_run(path, digest="d1", loss=1.0):
+    """A finished live run of one arrival, by hand."""
+    path.mkdir(parents=True)
+    settings = compose(["live=processes", "n_clients=8", "algorithm=ca2fl"])
+    (path / "config.yaml").write_text(to_yaml(settings.tree))
+    (path / "arrivals.csv").write_text(",".join(COLUMNS) + "\n0,0,1.0,1,0,1.0,\n")
+    (path / "summary.json").write_text(json.dumps({"exit_status": "ok", "data_digest": digest, "live": {}}))
+    (path / "metrics.jsonl").write_text(json.dumps({"test/loss": loss}) + "\n")
+    pq.write_table(pa.table({"client": [0]}), path / "trace.parquet")
+    torch.save({"weight": torch.zeros(2)}, path / "model_final.pt")
+    return path
+
+
+def test_a_replay_is_computed_again_beside_its_live_run_and_a_difference_names_other_data(tmp_path, monkeypatch):
+    live = write_live_run(tmp_path / "runs/live")
+    found = replay_settings(live)
+    assert found.root.rerun  # a finished replay may be of other data
+    monkeypatch.chdir(live)
+    assert replay_settings(".").directory == found.directory and found.directory.parent == live.parent
+    other = write_live_run(tmp_path / "runs/other", digest="d2", loss=2.0)
+    difference = "first difference: point 1, test/loss: 1.0 live, 2.0 replayed"
+    said = str(compare(live, other))
+    assert said.startswith(f"{difference} (the data differ from those of the live run")
+    same = write_live_run(tmp_path / "runs/same", loss=2.0)
+    assert "data differ" not in str(compare(live, same))
+
+
+DAMAGE = {
+    "summary.json": [b"{", b"[]"],
+    "trace.parquet": [None, b""],
+    "metrics.jsonl": [b"{\n"],
+    "model_final.pt": [None, b"garbage"],
+}
+
+
+def test_a_damaged_file_of_a_live_run_is_named_before_anything_is_replayed(tmp_path):
+    live = write_live_run(tmp_path / "live")
+    for name, contents in DAMAGE.items():
+        whole = (live / name).read_bytes()
+        for content in contents:
+            (live / name).unlink() if content is None else (live / name).write_bytes(content)
+            with pytest.raises(ConfigError, match=f"^--replay={live}: its {name} cannot be read$"):
+                replay_settings(live)
+        (live / name).write_bytes(whole)
+    config = (live / "config.yaml").read_text()
+    (live / "config.yaml").write_text(config.replace("keep_uploads: false", "keep_uploads: true"))
+    (live / "summary.json").write_text('{"exit_status": "ok"}')
+    with pytest.raises(ConfigError, match=r"its summary.json cannot be read"):
+        replay_settings(live)
 
 
 @pytest.mark.slow

@@ -4,17 +4,20 @@ gives the same bits."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..config.check import check_settings
 from ..config.composition import saved_config
 from ..config.places import PACKAGE
 from ..config.settings import Settings
 from ..errors import ConfigError
-from ..files import read_json
+from ..files import read_json, read_parquet
 from ..simulation.recorded import NAME, RecordedAvailability, RecordedDelay
 from ..tracking.metrics import read_metrics
 from ..tracking.rundir import METRICS_NAME, SUMMARY_NAME, TRACE_NAME, UPLOADS_NAME, RunDirectory
@@ -28,28 +31,55 @@ OWN_TIME = "wall_time"  # of a line of metrics.jsonl: what is not repeated
 def replay_settings(directory: str | Path) -> Settings:
     """Return the settings of the replay of a live run. Raises ConfigError for anything else and an unfinished one."""
     path = Path(directory).expanduser()
+    path = path if path.name not in ("", "..") else path.resolve()
     tree, choices = saved_config(path, "--replay")
     live = check_settings(copy.deepcopy(tree), dict(choices))
     if not live.parts["live"].config.takes_place:
         raise ConfigError("--replay", path, "must be a live run; this one was simulated, and rerun=true repeats it")
-    summary = read_json(path / SUMMARY_NAME) if (path / SUMMARY_NAME).exists() else {}
-    status = summary.get("exit_status", "unfinished")
+    keeps = live.parts["live"].config.keep_uploads
+    with _reading(path, SUMMARY_NAME) as file:
+        summary = read_json(file) if file.exists() else {}
+        status = summary.get("exit_status", "unfinished")
+        kept = summary["live"]["kept_bytes"] if keeps and status == "ok" else 0
     if status != "ok":
         raise ConfigError("--replay", path, f"must be a finished run, and this one is {status}; resume it first")
+    _read_results(path)
     for group, target in (("delay", RecordedDelay), ("availability", RecordedAvailability)):
         config = target.Config(path=str(path / NAME))
         tree[group] = {"_target_": f"{target.__module__}.{target.__qualname__}", **vars(config)}
         choices[group] = "recorded"
     tree["live"], choices["live"] = {"_target_": f"{PACKAGE}.live.choice.Simulated"}, "none"
-    if live.parts["live"].config.keep_uploads:
-        uploads, kept = path / UPLOADS_NAME, summary["live"]["kept_bytes"]
+    if keeps:
+        uploads = path / UPLOADS_NAME
         found = uploads.stat().st_size if uploads.exists() else 0
         if found != kept:
             raise ConfigError("--replay", path, f"must have its {UPLOADS_NAME} of {kept} bytes; found {found} bytes")
         tree["live"] = {"_target_": f"{PACKAGE}.live.uploads.Recorded", "path": str(uploads)}
         choices["live"] = "recorded"
-    tree["output_dir"] = str(path.parent)
+    tree["output_dir"], tree["rerun"] = str(path.parent), True  # data may have changed since an earlier replay
     return check_settings(tree, choices)
+
+
+@contextmanager
+def _reading(path: Path, name: str) -> Iterator[Path]:
+    """Turn an error of the block into a ConfigError that names the file: damaged files raise errors of many kinds."""
+    try:
+        yield path / name
+    except Exception as error:
+        raise ConfigError("--replay", path, f"its {name} cannot be read") from error
+
+
+def _read_results(path: Path) -> tuple[list[dict], list[dict], dict[str, np.ndarray]]:
+    """Return the arrivals, the points and the final model of a run. Raises ConfigError for a damaged file."""
+    import torch
+
+    with _reading(path, TRACE_NAME) as file:
+        arrivals = read_parquet(file).to_pylist()
+    with _reading(path, METRICS_NAME) as file:
+        points = read_metrics(file)
+    with _reading(path, "model_final.pt") as file:
+        model = {name: tensor.numpy() for name, tensor in torch.load(file, weights_only=True).items()}
+    return arrivals, points, model
 
 
 @dataclass
@@ -90,20 +120,15 @@ def note_comparison(live: Path, comparison: Comparison, identity: str) -> None:
 
 def compare(live: Path, replay: Path) -> Comparison:
     """Compare what two runs left: arrivals, then points, then the final model."""
-    import pandas as pd
-    import torch
-
-    tables = [pd.read_parquet(path / TRACE_NAME).to_dict("records") for path in (live, replay)]
-    points = [read_metrics(path / METRICS_NAME) for path in (live, replay)]
-    models = [torch.load(path / "model_final.pt", weights_only=True) for path in (live, replay)]
-    difference = _first_difference("arrival", *tables) or _first_difference("point", *points)
-    for name, tensor in models[0].items():
-        other = models[1].get(name)
-        if not difference and (other is None or tensor.numpy().tobytes() != other.numpy().tobytes()):
-            most = "" if other is None else f", by {float((tensor - other).abs().max()):.2g} at most"
+    (arrivals, points, model), (*others, other_model) = _read_results(live), _read_results(replay)
+    difference = _first_difference("arrival", arrivals, others[0]) or _first_difference("point", points, others[1])
+    for name, tensor in model.items():
+        other = other_model.get(name)
+        if not difference and (other is None or tensor.tobytes() != other.tobytes()):
+            most = "" if other is None else f", by {float(abs(tensor - other).max()):.2g} at most"
             difference = f"tensor {name} of the final model{most}"
     uploads = "kept" if (live / UPLOADS_NAME).exists() else "computed"
-    return Comparison(len(tables[0]), len(points[0]), uploads, difference, _describe_machine(live))
+    return Comparison(len(arrivals), len(points), uploads, difference, _explain_difference(live, replay))
 
 
 def _first_difference(what: str, live: Sequence[Mapping[Any, Any]], replay: Sequence[Mapping[Any, Any]]) -> str:
@@ -115,10 +140,12 @@ def _first_difference(what: str, live: Sequence[Mapping[Any, Any]], replay: Sequ
     return "" if len(live) == len(replay) else f"{len(live)} {what}s live, {len(replay)} replayed"
 
 
-def _describe_machine(live: Path) -> str:
-    """Return how the machine of the live run differs from this one; an empty string if it does not."""
+def _explain_difference(live: Path, replay: Path) -> str:
+    """Return how the data and this machine differ from those of the live run; an empty string if they do not."""
     summary = read_json(live / SUMMARY_NAME)
     here = {"device": machine.device_name("cpu"), "torch": machine.versions().get("torch")}
     there = {"device": summary.get("device"), "torch": summary.get("versions", {}).get("torch")}
     differing = [f"{key} {there[key]} there, {here[key]} here" for key in here if here[key] != there[key]]
+    if summary.get("data_digest") != read_json(replay / SUMMARY_NAME).get("data_digest"):
+        differing.insert(0, "the data differ from those of the live run")
     return "; ".join(differing)
