@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from faulty_clients import faulty_build
 from live_clients import computed_replay
@@ -171,3 +172,12 @@ def test_a_run_whose_client_and_server_are_killed_and_stopped_is_replayed_to_the
         "same bits with kept uploads: model, 150 arrivals, 4 points",
     )
     assert not computed_replay(directory).difference  # nor did the uploads matter
+
+
+def test_a_client_that_cannot_build_its_data_ends_the_run_with_the_reason(tmp_path):
+    for name, x in (("0", 0.0), ("1", np.nan), ("test", 0.0)):
+        np.savez(tmp_path / f"{name}.npz", x=np.full((20, 3), x, np.float32), y=np.arange(20) % 2)
+    words = ["n_clients=2", "dataset=local", f"dataset.folder={tmp_path}", "dataset.classes=2", "budget.uploads=9"]
+    failed = run([*WORDS, *words, "algorithm=asgd", "live.clients_wait=60"])
+    assert failed.summary["exit_status"] == "failed" and failed.summary["wall_seconds"] < 60
+    assert re.match(r"client 1: .*1\.npz: .*NaN", failed.summary["error"]), failed.summary["error"]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import BenchError, locating_user_errors
 from ..types import Work
 from .choice import ProcessesConfig
 from .messages import VECTORS, pack, unpack
@@ -46,10 +47,15 @@ class Compute:
     def __call__(self, pipe: Connection, identity: str, clients: Sequence[int]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this process
         threading.Thread(target=end_with_parent, daemon=True).start()
-        computer = self._build(self._tree, self._folders, clients)
+        hello: dict[str, Any] = {"hello": True}
+        try:
+            with locating_user_errors():
+                computer = self._build(self._tree, self._folders, clients)
+        except (BenchError, OSError) as error:
+            hello = {"problem": str(error)}
         with suppress(EOFError, OSError):  # the server is gone
-            pipe.send_bytes(pack({"hello": True}))
-            while True:
+            pipe.send_bytes(pack(hello))
+            while "problem" not in hello:
                 facts, arrays = unpack(pipe.recv_bytes())
                 time.sleep(np.random.default_rng().exponential(self._nap))
                 pipe.send_bytes(compute_reply(computer, identity, Work(**facts), arrays))
@@ -164,6 +170,9 @@ class _Place:
                     self._transport.put_loss(self.clients, *lost)
                 lost, pause = None, FIRST_PAUSE
                 self._exchange(pipe)
+            except BenchError as error:
+                problem = str(error)
+                self._transport.refusal = f"{name}: {problem}"
             except (EOFError, OSError) as error:
                 problem = "" if self._is_over else self._describe_end(error)
             was_here = self.here
@@ -187,7 +196,7 @@ class _Place:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _start_process(self) -> Connection:
-        """Start a process and wait for its hello. Raises EOFError or OSError."""
+        """Start a process and wait for its hello. Raises EOFError or OSError, and BenchError if it cannot work."""
         transport, self._process = self._transport, None
         pipe, end = transport.context.Pipe()
         process = transport.context.Process(
@@ -200,7 +209,8 @@ class _Place:
             raise EOFError
         if not pipe.poll(transport.config.clients_wait):
             raise TimeoutError(f"no hello within live.clients_wait={transport.config.clients_wait:g} s")
-        pipe.recv_bytes(transport.largest)
+        if problem := read_reply(pipe.recv_bytes(transport.largest), self.clients, 0).problem:
+            raise BenchError(problem)
         return pipe
 
     def _exchange(self, pipe: Connection) -> None:

@@ -22,13 +22,14 @@ class ThreadedTransport(Transport, ABC):
     report   receives lines for a person
     changed  notified when clients come or go
     is_open  all clients were here: work may be sent;  closed: the run is over
-    failure  why a client is not here
+    failure  why a client is not here;  refusal: why one can never be here, with its number
     """
 
     def __init__(self, n_clients: int, clients_wait: float, report: Callable[[str], None]):
         self.replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
         self.changed = threading.Condition()
-        self.closed, self.is_open, self.failure, self.report = False, False, "", report
+        self.closed, self.is_open, self.report = False, False, report
+        self.failure = self.refusal = ""
         self._n, self._clients_wait, self._started = n_clients, clients_wait, False
 
     @abstractmethod
@@ -47,6 +48,8 @@ class ThreadedTransport(Transport, ABC):
         said = time.monotonic()
         until = said + self._clients_wait
         while not stop and (here := self.count_here()) < self._n:
+            if self.refusal:
+                raise BenchError(self.refusal)
             if time.monotonic() > until:
                 why = f" ({self.failure})" if self.failure else ""
                 waited = f"live.clients_wait={self._clients_wait:g} s"
