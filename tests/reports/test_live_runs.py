@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 from reports.runs_by_hand import write_run
 
-from asyncfl_bench.errors import InputError
 from asyncfl_bench.reports.blocks import RealClients
 from asyncfl_bench.reports.own_runs import own_page
 from asyncfl_bench.tracking.runs import load_runs
@@ -49,6 +50,9 @@ def test_clients_of_a_live_run_have_their_delays_staleness_and_losses(tmp_path):
         "- ACE, delay = measured, seed 1: the replay differs: arrival 2, time: 6 live, 7 replayed (torch 9 there)",
         "- ACE, delay = measured, seed 2: not replayed; `afl-run --replay DIR` repeats it in the simulator",
     ]
-    (run / "arrivals.csv").write_text("client\n0\n")
-    with pytest.raises(InputError, match=r"seed2.*: not the record and trace of a live run \('arrived'\)"):
-        RealClients()(page)
+    for damage in ("client\n0\n", RECORD.replace("5.0", "x"), RECORD[:-10], ""):
+        (run / "arrivals.csv").write_text(damage)
+        _, _, table, lines = RealClients()(page)
+        assert sorted(table.data["seed"].unique()) == [0, 1] and lines.splitlines()[:2] == said[:2]
+        reason = r"left out; its arrivals.csv or trace.parquet cannot be read \(.+\)"
+        assert re.fullmatch(rf"- ACE, delay = measured, seed 2: {reason}", lines.splitlines()[2]), lines

@@ -19,6 +19,7 @@ _TEXT = (
 _NOTED, _REFUSED = "summary.replayed.", "summary.live.refused."
 _LEFT = "summary.live.left"  # of every live run
 _COLUMNS = {"delay_median": "delay, median [s]", "delay_90": "delay, 90 % [s]", "staleness": "staleness, mean"}
+_TYPES = {"client": int, "duration": float, "arrived": int}  # of a record
 _COUNTS = ("uploads", "lost", "refused")
 
 
@@ -28,9 +29,16 @@ class RealClients:
     def __call__(self, page: Page) -> list[Part]:
         if _LEFT not in page.runs or (live := page.runs[page.runs[_LEFT].notna()]).empty:
             return []
-        tables = [_client_table(run) for _, run in live.iterrows() if (Path(str(run.name)) / RECORD_NAME).exists()]
-        shown = [_join_tables(page, tables)] if tables else []  # an archive holds no records
-        lines = [f"- {_describe_run(page, run)}: {_describe_replay(run)}" for _, run in live.iterrows()]
+        tables, lines = [], []
+        for _, run in live.iterrows():
+            said = _describe_replay(run)
+            try:
+                if (Path(str(run.name)) / RECORD_NAME).exists():  # an archive holds no records
+                    tables.append(_client_table(run))
+            except InputError as error:
+                said = f"left out; {error}"
+            lines.append(f"- {_describe_run(page, run)}: {said}")
+        shown = [_join_tables(page, tables)] if tables else []
         return ["## Real and replayed", _TEXT, *shown, "\n".join(lines)]
 
 
@@ -38,13 +46,14 @@ def _client_table(run: pd.Series) -> pd.DataFrame:
     """Return a row for each client of a live run. Raises InputError."""
     folder = Path(str(run.name))
     try:
-        record = pd.read_csv(folder / RECORD_NAME, keep_default_na=False)
+        record = pd.read_csv(folder / RECORD_NAME, keep_default_na=False, dtype=_TYPES)
         trace = read_parquet(folder / TRACE_NAME).select(["client", "staleness"]).to_pandas()
         delays = record[record["arrived"] == 1].groupby("client")["duration"]
         ended = record[record["arrived"] == 0]
         is_refused = ended["why"].isin([key.removeprefix(_REFUSED) for key in run.dropna().index])
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{folder}: not the record and trace of a live run ({error})") from None
+        problem = str(error).strip().partition("\n")[0]
+        raise InputError(f"its {RECORD_NAME} or {TRACE_NAME} cannot be read ({problem})") from None
     columns = {
         "uploads": trace.groupby("client").size(),
         "delay_median": delays.median(),
