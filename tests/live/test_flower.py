@@ -256,7 +256,7 @@ def test_a_client_stays_on_its_node_while_that_lives(serve):
 def test_a_node_that_cannot_be_used_is_named(serve, hello, said):
     grid = ScriptedGrid()
     grid.add(7, **{"clients": [0, 1]} | hello)
-    with pytest.raises(BenchError, match=rf"0 of 2 clients are here after live.clients_wait=0.1 s \({said}"):
+    with pytest.raises(BenchError, match=rf"0 of 2 .* after live.clients_wait=0.1 s; missing: 0, 1 \({said}"):
         serve(grid, clients_wait=0.1).inbox.start()
 
 
@@ -279,20 +279,20 @@ def test_a_worker_builds_a_run_once_and_says_what_is_wrong_with_it():
 
     def build(tree, folders, clients):
         built.append(tree)
-        if tree == {"seed": 2}:
+        if tree["seed"] == 2:
             raise BenchError("no such data")
         return object()
 
     worker = node.Worker(build, [2, 3])
 
-    def ask(seed):
-        return unpack(worker.answer(pack({"tree": {"seed": seed}, "folders": [], "identity": "mine", "within": None})))[
-            0
-        ]
+    def ask(seed, n=4):
+        run = {"tree": {"seed": seed, "n_clients": n}, "folders": [], "identity": "mine", "within": None}
+        return unpack(worker.answer(pack(run)))[0]
 
     for seed in (1, 1, 3, 1):
         assert ask(seed) == {"clients": [2, 3], "versions": versions()}
-    assert "no such data" in ask(2)["problem"]
+    assert ask(2) == {"problem": "no such data"}
+    assert ask(4, n=3) == {"problem": "has clients [2, 3], not numbers below 3"}
     assert [tree["seed"] for tree in built] == [1, 3, 1, 2]
 
 

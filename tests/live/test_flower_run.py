@@ -10,10 +10,14 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from asyncfl_bench.errors import BenchError, RunInUse
 
 pytest.importorskip("flwr")  # an optional extra, which has an environment of its own: flwr holds packages back
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -136,3 +140,19 @@ def test_a_run_whose_node_and_superlink_are_killed_is_replayed_to_the_bit(deploy
     assert summary["exit_status"] == "ok" and summary["used"]["uploads"] == 24
     done = afl_run("--replay", str(directory))
     assert (done.returncode, done.stdout.splitlines()[-1].partition(",")[0]) == (0, "same bits: model")
+
+
+def test_a_run_that_is_refused_ends_the_app_with_its_message_and_no_stack(monkeypatch, tmp_path):
+    from asyncfl_bench.live.flower import server_app  # needs flwr
+
+    def refuse(words, config_dir):
+        raise RunInUse("runs/a: another process is working on this run")
+
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    monkeypatch.setattr(server_app, "connected", [])
+    monkeypatch.chdir(tmp_path)
+    config = {"words": "live=flower", "folders": "", "directory": str(tmp_path)}
+    with pytest.raises(BenchError) as caught:
+        server_app.build_app(refuse)(None, SimpleNamespace(run_config=config))
+    said = "asyncfl_bench.errors.BenchError: runs/a: another process is working on this run\n"
+    assert traceback.format_exception(caught.value) == [said]

@@ -105,8 +105,8 @@ class LocalProcesses(ThreadedTransport):
     def _place_of(self, client: int) -> _Place:
         return self._places[client % len(self._places)]
 
-    def count_here(self) -> int:
-        return sum(len(place.clients) for place in self._places if place.here)
+    def clients_here(self) -> set[int]:
+        return {client for place in self._places if place.here for client in place.clients}
 
 
 class _Place:

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from ..errors import BenchError
+from ..errors import BenchError, list_some
 from ..types import Work
 from .messages import unpack
 from .replies import Reply, Transport
@@ -37,8 +37,11 @@ class ThreadedTransport(Transport, ABC):
         """Starts the threads."""
 
     @abstractmethod
+    def clients_here(self) -> set[int]:
+        """Return the clients that are here."""
+
     def count_here(self) -> int:
-        """Return the number of clients that are here."""
+        return len(self.clients_here())
 
     def start(self, stop: list[int]) -> None:
         if self._started:
@@ -53,7 +56,8 @@ class ThreadedTransport(Transport, ABC):
             if time.monotonic() > until:
                 why = f" ({self.failure})" if self.failure else ""
                 waited = f"live.clients_wait={self._clients_wait:g} s"
-                raise BenchError(f"{here} of {self._n} clients are here after {waited}{why}")
+                missing = list_some(str(one) for one in range(self._n) if one not in self.clients_here())
+                raise BenchError(f"{here} of {self._n} clients are here after {waited}; missing: {missing}{why}")
             if time.monotonic() > said + SECONDS_BETWEEN_LINES:
                 said = time.monotonic()
                 self.report(f"{here} of {self._n} clients are here")

@@ -17,7 +17,7 @@ from multiprocessing.connection import Listener
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import describe_error
+from ...errors import BenchError, describe_error
 from ...types import Work
 from ..messages import pack, unpack, versions
 from ..work import compute_reply, end_with_parent
@@ -96,7 +96,7 @@ class Worker:
         try:
             computer = self._computer_of(facts)
         except Exception as error:
-            return pack({"problem": describe_error(error)})
+            return pack({"problem": str(error) if isinstance(error, BenchError) else describe_error(error)})
         if work is None:
             return pack({"clients": self._clients, "versions": versions()})
         timer = threading.Timer(within or 0.0, os._exit, (1,))  # by then the server has given it up
@@ -109,6 +109,8 @@ class Worker:
 
     def _computer_of(self, run: dict[str, Any]) -> SequentialComputer:
         if self._computer is None or run != self._run:
+            if max(self._clients) >= (n := run["tree"]["n_clients"]):
+                raise BenchError(f"has clients {self._clients}, not numbers below {n}")
             self._computer = self._build(run["tree"], [Path(one) for one in run["folders"]], self._clients)
             self._run = run
         return self._computer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -68,10 +69,17 @@ def build_app(run: Callable[..., Any]) -> ServerApp:
         config = context.run_config
         os.chdir(str(config["directory"]))  # where the app was written: paths among the words are relative to it
         connected.append(FlowerGrid(grid))
-        result = run(shlex.split(str(config["words"])), config_dir=shlex.split(str(config["folders"])))
-        print(f"{result.summary['exit_status']}: {result.directory}", flush=True)
-        if not result.ok:
+        try:
+            result = run(shlex.split(str(config["words"])), config_dir=shlex.split(str(config["folders"])))
+        except BenchError as error:
+            problem = str(error)
+        else:
+            print(f"{result.summary['exit_status']}: {result.directory}", flush=True)
+            if result.ok:
+                return
             again = "; the same flwr run resumes it" if result.summary["exit_status"] == "interrupted" else ""
-            raise BenchError(f"{result.summary['error'] or result.summary['exit_status']}{again}")
+            problem = f"{result.summary['error'] or result.summary['exit_status']}{again}"
+        sys.tracebacklimit = 0  # Flower logs the traceback of what is raised here; the message says all
+        raise BenchError(problem)
 
     return app

@@ -116,8 +116,8 @@ class FlowerTransport(ThreadedTransport):
     def begin(self) -> None:
         threading.Thread(target=self._look, name="afl-nodes", daemon=True).start()
 
-    def count_here(self) -> int:
-        return sum(client.is_here for client in self.clients)
+    def clients_here(self) -> set[int]:
+        return {client.number for client in self.clients if client.is_here}
 
     def send(self, work: Work, vectors: Vectors) -> None:
         client = self.clients[work.client]
