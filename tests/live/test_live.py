@@ -229,6 +229,9 @@ def test_a_replay_with_kept_uploads_computes_no_work_of_clients(case, monkeypatc
     with pytest.raises(ConfigError, match="live=recorded: must be joined by delay=recorded; afl-run --replay DIR"):
         run(["live=recorded", f"live.path={uploads}", "model=softmax", "n_clients=8"])
     content = uploads.read_bytes()
+    uploads.write_bytes(content[:-1] + b"?")
+    with pytest.raises(ConfigError, match=r"its uploads.bin is not the file that the run wrote"):
+        replay_settings(live.directory)
     uploads.write_bytes(content[: len(content) // 2])
     with pytest.raises(ConfigError, match=rf"uploads.bin of {len(content)} bytes; found {len(content) // 2} bytes"):
         replay_settings(live.directory)

@@ -57,7 +57,10 @@ def replay_settings(directory: str | Path) -> Settings:
         tree["live"] = {"_target_": f"{PACKAGE}.live.uploads.Recorded", "path": str(uploads)}
         choices["live"] = "recorded"
     tree["output_dir"], tree["rerun"] = str(path.parent), True  # data may have changed since an earlier replay
-    return check_settings(tree, choices)
+    settings = check_settings(tree, choices)
+    if keeps and summary["live"].get("kept_digest") not in (None, settings.digests["live"]):
+        raise ConfigError("--replay", path, f"its {UPLOADS_NAME} is not the file that the run wrote")
+    return settings
 
 
 @contextmanager

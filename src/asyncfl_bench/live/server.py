@@ -210,5 +210,5 @@ class LiveServer:
     def summary(self) -> dict:
         """For summary.json."""
         found = {"refused": dict(self._inbox.refusals), "lost": dict(self._inbox.losses)}
-        kept = {} if self._uploads is None else {"kept_bytes": self._uploads.bytes}
+        kept = {} if self._uploads is None else self._uploads.summary()
         return found | {"left": sorted(self.record.left_at), **kept}

@@ -5,6 +5,7 @@ Legend: d model parameters, u samples of the server, C classes, r uploads.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +50,13 @@ class UploadFile(Stateful):
     @property
     def bytes(self) -> int:
         return self.rows * self._row.nbytes
+
+    def summary(self) -> dict:
+        """For summary.json: what a replay must find. kept_digest: as in Settings.digests"""
+        if not self._path.exists():
+            return {"kept_bytes": self.bytes}
+        with self._path.open("rb") as file:
+            return {"kept_bytes": self.bytes, "kept_digest": hashlib.file_digest(file, "sha256").hexdigest()}
 
     def write(self, work: Work, reply: Reply) -> None:
         """Write an upload that the server uses now. Raises BenchError where earlier ones are gone."""
