@@ -285,6 +285,14 @@ def test_a_directory_named_by_hand_is_not_overwritten_by_another_run(tmp_path):
     with pytest.raises(ConfigError, match="holds a run with other settings"):
         run([*words, "seed=1"])
     assert run([*words, "seed=1", "rerun=true"]).summary["seed"] == 1
+    draws, words = np.random.default_rng(0), [*words, "dataset=arrays", "dataset.path=mine.npz", "rerun=true"]
+    for rerun in (True, False):
+        x, y = draws.normal(size=(600, 6)).astype(np.float32), np.arange(600) % 4
+        np.savez("mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        if rerun:
+            assert run(words).ok
+    with pytest.raises(ConfigError, match="holds a run with other content of the files of dataset; choose another"):
+        run(words[:-1])
 
 
 def test_a_directory_of_another_run_under_a_runs_name_is_called_that(tmp_path):

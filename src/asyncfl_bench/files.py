@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -49,6 +50,12 @@ def naming_file(path: Path) -> Iterator[None]:
         if isinstance(problem, OSError) and problem.filename is None:
             problem.filename = str(path)
         raise problem from None
+
+
+def sha256_of(path: str | Path) -> str:
+    """Return the SHA-256 of a file as hex digits. Raises OSError."""
+    with open(Path(path).expanduser(), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:

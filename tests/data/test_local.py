@@ -1,14 +1,22 @@
 """Clients with a file of samples each: what a client, a server and a simulation read of them."""
 
+import copy
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from asyncfl_bench.config import compose
+from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.composition import Compositions
 from asyncfl_bench.data.local import Local, LocalConfig
 from asyncfl_bench.errors import BenchError, ConfigError, InputError
 from asyncfl_bench.randomness import Streams
+from asyncfl_bench.tracking.records import identity_of
 
 SIZES = (3, 5, 2)
+WORDS = ["dataset=local", "dataset.folder=clients", "dataset.classes=4", "algorithm=fedbuff"]
 
 
 def write(folder, **other):
@@ -20,7 +28,7 @@ def write(folder, **other):
 
 
 def load(folder, clients=None, n=3):
-    return Local(LocalConfig(str(folder), classes=4), clients).load(folder, Streams(0), n)
+    return Local(LocalConfig(str(folder), classes=4), clients).load(Path("unused"), Streams(0), n)
 
 
 def test_a_client_reads_its_own_file_and_a_server_none_of_the_samples(tmp_path):
@@ -42,6 +50,24 @@ def test_a_client_reads_its_own_file_and_a_server_none_of_the_samples(tmp_path):
     own = load(folder, [1])
     assert own.x_train.tolist() == [[1] * 6] * 5 and own.y_train.tolist() == [0, 1, 2, 3, 0]
     assert [len(part) for part in own.natural] == [0, 5, 0] and own.classes == 4
+
+
+def test_a_changed_number_of_any_file_makes_another_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(Path("clients"))
+    live = compose([*WORDS, "live=processes"])  # of its files a server reads but the labels
+    server = load("clients", ()).digest
+    assert check_settings(copy.deepcopy(live.tree), live.choices).identity == live.identity
+    assert identity_of(live.tree) is None  # as a report finds it, which may be on another machine
+    known = {live.identity}
+    for number, (name, size) in enumerate({"a0": 3, "test": 4}.items(), 1):
+        write(Path("clients"), **{name: {"x": np.full((size, 6), 0.1, np.float32)}})
+        known.add(check_settings(copy.deepcopy(live.tree), live.choices).identity)
+        assert len(known) == 1 + number
+    assert load("clients", ()).digest != server
+    shutil.move("clients", "elsewhere")
+    moved = live.tree | {"dataset": live.tree["dataset"] | {"folder": str(tmp_path / "elsewhere")}}
+    assert check_settings(moved, live.choices).identity in known
 
 
 IMAGES = {"x": np.zeros((5, 8, 8, 3), np.uint8)}
@@ -77,13 +103,13 @@ def test_missing_and_further_files_are_named(tmp_path):
     np.save(tmp_path / "clients" / "counts.npy", [[1, 1, 1, 0], [1, 2, 1, 1], [1, 1, 0, 0]])
     with pytest.raises(InputError, match=r"counts.npy: has other numbers for client 1 than 1.npz"):
         load(tmp_path / "clients")
-    with pytest.raises(InputError, match="nowhere: no such folder"):
-        load(tmp_path / "nowhere")
+    for wrong, said in {"nowhere": "no such folder", "clients/0.npz": "is a file, not a folder"}.items():
+        with pytest.raises(InputError, match=f"dataset.folder={tmp_path}/{wrong}: {said}.*; name the folder with"):
+            load(tmp_path / wrong)
 
 
 def test_settings_that_pool_samples_are_refused():
-    words = ["dataset=local", "dataset.folder=clients", "dataset.classes=4", "algorithm=fedbuff"]
-    shared = Compositions()
+    words, shared = WORDS, Compositions()
     assert shared.settings(words).choices["heterogeneity"] == "natural"
     for word, said in {
         "heterogeneity=iid": "heterogeneity=iid: must be natural with dataset=local, whose clients have their own",

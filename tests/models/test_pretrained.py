@@ -19,6 +19,7 @@ from asyncfl_bench import run
 from asyncfl_bench.data.base import DataError
 from asyncfl_bench.data.texts import Texts, TextsConfig
 from asyncfl_bench.errors import ConfigError, InputError
+from asyncfl_bench.files import sha256_of
 from asyncfl_bench.models import pretrained
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.pretrained import Bert, BertConfig, TokenIds
@@ -283,7 +284,7 @@ def test_minilm_is_taken_only_with_its_published_files(folder, tmp_path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"model\.safetensors is not the published file .*\(sha256 53aa5117"):
         pretrained._find_minilm()
-    hashes = {name: pretrained._sha256(wheel / "model" / name) for name in ("model.safetensors", "config.json")}
+    hashes = {name: sha256_of(wheel / "model" / name) for name in ("model.safetensors", "config.json")}
     monkeypatch.setattr(pretrained, "MINILM_FILES", hashes)
     assert pretrained._find_minilm() == wheel / "model"
 

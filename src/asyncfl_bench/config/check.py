@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import importlib.util
 import os
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, cast, get_type_hints
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ..data.base import PrivateConfig
 from ..errors import (
     ConfigError,
     check,
@@ -25,6 +25,7 @@ from ..errors import (
     list_some,
     locating_user_errors,
 )
+from ..files import sha256_of
 from ..models.base import ModelConfig
 from ..ranges import absent_settings, describe_range
 from .classes import part_class
@@ -105,23 +106,18 @@ def _pop_default_step(tree: dict[str, Any], choices: dict[str, str]) -> float | 
 
 
 def _content_digest(name: str, config: Any) -> str | None:
-    """Return the digest of the file that the setting ``path`` names; None without one. Raises ConfigError."""
-    if isinstance(config, ModelConfig):
+    """Return the digest of the files that the setting ``path`` or ``folder`` names; None without one. Raises
+    ConfigError."""
+    if isinstance(config, ModelConfig | PrivateConfig):
         try:
             return config.content_digest()
         except ConfigError as error:
             raise error.with_prefix(name) from None
     path = dataclasses.asdict(config).get("path")
-    return _file_digest(f"{name}.path", path) if path else None
-
-
-def _file_digest(key: str, path: str) -> str:
-    """Return the SHA-256 of a file as hex digits. Raises ConfigError if it cannot be read."""
     try:
-        with open(Path(path).expanduser(), "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path) if path else None
     except OSError as error:
-        raise ConfigError(key, path, f"must be a file that can be read: {error.strerror}") from None
+        raise ConfigError(f"{name}.path", path, f"must be a file that can be read: {error.strerror}") from None
 
 
 def _section(tree: dict, name: str, dotted: str = "") -> dict:

@@ -177,7 +177,7 @@ class Settings:
     place: Path | None = None  # a run directory named by hand, instead of one under output_dir
     asked_output_dir: Path | None = None  # of a sweep's run, whose own output_dir is the sweep's folder below that
     earlier: EarlierRun | None = None  # what is resumed, where that had another budget and so was another run
-    digests: dict[str, str] = field(default_factory=dict)  # by part, of the file that its `path` names
+    digests: dict[str, str] = field(default_factory=dict)  # by part, of the files that its `path` or `folder` names
     default_steps: bool = False  # no step size was chosen or searched
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 
@@ -233,12 +233,13 @@ def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({
     """8 hex digits of a hash over what decides the numbers of a run with this resolved config.
 
     tree     its `absent` names settings and groups that are left out: `absent_settings` finds them
-    digests  by part, of the file that its `path` names: what is in the file decides the numbers, not where it is
+    digests  by part, of the files that its `path` or `folder` names: what is in them decides the numbers, not where
+             they are
     """
     place = "algorithm.cache.place"  # changes no number
     kept = _without_keys(tree, {*NOT_IDENTITY, "choices", ABSENT, place, *tree.get(ABSENT, ())})
     for name in digests.keys() & kept.keys():
-        kept[name]["path"] = digests[name]
+        kept[name]["folder" if "folder" in kept[name] else "path"] = digests[name]
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
 
 

@@ -33,6 +33,10 @@ class MissingData(DataError):
 class PrivateConfig(CheckedSettings):
     """Settings of data whose clients have their samples alone, so that nothing may pool them."""
 
+    def content_digest(self) -> str | None:
+        """Return a digest of the files of the setting ``folder``, which decides the identity; None without them."""
+        return None
+
 
 class Scale(NamedTuple):
     """How uint8 pixels become floats: (pixel / 255 - mean) / std, one number per channel."""

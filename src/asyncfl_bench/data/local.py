@@ -6,6 +6,8 @@ Legend: N samples, n clients, C classes.
 from __future__ import annotations
 
 import functools
+import hashlib
+import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,10 +17,11 @@ from typing import Annotated
 import numpy as np
 
 from ..errors import ConfigError, check
+from ..files import sha256_of
 from ..randomness import Streams
 from ..ranges import at_least
 from .archive import UNREADABLE, read_npz
-from .base import DATA_DIRECTORY, Data, DataError, MissingData, PrivateConfig, Scale, check_labels, digest_arrays
+from .base import Data, DataError, MissingData, PrivateConfig, Scale, check_labels, digest_arrays
 from .datasets import check_samples
 
 TEST, COUNTS = "test.npz", "counts.npy"
@@ -27,7 +30,7 @@ TEST, COUNTS = "test.npz", "counts.npy"
 @dataclass
 class LocalConfig(PrivateConfig):
     """
-    folder   of the files, absolute or below the data directory; required
+    folder   of the files, absolute or relative to where the command is started; required
     classes  C, as a client may lack some; required
     """
 
@@ -39,6 +42,15 @@ class LocalConfig(PrivateConfig):
         check(self.folder is not None, "folder", None, "a folder with 0.npz, 1.npz, … of the clients, and test.npz")
         check(self.classes is not None, "classes", None, "the number of classes, which a client cannot count")
 
+    def content_digest(self) -> str | None:
+        """Return the SHA-256 of the files that this process has of the folder; None without one. A client's process and
+        a server each lack some."""
+        folder, hashed = Path(str(self.folder)).expanduser(), hashlib.sha256()
+        for path in sorted(folder.glob("*.np[yz]")):
+            if os.access(path, os.R_OK) and (path.name in (TEST, COUNTS) or path.stem.isdecimal()):
+                hashed.update(f"{path.name} {sha256_of(path)} ".encode())
+        return hashed.hexdigest() if folder.is_dir() else None
+
 
 @dataclass
 class LocalData(Data):
@@ -48,7 +60,7 @@ class LocalData(Data):
 
     @functools.cached_property
     def digest(self) -> str:
-        return digest_arrays(self.counts_nc, self.x_test, self.y_test)
+        return digest_arrays(self.counts_nc, self.x_test.view(np.uint8), self.y_test)
 
 
 class Local:
@@ -72,9 +84,11 @@ class Local:
         return Local(self.config, clients)
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        folder = Path(data_dir) / Path(str(self.config.folder)).expanduser()
+        folder = Path(str(self.config.folder)).expanduser()
         if not folder.is_dir():
-            raise MissingData(f"{folder}: no such folder of clients' files. {DATA_DIRECTORY}")
+            found = "is a file, not a folder" if folder.exists() else f"no such folder ({folder.absolute()})"
+            said = f"{found}; name the folder with {TEST} and the clients' files"
+            raise MissingData(f"dataset.folder={self.config.folder}: {said}")
         files = [folder / f"{client}.npz" for client in range(n_clients)]
         if self._clients:
             return self._load_clients(files, self._clients)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from ..errors import (
     lacks_memory,
     locating_user_errors,
 )
-from ..files import is_locked
+from ..files import is_locked, read_json
 from . import machine
 from .preflight import Preflight
 from .result import RunResult, finished_result
@@ -154,13 +154,24 @@ def _describe_use(directory: Path) -> str:
     return f"{directory}: another process is working on this run; wait for it, or choose another directory"
 
 
+def _changed_files(summary: Path, digests: Mapping[str, str]) -> str:
+    """Return the parts whose files are not those of the run with this summary; empty if there are none."""
+    try:
+        before = dict(read_json(summary).get("digests", {}))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return ""
+    return ", ".join(name for name, digest in digests.items() if before.get(name, digest) != digest)
+
+
 def _refuse_another_run(settings: Settings) -> None:
     """What another run, or somebody, has left in a directory is not lost by mistake."""
     from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
     directory, root = settings.directory, settings.root
     there = [name for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME) if (directory / name).exists()]
-    if root.rerun or not there or (held := identity_in(directory)) == settings.identity:
+    held = identity_in(directory)
+    changed = _changed_files(directory / SUMMARY_NAME, settings.digests)
+    if root.rerun or not there or (held == settings.identity and not changed):
         return
     if settings.place is None:
         if held is not None:  # else its name says what it is, and what is in it cannot be read
@@ -170,4 +181,5 @@ def _refuse_another_run(settings: Settings) -> None:
             )
     else:
         what = "a run with other settings" if held is not None else f"a {there[0]} that is not of this run"
+        what = f"a run with other content of the files of {changed}" if changed and held == settings.identity else what
         raise ConfigError("hydra.run.dir", directory, f"holds {what}; choose another, or set rerun=true")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import ConfigError, InputError, check
-from ..files import read_json
+from ..files import read_json, sha256_of
 from ..ranges import above, at_least
 from .base import NEEDS_TEXTS, Model, ModelConfig
 
@@ -85,7 +85,7 @@ class BertConfig(ModelConfig):
         for file in sorted(folder.iterdir()):
             if file.suffix in (".safetensors", ".bin", ".json", ".txt") and file.is_file():
                 with _naming_file(self.path, file):
-                    hashed.update(file.name.encode() + _sha256(file).encode())
+                    hashed.update(file.name.encode() + sha256_of(file).encode())
         return hashed.hexdigest()
 
 
@@ -354,14 +354,9 @@ def _find_minilm() -> Path:
         raise InputError(f"model.path={MINILM}: the wheel with MiniLM-L6 is not installed ({how}); allowed: {ALLOWED}")
     folder = Path(found.origin).parent / "model"
     for name, expected in MINILM_FILES.items():
-        if not (folder / name).is_file() or _sha256(folder / name) != expected:
+        if not (folder / name).is_file() or sha256_of(folder / name) != expected:
             raise InputError(f"{folder / name} is not the published file of MiniLM-L6 (sha256 {expected[:8]}…)")
     return folder
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _import_package(name: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 import os
 from array import array
@@ -16,7 +15,7 @@ import numpy as np
 
 from ..config import NOT_IDENTITY, PARTS, identity_of_tree
 from ..errors import BenchError
-from ..files import read_json, read_parquet, read_yaml
+from ..files import read_json, read_parquet, read_yaml, sha256_of
 from .metrics import iter_metrics
 from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
@@ -209,15 +208,16 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
     """8 hex digits of a hash over the settings that decide a run's numbers, as the run itself computes it.
 
     without_seed  of the experiment: runs that differ in nothing but their seed have the same one
-    Returns None where a setting names a file that cannot be read, whose content counts and not its place, and for what
-    is not a config.
+    Returns None where a setting names a file that cannot be read, whose content counts and not its place, for data of
+    a folder, of which another machine has other files, and for what is not a config.
     """
     digests = {}
+    if isinstance(section := tree.get("dataset"), dict) and "folder" in section:
+        return None
     try:
         for name in PARTS:
             if name not in NOT_IDENTITY and (path := (tree.get(name) or {}).get("path")):
-                with open(Path(path).expanduser(), "rb") as file:
-                    digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+                digests[name] = sha256_of(path)
         return identity_of_tree({**tree, "seed": None} if without_seed else tree, digests)
     except (OSError, KeyError, AttributeError, TypeError):
         return None
