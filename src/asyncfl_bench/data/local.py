@@ -75,13 +75,13 @@ class Local:
 
     Config = LocalConfig
 
-    def __init__(self, config: LocalConfig, clients: Sequence[int] | None = None):
-        self.config, self._clients = config, clients
+    def __init__(self, config: LocalConfig, clients: Sequence[int] | None = None, counts_file: Path | None = None):
+        self.config, self._clients, self._counts_file = config, clients, counts_file
 
-    def with_clients(self, clients: Sequence[int]) -> Local:
+    def with_clients(self, clients: Sequence[int], counts_file: Path | None = None) -> Local:
         """Return the same data set as a process sees it that has the samples of these clients alone; of none: a
-        server."""
-        return Local(self.config, clients)
+        server. counts_file: is used instead of the folder's ``counts.npy`` if it exists."""
+        return Local(self.config, clients, counts_file)
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         folder = Path(str(self.config.folder)).expanduser()
@@ -93,7 +93,8 @@ class Local:
         if self._clients:
             return self._load_clients(files, self._clients)
         test = self._read(folder / TEST)
-        counts_nc = self._read_counts(folder / COUNTS, n_clients)
+        given = self._counts_file
+        counts_nc = self._read_counts(given if given and given.exists() else folder / COUNTS, n_clients)
         if self._clients is None or counts_nc is None:
             _refuse_other_number(folder, files)
         if self._clients is None:
@@ -170,7 +171,7 @@ def _refuse_other_number(folder: Path, files: Sequence[Path]) -> None:
     there = {int(path.stem) for path in folder.glob("*.npz") if path.stem.isdecimal()}
     if lacking := [path.name for client, path in enumerate(files) if client not in there]:
         wanted = f"n_clients={len(files)} needs 0.npz to {len(files) - 1}.npz"
-        raise MissingData(f"{folder}: no {lacking[0]}; {wanted}. A live server without them needs {COUNTS}")
+        raise MissingData(f"{folder}: no {lacking[0]}; {wanted}. A live server or a replay without them needs {COUNTS}")
     if more := sorted(there - set(range(len(files)))):
         raise ConfigError(
             "n_clients", len(files), f"must be the number of clients in {folder}, which has {more[0]}.npz"

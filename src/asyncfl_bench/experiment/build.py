@@ -283,7 +283,7 @@ def _build_task(settings: Settings, streams: Streams, device: str, clients: Sequ
     if isinstance(parts["dataset"].config, PrivateConfig) and (
         clients is not None or not parts["live"].config.computes
     ):
-        dataset = dataset.with_clients(clients or ())
+        dataset = dataset.with_clients(clients or (), parts["live"].config.counts_file)
     try:
         return build_task(
             dataset,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..algorithms.distillation import Distilled
 from ..config import OBSERVERS, RESULTS_VERSION, Settings
+from ..data.base import PrivateConfig
 from ..errors import BenchError, Stopped
 from ..files import say, to_yaml
 from ..tracking.trackers import RunFacts
@@ -47,6 +48,9 @@ class Run:
             if settings.root.trace:
                 directory.write_partition(task.partition)
                 directory.write_model("model_initial", task.flat.named_tensors(self.components.model_d))
+            private = isinstance(settings.parts["dataset"].config, PrivateConfig)
+            if private and settings.parts["live"].config.keep_uploads and task.clients.labels_nc is not None:
+                directory.write_counts(task.clients.labels_nc)  # a replay with these uploads needs no client's file
         elif resumed is directory:
             directory.metrics.truncate(self.evaluations.lines)
         else:

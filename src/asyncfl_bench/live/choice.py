@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
@@ -47,6 +48,11 @@ class SimulatedConfig(CheckedSettings):
     @property
     def takes_place(self) -> bool:
         return False
+
+    @property
+    def counts_file(self) -> Path | None:
+        """Of a replay: how many samples of each label the clients have, whose files may be elsewhere."""
+        return None
 
 
 class Simulated:

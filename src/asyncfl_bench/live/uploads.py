@@ -18,6 +18,7 @@ from ..clients.queue import ComputedUpload
 from ..errors import BenchError, InputError, check
 from ..files import naming_file
 from ..stateful import Stateful
+from ..tracking.rundir import COUNTS_NAME
 from .choice import Simulated, SimulatedConfig
 
 if TYPE_CHECKING:
@@ -98,6 +99,10 @@ class RecordedConfig(SimulatedConfig):
         ok = self.path is not None and Path(self.path).expanduser().is_file()
         allowed = "uploads.bin of a live run with live.keep_uploads=true; afl-run --replay DIR names it by itself"
         check(ok, "path", self.path, allowed)
+
+    @property
+    def counts_file(self) -> Path:
+        return Path(str(self.path)).expanduser().with_name(COUNTS_NAME)
 
 
 class Recorded(Simulated):

@@ -25,14 +25,14 @@ METRICS_NAME = "metrics.jsonl"
 SUMMARY_NAME = "summary.json"
 CHECKPOINT_NAME = "checkpoint.pt"
 TRACE_NAME = "trace.parquet"
-RECORD_NAME, UPLOADS_NAME = "arrivals.csv", "uploads.bin"  # of a live run
+RECORD_NAME, UPLOADS_NAME, COUNTS_NAME = "arrivals.csv", "uploads.bin", "counts.npy"  # of a live run
 PARTITION_NAME = "partition.npz"
 CLIENTS_NAME = "clients.parquet"
 ERROR_NAME = "error.txt"
 # what only the end of a run writes, and what its beginning does
 _TABLES = (TRACE_NAME, "exchanges.parquet", "cancelled.parquet", CLIENTS_NAME, "rule.parquet", "mse_arrivals.parquet")
 AT_END = (SUMMARY_NAME, *_TABLES, "model_final.pt", ERROR_NAME)
-AT_START = (PARTITION_NAME, "model_initial.pt", RECORD_NAME, UPLOADS_NAME)
+AT_START = (PARTITION_NAME, "model_initial.pt", RECORD_NAME, UPLOADS_NAME, COUNTS_NAME)
 
 
 class RunDirectory:
@@ -121,6 +121,11 @@ class RunDirectory:
         arrays: dict[str, Any] = {f"client_{i}": np.asarray(indices) for i, indices in enumerate(indices_n)}
         with atomic_write(self.path / PARTITION_NAME) as file:
             np.savez(file, **arrays)
+
+    def write_counts(self, counts_nc: np.ndarray) -> None:
+        """counts.npy: how many samples of each label each client has, (n, classes)."""
+        with atomic_write(self.path / COUNTS_NAME) as file:
+            np.save(file, counts_nc)
 
     def write_model(self, name: str, named_tensors: Mapping[str, torch.Tensor]) -> None:
         """``<name>.pt``: a plain dict of CPU tensors, for ``torch.load(..., weights_only=True)``."""
