@@ -92,7 +92,10 @@ def test_a_wrong_file_is_one_line_for_a_simulation_and_for_a_live_server(said, t
 
 def test_missing_and_further_files_are_named(tmp_path):
     write(tmp_path / "clients")
-    for n, said in {4: "clients: no 3.npz; n_clients=4 needs 0.npz to 3.npz", 2: "n_clients=2: must be"}.items():
+    for n, said in {
+        4: "no 3.npz; n_clients=4 needs 0.npz to 3.npz, n_clients=3 the files there. A live server or a replay",
+        2: "n_clients=2: must be 3, as .* has clients' files up to 2.npz",
+    }.items():
         for clients in (None, ()):
             with pytest.raises(BenchError, match=said):
                 load(tmp_path / "clients", clients, n)
@@ -100,8 +103,14 @@ def test_missing_and_further_files_are_named(tmp_path):
         np.save(tmp_path / "clients" / "counts.npy", counts)
         with pytest.raises(InputError, match=r"counts.npy: must hold whole numbers >= 0 of shape \(3, 4\)"):
             load(tmp_path / "clients", ())
+    np.save(tmp_path / "clients" / "counts.npy", np.zeros((3, 4), int))
+    with pytest.raises(InputError, match=r"counts.npy: all counts are zero; write the clients' samples"):
+        load(tmp_path / "clients")
     np.save(tmp_path / "clients" / "counts.npy", [[1, 1, 1, 0], [1, 2, 1, 1], [1, 1, 0, 0]])
     with pytest.raises(InputError, match=r"counts.npy: has other numbers for client 1 than 1.npz"):
+        load(tmp_path / "clients")
+    (tmp_path / "clients" / "test.npz").unlink()
+    with pytest.raises(InputError, match=r"test.npz: no such file; put the arrays x and y of the test set there"):
         load(tmp_path / "clients")
     for wrong, said in {"nowhere": "no such folder", "clients/0.npz": "is a file, not a folder"}.items():
         with pytest.raises(InputError, match=f"dataset.folder={tmp_path}/{wrong}: {said}.*; name the folder with"):
@@ -113,6 +122,7 @@ def test_settings_that_pool_samples_are_refused():
     assert shared.settings(words).choices["heterogeneity"] == "natural"
     for word, said in {
         "heterogeneity=iid": "heterogeneity=iid: must be natural with dataset=local, whose clients have their own",
+        "dataset.classes=null": "dataset.classes=null: must be a whole number >= 2$",
         "unlabelled=noise": "unlabelled=noise: must be none or arrays with dataset=local",
         "evaluation.validation_share=0.1": "evaluation.validation_share=0.1: must be 0 with dataset=local",
     }.items():

@@ -319,7 +319,7 @@ REFUSED = {
     "device=cuda": "device=cuda: must be cpu or auto",
     "evaluation.clients=true": "evaluation.clients=true: must be false with live=processes",
     "schedule.dispatch=per_round": "a number of seconds with schedule.dispatch=per_round, which may wait",
-    "dataset=local": r"dataset.folder=null: must be a folder with 0.npz, 1.npz, … of the clients, and test.npz",
+    "dataset=local": "dataset.classes=null: must be a whole number >= 2",
     "live=recorded": r"live.path=null: must be uploads.bin of a live run",
     "schedule.dispatch=after_update": "a number of seconds with schedule.dispatch=after_update, which may wait",
     "schedule.rest=until_update": "a number of seconds with schedule.rest=until_update, which may wait",

@@ -35,12 +35,11 @@ class LocalConfig(PrivateConfig):
     """
 
     folder: str | None = None
-    classes: Annotated[int | None, at_least(2)] = None
+    classes: Annotated[int, at_least(2)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.folder is not None, "folder", None, "a folder with 0.npz, 1.npz, … of the clients, and test.npz")
-        check(self.classes is not None, "classes", None, "the number of classes, which a client cannot count")
 
     def content_digest(self) -> str | None:
         """Return the SHA-256 of the files that this process has of the folder; None without one. A client's process and
@@ -104,7 +103,7 @@ class Local:
             return data
         if counts_nc is None:
             counts_nc = np.stack([self._count_labels(path, test[0]) for path in files])
-        y = np.tile(np.arange(self._classes), n_clients).repeat(counts_nc.ravel())
+        y = np.tile(np.arange(self.config.classes), n_clients).repeat(counts_nc.ravel())
         return self._build(test[0][:1], y, counts_nc, test)  # one sample says of which kind the clients' samples are
 
     def _load_clients(
@@ -115,9 +114,9 @@ class Local:
         first = test or parts[clients[0]]
         for client, (x, _) in parts.items():
             _check_alike(files[client], x, first[0])
-        counts_nc = np.zeros((len(files), self._classes), np.int64)
+        counts_nc = np.zeros((len(files), self.config.classes), np.int64)
         for client, (_, y) in parts.items():
-            counts_nc[client] = np.bincount(y, minlength=self._classes)
+            counts_nc[client] = np.bincount(y, minlength=self.config.classes)
         x, y = (np.concatenate([parts[client][place] for client in sorted(clients)]) for place in range(2))
         return self._build(x, y, counts_nc, test or (x[:0], y[:0]))
 
@@ -126,27 +125,23 @@ class Local:
     ) -> LocalData:
         scale = Scale((0.5,) * x.shape[1], (0.5,) * x.shape[1]) if x.dtype == np.uint8 else None
         natural = np.split(np.arange(len(y)), np.cumsum(counts_nc.sum(axis=1))[:-1])
-        return LocalData(x, y, *test, self._classes, scale, natural, counts_nc=counts_nc)
-
-    @property
-    def _classes(self) -> int:
-        assert self.config.classes is not None
-        return self.config.classes
+        return LocalData(x, y, *test, self.config.classes, scale, natural, counts_nc=counts_nc)
 
     def _read(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
         if not path.exists():
-            raise MissingData(f"{path}: no such file; a client's samples are in it, or those of the test set")
+            whose = "the test set" if path.name == TEST else f"client {path.stem}"
+            raise MissingData(f"{path}: no such file; put the arrays x and y of {whose} there")
         arrays = read_npz(path, ("x", "y"))
-        y = check_labels(path, arrays, "", self._classes)
+        y = check_labels(path, arrays, "", self.config.classes)
         return check_samples(path, "x", arrays["x"]), y
 
     def _count_labels(self, path: Path, like: np.ndarray) -> np.ndarray:
         """Return the (C,) samples of each label in a client's file, of whose samples only the shape is read."""
         y = read_npz(path, ("y",))["y"]
         shape, dtype = _array_header(path, "x")
-        y = check_labels(path, {"x": np.broadcast_to(np.zeros((), dtype), shape), "y": y}, "", self._classes)
+        y = check_labels(path, {"x": np.broadcast_to(np.zeros((), dtype), shape), "y": y}, "", self.config.classes)
         _check_alike(path, check_samples(path, "x", np.zeros((1, *shape[1:]), dtype)), like)
-        return np.bincount(y, minlength=self._classes)
+        return np.bincount(y, minlength=self.config.classes)
 
     def _read_counts(self, path: Path, n: int) -> np.ndarray | None:
         """Return the (n, C) samples of each label at each client; None without the file."""
@@ -156,9 +151,11 @@ class Local:
             counts_nc = np.load(path, allow_pickle=False)
         except UNREADABLE as error:
             raise DataError(f"{path}: not a readable .npy file ({str(error).partition(chr(10))[0]})") from None
-        wanted = (n, self._classes)
+        wanted = (n, self.config.classes)
         whole = isinstance(counts_nc, np.ndarray) and counts_nc.dtype.kind in "iu" and counts_nc.shape == wanted
-        if not whole or counts_nc.min() < 0 or not counts_nc.any():
+        if whole and not counts_nc.any():
+            raise DataError(f"{path}: all counts are zero; write the clients' samples of each label")
+        if not whole or counts_nc.min() < 0:
             found = f"{counts_nc.dtype} {counts_nc.shape}" if isinstance(counts_nc, np.ndarray) else "an archive"
             raise DataError(
                 f"{path}: must hold whole numbers >= 0 of shape {wanted}, clients and classes; found {found}"
@@ -171,11 +168,11 @@ def _refuse_other_number(folder: Path, files: Sequence[Path]) -> None:
     there = {int(path.stem) for path in folder.glob("*.npz") if path.stem.isdecimal()}
     if lacking := [path.name for client, path in enumerate(files) if client not in there]:
         wanted = f"n_clients={len(files)} needs 0.npz to {len(files) - 1}.npz"
+        wanted += f", n_clients={len(there)} the files there" if there == {*range(len(there))} and there else ""
         raise MissingData(f"{folder}: no {lacking[0]}; {wanted}. A live server or a replay without them needs {COUNTS}")
-    if more := sorted(there - set(range(len(files)))):
-        raise ConfigError(
-            "n_clients", len(files), f"must be the number of clients in {folder}, which has {more[0]}.npz"
-        )
+    if there - {*range(len(files))}:
+        wanted = f"{max(there) + 1}, as {folder} has clients' files up to {max(there)}.npz"
+        raise ConfigError("n_clients", len(files), f"must be {wanted}")
 
 
 def _check_alike(path: Path, x: np.ndarray, like: np.ndarray) -> None:
