@@ -34,8 +34,8 @@ _CONTENTS = {
     "docs/explanation/architecture docs/explanation/performance",
     "Rules": " ".join(f"build/pages/{name}" for name in rules.rules()),
     "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
-    "docs/findings/gas docs/findings/rules docs/findings/memory docs/findings/averaging docs/findings/steps "
-    "docs/findings/declared results/README "
+    "docs/findings/gas docs/findings/rules docs/findings/memory docs/findings/averaging "
+    "docs/findings/steps docs/findings/leads docs/findings/declared results/README "
     "build/pages/gallery",
     "Contribute": "docs/README CONTRIBUTING RELEASE CHANGELOG",
 }
