@@ -673,7 +673,7 @@ def test_parts_of_the_error_are_taken_run_by_run():
 def test_a_page_judges_the_claims_of_its_sweep_and_other_readings_name_no_claim_without_runs():
     curves = {("ace", s): long_curve(500, 95, 95, 95, 95 + s) for s in range(3)}
     curves |= {("ca2fl", s): long_curve(500, 50, 50, 50, 50 + s) for s in range(3)}
-    measured = measured_runs(curves)
+    measured = measured_runs(curves, profile="published", length="standard")
     found = {one.verdict.claim: one.verdict for one in judgements.evaluate_claims("ace/figure2", measured)}
     assert list(found) == [claim.key for claim in read_claims("ace") if "ace/figure2" in claim.readings]
     first = found["ace/figure2-ace-first"]

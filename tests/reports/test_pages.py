@@ -109,6 +109,29 @@ def finals(**accuracies: list[float]) -> list[tuple]:
     ]
 
 
+def test_runs_that_end_after_the_same_uploads_are_compared_at_equal_uploads(paper_page):
+    """FedBuff makes a tenth of ACE's server iterations with the same uploads."""
+
+    def page_of(iterations: int | None) -> Page:
+        budget = {"server_iterations": iterations, "uploads": 100}
+        runs = [
+            ({"algorithm": name, "seed": seed, "budget": budget}, curve(0.9, length))
+            for name, length in (("ace", 100), ("fedbuff", 10))
+            for seed in range(3)
+        ]
+        return paper_page("ace/figure2", runs, keys=("algorithm",))
+
+    by_uploads, by_iterations = page_of(None), page_of(100)
+    assert by_uploads.spec.primary == Measure("late", "uploads")
+    assert Measure("late", "iteration") in by_uploads.spec.rankings
+    drawn = [
+        [part.name for part in flatten_parts(page.parts) if isinstance(part, Picture)]
+        for page in (by_uploads, by_iterations)
+    ]
+    assert [names[1] for names in drawn] == ["curves_uploads", "curves_iteration"]
+    assert by_iterations.spec.primary == Measure("late", "iteration")
+
+
 @pytest.mark.slow
 def test_means_pairs_leaders_and_the_order_come_from_the_same_values(paper_page):
     runs = finals(ace=[0.90, 0.92, 0.94], ca2fl=[0.70, 0.72, 0.74], fedbuff=[0.80, 0.80, 0.81])

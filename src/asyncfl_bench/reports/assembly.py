@@ -58,6 +58,9 @@ def measured_page(
         reasons = set(placed.left_out["reason"]) - {"not in this sweep"}
         text = f"no run to show{': all ' if reasons else ''}{' or '.join(sorted(reasons))}"
         raise BenchError(text) if reasons else NoRuns(text)
+    limits = placed.runs.reindex(columns=["budget.server_iterations", "budget.uploads"]).notna()
+    if not limits["budget.server_iterations"].any() and limits["budget.uploads"].all():
+        spec = spec.at_equal_uploads()
     if spec.relabel is not None:
         lost = placed.left_out["reason"] == "diverged"
         whole = runs.loc[placed.left_out.index[lost]].assign(**placed.left_out[lost])

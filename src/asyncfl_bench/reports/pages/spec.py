@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -106,3 +106,13 @@ class PageSpec:
     @property
     def paper(self) -> str:
         return self.sweep.partition("/")[0]
+
+    def at_equal_uploads(self) -> PageSpec:
+        """Return the page of runs that end after the same uploads: they have no common number of server iterations."""
+        if self.primary != LATE:
+            return self
+        by_uploads = Measure("late", "uploads")
+        others = tuple(LATE if measure == by_uploads else measure for measure in self.rankings)
+        curves = [block for block in self.blocks if getattr(block, "axis", "") == "uploads"]
+        blocks = (*curves, *(block for block in self.blocks if block not in curves))
+        return replace(self, primary=by_uploads, rankings=others, blocks=blocks)
