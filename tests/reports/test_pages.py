@@ -26,6 +26,7 @@ from asyncfl_bench.reports.blocks.comparisons import claim_parts
 from asyncfl_bench.reports.browser import html
 from asyncfl_bench.reports.pages import provenance
 from asyncfl_bench.reports.pages.page import Page
+from asyncfl_bench.reports.pages.problems import problems
 from asyncfl_bench.reports.pages.spec import Measure
 from asyncfl_bench.reports.pages.write import (
     Picture,
@@ -107,6 +108,19 @@ def finals(**accuracies: list[float]) -> list[tuple]:
         for name, values in accuracies.items()
         for seed, final in enumerate(values)
     ]
+
+
+def test_a_network_narrower_than_its_yaml_file_is_another_model(paper_page):
+    own = {"choices__dataset": "cifar10", "choices__model": "resnet18"}
+    runs = [
+        ({**own, "algorithm": name, "model": {"width": width}}, curve(0.5))
+        for name, width in (("ace", 4), ("asgd", 64))
+    ]
+    page = paper_page("ace/figure2", runs)
+    assert problems(page.runs) == {"cifar10 with resnet18 of width 4", "cifar10 with resnet18"}
+    assert (
+        "**The paper's data, another model**: cifar10 with resnet18, cifar10 with resnet18 of width 4" in page.parts[1]
+    )
 
 
 def test_runs_that_end_after_the_same_uploads_are_compared_at_equal_uploads(paper_page):

@@ -5,17 +5,37 @@ from __future__ import annotations
 import itertools
 
 import pandas as pd
+import yaml
 
+from ...config.choices import choice_file, options
 from ...data.datasets import KNOWN
+
+_WIDTHS = ("model.width", "model.hidden")
 
 
 def problems(runs: pd.DataFrame) -> set[str]:
-    """``data set with model`` of every run, and what features of the data the model reads, if not the data."""
-    features = runs.get("dataset.features", [None] * len(runs))
+    """``data set with model`` of every run, and what features of the data the model reads, if not the data.
+
+    A network that is narrower than its yaml file says is another model: ``cifar10 with resnet18 of width 4``.
+    """
+    table = runs.reindex(columns=["dataset", "model", "dataset.features", *_WIDTHS])
+    table[[*_WIDTHS]] = table[[*_WIDTHS]].apply(pd.to_numeric, errors="coerce")
     return {
-        f"{data} with {model}" + ("" if pd.isna(read) else f" on features of {read}")
-        for data, model, read in zip(runs["dataset"], runs["model"], features, strict=True)
+        f"{data} with {_name_model(model, widths)}" + ("" if pd.isna(read) else f" on features of {read}")
+        for data, model, read, *widths in table.drop_duplicates().itertuples(index=False)
     }
+
+
+def _name_model(model: str, widths: list[float]) -> str:
+    """Return the model, with its width where that is less than the one of its yaml file."""
+    if pd.isna(widths).all() or model not in options("model"):
+        return model
+    own = yaml.safe_load(choice_file("model", model).read_text(encoding="utf-8"))
+    for key, width in zip(_WIDTHS, widths, strict=True):
+        whole = own.get(key.removeprefix("model."))
+        if isinstance(whole, int) and width < whole:
+            return f"{model} of width {width:g}"
+    return model
 
 
 def partial_image_sets(runs: pd.DataFrame) -> list[str]:
