@@ -20,12 +20,14 @@ PRINTED = {"bert_base": [68.7, 76.6, 78.2], "distilbert": [63.7, 71.4, 73.1]}  #
 SWEEP = "ace/table_a2_finetuned"
 
 
-def write_run(place: Path, encoder: Path, shape: tuple[str, int, int], accuracy: float, *words: str) -> None:
+def write_run(
+    place: Path, encoder: Path, shape: tuple[str, int, int], accuracy: float, *words: str, sweep: str = SWEEP
+) -> None:
     """A finished run of the paper's own scale by hand, with the files of its encoder in ``encoder``."""
     encoder.mkdir(exist_ok=True)
     for name in ("config.json", "vocab.txt", "model.safetensors"):
         (encoder / name).write_text(json.dumps(shape))
-    settings = compose([f"sweep={SWEEP}", f"model.path={encoder}", "algorithm=ace", *words])
+    settings = compose([f"sweep={sweep}", f"model.path={encoder}", "algorithm=ace", *words])
     folder = place / settings.name
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(settings.tree))
@@ -47,14 +49,15 @@ def test_an_encoder_is_named_after_its_architecture_and_size(tmp_path):
 
 
 @pytest.mark.slow
-def test_each_encoder_has_its_own_published_numbers_when_its_folder_is_gone(tmp_path):
+@pytest.mark.parametrize("sweep", ["ace/table_a2_finetuned", "ace/table_a2_bert"])
+def test_each_encoder_has_its_own_published_numbers_when_its_folder_is_gone(tmp_path, sweep):
     for name, shape in SHAPES.items():
         for alpha, printed in zip((0.1, 1.0, 10.0), PRINTED[name], strict=True):
             for seed in (0, 1):
                 words = (f"heterogeneity.alpha={alpha}", f"seed={seed}")
-                write_run(tmp_path / "runs", tmp_path / name, shape, (printed + 1) / 100, *words)
+                write_run(tmp_path / "runs", tmp_path / name, shape, (printed + 1) / 100, *words, sweep=sweep)
         shutil.rmtree(tmp_path / name)
-    page = build_page(paper_pages()[SWEEP], "published", "full", "standard", load_runs(tmp_path / "runs"))
+    page = build_page(paper_pages()[sweep], "published", "full", "standard", load_runs(tmp_path / "runs"))
     tables = {part.name: part.data for part in flatten_parts(page.parts) if isinstance(part, Table)}
     own = tables["published"][lambda table: table["series"] == "ACE"].set_index(["model", "heterogeneity.alpha"])
     for name, printed in PRINTED.items():

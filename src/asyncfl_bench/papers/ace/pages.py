@@ -27,11 +27,7 @@ _FAIR = (
 )
 _STEP = "FastText starts from nothing, where the paper fine-tunes: c is 50, as 0.2 leaves it at chance."
 _ADAPTERS = "At `medium` adapters of MiniLM-L6 are trained on the first 64 tokens of a post."
-_BERT: dict[str, Any] = {
-    "problems": ("newsgroups20 with bert",),
-    "stand_ins": ("minilm",),
-    "tuned": ("algorithm.c", "client.lr"),
-}
+_STEPS_OF_BERT = ("algorithm.c", "client.lr")
 _ACTIVE = Measure("active_clients")
 _OTHER_AXES = late_measures("uploads", "virtual_time", "bytes")
 _UPLOADS = _OTHER_AXES[0]
@@ -55,22 +51,19 @@ def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tup
     return PageSpec(f"ace/{name}", f"ACE paper, {title}", shows, cells, (*blocks, Averages(), Staleness()), **settings)
 
 
-def _text(name: str, reading: str, model: str = "model", **more) -> PageSpec:
+def _text(name: str, reading: str, **more) -> PageSpec:
     return _page(
         name,
         "table a.2: accuracy on 20 Newsgroups",
         f"The paper prints accuracies of six methods with two text models at three skews, β = 5. Here {reading}",
-        (model, "heterogeneity.alpha"),
+        ("model", "heterogeneity.alpha"),
         _ALONG_AXES,
         order=("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace"),
         order_source="table a.2",
         published=PublishedNumbers(
             "ace_table_a2",
             {"final": ("accuracy_percent", "two_standard_errors_percent")},
-            instead={
-                "model": {"fasttext": "distilbert", "softmax": "distilbert", "bert": "distilbert"},
-                "model.path": {"minilm": "distilbert-base-uncased"},
-            },
+            instead={"model": {"fasttext": "distilbert", "softmax": "distilbert", "bert": "distilbert"}},
             stand_in="The published numbers beside are another model's: DistilBERT's, fine-tuned. FastText has read 20 "
             "Newsgroups alone; MiniLM's frozen features have a linear layer; MiniLM fine-tuned is a third of its size.",
         ),
@@ -249,14 +242,12 @@ PAGES = (
     _text(
         "table_a2_bert",
         f"20 clients for 100 server iterations, as table a.6 prints, fine-tune both models. {_ADAPTERS}",
-        "model.path",
-        **_BERT,
+        tuned=_STEPS_OF_BERT,
     ),
     _text(
         "table_a2_adamw",
         f"the same, but all methods send AdamW steps, where in table_a2_bert FedBuff and CA2FL alone do. {_ADAPTERS}",
-        "model.path",
-        **_BERT,
+        tuned=_STEPS_OF_BERT,
     ),
     _text("table_a2_printed", f"20 clients for 100 server iterations, as table a.6 prints. {_STEP}"),
     _page(
