@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from asyncfl_bench.config import PARTS, manual, options
@@ -10,7 +11,7 @@ from asyncfl_bench.config.variants import variant
 
 ROOT = Path(__file__).parents[1]
 PAGE, SWEEPS = ROOT / "docs" / "reference" / "settings.md", ROOT / "sweeps" / "README.md"
-TABLE = "| `sweep=` | item | runs in the archive | scales without runs |"
+TABLE = "| `sweep=` | item | at full | runs in the archive | scales without runs |"
 INTRO = """# Settings
 
 This page lists every group, its choices, and every setting with its default, its allowed values and its meaning.
@@ -63,27 +64,39 @@ def page() -> str:
 
 
 def sweeps_table() -> list[str]:
-    """A row for each sweep of a paper: its item, its runs in the archive, and the scales without runs."""
+    """A row for each sweep of a paper: its item, data and model of the paper, archived runs, scales without runs."""
     from asyncfl_bench import load_runs
+    from asyncfl_bench.papers import paper_pages
 
     runs = load_runs(*sorted((ROOT / "results").glob("*/runs.parquet")))
-    rows = []
-    for name in (one for one in options("sweep") if "/" in one):
+    rows, pages = [], paper_pages()
+    for name in (one for one in options("sweep") if "/" in one and not one.startswith("quickstart/")):
         own = runs[(runs["sweep"] == name) & runs["scale"].isin(["full", "medium"])]
         groups = own.groupby(["profile", "scale", "length"])
         texts = [
             f"{scale}{'' if profile == 'published' else f' {profile}'}{'' if length == 'standard' else f' {length}'}: "
-            f"{len(of)}, {of['seed'].nunique()} seed{'s' * (of['seed'].nunique() > 1)}"
-            for (profile, scale, length), of in groups
+            f"{len(of)}, {of['seed'].nunique()} seed{'s' * (of['seed'].nunique() > 1)}{missing_runs(name, *key)}"
+            for key, of in groups
+            for profile, scale, length in [key]
         ]
         refused = {
             scale for scale in ("full", "medium") if "refused" in (variant("sweep_scale", f"{name}/{scale}") or {})
         }
-        missing = [scale for scale in ("full", "medium") if scale not in {*own["scale"], *refused}]
+        shown = {scale for scale in ("full", "medium") if (ROOT / "results" / name / f"published-{scale}").exists()}
+        missing = [scale for scale in ("full", "medium") if scale not in {*own["scale"], *refused, *shown}]
         item, end, _ = f"{manual.describe_choice('sweep', name)} ".partition(". ")
         item = item if end else item.rpartition(", ")[0]  # the next line of the file completes the sentence
-        rows.append([f"`{name}`", item.strip(), "; ".join(texts), ", ".join(missing)])
+        problems = ", ".join(pages[name].problems) if name in pages and "full" not in refused else ""
+        rows.append([f"`{name}`", item.strip(), problems, "; ".join(texts), ", ".join(missing)])
     return table(rows, TABLE)
+
+
+def missing_runs(sweep: str, profile: str, scale: str, length: str) -> str:
+    """What the page of these runs says is missing: ``, 72 of 90 missing``."""
+    folder = f"{profile}-{scale}" + (f"-{length}" if length != "standard" else "")
+    page = ROOT / "results" / sweep / folder / "README.md"
+    counts = re.search(r"^(\d+) expected, (\d+) missing", page.read_text("utf-8") if page.exists() else "", re.M)
+    return f", {counts[2]} of {counts[1]} missing" if counts and counts[2] != "0" else ""
 
 
 def sweeps_page() -> str:
