@@ -16,7 +16,7 @@ from asyncfl_bench.config import choices, compose, places
 from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.config.variants import variant
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment import finished_result
+from asyncfl_bench.experiment import execute, finished_result
 from asyncfl_bench.multirun.grid import combine, jobs_of
 from asyncfl_bench.multirun.jobs import Job, drawn_grids, plan, sweep_grids, sweep_name
 
@@ -378,6 +378,18 @@ def test_the_medium_scale_has_real_data_of_each_paper_and_each_sweep():
         ("shakespeare_sized", "lstm"),
     }
     assert compose(["paper=asyncfeded/shakespeare", "scale=medium"]).parts["model"].config.hidden == 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in choices.options("sweep") if "/" in name])
+def test_a_sweep_ends_at_smoke(name, tmp_path, monkeypatch):
+    """One run of each algorithm of the sweep: the first that its grid lists."""
+    monkeypatch.chdir(tmp_path)
+    words = [f"sweep={name}", "scale=smoke"]
+    jobs = jobs_of(drawn_grids(sweep_grids(words), words))
+    first = {next(word for word in job if word.startswith("algorithm=")): job for job in reversed(jobs)}
+    results = [execute(compose([*job, "threads=1", "progress=false"])) for job in first.values()]
+    assert {result.summary["exit_status"] for result in results} == {"ok"}
 
 
 @pytest.mark.slow
