@@ -51,6 +51,15 @@ class ConfigError(BenchError):
         return ConfigError(f"{prefix}.{self.key}" if self.key else prefix, self.value, self.allowed)
 
 
+@contextmanager
+def naming_group(group: str) -> Iterator[None]:
+    """Add the group to the key of a ConfigError in the block. The key n_clients is already complete."""
+    try:
+        yield
+    except ConfigError as error:
+        raise (error if error.key == "n_clients" else error.with_prefix(group)) from error
+
+
 class Stopped(Exception):
     """Computing was given up because the run is to stop; it will be asked for again and has the same result then."""
 

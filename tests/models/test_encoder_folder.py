@@ -154,6 +154,7 @@ def test_a_folder_that_does_not_fit_the_data_is_refused_without_torch(folder, tm
     line = {"split": "train", "label": 1, "text": "good"}
     (tmp_path / "sst2.jsonl").write_text("\n".join(json.dumps(line | {"split": of}) for of in ("train", "dev")))
     words = ["dataset=sst2", "model=bert", f"model.path={folder}", f"data_dir={tmp_path}"]
+    words += ["n_clients=1", "heterogeneity=iid"]
     Preflight().check(compose(words))
     change, message = UNFIT[name]
     change(folder)
@@ -169,6 +170,7 @@ def test_a_plan_and_a_run_refuse_a_folder_of_another_number_of_labels_before_tor
     line = {"split": "train", "label": 1, "text": "good"}
     (tmp_path / "sst2.jsonl").write_text("\n".join(json.dumps(line | {"split": of}) for of in ("train", "dev")))
     words = ["dataset=sst2", "model=bert", f"model.path={folder}", f"data_dir={tmp_path}"]
+    words += ["n_clients=1", "heterogeneity=iid"]
     run, plan = afl_run(*words), afl_run(*words, "--plan")
     said = f"model.path={folder}: {folder}/config.json has 3 labels, the data set 2; "
     assert (run.returncode, plan.returncode) == (2, 2)

@@ -39,8 +39,6 @@ class Digits:
 
     Config = DigitsConfig
     loads_once = True
-    # (shape of a sample, classes), as far as it is known before the data are read; other data sets lack it
-    known_shape: tuple[tuple[int, ...], int] = (1, 8, 8), 10
 
     def __init__(self, config: DigitsConfig):
         self.config = config
@@ -132,9 +130,7 @@ class TorchvisionImages:
     loads_once = True
 
     def __init__(self, config: TorchvisionImagesConfig):
-        self.config, known = config, KNOWN[config.name]
-        height, width, *_ = known.image
-        self.known_shape = (len(known.mean), height, width), known.classes  # see Digits
+        self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         path = self.file(Path(data_dir))

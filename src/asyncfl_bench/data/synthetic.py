@@ -16,6 +16,7 @@ from ..errors import ConfigError, check
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, within
 from ..types import Facts
+from .archive import load_cached
 from .base import Data, train_count
 
 FEATURES, CLASSES = 60, 10
@@ -75,7 +76,7 @@ class Synthetic:
     """
 
     Config = SyntheticConfig
-    known_shape = (FEATURES,), CLASSES  # see datasets.Digits
+    loads_once = True
 
     def __init__(self, config: SyntheticConfig):
         self.config = config
@@ -83,6 +84,10 @@ class Synthetic:
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         if self.config.clients not in (None, n_clients):
             raise ConfigError("clients", self.config.clients, f"must be null or equal n_clients={n_clients}")
+        key = ("synthetic", self.config, streams.seed, n_clients)
+        return load_cached(key, lambda: self._draw(streams, n_clients))
+
+    def _draw(self, streams: Streams, n_clients: int) -> Data:
         train, test, natural, start = [], [], [], 0
         for x, y in (
             self._draw_from_streams(streams, n_clients)

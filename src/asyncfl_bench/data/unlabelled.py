@@ -1,6 +1,7 @@
 """The server's own samples, without labels. Drawn once for each seed; never the test images of the task.
 
-A class takes its config; ``draw(data, data_dir, generator)`` gives what is left for the clients and the samples.
+A class takes its config; ``draw(data, data_dir, generator)`` gives what is left for the clients and the samples, which
+``match_samples`` turns into the form of the clients' samples. ConfigError or DataError where it cannot draw.
 
 Legend: N samples, u of them the server's, C channels, H height, W width, F features, L tokens.
 """
@@ -13,11 +14,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..errors import ConfigError, check
+from ..errors import ConfigError, check, naming_group
+from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least
 from ..types import Facts
 from .archive import UNREADABLE, read_npz
-from .base import DATA_DIRECTORY, Data, DataError, MissingData, remove_samples
+from .base import DATA_DIRECTORY, Data, DataError, MissingData, hold_back, remove_samples
 from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, check_samples
 
 USUAL = 2000  # samples, as the FedEcho paper has
@@ -134,22 +136,14 @@ class Images:
         assert config.name is not None  # resolved
         self.config = config
 
-    def check_files(self, data_dir: Path) -> None:
-        """Raise DataError if the images are missing."""
-        if self.config.name == "stl10":
-            open_stl10(data_dir)
-        else:
-            self._source.file(data_dir)
-
-    @property
-    def _source(self) -> TorchvisionImages:
-        return TorchvisionImages(TorchvisionImagesConfig(str(self.config.name)))
-
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         check_images(data)
         name = str(self.config.name)
-        images = open_stl10(data_dir) if name == "stl10" else self._source.read(data_dir).x_train
-        return data, match_samples(_choose_samples(images, self.config.samples, generator, name), data)
+        if name == "stl10":
+            images = open_stl10(data_dir)
+        else:
+            images = TorchvisionImages(TorchvisionImagesConfig(name)).read(data_dir).x_train
+        return data, _choose_samples(images, self.config.samples, generator, name)
 
 
 def open_stl10(data_dir: Path) -> np.ndarray:
@@ -192,28 +186,18 @@ class OwnArray:
     def __init__(self, config: OwnArrayConfig):
         self.config = config
 
-    def check_files(self, data_dir: Path) -> None:
-        """Raise DataError if the file is damaged or is not an array of samples."""
-        self._samples()
-
-    def _samples(self) -> tuple[Path, np.ndarray]:
+    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         assert self.config.path is not None
         path = Path(self.config.path).expanduser()
-        return path, check_samples(path, "x", _array(path))
-
-    def read(self, data: Data) -> np.ndarray:
-        """Return the samples of the file. Raises DataError for another file, and for floats of another shape."""
-        path, x = self._samples()
-        if x.dtype != np.uint8 and (x.shape[1:] != data.shape or data.x_train.dtype != np.float32):
+        x = check_samples(path, "x", _array(path))
+        if x.dtype == np.uint8:
+            check_images(data)
+        elif x.shape[1:] != data.shape or data.x_train.dtype != np.float32:
             wanted = (
                 f"uint8 images, or floats of the shape of the clients' samples where these are floats: {_kind(data)}"
             )
             raise DataError(f"{path}: x must be {wanted}; found {x.dtype} of shape {x.shape}")
-        return x
-
-    def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
-        chosen = _choose_samples(self.read(data), self.config.samples, generator, str(self.config.path))
-        return data, match_samples(chosen, data)
+        return data, _choose_samples(x, self.config.samples, generator, self.config.path)
 
 
 def _array(path: Path) -> np.ndarray:
@@ -259,6 +243,34 @@ class OtherSplit:
         return data, _choose_samples(data.x_other, self.config.samples, generator, "the other split")
 
 
+def load_and_draw(
+    dataset: Any,
+    unlabelled: Any,
+    *,
+    n_clients: int,
+    data_dir: Path,
+    streams: Streams,
+    augment: bool = False,
+    validation_share: float = 0.0,
+) -> Drawn:
+    """Load a data set and take from it what clients do not get; imports no torch. Returns what ``draw`` does.
+
+    Raises ConfigError with the full key for what the data set does not have, DataError when it cannot be had.
+    """
+    with naming_group("dataset"):
+        data = dataset.load(data_dir, streams, n_clients)
+    if validation_share:
+        data = hold_back(data, validation_share, streams.validation())
+    with naming_group("unlabelled"):
+        data, x_server = unlabelled.draw(data, data_dir, streams.unlabelled())
+    samples = len(data.y_train)
+    allowed = f"at most {samples}, the training samples that clients can have"
+    check(n_clients <= max(samples, len(data.natural or ())), "n_clients", n_clients, allowed)
+    allowed = "false: random crops and flips are for cifar10 and cifar100 only"
+    check(data.augmentable or not augment, "client.augment", True, allowed)
+    return data, x_server
+
+
 def _choose_samples(x: np.ndarray, samples: int | None, generator: np.random.Generator, where: str) -> np.ndarray:
     check(samples is None or samples <= len(x), "samples", samples, f"at most {len(x)}, the samples of {where}")
     return x[np.sort(generator.permutation(len(x))[: samples or USUAL])]
@@ -270,7 +282,7 @@ def match_samples(x: np.ndarray, data: Data) -> np.ndarray:
     x  floats, or (N, C, H, W) uint8. Sizes change by linear interpolation, colours become grey by their mean and grey
        images three times the same. Raises ConfigError where the clients' samples are no images.
     """
-    if x.dtype != np.uint8:
+    if x.dtype != np.uint8 or (x.dtype, x.shape[1:]) == (data.x_train.dtype, data.shape):
         return x
     check_images(data)
     import torch
@@ -295,5 +307,4 @@ def check_images(data: Data) -> None:
 
 
 def _kind(data: Data) -> str:
-    shape = "x".join(map(str, data.shape))
-    return f"{shape} token ids" if data.symbols is not None else f"{data.x_train.dtype} {shape}"
+    return "token ids" if data.symbols is not None else f"{data.x_train.dtype} {'x'.join(map(str, data.shape))}"

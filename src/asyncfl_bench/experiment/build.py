@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from ..algorithms.base import ServerRule, equip
@@ -27,7 +26,7 @@ from ..config.check import check_settings
 from ..config.places import PACKAGE, named_folders, use_folders
 from ..config.settings import DEFAULT_STEPS
 from ..data.base import PrivateConfig
-from ..errors import BenchError, ConfigError, check
+from ..errors import BenchError, ConfigError, check, naming_group
 from ..files import say
 from ..live.choice import Flower, Simulated
 from ..live.flower.transport import FlowerTransport, current_grid
@@ -46,6 +45,7 @@ from ..simulation.recorded import check_same_record
 from ..storage import Storage, bytes_of
 from . import machine, memory
 from .dry_run import NullComputer, NullServer, peak_vectors
+from .preflight import refuse_empty_clients
 from .probe import add_probe
 from .stopping import Stop
 
@@ -309,18 +309,12 @@ def _build_cut(settings: Settings, task: Task) -> Cut | None:
     """
     if not settings.needs.cuts:
         return None
-    empty = np.flatnonzero(task.clients.samples_n == 0)
-    name, allowed = settings.choices.get("algorithm"), "one whose clients may have no samples"
-    if len(empty):
-        clients = ", ".join(map(str, empty[:5]))
-        raise ConfigError("algorithm", name, f"must be {allowed}: here those of number {clients} have none")
+    refuse_empty_clients(settings, task.clients.samples_n)
     cut = Cut(task.flat, settings.parts["model"].config.cut, task.shape, task.classes)
     config = settings.parts["algorithm"].config
-    try:
-        if isinstance(config, SplitConfig):
+    if isinstance(config, SplitConfig):
+        with naming_group("algorithm"):
             config.describe_cut_cost(cut.footprint.activation, task.classes)
-    except ConfigError as error:
-        raise error.with_prefix("algorithm") from None
     return cut
 
 

@@ -10,12 +10,14 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from ..algorithms.common.split import SplitConfig
 from ..config import Settings
-from ..data.base import MissingData
-from ..data.texts import KNOWN, Texts
-from ..data.unlabelled import Images, OwnArray
-from ..errors import BenchError, ConfigError, locating_user_errors
+from ..data.base import Data, MissingData
+from ..data.texts import OneId, Texts
+from ..data.unlabelled import load_and_draw
+from ..errors import BenchError, ConfigError, locating_user_errors, naming_group
 from ..models.base import Model
 from ..randomness import Streams
 from . import machine, memory
@@ -63,23 +65,26 @@ class Preflight:
     def check(self, settings: Settings) -> Found:
         """Return what is known of the run.
 
-        Raises ConfigError for a folder that cannot be written, samples that the model cannot take, a cut that is too
-        wide and too little memory, DataError for data that are missing or of another shape.
+        Raises ConfigError for a folder that cannot be written, samples that the model cannot take, a split or samples
+        of the server's that the data set does not have, a cut that is too wide and too little memory, DataError for
+        data that are missing or of another shape.
         """
         self.checked += 1
         root, parts = settings.root, settings.parts
         with locating_user_errors():
             self._look_once(settings.directory.parent, lambda: _check_folder(settings))
-            asked = (settings.data_dir, root.n_clients, parts["unlabelled"], parts["dataset"], parts["model"])
-            found = self._look_once(asked, lambda: self._look_at_data(settings))
-            rule = parts["algorithm"].config
+            model, rule = parts["model"].build(), parts["algorithm"].config
+            reads_texts = type(model).reader is not Model.reader and issubclass(parts["dataset"].target, Texts)
+            more = settings.evaluation.validation_share, parts["client"].config.augment
+            asked = (settings.data_dir, root.n_clients, parts["dataset"], parts["unlabelled"], reads_texts, *more)
+            found, data = self._look_once(asked, lambda: self._load(settings, reads_texts))
+            if data is not None:
+                found = self._look_once((asked, parts["model"]), lambda: _look_at_model(model, data, reads_texts))
+                self._check_split(settings, data, asked)
             if found.size is not None and isinstance(rule, SplitConfig):
-                try:
-                    cost = rule.describe_cut_cost(prod(found.size.activation), found.classes)
-                except ConfigError as error:
-                    raise error.with_prefix("algorithm") from None
-                found = replace(found, cost=cost)
-            found = self._check_memory(settings, found)
+                with naming_group("algorithm"):
+                    found = replace(found, cost=rule.describe_cut_cost(prod(found.size.activation), found.classes))
+            found = self._check_memory(settings, found, is_split=data is not None)
         self.passed += 1
         return found
 
@@ -96,44 +101,59 @@ class Preflight:
             raise problem
         return value
 
-    def _look_at_data(self, settings: Settings) -> Found:
-        dataset, model, began = settings.parts["dataset"], settings.parts["model"].build(), time.process_time()
-        unlabelled = settings.parts["unlabelled"].build()
-        asks, group = self._build is not None and settings.tree["dataset"].get("download", False), "dataset"
+    def _load(self, settings: Settings, reads_texts: bool) -> tuple[Found, Data | None]:
+        """Return the data that the clients share, without the samples; None if they will be downloaded, or if a second
+        load would take as long.
+
+        reads_texts  the model comes with a tokenizer, which takes long to load
+        """
+        dataset, root, began = settings.parts["dataset"], settings.root, time.process_time()
+        asks = self._build is not None and settings.tree["dataset"].get("download", False)
         source = dataset.target(replace(dataset.config, download=False) if asks else dataset.config)
-        padding = symbols = None
+        if not getattr(source, "loads_once", False):
+            return Found(), None
+        streams = Streams(root.seed)
         try:
-            if isinstance(source, Texts) and type(model).reader is not Model.reader:
-                source.samples(source.file(settings.data_dir))  # its own tokenizer takes long to load
-                group = "model"
-                model.check_files(KNOWN[source.config.name].classes)
-                return Found()
-            if getattr(source, "loads_once", False):
-                data = source.load(settings.data_dir, Streams(settings.root.seed), settings.root.n_clients)
-                shape, classes, samples = tuple(data.shape), data.classes, len(data.y_train)
-                symbols, padding = data.symbols, data.padding
-                if isinstance(unlabelled, OwnArray):
-                    unlabelled.read(data)
-            elif (known := getattr(source, "known_shape", None)) is not None:
-                (shape, classes), samples = known, 0
-            else:
-                return Found()
-            group = "model"
-            model.check_samples(shape, symbols, padding)
-            group = "unlabelled"
-            if isinstance(unlabelled, Images | OwnArray):
-                unlabelled.check_files(settings.data_dir)
-            return Found(model.size(shape, classes, symbols), samples, classes)
-        except MissingData:
-            if not asks or group != "dataset":
-                raise
-            return Found(download=True)
-        except ConfigError as error:
-            raise error.with_prefix(group) from error
+            if reads_texts:
+                with naming_group("dataset"):
+                    source = source.with_reader(OneId())
+            if asks:
+                try:
+                    source.load(settings.data_dir, streams, root.n_clients)
+                except MissingData:
+                    return Found(download=True), None
+            data, _ = load_and_draw(
+                source,
+                settings.parts["unlabelled"].build(),
+                n_clients=root.n_clients,
+                data_dir=settings.data_dir,
+                streams=streams,
+                augment=settings.parts["client"].config.augment,
+                validation_share=settings.evaluation.validation_share,
+            )
         finally:
             self.seconds += time.process_time() - began
+        no_x, no_y = data.x_train[:0].copy(), data.y_train[:0].copy()
+        return Found(), replace(
+            data, x_train=no_x, x_test=no_x, y_test=no_y, x_other=None, x_validation=None, y_validation=None
+        )
 
-    def _check_memory(self, settings: Settings, found: Found) -> Found:
+    def _check_split(self, settings: Settings, data: Data, asked: object) -> None:
+        """Raise ConfigError for a split that the data do not allow. One seed stands for all unless it is refused."""
+        part, n = settings.parts["heterogeneity"], settings.root.n_clients
+
+        def look() -> None:
+            with naming_group("heterogeneity"):
+                parts = part.build().split(data.y_train, n, Streams(settings.root.seed), data.natural)
+            refuse_empty_clients(settings, np.array([len(samples) for samples in parts]))
+
+        key = (asked, part, settings.needs.cuts)
+        try:
+            self._look_once(key, look)
+        except ConfigError:
+            self._look_once((key, settings.root.seed), look)
+
+    def _check_memory(self, settings: Settings, found: Found, is_split: bool) -> Found:
         n, device = settings.root.n_clients, machine.known_device(settings.root.device)
         if found.size is not None and (found.samples or not settings.needs.cuts):
             memory.refuse_if_disk_too_small(settings, found.size.d)
@@ -146,9 +166,27 @@ class Preflight:
                 if not memory.is_too_large(needs, device, settings.directory):
                     return found
         if self._build is not None and not found.download:
-            build, parts = self._build, [part for name, part in settings.parts.items() if name != "heterogeneity"]
+            build, known = self._build, ["heterogeneity"] * is_split
+            parts = [part for name, part in settings.parts.items() if name not in known]
             self._look_once(("memory", replace(settings.root, seed=0), parts), lambda: build(settings))
         return found
+
+
+def _look_at_model(model: Model, data: Data, reads_texts: bool) -> Found:
+    with naming_group("model"):
+        if reads_texts:
+            model.check_files(data.classes)
+            return Found()
+        model.check_samples(data.shape, data.symbols, data.padding)
+        return Found(model.size(data.shape, data.classes, data.symbols), len(data.y_train), data.classes)
+
+
+def refuse_empty_clients(settings: Settings, samples_n: np.ndarray) -> None:
+    """Raise ConfigError for an algorithm that cuts the model if a client has no samples."""
+    if settings.needs.cuts and len(empty := np.flatnonzero(samples_n == 0)):
+        name, clients = settings.choices.get("algorithm"), ", ".join(map(str, empty[:5]))
+        allowed = f"must be one whose clients may have no samples: here those of number {clients} have none"
+        raise ConfigError("algorithm", name, allowed)
 
 
 def _check_folder(settings: Settings) -> None:

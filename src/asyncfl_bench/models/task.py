@@ -5,9 +5,7 @@ Legend: n clients, d parameters, B samples of a mini-batch, C channels, H height
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..data.base import Data, digest_arrays, hold_back
+from ..data.base import Data, digest_arrays
 from ..data.texts import Texts
-from ..errors import ConfigError
+from ..data.unlabelled import Nothing, UnlabelledConfig, load_and_draw, match_samples
+from ..errors import ConfigError, naming_group
 from ..kernels.native import BatchSelection, NativeNetwork
 from ..randomness import Streams
 from ..types import ClientTable, Footprint
@@ -241,15 +240,6 @@ def crop_and_flip(x: Tensor, dy_b: Tensor, dx_b: Tensor, flip_b: Tensor) -> Tens
     return cut.view(b, channels, height, width)
 
 
-@contextmanager
-def _naming_group(group: str) -> Iterator[None]:
-    """Add the group to the key of a ConfigError in the block. The key n_clients is already complete."""
-    try:
-        yield
-    except ConfigError as error:
-        raise (error if error.key == "n_clients" else error.with_prefix(group)) from error
-
-
 def _build_module(model, data: Data, seed: int) -> torch.nn.Module:
     """Build the model's module. Raises ConfigError for samples that it cannot take."""
     model.check_samples(tuple(data.shape), data.symbols, data.padding)
@@ -279,32 +269,26 @@ def build_task(
     """
     if n_clients < 1:
         raise ConfigError("n_clients", n_clients, "must be an integer >= 1")
-    with _naming_group("model"):
+    with naming_group("model"):
         reader = model.reader()
         if reader is not None and not isinstance(dataset, Texts):
             raise ConfigError("", model.name, NEEDS_TEXTS)
     if reader is not None:
-        with _naming_group("dataset"):
+        with naming_group("dataset"):
             dataset = dataset.with_reader(reader)
-    with _naming_group("dataset"):
-        data = dataset.load(Path(data_dir), streams, n_clients)
-    if validation_share:
-        data = hold_back(data, validation_share, streams.validation())
-    x_server = None
-    if unlabelled is not None:
-        with _naming_group("unlabelled"):
-            data, x_server = unlabelled.draw(data, Path(data_dir), streams.unlabelled())
-    samples = len(data.y_train)
-    if n_clients > max(samples, len(data.natural or ())):
-        raise ConfigError(
-            "n_clients", n_clients, f"must be at most {samples}, the training samples that clients can have"
-        )
-    if augment and not data.augmentable:
-        raise ConfigError(
-            "client.augment", True, "must be false: random crops and flips are for cifar10 and cifar100 only"
-        )
-    with _naming_group("model"):
+    data, x_server = load_and_draw(
+        dataset,
+        unlabelled or Nothing(UnlabelledConfig()),
+        n_clients=n_clients,
+        data_dir=Path(data_dir),
+        streams=streams,
+        augment=augment,
+        validation_share=validation_share,
+    )
+    if x_server is not None:
+        x_server = match_samples(x_server, data)
+    with naming_group("model"):
         flat = FlatModel(_build_module(model, data, streams.model.integer()))
-    with _naming_group("heterogeneity"):
+    with naming_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
     return Task(data, partition, flat, device, augment, heterogeneity.moved, heterogeneity.groups_n, x_server)

@@ -63,12 +63,17 @@ def describe_pending(
     preflight: Preflight | None = None,
 ) -> list[str]:
     """Return lines with the time and disk of runs, and why runs are refused. Runs whose data are missing count, too."""
-    facts, said = dict[int, Found](), Counter[str]()
+    facts, said, sets = dict[int, Found](), Counter[str](), dict[str, dict[str, None]]()
     for settings in pending:
         try:
             found = Found() if preflight is None else preflight.check(settings)
             said.update([f"server: {found.cost}"] if found.cost else [])
-            said.update(["data: missing, the first run downloads them"] if found.download else [])
+            if found.download:
+                said.update(["data: missing, the first run downloads them"])
+            elif preflight is not None:
+                of_folder = "download" in settings.tree["dataset"]
+                where = f" (found in {settings.data_dir})" if of_folder else ""
+                sets.setdefault(where, {})[str(settings.choices.get("dataset"))] = None
         except BenchError as error:
             said.update([f"refused: {error}"])
             if not isinstance(error, MissingData):
@@ -86,6 +91,8 @@ def describe_pending(
         time = describe_time([one for one in estimates if one is not None], len(runs), workers, start)
     else:
         time = describe_measured_time(runs, workers, measure)
+    data = ", ".join(f"{', '.join(names)}{where}" for where, names in sets.items())
+    lines = [f"data: {data}", *lines] if data else lines
     return [time, _describe_disk(runs, list(facts.values()), estimates), *lines]
 
 
