@@ -176,6 +176,8 @@ def test_a_plan_and_a_run_refuse_a_folder_of_another_number_of_labels_before_tor
     assert (run.returncode, plan.returncode) == (2, 2)
     assert run.stderr.startswith(f"afl-run: {said}") and run.stderr.count("\n") == 1
     assert f"refused: {said}" in plan.stdout
+    many = afl_run(*words, "n_clients=2", "--plan")
+    assert "refused: n_clients=2: must be at most 1, the training samples" in many.stdout
 
 
 def test_a_refused_folder_ends_the_command_in_one_line_and_leaves_no_run(folder, deadline, afl_run):
