@@ -63,6 +63,14 @@ def test_a_plan_refuses_the_data_that_the_run_would_be_refused_for(words, said, 
     assert not built
 
 
+def test_a_plan_refuses_a_file_of_fewer_clients_than_the_run_has(tmp_path):
+    (tmp_path / "two.csv").write_text("client,online,offline\na,1,2\nb,2,3\n")
+    settings = compose(["availability=trace", "availability.path=two.csv", "n_clients=3"])
+    for check in (Preflight(print).check, build_run):
+        with pytest.raises(ConfigError, match=r"^n_clients=3: must be at most 2, the clients in two\.csv"):
+            check(settings)
+
+
 def test_seeds_share_one_split_and_a_refused_one_is_made_again_for_each(monkeypatch):
     seeds, split = [], Dirichlet.split
     monkeypatch.setattr(

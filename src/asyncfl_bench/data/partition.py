@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import ConfigError, check
 from ..randomness import Streams
 from ..ranges import CheckedSettings, above, at_least
-from ..types import Facts
+from ..types import ClientTable, Facts
 
 
 @dataclass
@@ -326,6 +326,16 @@ class Natural(Split):
         if len(natural) != n_clients:
             raise ConfigError("n_clients", n_clients, f"must be {len(natural)}, the clients this data set comes with")
         return [_sorted(part) for part in natural]
+
+
+def count_samples(
+    partition: list[np.ndarray], y_train: np.ndarray, classes: int, groups_n: np.ndarray | None = None
+) -> ClientTable:
+    """Count the samples of each class that each client of a split has."""
+    samples_n = np.array([len(samples) for samples in partition], dtype=np.int64)
+    return ClientTable(
+        samples_n, np.stack([np.bincount(y_train[samples], minlength=classes) for samples in partition]), groups_n
+    )
 
 
 def _sorted(samples: np.ndarray) -> np.ndarray:

@@ -15,11 +15,15 @@ import numpy as np
 from ..algorithms.common.split import SplitConfig
 from ..config import Settings
 from ..data.base import Data, MissingData
+from ..data.partition import count_samples
 from ..data.texts import OneId, Texts
 from ..data.unlabelled import load_and_draw
 from ..errors import BenchError, ConfigError, locating_user_errors, naming_group
 from ..models.base import Model
 from ..randomness import Streams
+from ..simulation.fleet import check_same_clients
+from ..simulation.recorded import check_same_record
+from ..types import ClientTable
 from . import machine, memory
 
 if TYPE_CHECKING:
@@ -80,7 +84,10 @@ class Preflight:
             found, data = self._look_once(asked, lambda: self._load(settings, reads_texts))
             if data is not None:
                 found = self._look_once((asked, parts["model"]), lambda: _look_at_model(model, data, reads_texts))
-                self._check_split(settings, data, asked)
+                clients = self._split(settings, data, asked)
+                if self._build is not None:  # a run reads these files itself
+                    fleet = (root.n_clients, parts["delay"], parts["availability"])
+                    self._look_once(fleet, lambda: _check_fleet(settings, clients))
             if found.size is not None and isinstance(rule, SplitConfig):
                 with naming_group("algorithm"):
                     found = replace(found, cost=rule.describe_cut_cost(prod(found.size.activation), found.classes))
@@ -138,20 +145,23 @@ class Preflight:
             data, x_train=no_x, x_test=no_x, y_test=no_y, x_other=None, x_validation=None, y_validation=None
         )
 
-    def _check_split(self, settings: Settings, data: Data, asked: object) -> None:
-        """Raise ConfigError for a split that the data do not allow. One seed stands for all unless it is refused."""
-        part, n = settings.parts["heterogeneity"], settings.root.n_clients
+    def _split(self, settings: Settings, data: Data, asked: object) -> ClientTable:
+        """Return what each client holds. One seed stands for all unless it is refused."""
+        part, root = settings.parts["heterogeneity"], settings.root
 
-        def look() -> None:
+        def look() -> ClientTable:
             with naming_group("heterogeneity"):
-                parts = part.build().split(data.y_train, n, Streams(settings.root.seed), data.natural)
-            refuse_empty_clients(settings, np.array([len(samples) for samples in parts]))
+                heterogeneity = part.build()
+                partition = heterogeneity.split(data.y_train, root.n_clients, Streams(root.seed), data.natural)
+            clients = count_samples(partition, data.y_train, data.classes, heterogeneity.groups_n)
+            refuse_empty_clients(settings, clients)
+            return clients
 
         key = (asked, part, settings.needs.cuts)
         try:
-            self._look_once(key, look)
+            return self._look_once(key, look)
         except ConfigError:
-            self._look_once((key, settings.root.seed), look)
+            return self._look_once((key, root.seed), look)
 
     def _check_memory(self, settings: Settings, found: Found, is_split: bool) -> Found:
         n, device = settings.root.n_clients, machine.known_device(settings.root.device)
@@ -181,11 +191,21 @@ def _look_at_model(model: Model, data: Data, reads_texts: bool) -> Found:
         return Found(model.size(data.shape, data.classes, data.symbols), len(data.y_train), data.classes)
 
 
-def refuse_empty_clients(settings: Settings, samples_n: np.ndarray) -> None:
+def _check_fleet(settings: Settings, clients: ClientTable) -> None:
+    """Raise InputError or ConfigError for files of durations or sessions that are not of the run's clients."""
+    delay, availability = settings.parts["delay"].build(), settings.parts["availability"].build()
+    streams = Streams(settings.root.seed)
+    delay.start(clients, streams)
+    availability.start(clients.n, streams)
+    check_same_clients(delay, availability)
+    check_same_record(delay, availability)
+
+
+def refuse_empty_clients(settings: Settings, clients: ClientTable) -> None:
     """Raise ConfigError for an algorithm that cuts the model if a client has no samples."""
-    if settings.needs.cuts and len(empty := np.flatnonzero(samples_n == 0)):
-        name, clients = settings.choices.get("algorithm"), ", ".join(map(str, empty[:5]))
-        allowed = f"must be one whose clients may have no samples: here those of number {clients} have none"
+    if settings.needs.cuts and len(empty := np.flatnonzero(clients.samples_n == 0)):
+        name, some = settings.choices.get("algorithm"), ", ".join(map(str, empty[:5]))
+        allowed = f"must be one whose clients may have no samples: here those of number {some} have none"
         raise ConfigError("algorithm", name, allowed)
 
 

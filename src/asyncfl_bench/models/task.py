@@ -16,12 +16,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..data.base import Data, digest_arrays
+from ..data.partition import count_samples
 from ..data.texts import Texts
 from ..data.unlabelled import Nothing, UnlabelledConfig, load_and_draw, match_samples
 from ..errors import ConfigError, naming_group
 from ..kernels.native import BatchSelection, NativeNetwork
 from ..randomness import Streams
-from ..types import ClientTable, Footprint
+from ..types import Footprint
 from .base import NEEDS_TEXTS
 from .flat import FlatModel
 from .footprint import footprint
@@ -62,11 +63,7 @@ class Task:
         self.partition, self.moved = partition, moved
         self.flat = flat.to(device)
         self.augment = augment
-        self.clients = ClientTable(
-            np.array([len(samples) for samples in partition], dtype=np.int64),
-            np.stack([np.bincount(data.y_train[samples], minlength=data.classes) for samples in partition]),
-            groups_n,
-        )
+        self.clients = count_samples(partition, data.y_train, data.classes, groups_n)
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
         self.digest = data.digest if x_server is None else digest_arrays(x_server, before=data.digest)
         self.tests_c = np.bincount(data.y_test, minlength=data.classes)
