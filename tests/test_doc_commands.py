@@ -61,6 +61,11 @@ def check_command(line: str) -> None:
         shared.settings([f"{key}={values[place]}" for key, values in grids[place].items()])
 
 
+def test_no_page_or_comment_chooses_a_launcher_with_a_dot_which_is_refused():
+    files = [*PAGES, *(ROOT / "sweeps").rglob("*.yaml"), *(ROOT / "conf").rglob("*.yaml")]
+    assert not [file for file in files if re.search(r"\bhydra\.(launcher|sweeper)=", file.read_text(encoding="utf-8"))]
+
+
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 SWEEPS = "docs/howto/sweeps.md"  # many sweeps: seconds
 
