@@ -5,19 +5,21 @@
 #
 # DATA     data directory with the files of docs/howto/data.md, as `afl-run dataset=cifar10 dataset.download=true
 #          data_dir=DATA` and its like make them. Runs whose data are missing are named, the others go through.
+#          BERT-base and DistilBERT are downloaded where the hub's cache lacks them.
 #          ddpm_cifar10.npy there: images of a diffusion model for fedecho/table2_synthetic and table3_synthetic
 # OUT      results: a log per step, the benchmark as Markdown, run directories without weights as .tar.gz, pages
 # MINUTES  for the sweeps together (default 600); the checks and the benchmark before them take about ten
 # SWEEP    only these, as ace/figure2. The same command again skips what is finished and resumes what is not
 set -u
-if [ $# -lt 2 ]; then sed -n '2,13p' "$0"; exit 2; fi
+if [ $# -lt 2 ]; then sed -n '2,14p' "$0"; exit 2; fi
 data=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2"); minutes=${3:-600}; shift 2; shift $(( $# > 0 ))
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 end=$(( $(date +%s) + 60 * (minutes + 10) ))
 left() { echo $(( end - $(date +%s) )); }
 
-# by the samples that the runs of a sweep train on, times the size of its networks
+# by the samples that the runs of a sweep train on, times the size of its networks; ace/table_a2_bert has the runs of
+# table_a2_finetuned
 sweeps=(
     ace/{participation,dropout_bias,table1}
     asyncfeded/{figure2,figure4,table1,table2,table4_one_factor,figure3_redrawn,table3,figure3}
@@ -27,7 +29,7 @@ sweeps=(
     gas/{figure2,controls,logit_adjustment,table3,equal,figure3,figure4,table2,table1,table4,table5}
     ace/{table_a1,table_a3,figure2,figure2_unit_step,figure2_time_clock,figure3a,figure_a3,figure_a1,figure2_delay_laws}
     fedecho/{table11,table6,table7,server_time,composition,controls,table2,table3,table2_synthetic,table3_synthetic}
-    ace/{figure3b,table_a2_finetuned,table_a2_bert,table_a2_adamw,figure_a2}
+    ace/{figure3b,table_a2_finetuned,table_a2_adamw,figure_a2}
     asyncfeded/table4
 )
 
@@ -58,6 +60,7 @@ for name in "${@:-${sweeps[@]}}"; do
         [ -f "$data/ddpm_cifar10.npy" ] || { echo "$name: no $data/ddpm_cifar10.npy"; continue; }
         words=(unlabelled.path="$data/ddpm_cifar10.npy")
     fi
+    [[ $name == fedecho/table4 || $name == ace/table_a2_* ]] && words=(model.download=true)  # names on the hub
     step "${name//\//-}" "$(left)" "$python" -m asyncfl_bench.cli -m sweep="$name" scale=full device=cuda progress=false \
         data_dir="$data" output_dir="$out/runs" checkpoint.at_end_mib=0 tracking=local "${words[@]}"
     keep "$name"

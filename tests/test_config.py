@@ -42,7 +42,6 @@ def needed(group, name):
         ("profile", "released"): ["paper=gas/cifar10"],
         ("live", "processes"): ["algorithm=asgd"],
         ("live", "flower"): ["algorithm=asgd"],
-        ("paper", "fedecho/mrpc"): ["model.path=an/encoder"],  # full asks for one
     }
     usable = ["algorithm=fedecho"] if group == "unlabelled" and name != "none" else []
     return words.get((group, name), usable)

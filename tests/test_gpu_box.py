@@ -48,7 +48,8 @@ def test_every_full_sweep_of_the_papers_is_run_and_one_that_fails_stops_no_other
     }
     refused = {name for name in papers if "refused" in (variant("sweep_scale", f"{name}/full") or {})}
     synthetic = {"fedecho/table2_synthetic", "fedecho/table3_synthetic"}
-    assert len(named) == len(set(named)) and set(named) == papers - refused - synthetic
+    repeated = {"ace/table_a2_bert"}  # the runs of table_a2_finetuned
+    assert len(named) == len(set(named)) and set(named) == papers - refused - synthetic - repeated
     assert "ace-table1: exit 3" in said and ": broken" in said
     assert all(f"{name}: no {tmp_path}/ddpm_cifar10.npy" in said for name in synthetic)
     assert asked[0] == "scripts/check_device.py cuda" and asked[1].startswith("scripts/benchmark.py --device cuda")
@@ -56,6 +57,8 @@ def test_every_full_sweep_of_the_papers_is_run_and_one_that_fails_stops_no_other
     (tmp_path / "ddpm_cifar10.npy").touch()
     (again,) = box("60", "fedecho/table2_synthetic")[1][1:]  # the benchmark, whose file this Python does not write
     assert "sweep=fedecho/table2_synthetic scale=full device=cuda" in again and again.endswith("/ddpm_cifar10.npy")
+    fine_tuning = [line for line in asked if "sweep=fedecho/table4 " in line or "sweep=ace/table_a2_" in line]
+    assert len(fine_tuning) == 3 and all(line.endswith(" model.download=true") for line in fine_tuning)
     assert "ace-participation: no time left" in box("-10", "ace/participation")[0]
 
 

@@ -152,7 +152,6 @@ def test_every_job_of_a_sweep_is_accepted_at_its_largest_scale(sweep):
     np.save("ddpm_cifar10.npy", np.zeros((1, 32, 32, 3), np.uint8))  # of two sweeps
     refused = "refused" in (variant("sweep_scale", f"{sweep}/full") or {})
     asked = [f"sweep={sweep}", f"scale={'medium' if refused else 'full'}", "seed=0"]
-    asked += ["model.path=an/encoder"] if sweep in FINE_TUNING else []
     grids = drawn_grids(sweep_grids(asked), asked)
     axes = {key: {tuple(grid[key]) for grid in grids if key in grid} for grid in grids for key in grid}
     long = {key: min(ranges) for key, ranges in axes.items() if "." in key and len(ranges) == 1 < len(min(ranges)) - 2}
@@ -167,17 +166,12 @@ def test_every_job_of_a_sweep_is_accepted_at_its_largest_scale(sweep):
         assert {job.settings.tree["dataset"].get("features") for job in jobs} == {None}
 
 
-FINE_TUNING = ("ace/table_a2_finetuned", "fedecho/table4")
-
-
-@pytest.mark.parametrize("words", [*(f"sweep={sweep}" for sweep in FINE_TUNING), "paper=fedecho/mrpc"])
-def test_the_papers_scale_asks_for_the_papers_encoder_in_one_line(words, afl_run):
-    for more in ([], ["--plan"]):
-        answer = afl_run(words, *more)
-        asked = (
-            "afl-run: model.path=: must be a folder with config.json, weights and a tokenizer, a hub name, or minilm"
-        )
-        assert answer.returncode == 2 and answer.stderr.startswith(asked) and answer.stderr.count("\n") == 1
+def test_the_papers_scale_names_the_papers_encoders_and_a_folder_replaces_them():
+    names = ["distilbert-base-uncased", "bert-base-uncased"]
+    for item in ("finetuned", "bert", "adamw"):
+        assert {tuple(grid["model.path"]) for grid in sweep_grids([f"sweep=ace/table_a2_{item}"])} == {(*names,)}
+    (grid, *_) = sweep_grids(["sweep=ace/table_a2_finetuned", "model.path=an/encoder"])
+    assert grid["model.path"] == ["an/encoder"]
 
 
 @pytest.mark.parametrize(("scale", "values"), [("full", 8), ("medium", 6)])
