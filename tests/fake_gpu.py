@@ -7,6 +7,8 @@ the driver's threads (the parameters themselves, after a true forward pass), and
 
 from __future__ import annotations
 
+import os
+import warnings
 import zipfile
 from contextlib import ExitStack, contextmanager
 from typing import ClassVar
@@ -51,7 +53,6 @@ def fake_gpu():
         for owner, name, answer in (
             (machine, "select_device", lambda choice: choice),
             (machine, "device_name", str),
-            (machine, "make_deterministic", lambda device: None),
             (machine, "reset_peak_memory", lambda device: None),
             (machine, "peak_memory", lambda device: 0),
             (machine, "free_memory", lambda device: None),
@@ -68,6 +69,9 @@ def fake_gpu():
             (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
         ):
             stack.enter_context(patch.object(owner, name, answer, create=owner in (FakeTensor, FakeTensorMode)))
+        stack.enter_context(patch.dict(os.environ))
+        stack.enter_context(warnings.catch_warnings())
+        stack.callback(machine.make_deterministic, "cpu")
         stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # its recurrent layers want the driver
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(_Reads())

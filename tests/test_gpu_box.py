@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
 from asyncfl_bench.config import options
 from asyncfl_bench.config.variants import variant
+from asyncfl_bench.experiment import machine
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,6 +63,25 @@ def test_every_full_sweep_of_the_papers_is_run_and_one_that_fails_stops_no_other
     fine_tuning = [line for line in asked if "sweep=fedecho/table4 " in line or "sweep=ace/table_a2_" in line]
     assert len(fine_tuning) == 3 and all(line.endswith(" model.download=true") for line in fine_tuning)
     assert "ace-participation: no time left" in box("-10", "ace/participation")[0]
+
+
+def test_a_gpu_gets_deterministic_kernels_and_warns_once_and_a_cpu_stays_as_it_is(monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(warnings, "onceregistry", {})
+    ones, twice = torch.ones(2), torch.tensor([0, 0])
+    with torch.backends.cudnn.flags(benchmark=True), warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        machine.make_deterministic("cpu")
+        torch.zeros(3).put_(twice, ones)
+        assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ and torch.backends.cudnn.benchmark
+        machine.make_deterministic("cuda:0")
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8" and torch.backends.cudnn.deterministic
+        torch.zeros(3).put_(twice, ones)
+        torch.zeros(3).put_(twice, ones)  # another line, of which Python warns again by itself
+        (said,) = (str(one.message) for one in caught if one.category is UserWarning)
+        assert said.startswith("put_ does not have a deterministic implementation")
+        machine.make_deterministic("cpu")
+        assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import subprocess
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -59,12 +60,20 @@ def _processor() -> str:
 
 
 def make_deterministic(device_name: str) -> None:
-    """On a GPU, convolutions by the same algorithm every time: the same settings give the same bits."""
-    if device_name.startswith("cuda"):
-        import torch
+    """On a GPU, choose deterministic kernels: the same settings give the same bits. To be called before CUDA starts.
 
+    PyTorch warns once of each operation that has no deterministic kernel.
+    """
+    import torch
+
+    if device_name.startswith("cuda"):
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may sum in another order
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
+        warnings.filterwarnings("once", ".* does not have a deterministic implementation", UserWarning, append=True)
+        torch.set_deterministic_debug_mode("warn")
+    elif torch.is_deterministic_algorithms_warn_only_enabled():  # left by a run on a GPU in this process
+        torch.set_deterministic_debug_mode("default")
 
 
 def available_cores(threads: int | None) -> int:
