@@ -111,11 +111,18 @@ def test_leafs_json_comes_before_speeches_and_an_archive_before_both(tmp_path):
     assert own.source == "shakespeare.npz"
 
 
-@pytest.mark.parametrize("x, y", [(["short"], ["a"]), ([LONG[:80]], ["ab"]), ([3], ["a"])])
-def test_json_without_80_characters_and_one_is_refused(tmp_path, x, y):
+@pytest.mark.parametrize(
+    "x, y, said",
+    [
+        (["short"], ["a"], "x must be texts of 80 characters, found a text of 5"),
+        ([LONG[:80]], ["ab"], "y must be texts of 1 character, found a text of 2"),
+        ([3], ["a"], "x must be texts of 80 characters, found 3"),
+    ],
+)
+def test_json_without_80_characters_and_one_is_refused(tmp_path, x, y, said):
     (tmp_path / "shakespeare").mkdir()
     (tmp_path / "shakespeare/all.json").write_text(json.dumps({"user_data": {"A": {"x": x, "y": y}}}))
-    with pytest.raises(DataError, match=r"all\.json: user A: "):
+    with pytest.raises(DataError, match=rf"all\.json: user A: {said}$"):
         shakespeare(tmp_path)
 
 

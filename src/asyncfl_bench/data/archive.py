@@ -45,7 +45,8 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise DataError(f"{path}: a single array, not an .npz archive")
+            wanted = f"an .npz archive with {', '.join(required)} (numpy.savez)"
+            raise DataError(f"{path}: must be {wanted}, found a single array, as numpy.save writes it")
         with archive:
             missing = [name for name in required if name not in archive]
             if missing:
@@ -53,9 +54,14 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
                 raise DataError(f"{path}: no array {', '.join(missing)} in it (found {found})")
             return {name: archive[name] for name in (*required, *optional) if name in archive}
     except UNREADABLE as error:
-        reason = str(error).partition("\n")[0]
-        reason = "another format, or Python objects" if "pickle" in reason else reason  # NumPy advises to run them
+        reason = describe_unreadable(error)
         raise DataError(f"{path}: not a readable .npz file ({reason}); delete it or put a good one there") from error
+
+
+def describe_unreadable(error: Exception) -> str:
+    """Return in one line why NumPy cannot read a file."""
+    reason = str(error).partition("\n")[0]
+    return "another format, or Python objects" if "pickle" in reason else reason  # NumPy advises to run them
 
 
 def build_cached(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:

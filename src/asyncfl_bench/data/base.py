@@ -30,6 +30,12 @@ class MissingData(DataError):
     """A data set that is not there; its ``download`` may bring it."""
 
 
+def describe_unreadable_text(error: OSError | ValueError) -> str:
+    """Return what is wrong with a file of texts that cannot be read, and what it must be."""
+    found = error.strerror if isinstance(error, OSError) else error
+    return f"not a readable text ({found}); must be a file in UTF-8 with a json object on each line"
+
+
 class PrivateConfig(CheckedSettings):
     """Settings of data whose clients have their samples alone, so that nothing may pool them."""
 

@@ -165,7 +165,7 @@ class TorchvisionImages:
             if path.exists():
                 return path
         remedies = ways_out(name, paths)
-        if known.folder and (folder := data_dir / known.folder).is_dir():
+        if known.folder and (folder := data_dir / known.folder).exists():
             return build_cached(paths[0], lambda: read_class_folders(folder, known.image), remedies)
         if not self.config.download:
             raise MissingData(f"{known.label} is missing. {remedies}")

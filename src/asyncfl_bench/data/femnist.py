@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import reprlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +69,25 @@ def _file(data_dir: Path, download: bool) -> Path:
 
 
 def _from_leaf(x: list, y: list) -> tuple[np.ndarray, np.ndarray]:
-    pixel = np.asarray(x, dtype=np.float64)
-    if pixel.shape != (len(x), SIDE * SIDE) or not (pixel.min() >= 0 and pixel.max() <= 1):
-        raise ValueError(f"an image must be {SIDE * SIDE} pixels from 0 to 1")
+    pixel = None
+    with suppress(ValueError, TypeError, OverflowError):  # lists of several lengths, no numbers, numbers too large
+        pixel = np.asarray(x, dtype=np.float64)
+    if pixel is None or pixel.shape != (len(x), SIDE * SIDE) or not (pixel.min() >= 0 and pixel.max() <= 1):
+        raise ValueError(f"an image must be {SIDE * SIDE} pixels from 0 to 1, found {_find_odd_image(x)}")
     return np.rint(pixel * 255).astype(np.uint8).reshape(-1, SIDE, SIDE), _labels(y)
+
+
+def _find_odd_image(x: list) -> str:
+    """Return what is wrong with the first image that is not a list of pixels from 0 to 1."""
+    for image in x:
+        if not isinstance(image, list):
+            return reprlib.repr(image)
+        if len(image) != SIDE * SIDE:
+            return f"{len(image)} pixel{'s' * (len(image) != 1)}"
+        for pixel in image:
+            if not isinstance(pixel, (int, float)) or not 0 <= pixel <= 1:
+                return f"the pixel {reprlib.repr(pixel)}"
+    return f"{len(x)} images"
 
 
 def _from_hub(columns: dict[str, Any]) -> Part:
@@ -81,7 +98,7 @@ def _from_hub(columns: dict[str, Any]) -> Part:
 
 
 def _labels(y: list) -> np.ndarray:
-    label = np.asarray(y)
-    if label.dtype.kind not in "iu" or label.ndim != 1 or label.min() < 0 or label.max() >= CLASSES:
-        raise ValueError(f"labels must be integers from 0 to {CLASSES - 1}")
-    return label.astype(np.uint8)
+    for label in y:
+        if type(label) is not int or not 0 <= label < CLASSES:
+            raise ValueError(f"labels must be integers from 0 to {CLASSES - 1}, found {reprlib.repr(label)}")
+    return np.array(y, dtype=np.uint8)

@@ -20,7 +20,7 @@ from ..errors import ConfigError, check
 from ..files import sha256_of
 from ..randomness import Streams
 from ..ranges import at_least
-from .archive import UNREADABLE, read_npz
+from .archive import UNREADABLE, describe_unreadable, read_npz
 from .base import Data, DataError, MissingData, PrivateConfig, Scale, check_labels, digest_arrays
 from .datasets import check_samples
 
@@ -150,7 +150,7 @@ class Local:
         try:
             counts_nc = np.load(path, allow_pickle=False)
         except UNREADABLE as error:
-            raise DataError(f"{path}: not a readable .npy file ({str(error).partition(chr(10))[0]})") from None
+            raise DataError(f"{path}: not a readable .npy file ({describe_unreadable(error)})") from None
         wanted = (n, self.config.classes)
         whole = isinstance(counts_nc, np.ndarray) and counts_nc.dtype.kind in "iu" and counts_nc.shape == wanted
         if whole and not counts_nc.any():

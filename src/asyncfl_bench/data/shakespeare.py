@@ -6,6 +6,7 @@ Legend: N samples, L = 80 characters of context.
 from __future__ import annotations
 
 import json
+import reprlib
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..randomness import Streams
 from .archive import build_cached
-from .base import DATA_DIRECTORY, Data, DataError
+from .base import DATA_DIRECTORY, Data, DataError, describe_unreadable_text
 from .pool import Part, PoolConfig, join_parts, read_pool, split_pool
 
 CONTEXT = 80
@@ -96,7 +97,7 @@ def speech_parts(path: Path) -> Iterator[Part]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: not a readable text ({error})") from error
+        raise DataError(f"{path}: {describe_unreadable_text(error)}") from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -137,8 +138,11 @@ def _file(data_dir: Path, download: bool) -> Path:
 
 
 def _from_strings(x: list, y: list) -> tuple[np.ndarray, np.ndarray]:
-    if {len(context) for context in x} != {CONTEXT} or {len(target) for target in y} != {1}:
-        raise ValueError(f"x must be texts of {CONTEXT} characters and y texts of one")
+    for name, texts, length in (("x", x, CONTEXT), ("y", y, 1)):
+        for text in texts:
+            if not isinstance(text, str) or len(text) != length:
+                found = f"a text of {len(text)}" if isinstance(text, str) else reprlib.repr(text)
+                raise ValueError(f"{name} must be texts of {length} character{'s' * (length > 1)}, found {found}")
     return encode_text("".join(x)).reshape(-1, CONTEXT), encode_text("".join(y))
 
 

@@ -20,6 +20,7 @@ from .pool import Part
 ROWS = 1000  # of a repository, converted in one go
 # of CIFAR-10 and CINIC-10, in the order of their labels
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+SPLIT_FOLDERS = f"train and test, each with a folder of PNG files for each class ({', '.join(CLASS_NAMES)})"
 
 
 def leaf_files(folder: Path) -> list[Path]:
@@ -37,13 +38,15 @@ def leaf_files(folder: Path) -> list[Path]:
 def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarray, np.ndarray]]) -> Iterator[Part]:
     """A part for each user in each file: `user_data: {USER: {x: [...], y: [...]}}`.
 
-    convert  turns a user's lists into arrays, raising ValueError or TypeError for what it does not know
+    convert  turns a user's lists into arrays, raising ValueError, which says what it allows and what it found
     Raises DataError with file and user.
     """
     for path in files:
         try:
             users = json.loads(path.read_bytes())["user_data"]
             lists = {user: (content["x"], content["y"]) for user, content in users.items()}
+            if other := next((user for user, both in lists.items() if {*map(type, both)} != {list}), None):
+                raise TypeError(f"x or y of user {other} is not a list")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             wanted = "user_data: {USER: {x: [...], y: [...]}}"
             raise DataError(f"{path}: not a json file of LEAF's with {wanted} ({_describe_error(error)})") from error
@@ -54,8 +57,8 @@ def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarr
                 x_part, y_part = convert(x, y)
                 if len(x_part) != len(y_part):
                     raise ValueError(f"{len(x_part)} samples with {len(y_part)} labels")
-            except (ValueError, TypeError) as error:
-                raise DataError(f"{path}: user {user}: {_describe_error(error)}") from error
+            except ValueError as error:
+                raise DataError(f"{path}: user {user}: {error}") from error
             yield [user] * len(y_part), x_part, y_part
 
 
@@ -66,6 +69,8 @@ def read_class_folders(folder: Path, shape: tuple[int, ...]) -> dict[str, np.nda
     shape  of an image: (H, W, 3)
     Raises DataError, which names the folder or file, for what is missing and for other images.
     """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: must be a folder with {SPLIT_FOLDERS}, found a file")
     arrays: dict[str, np.ndarray] = {}
     for split in ("train", "test"):
         paths = [_png_files(folder, folder / split / name) for name in CLASS_NAMES]
@@ -81,8 +86,7 @@ def _png_files(folder: Path, of_class: Path) -> list[Path]:
     found = sorted(path for path in of_class.glob("*") if not path.name.startswith("."))
     if not found:
         missing = next(path for path in (of_class.parent, of_class, of_class / "*.png") if not path.is_dir())
-        splits = "train and test, each with a folder of PNG files for each class"
-        raise DataError(f"{missing} is missing: {folder} must have {splits} ({', '.join(CLASS_NAMES)})")
+        raise DataError(f"{missing} is missing: {folder} must have {SPLIT_FOLDERS}")
     return found
 
 

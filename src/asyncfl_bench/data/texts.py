@@ -21,7 +21,7 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of
 from ..types import Facts
 from .archive import file_version, load_cached, read_npz
-from .base import Data, DataError, MissingData
+from .base import Data, DataError, MissingData, describe_unreadable_text
 from .datasets import build_data
 
 PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # ids of no word: behind a short text, of words not known, between two texts
@@ -163,9 +163,11 @@ class Texts:
         if known.held_out and not labels["dev"]:
             _hold_out(samples, labels, path, known.held_out)
             told = f"{path.name}, {known.held_out} of its training samples held out"
-        for split in ("train", self.config.judged_on):
+        needed = ("train", self.config.judged_on)
+        for split in needed:
             if not labels[split]:
-                raise DataError(f'{path}: no line has "split": "{split}"')
+                found = f"found {', '.join(split for split in SPLITS if labels[split]) or 'no lines'}"
+                raise DataError(f'{path}: no line has "split": "{split}"; must have {" and ".join(needed)}, {found}')
         return samples, labels, told
 
     def _read(self, path: Path) -> Data:
@@ -237,7 +239,7 @@ def read_texts(path: Path, known: TextFacts) -> Iterator[tuple[str, int, list[st
                     what = f"no {error}" if isinstance(error, KeyError) else str(error)
                     raise DataError(f"{path}, line {number}: must be a json object with {wanted}: {what}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not a readable text ({error})") from error
+        raise DataError(f"{path}: {describe_unreadable_text(error)}") from error
 
 
 def _sample(line: Any, known: TextFacts) -> tuple[str, int, list[str]]:

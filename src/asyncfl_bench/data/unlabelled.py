@@ -18,7 +18,7 @@ from ..errors import ConfigError, check, naming_group
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least
 from ..types import Facts
-from .archive import UNREADABLE, read_npz
+from .archive import UNREADABLE, describe_unreadable, read_npz
 from .base import DATA_DIRECTORY, Data, DataError, MissingData, hold_back, remove_samples
 from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, check_samples
 
@@ -197,6 +197,10 @@ class OwnArray:
                 f"uint8 images, or floats of the shape of the clients' samples where these are floats: {_kind(data)}"
             )
             raise DataError(f"{path}: x must be {wanted}; found {x.dtype} of shape {x.shape}")
+        known = sorted({1, 3, *data.shape[:-2]})
+        if x.dtype == np.uint8 and x.shape[1] not in known:
+            wanted = f"images of {' or '.join(map(str, known))} channels"
+            raise DataError(f"{path}: x must be {wanted}, found {x.shape[1]}")
         return data, _choose_samples(x, self.config.samples, generator, self.config.path)
 
 
@@ -206,8 +210,10 @@ def _array(path: Path) -> np.ndarray:
     try:
         found = np.load(path, allow_pickle=False)
     except UNREADABLE as error:
-        raise DataError(f"{path}: not a readable .npy file") from error
+        wanted = "must be an array, as numpy.save writes it, or an .npz file with the array x"
+        raise DataError(f"{path}: not a readable .npy file ({describe_unreadable(error)}); {wanted}") from error
     if not isinstance(found, np.ndarray):
+        found.close()
         raise DataError(f"{path}: an .npz file by its content; name it so")
     return found
 
