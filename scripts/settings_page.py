@@ -95,7 +95,8 @@ def missing_runs(sweep: str, profile: str, scale: str, length: str) -> str:
     """What the page of these runs says is missing: ``, 72 of 90 missing``."""
     folder = f"{profile}-{scale}" + (f"-{length}" if length != "standard" else "")
     page = ROOT / "results" / sweep / folder / "README.md"
-    counts = re.search(r"^(\d+) expected, (\d+) missing", page.read_text(encoding="utf-8") if page.exists() else "", re.M)
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    counts = re.search(r"^(\d+) expected, (\d+) missing", text, re.M)
     return f", {counts[2]} of {counts[1]} missing" if counts and counts[2] != "0" else ""
 
 
