@@ -75,9 +75,9 @@ def sweeps_table() -> list[str]:
         groups = own.groupby(["profile", "scale", "length"])
         texts = [
             f"{scale}{'' if profile == 'published' else f' {profile}'}{'' if length == 'standard' else f' {length}'}: "
-            f"{len(of)}, {of['seed'].nunique()} seed{'s' * (of['seed'].nunique() > 1)}{missing_runs(name, *key)}"
-            for key, of in groups
-            for profile, scale, length in [key]
+            f"{len(of)}, {of['seed'].nunique()} seed{'s' * (of['seed'].nunique() > 1)}"
+            f"{missing_runs(name, profile, scale, length)}"
+            for (profile, scale, length), of in groups
         ]
         refused = {
             scale for scale in ("full", "medium") if "refused" in (variant("sweep_scale", f"{name}/{scale}") or {})
@@ -92,7 +92,7 @@ def sweeps_table() -> list[str]:
 
 
 def missing_runs(sweep: str, profile: str, scale: str, length: str) -> str:
-    """What the page of these runs says is missing: ``, 72 of 90 missing``."""
+    """How many runs are missing by their page: ``, 72 of 90 missing``; empty if none is."""
     folder = f"{profile}-{scale}" + (f"-{length}" if length != "standard" else "")
     page = ROOT / "results" / sweep / folder / "README.md"
     text = page.read_text(encoding="utf-8") if page.exists() else ""

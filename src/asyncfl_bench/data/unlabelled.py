@@ -259,8 +259,9 @@ def load_and_draw(
     augment: bool = False,
     validation_share: float = 0.0,
 ) -> Drawn:
-    """Load a data set and take from it what clients do not get; imports no torch. Returns what ``draw`` does.
+    """Return the clients' data and the server's samples, (u, ...) or None. Imports no torch.
 
+    validation_share  of the training samples, held back before the server's samples are drawn
     Raises ConfigError with the full key for what the data set does not have, DataError when it cannot be had.
     """
     with naming_group("dataset"):

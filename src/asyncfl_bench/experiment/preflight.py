@@ -109,8 +109,9 @@ class Preflight:
         return value
 
     def _load(self, settings: Settings, reads_texts: bool) -> tuple[Found, Data | None]:
-        """Return the data that the clients share, without the samples; None if they will be downloaded, or if a second
-        load would take as long.
+        """Return what is known, and the clients' data with labels and without samples.
+
+        The data are None if they will be downloaded, or if a second load would take as long as the first.
 
         reads_texts  the model comes with a tokenizer, which takes long to load
         """
