@@ -7,6 +7,7 @@ import pytest
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
+from asyncfl_bench.config.choices import options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine, memory
 from asyncfl_bench.experiment.build import build_dry_run, build_run
@@ -160,6 +161,14 @@ def test_a_dry_run_holds_what_the_run_will_hold(executor):
     built.simulation.run()
     assert built.executor.versions.peak_versions == queue.versions.peak_versions > 1
     assert built.executor.blocks.most_rows == queue.blocks.most_rows
+    built.executor.close()
+
+
+@pytest.mark.parametrize("rule", options("algorithm"))
+def test_the_versions_of_a_large_model_are_counted_for_every_rule(rule, monkeypatch):
+    monkeypatch.setattr(memory, "DRY_RUN_FROM", 0)  # bytes: the model of this test is large
+    built = build_run(compose(["scale=smoke", f"algorithm={rule}", "delay=exponential"]))
+    assert built.simulation.counters.uploads == 0
     built.executor.close()
 
 

@@ -44,7 +44,7 @@ from ..simulation.fleet import check_same_clients
 from ..simulation.recorded import check_same_record
 from ..storage import Storage, bytes_of
 from . import machine, memory
-from .dry_run import NullComputer, NullServer, peak_vectors
+from .dry_run import NullComputer, NullServer, NullVariates, peak_vectors
 from .preflight import refuse_empty_clients
 from .probe import add_probe
 from .stopping import Stop
@@ -370,7 +370,8 @@ def build_dry_run(
     server = None if task.server is None else NullServer(task.server.samples)
     rule = equip(algorithm.target(algorithm.config.for_dry_run()), Storage(rounding=streams.cache), streams, server)
     rule = _wrap_rule(settings, rule, streams)
-    queue = WorkQueue(NullComputer(computer, server), keeps_base=rule.needs.base)
+    variates = NullVariates() if rule.needs.keeps == "variate" else None
+    queue = WorkQueue(NullComputer(computer, server), memories=variates, keeps_base=rule.needs.base)
     return _build_simulation(settings, rule, torch.zeros(1), task, queue, streams), queue
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ..clients.executors import SequentialComputer
 from ..clients.queue import ComputedUpload, WorkQueue
-from ..clients.versions import Blocks
+from ..clients.versions import Blocks, ClientVectors
 from ..simulation.engine import Simulation
 from ..stateful import Stateful
 from ..types import Work
@@ -35,6 +35,13 @@ class NullServer:
         self, w_d: torch.Tensor, rows_b: torch.Tensor, target_bc: torch.Tensor, out_d: torch.Tensor
     ) -> torch.Tensor:
         return out_d.zero_().new_zeros(())
+
+
+class NullVariates(ClientVectors):
+    """Clients without control variates, for a rule that expects the change of one with each upload."""
+
+    def variate_change(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor:
+        return vector_d
 
 
 class NullComputer(Stateful):
