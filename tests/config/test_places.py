@@ -212,6 +212,21 @@ def test_a_sweeps_choice_wins_over_its_papers_and_that_for_the_scale_over_both(p
     assert hydra_config(["sweep=own/two", "scale=smoke"]).hydra.runtime.choices.model == expected
 
 
+def test_a_replaced_part_takes_along_the_settings_that_files_have_for_it(parts):
+    sizes = "model: {hidden: [8]}\nclient: {lr: 0.3}\n"
+    write(parts, {"paper/own.yaml": f"{GLOBAL}{sizes}scales:\n  smoke: {{instead: {{model: mlp}}}}\n"})
+    places.use_folders([parts])
+    assert compose(["paper=own", "scale=smoke"]).parts["model"].config.hidden == [8]
+    for words in (["paper=own"], ["paper=own", "scale=smoke"]):
+        settings = compose([*words, "model=softmax"])
+        assert "hidden" not in settings.tree["model"] and settings.parts["client"].config.lr == 0.3
+    with pytest.raises(ConfigError, match=r"model.hidden=\[9\]: no such setting of model, except with model="):
+        compose(["paper=own", "model=softmax", "model.hidden=[9]"])
+    write(parts, {"paper/wrong.yaml": f"{GLOBAL}model: {{hiden: [8]}}\n"})
+    with pytest.raises(ConfigError, match=r"model.hiden=\[8\]: is not a setting"):
+        compose(["paper=wrong", "model=softmax"])
+
+
 @pytest.mark.parametrize(
     ("listed", "said"),
     [

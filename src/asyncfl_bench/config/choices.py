@@ -153,9 +153,10 @@ def composition(overrides: Sequence[str]) -> Composition:
 
 
 def substituted_choices(overrides: list[str]) -> list[str]:
-    """Return the choices of ``Composition.substitutes``, as overrides, for groups that the overrides do not name.
+    """Return the overrides that ``composition`` adds. Raises ConfigError.
 
-    Raises ConfigError.
+    These are the choices of ``Composition.substitutes`` for groups that the overrides do not name. A part that they
+    replace loses the settings that files have for it.
     """
     return _substitute(overrides, _yaml_files())
 
@@ -165,8 +166,34 @@ def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     chosen, known = {one.key for one in parsed}, groups()
     # a setting of a part that is about to be chosen is unknown without it
     choosing = [one.text for one in parsed if "/" in one.key or one.key in known]
-    instead = _compose(choosing, files).substitutes
-    return [f"{group}={choice}" for group, choice in instead.items() if group not in chosen]
+    composed = _compose(choosing, files)
+    added = [f"{group}={choice}" for group, choice in composed.substitutes.items() if group not in chosen]
+    return added + [f"~{key}" for group in PARTS if group in chosen for key in _replaced(group, composed, choosing)]
+
+
+def _replaced(group: str, composed: Composition, choosing: list[str]) -> list[str]:
+    """Return the settings that files have for another part than the chosen one, which lacks them, as dotted keys."""
+    own = _keys_of(group, composed.config.hydra.runtime.choices[group])
+    if not (foreign := composed.config[group].keys() - own):
+        return []
+    others = [text for text in choosing if parse_override(text).key != group]
+    replaced = _keys_of(group, composition(others).config.hydra.runtime.choices[group])
+    return [f"{group}.{key}" for key in sorted(foreign & replaced)]
+
+
+def _keys_of(group: str, choice: str) -> frozenset[str]:
+    file = choice_file(group, choice)
+    return _read_keys(group, choice, file, file.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_keys(group: str, choice: str, file: Path, changed: int) -> frozenset[str]:
+    """Return the settings in the yaml of a choice. changed: of the cache's key. Raises ConfigError."""
+    from omegaconf import OmegaConf
+
+    with locating_yaml_errors(group, choice, file):
+        tree: Any = OmegaConf.load(file)
+        return frozenset(map(str, tree.get(group, tree)))  # the package of a data set may be _global_
 
 
 def _read_choices(composed: Any, section: str) -> dict[str, str]:
