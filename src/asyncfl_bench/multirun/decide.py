@@ -32,13 +32,14 @@ from ..analysis.judgements import Judgement, claims_of_sweep, evaluate_claims, e
 from ..analysis.looks import LEVELS
 from ..analysis.measured import RunMeasures
 from ..analysis.measures import limiting_axis, shared_axis
-from ..analysis.place import MatchedRuns, match_runs
+from ..analysis.place import MatchedRuns, encoder_words, match_runs
 from ..config import RESULTS_VERSION, Settings
 from ..config.choices import hydra_config
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean
 from ..experiment.preflight import Preflight
 from ..files import say
+from ..models.pretrained import MINILM
 from ..papers import paper_pages
 from ..reports.assembly import NoRuns, measured_page, tuned_keys
 from ..tracking.archive import archive_folders
@@ -190,9 +191,12 @@ class Looks:
         """Return one row for each experiment, as ``load_runs`` does of a run that is not there yet."""
         records: dict[str, Record] = {}
         for one in self.settings:
-            summary = {"results_version": RESULTS_VERSION, "experiment": one.experiment}
+            summary = {"results_version": RESULTS_VERSION, "experiment": one.experiment, "digests": one.digests}
             records[one.experiment] = Record(one.name, "ok", "", one.tree, summary)
-        return build_frame(records)
+        frame = build_frame(records)
+        if "model.path" in frame:  # no encoder is loaded yet, which would name itself
+            frame["model"] = frame["model.path"].where(frame["model.path"] != MINILM).fillna(frame["model"])
+        return frame
 
     @cached_property
     def decision(self) -> Decision:
@@ -332,11 +336,12 @@ class _ClaimsQuestion:
     def __init__(self, looks: Looks) -> None:
         choices = looks.settings[0].choices
         self._looks, self._spec = looks, paper_pages()[choices["sweep"]]
-        self._grid = grid_of(choices["sweep"], choices["profile"], choices["scale"], choices.get("length"))
+        frame = looks.planned_frame()
+        named = (choices["sweep"], choices["profile"], choices["scale"], choices.get("length") or "standard")
+        self._grid = grid_of(*named, encoder_words(frame, *named))
         self._seen = seen_seeds(self._grid.sweep, self._grid.scale)
         self._claims = {claim.key: claim for claim in claims_of_sweep(self._grid.sweep)}
         asked = set(looks.request.claims) or {*self._claims}
-        frame = looks.planned_frame()
         tuned = tuned_keys(self._spec, self._grid.profile)
         planned = match_runs(self._grid, frame, cells=self._spec.cells, tuned=tuned)
         needed = experiments_of_claims(
