@@ -18,8 +18,7 @@ python=${PYTHON:-.venv/bin/python}
 end=$(( $(date +%s) + 60 * (minutes + 10) ))
 left() { echo $(( end - $(date +%s) )); }
 
-# by the samples that the runs of a sweep train on, times the size of its networks; ace/table_a2_bert has the runs of
-# table_a2_finetuned
+# by the samples that the runs of a sweep train on, times the size of its networks
 sweeps=(
     ace/{participation,dropout_bias,table1}
     asyncfeded/{figure2,figure4,table1,table2,table4_one_factor,figure3_redrawn,table3,figure3}
@@ -29,7 +28,7 @@ sweeps=(
     gas/{figure2,controls,logit_adjustment,table3,equal,figure3,figure4,table2,table1,table4,table5}
     ace/{table_a1,table_a3,figure2,figure2_unit_step,figure2_time_clock,figure3a,figure_a3,figure_a1,figure2_delay_laws}
     fedecho/{table11,table6,table7,server_time,composition,controls,table2,table3,table2_synthetic,table3_synthetic}
-    ace/{figure3b,table_a2_finetuned,table_a2_adamw,figure_a2}
+    ace/{figure3b,table_a2_bert,table_a2_adamw,figure_a2}
     asyncfeded/table4
 )
 

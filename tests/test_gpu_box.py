@@ -51,8 +51,7 @@ def test_every_full_sweep_of_the_papers_is_run_and_one_that_fails_stops_no_other
     }
     refused = {name for name in papers if "refused" in (variant("sweep_scale", f"{name}/full") or {})}
     synthetic = {"fedecho/table2_synthetic", "fedecho/table3_synthetic"}
-    repeated = {"ace/table_a2_bert"}  # the runs of table_a2_finetuned
-    assert len(named) == len(set(named)) and set(named) == papers - refused - synthetic - repeated
+    assert len(named) == len(set(named)) and set(named) == papers - refused - synthetic
     assert "ace-table1: exit 3" in said and ": broken" in said
     assert all(f"{name}: no {tmp_path}/ddpm_cifar10.npy" in said for name in synthetic)
     assert asked[0] == "scripts/check_device.py cuda" and asked[1].startswith("scripts/benchmark.py --device cuda")

@@ -81,7 +81,6 @@ def test_figure_2_is_five_algorithms_by_four_settings_by_five_seeds():
         ("table_a2_printed", 6 * 3 * 5),
         ("table_a2_minilm", 6 * 3 * 5),
         ("table_a2_minilm_printed", 6 * 3 * 5),
-        ("table_a2_finetuned", 6 * 3 * 5),
         ("table_a2_bert", 6 * 3),  # one skew, three seeds
         ("table_a2_adamw", 6 * 3),
         ("participation", 7 * 2 * 2 * 3),
@@ -105,7 +104,7 @@ def test_table_a2_is_20_newsgroups_in_both_readings_and_digits_only_where_the_sc
     assert (found.root.n_clients, found.budget.server_iterations) == (n, iterations)
     assert found.parts["client"].config.batch_size == 32 and found.root.concurrency == 10
     assert found.parts["algorithm"].config.c == 50  # 0.2 leaves a FastText at chance
-    with pytest.raises(ConfigError, match=r"^scale=full: FastText is scale=medium; full: sweep=ace/table_a2_finetuned"):
+    with pytest.raises(ConfigError, match=r"^scale=full: FastText is scale=medium; full: sweep=ace/table_a2_bert"):
         settings("full")
     small = settings("small")
     assert small.choices["dataset"] == "digits" and small.parts["algorithm"].config.c == 0.2
@@ -168,9 +167,9 @@ def test_every_job_of_a_sweep_is_accepted_at_its_largest_scale(sweep):
 
 def test_the_papers_scale_names_the_papers_encoders_and_a_folder_replaces_them():
     names = ["distilbert-base-uncased", "bert-base-uncased"]
-    for item in ("finetuned", "bert", "adamw"):
+    for item in ("bert", "adamw"):
         assert {tuple(grid["model.path"]) for grid in sweep_grids([f"sweep=ace/table_a2_{item}"])} == {(*names,)}
-    (grid, *_) = sweep_grids(["sweep=ace/table_a2_finetuned", "model.path=an/encoder"])
+    (grid, *_) = sweep_grids(["sweep=ace/table_a2_bert", "model.path=an/encoder"])
     assert grid["model.path"] == ["an/encoder"]
 
 

@@ -57,6 +57,15 @@ def test_texts_are_cut_and_the_number_of_known_words_is_limited(tmp_path):
     assert data.x_train.tolist() == [[FIRST_WORD + 1, UNKNOWN], [UNKNOWN, FIRST_WORD]]
 
 
+def test_a_run_may_judge_the_first_texts_of_the_test_set_only(tmp_path):
+    write(tmp_path, FILM + FILM)
+    whole, cut = texts(tmp_path), texts(tmp_path, test_samples=1)
+    assert (len(whole.y_test), cut.y_test.tolist()) == (2, whole.y_test[:1].tolist())
+    assert cut.x_test.tolist() == whole.x_test[:1].tolist() and cut.x_train.tolist() == whole.x_train.tolist()
+    with pytest.raises(ConfigError, match=r"test_samples=3: must be null or an integer from 1 to 2, .* split dev in "):
+        texts(tmp_path, test_samples=3)
+
+
 def pairs(count):
     return [{"split": "train", "label": int(i % 3 > 0), "text1": f"word{i}", "text2": "Again"} for i in range(count)]
 

@@ -16,9 +16,9 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import check
+from ..errors import ConfigError, check
 from ..randomness import Streams
-from ..ranges import CheckedSettings, at_least, one_of
+from ..ranges import CheckedSettings, absent, at_least, one_of
 from ..types import Facts
 from .archive import file_version, load_cached, read_npz
 from .base import Data, DataError, MissingData, describe_unreadable_text
@@ -58,16 +58,18 @@ DRAW = 0  # seed of the samples held out, the same for every run
 @dataclass
 class TextsConfig(CheckedSettings):
     """
-    name       newsgroups20 | sst2 | mrpc
-    judged_on  the split that is the test set; what is neither this nor to train is ``Data.x_other``
-    length     L: longer texts are cut, shorter ones padded; null: the longest text to train
-    words      known ones, the most frequent first; null: all that occur in what is trained on, or the model's own
-    features   numbers that an encoder gave each text, in place of ids: NAME of a file <data_dir>/<name>-NAME.npz
-    download   whether a missing file may be downloaded
+    name          newsgroups20 | sst2 | mrpc
+    judged_on     the split that is the test set; what is neither this nor to train is ``Data.x_other``
+    test_samples  only the first N samples of the test set, for quick runs; null takes all
+    length        L: longer texts are cut, shorter ones padded; null: the longest text to train
+    words         known ones, the most frequent first; null: all that occur in what is trained on, or the model's own
+    features      numbers that an encoder gave each text, in place of ids: NAME of a file <data_dir>/<name>-NAME.npz
+    download      whether a missing file may be downloaded
     """
 
     name: Annotated[str, one_of(*KNOWN)] = "sst2"
     judged_on: Annotated[str, one_of("dev", "test")] = "test"
+    test_samples: Annotated[int | None, at_least(1, null="for all"), absent(None)] = None
     length: Annotated[int | None, at_least(1, null="for the longest text to train")] = None
     words: Annotated[int | None, at_least(1, null="for all")] = None
     features: str | None = None
@@ -81,7 +83,8 @@ class TextsConfig(CheckedSettings):
     def idle(self, facts: Facts) -> dict[str, str]:
         if self.features is None:
             return {}
-        return dict.fromkeys(("judged_on", "length", "words", "download"), "with features, whose file has decided it")
+        decided = ("judged_on", "test_samples", "length", "words", "download")
+        return dict.fromkeys(decided, "with features, whose file has decided it")
 
 
 class Reader(Protocol):
@@ -168,7 +171,18 @@ class Texts:
             if not labels[split]:
                 found = f"found {', '.join(split for split in SPLITS if labels[split]) or 'no lines'}"
                 raise DataError(f'{path}: no line has "split": "{split}"; must have {" and ".join(needed)}, {found}')
+        self._cut_test_set(path, samples, labels)
         return samples, labels, told
+
+    def _cut_test_set(self, path: Path, samples: dict[str, list], labels: dict[str, list]) -> None:
+        count, judged = self.config.test_samples, self.config.judged_on
+        if count is None:
+            return
+        if count > (most := len(labels[judged])):
+            allowed = f"must be null or an integer from 1 to {most}, the samples of the split {judged} in {path}"
+            raise ConfigError("test_samples", count, allowed)
+        for lists in (samples, labels):
+            del lists[judged][count:]
 
     def _read(self, path: Path) -> Data:
         samples, labels, told = self.samples(path)
