@@ -222,8 +222,8 @@ def test_a_replaced_part_takes_along_the_settings_that_files_have_for_it(parts):
         assert "hidden" not in settings.tree["model"] and settings.parts["client"].config.lr == 0.3
     with pytest.raises(ConfigError, match=r"model.hidden=\[9\]: no such setting of model, except with model="):
         compose(["paper=own", "model=softmax", "model.hidden=[9]"])
-    write(parts, {"paper/wrong.yaml": f"{GLOBAL}model: {{hiden: [8]}}\n"})
-    with pytest.raises(ConfigError, match=r"model.hiden=\[8\]: is not a setting"):
+    write(parts, {"paper/wrong.yaml": f"{GLOBAL}model: {{hiddn: [8]}}\n"})
+    with pytest.raises(ConfigError, match=r"model.hiddn=\[8\]: is not a setting"):
         compose(["paper=wrong", "model=softmax"])
 
 

@@ -168,7 +168,9 @@ def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     choosing = [one.text for one in parsed if "/" in one.key or one.key in known]
     composed = _compose(choosing, files)
     added = [f"{group}={choice}" for group, choice in composed.substitutes.items() if group not in chosen]
-    return added + [f"~{key}" for group in PARTS if group in chosen for key in _replaced(group, composed, choosing)]
+    # a rule without a setting of the length or profile is refused: it would be compared at another budget or step
+    replaced = [group for group in PARTS if group in chosen and group != "algorithm"]
+    return added + [f"~{key}" for group in replaced for key in _replaced(group, composed, choosing)]
 
 
 def _replaced(group: str, composed: Composition, choosing: list[str]) -> list[str]:
