@@ -175,6 +175,8 @@ def test_identity_ignores_where_and_how_and_notices_what():
     for word in same:
         assert compose([word]).identity == identity, word
     assert compose(["client.local_steps=1"]).identity == identity  # its default
+    for part in ("dataset=cifar10 dataset.download={}", "dataset=sst2 model=bert model.download={}"):
+        assert len({compose(part.format(value).split()).identity for value in ("true", "false")}) == 1
     for word in ["seed=1", "algorithm.c=0.5", "delay.beta=6", "n_clients=50", "evaluation.every=20"]:
         assert compose([word]).identity != identity, word
 

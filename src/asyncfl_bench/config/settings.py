@@ -59,6 +59,7 @@ NOT_IDENTITY = (
     "output_dir",
     "data_dir",
     "dataset.download",
+    "model.download",
     "archive_dir",
     "checkpoint",
     "trace",
