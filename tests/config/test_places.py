@@ -222,6 +222,12 @@ def test_a_replaced_part_takes_along_the_settings_that_files_have_for_it(parts):
         assert "hidden" not in settings.tree["model"] and settings.parts["client"].config.lr == 0.3
     with pytest.raises(ConfigError, match=r"model.hidden=\[9\]: no such setting of model, except with model="):
         compose(["paper=own", "model=softmax", "model.hidden=[9]"])
+    assert compose(["paper=asyncfeded/synthetic", "delay=exponential", "scale=small"])  # its delay has a null there
+    short = "_target_: asyncfl_bench.clients.local.LocalTraining\nbatch_size: 7\n"
+    write(parts, {"client/short.yaml": short, "client/heir.yaml": "defaults: [sgd]\nbatch_size: 7\n"})
+    for name in ("short", "heir"):
+        client = compose(["paper=own", f"client={name}"]).parts["client"].config
+        assert (client.lr, client.batch_size) == (0.3, 7)
     write(parts, {"paper/wrong.yaml": f"{GLOBAL}model: {{hiddn: [8]}}\n"})
     with pytest.raises(ConfigError, match=r"model.hiddn=\[8\]: is not a setting"):
         compose(["paper=wrong", "model=softmax"])

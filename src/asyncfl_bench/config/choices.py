@@ -7,13 +7,15 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
 from ..errors import BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
+from .classes import part_class
 from .overrides import parse_override
 from .places import places
-from .settings import LISTED, PARTS
+from .settings import DEFAULT_STEP, LISTED, PARTS
 
 # Sections of yaml files that are no settings. `instead`: group -> choice, made by a file that cannot override a choice;
 # `refused`: group -> why its choice does not go with the file. The others are a sweep's: its `instead`, its overrides.
@@ -170,32 +172,28 @@ def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     added = [f"{group}={choice}" for group, choice in composed.substitutes.items() if group not in chosen]
     # a rule without a setting of the length or profile is refused: it would be compared at another budget or step
     replaced = [group for group in PARTS if group in chosen and group != "algorithm"]
-    return added + [f"~{key}" for group in replaced for key in _replaced(group, composed, choosing)]
+    return added + [word for group in replaced for word in _removals(group, composed, choosing)]
 
 
-def _replaced(group: str, composed: Composition, choosing: list[str]) -> list[str]:
-    """Return the settings that files have for another part than the chosen one, which lacks them, as dotted keys."""
-    own = _keys_of(group, composed.config.hydra.runtime.choices[group])
-    if not (foreign := composed.config[group].keys() - own):
+def _removals(group: str, composed: Composition, choosing: list[str]) -> list[str]:
+    """Return overrides that take out what files set for another part than the chosen one, which has no such setting."""
+    own: Any = composed.config[group]
+    if not (foreign := {*own} - _settings_of(group, own)):
         return []
-    others = [text for text in choosing if parse_override(text).key != group]
-    replaced = _keys_of(group, composition(others).config.hydra.runtime.choices[group])
-    return [f"{group}.{key}" for key in sorted(foreign & replaced)]
+    others = composition([text for text in choosing if parse_override(text).key != group])
+    foreign &= _settings_of(group, others.config[group])
+    return [
+        word for key in sorted(foreign) for word in (f"++{group}.{key}=0", f"~{group}.{key}")
+    ]  # no null can be deleted
 
 
-def _keys_of(group: str, choice: str) -> frozenset[str]:
-    file = choice_file(group, choice)
-    return _read_keys(group, choice, file, file.stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=256)
-def _read_keys(group: str, choice: str, file: Path, changed: int) -> frozenset[str]:
-    """Return the settings in the yaml of a choice. changed: of the cache's key. Raises ConfigError."""
-    from omegaconf import OmegaConf
-
-    with locating_yaml_errors(group, choice, file):
-        tree: Any = OmegaConf.load(file)
-        return frozenset(map(str, tree.get(group, tree)))  # the package of a data set may be _global_
+def _settings_of(group: str, section: Any) -> set[str]:
+    """Return the settings of the class that a section names; all of the section where that class cannot be used."""
+    try:
+        config = part_class(f"{group}._target_", str(section["_target_"])).Config
+    except (ConfigError, LookupError):
+        return {*section}
+    return {"_target_", DEFAULT_STEP, *(one.name for one in fields(config))}
 
 
 def _read_choices(composed: Any, section: str) -> dict[str, str]:
