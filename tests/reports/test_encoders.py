@@ -81,6 +81,8 @@ def test_claims_about_an_encoder_in_a_folder_are_decided(tmp_path):
             write_run(tmp_path / "runs", tmp_path / "encoder", SHAPES["distilbert"], accuracy, *words)
     unmade = Looks(Request(), [*asked, "output_dir=none"]).plan()
     assert "1 claim, 0 of them decided" in unmade and "look 1, 3 seeds: about 18 runs" in unmade
+    of_fedecho = Looks(Request(), ["sweep=fedecho/table4", asked[1], "output_dir=none"]).plan()
+    assert "1 claim, 0 of them decided" in of_fedecho and "look 1, 3 seeds: about 15 runs" in of_fedecho
     looks = Looks(Request(), asked)
     assert looks.plan() == "1 claim, 1 of them decided"
     (subject,) = looks.question.judge_subjects(3)
