@@ -194,9 +194,11 @@ class WallSeconds:
 
     def __call__(self, page: Page) -> list[Part]:
         facts = {name: f"summary.server_seconds.{self.part}.{name}" for name in ("mean", "least", "most")}
-        if facts["mean"] not in page.runs:
+        if (
+            facts["mean"] not in page.runs
+            or (runs := page.runs[["series", "summary.device", *facts.values()]].dropna()).empty
+        ):
             return []
-        runs = page.runs[["series", "summary.device", *facts.values()]].dropna()
         runs = runs.set_axis(["algorithm", "device", *facts], axis=1).astype(dict.fromkeys(facts, float))
         groups = runs.groupby(["algorithm", "device"], sort=False)
         data = groups.agg(mean=("mean", "mean"), least=("least", "min"), most=("most", "max"), runs=("mean", "size"))
