@@ -155,10 +155,10 @@ def composition(overrides: Sequence[str]) -> Composition:
 
 
 def substituted_choices(overrides: list[str]) -> list[str]:
-    """Return the overrides that ``composition`` adds. Raises ConfigError.
+    """Return the overrides that ``composition`` adds to the given ones. Raises ConfigError.
 
-    These are the choices of ``Composition.substitutes`` for groups that the overrides do not name. A part that they
-    replace loses the settings that files have for it.
+    Some choose what ``Composition.substitutes`` has for groups that the given ones do not name. The others take out
+    settings that files have for a part that the given ones replace.
     """
     return _substitute(overrides, _yaml_files())
 
@@ -176,19 +176,18 @@ def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
 
 
 def _removals(group: str, composed: Composition, choosing: list[str]) -> list[str]:
-    """Return overrides that take out what files set for another part than the chosen one, which has no such setting."""
+    """Return overrides that take out settings of a replaced part that the chosen part does not have."""
     own: Any = composed.config[group]
     if not (foreign := {*own} - _settings_of(group, own)):
         return []
     others = composition([text for text in choosing if parse_override(text).key != group])
     foreign &= _settings_of(group, others.config[group])
-    return [
-        word for key in sorted(foreign) for word in (f"++{group}.{key}=0", f"~{group}.{key}")
-    ]  # no null can be deleted
+    # Hydra deletes no null, so each gets a value before
+    return [word for key in sorted(foreign) for word in (f"++{group}.{key}=0", f"~{group}.{key}")]
 
 
 def _settings_of(group: str, section: Any) -> set[str]:
-    """Return the settings of the class that a section names; all of the section where that class cannot be used."""
+    """Return the names of the settings of a section's class, or of the section if the class cannot be used."""
     try:
         config = part_class(f"{group}._target_", str(section["_target_"])).Config
     except (ConfigError, LookupError):

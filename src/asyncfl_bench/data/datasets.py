@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..errors import ConfigError, check
+from ..errors import check
 from ..files import atomic_write, cache_folder
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
@@ -150,9 +150,8 @@ class TorchvisionImages:
                 found = f"found {images.dtype} of shape {images.shape}"
                 raise DataError(f"{path}: x_{split} must be uint8 of shape (N, {wanted}), {found}")
             labels = check_labels(path, arrays, f"_{split}", known.classes)
-            if count is not None and count > len(labels):
-                allowed = f"must be null or an integer from 1 to {len(labels)}, the {split} images in {path}"
-                raise ConfigError(f"{split}_samples", count, allowed)
+            allowed = f"null or an integer from 1 to {len(labels)}, the {split} images in {path}"
+            check(count is None or count <= len(labels), f"{split}_samples", count, allowed)
             x[split], y[split] = channels_first(images[:count]), labels[:count]
         samples, scale = (x["train"], y["train"], x["test"], y["test"]), Scale(known.mean, known.std)
         return Data(*samples, known.classes, scale, augmentable=known.has_colors)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import ConfigError, check
+from ..errors import check
 from ..randomness import Streams
 from ..ranges import CheckedSettings, absent, at_least, one_of
 from ..types import Facts
@@ -60,7 +60,7 @@ class TextsConfig(CheckedSettings):
     """
     name          newsgroups20 | sst2 | mrpc
     judged_on     the split that is the test set; what is neither this nor to train is ``Data.x_other``
-    test_samples  only the first N samples of the test set, for quick runs; null takes all
+    test_samples  number of samples of the test set that are used, its first ones; null: all
     length        L: longer texts are cut, shorter ones padded; null: the longest text to train
     words         known ones, the most frequent first; null: all that occur in what is trained on, or the model's own
     features      numbers that an encoder gave each text, in place of ids: NAME of a file <data_dir>/<name>-NAME.npz
@@ -156,7 +156,10 @@ class Texts:
         return load_cached(file_version(path), lambda: build_data(path, read_npz(path), path.name))
 
     def samples(self, path: Path) -> tuple[dict[str, list[list[str]]], dict[str, list[int]], str]:
-        """Texts and labels of each split, and what they came from. Raises DataError."""
+        """Return the texts and labels of each split, and what they came from.
+
+        Raises DataError for a file that cannot be read, ConfigError for more test samples than there are.
+        """
         known, told = KNOWN[self.config.name], path.name
         samples: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
         labels: dict[str, list[int]] = {split: [] for split in SPLITS}
@@ -171,18 +174,12 @@ class Texts:
             if not labels[split]:
                 found = f"found {', '.join(split for split in SPLITS if labels[split]) or 'no lines'}"
                 raise DataError(f'{path}: no line has "split": "{split}"; must have {" and ".join(needed)}, {found}')
-        self._cut_test_set(path, samples, labels)
-        return samples, labels, told
-
-    def _cut_test_set(self, path: Path, samples: dict[str, list], labels: dict[str, list]) -> None:
         count, judged = self.config.test_samples, self.config.judged_on
-        if count is None:
-            return
-        if count > (most := len(labels[judged])):
-            allowed = f"must be null or an integer from 1 to {most}, the samples of the split {judged} in {path}"
-            raise ConfigError("test_samples", count, allowed)
-        for lists in (samples, labels):
-            del lists[judged][count:]
+        most = len(labels[judged])
+        allowed = f"null or an integer from 1 to {most}, the samples of the split {judged} in {path}"
+        check(count is None or count <= most, "test_samples", count, allowed)
+        samples[judged], labels[judged] = samples[judged][:count], labels[judged][:count]
+        return samples, labels, told
 
     def _read(self, path: Path) -> Data:
         samples, labels, told = self.samples(path)

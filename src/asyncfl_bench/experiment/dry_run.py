@@ -38,7 +38,7 @@ class NullServer:
 
 
 class NullVariates(ClientVectors):
-    """Clients without control variates, for a rule that expects the change of one with each upload."""
+    """Clients that keep nothing and send, as the change of their control variate, the upload itself, (1,)."""
 
     def variate_change(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor:
         return vector_d

@@ -194,10 +194,9 @@ class Looks:
             summary = {"results_version": RESULTS_VERSION, "experiment": one.experiment, "digests": one.digests}
             records[one.experiment] = Record(one.name, "ok", "", one.tree, summary)
         frame = build_frame(records)
-        if (
-            "model.path" in frame and frame["model.path"].nunique() > 1
-        ):  # no encoder is loaded yet, which would name itself
-            frame["model"] = frame["model.path"].where(frame["model.path"] != MINILM).fillna(frame["model"])
+        paths = frame.get("model.path", pd.Series(dtype=object))
+        if paths.nunique() > 1:  # planned runs have not loaded their encoders
+            frame["model"] = paths.where(paths != MINILM).fillna(frame["model"])
         return frame
 
     @cached_property

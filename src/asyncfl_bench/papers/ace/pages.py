@@ -26,7 +26,7 @@ _FAIR = (
     "samples."
 )
 _STEP = "FastText starts from nothing, where the paper fine-tunes: c is 50, as 0.2 leaves it at chance."
-_ADAPTERS = "At `medium` adapters of MiniLM-L6 are trained on the first 32 tokens of a post, and 2000 posts are tested."
+_ADAPTERS = "At `medium` adapters of MiniLM-L6 are trained on the first 32 tokens of a post and tested on 2000 posts."
 _STEPS_OF_BERT = ("algorithm.c", "client.lr")
 _ACTIVE = Measure("active_clients")
 _OTHER_AXES = late_measures("uploads", "virtual_time", "bytes")
@@ -241,7 +241,8 @@ PAGES = (
     ),
     _text(
         "table_a2_adamw",
-        f"the same, but all methods send AdamW steps, where in table_a2_bert FedBuff and CA2FL alone do. {_ADAPTERS}",
+        "20 clients for 100 server iterations, as table a.6 prints. All methods send AdamW steps. In table_a2_bert "
+        f"FedBuff and CA2FL alone do. {_ADAPTERS}",
         tuned=_STEPS_OF_BERT,
     ),
     _text("table_a2_printed", f"20 clients for 100 server iterations, as table a.6 prints. {_STEP}"),

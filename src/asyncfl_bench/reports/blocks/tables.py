@@ -194,10 +194,8 @@ class WallSeconds:
 
     def __call__(self, page: Page) -> list[Part]:
         facts = {name: f"summary.server_seconds.{self.part}.{name}" for name in ("mean", "least", "most")}
-        if (
-            facts["mean"] not in page.runs
-            or (runs := page.runs[["series", "summary.device", *facts.values()]].dropna()).empty
-        ):
+        runs = page.runs.reindex(columns=["series", "summary.device", *facts.values()]).dropna()
+        if runs.empty:
             return []
         runs = runs.set_axis(["algorithm", "device", *facts], axis=1).astype(dict.fromkeys(facts, float))
         groups = runs.groupby(["algorithm", "device"], sort=False)
