@@ -83,6 +83,22 @@ def test_a_reason_is_counted_without_its_numbers_and_names(reason, kinds):
     assert reasons_of(found("faster", "inconclusive", reason)) == kinds
 
 
+def test_too_few_seeds_of_the_papers_size_stand_beside_the_verdict_of_a_smaller_one(tmp_path, demo):
+    few = {"difference": -12.75, "low": float("nan"), "high": float("nan"), "contrasts": 4, "total": 1}
+    reason = "1 seed, the first look needs 3"
+    write_page(tmp_path, "figure1", found("faster", "inconclusive", reason, seeds=1, **few), scale="full")
+
+    def row():
+        return next(one for one in board_rows(read_pages(tmp_path)) if one.claim.id == "faster")
+
+    assert (row().scale, row().verdict.verdict) == ("full", "inconclusive")
+    write_page(tmp_path, "figure1", found("faster", "holds"))
+    assert (row().scale, row().verdict.verdict) == ("medium", "holds")
+    assert row().sentence.endswith(". Scale full, 1 seed: -12.75 points, 0 of 4 as claimed")
+    write_page(tmp_path / "enough", "figure1", found("faster", "inconclusive", seeds=3), scale="full")
+    assert (row().scale, row().seeds) == ("full", "3 of 5")
+
+
 def test_construction_and_questions_have_their_own_short_tables(results):
     text = write_board(results).read_text()
     own = text[text.index("## Demo") : text.index("## By construction")]

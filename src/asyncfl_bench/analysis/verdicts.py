@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import BenchError
 from .claims import JUDGED, NAME, Claim, PageVerdicts, Verdict, from_json
+from .looks import LEVELS
 
 PART = "part of full"  # with fewer training images than the data set has
 SCALES = ("full", PART, "medium", "small")
@@ -26,7 +27,10 @@ def read_pages(results: Path) -> dict[str, PageVerdicts]:
 
 
 def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, PageVerdicts, Verdict]]:
-    """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale."""
+    """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale.
+
+    A page whose seeds do not reach the first look comes behind those of smaller scales that do.
+    """
     found = [
         (link, page, verdict)
         for link, page in pages.items()
@@ -35,11 +39,21 @@ def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, Pa
     ]
 
     def distance(entry: tuple[str, PageVerdicts, Verdict]) -> tuple:
-        link, page, _ = entry
+        link, page, verdict = entry
         far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
-        return *far, SCALES.index(page.scale) if page.scale in SCALES else len(SCALES), link
+        return *far, has_few_seeds(verdict), size_rank(page), link
 
     return sorted(found, key=distance)
+
+
+def size_rank(page: PageVerdicts) -> int:
+    """The place of the page's scale, the largest first."""
+    return SCALES.index(page.scale) if page.scale in SCALES else len(SCALES)
+
+
+def has_few_seeds(verdict: Verdict) -> bool:
+    """Whether the seeds do not reach the first look."""
+    return verdict.verdict == "inconclusive" and verdict.seeds < min(LEVELS)
 
 
 def verdict_of(claim: Claim, pages: dict[str, PageVerdicts]) -> tuple[str, Verdict]:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..analysis import claims
 from ..analysis.claims import BOARDS, VERDICTS, Claim, PageVerdicts, Verdict
-from ..analysis.verdicts import pages_of, read_pages, reasons_of, verdict_of
+from ..analysis.verdicts import pages_of, read_pages, reasons_of, size_rank, verdict_of
 from ..files import write_text
 from .pages.provenance import RUNS_BY
 from .pages.write import Part, Table
@@ -41,21 +41,21 @@ _RULES = "The rules are in [docs/reference/statistics.md](../docs/reference/stat
 @dataclass(frozen=True)
 class Row:
     """One claim with the verdict of the page nearest to what is published. ``link`` is empty, ``page`` None and
-    ``others`` empty where no page judged it; others: decided verdicts of other readings that differ, as text."""
+    ``others`` empty where no page judged it; others: decided verdicts of other readings that differ, and what a larger
+    scale measured with too few seeds, each with its label."""
 
     claim: Claim
     verdict: Verdict
     link: str = ""
     page: PageVerdicts | None = None
-    others: tuple[str, ...] = ()
+    others: tuple[tuple[str, str], ...] = ()
 
     @property
     def sentence(self) -> str:
         """The claim with its place and reading, marked if the abstract claims it."""
         mark = "**Abstract.** " if self.claim.abstract else ""
         readings = [("Reading", self.page and _describe_reading(self.page, self.verdict))]
-        readings.append(("Other readings", "; ".join(self.others)))
-        notes = "".join(f". {word}: {text}" for word, text in readings if text)
+        notes = "".join(f". {label}: {text}" for label, text in [*readings, *self.others] if text)
         return f"{mark}{self.claim.sentence} ({self.claim.place}){notes}"
 
     @property
@@ -173,12 +173,16 @@ def _judge_row(claim: Claim, pages: dict[str, PageVerdicts]) -> Row:
     link, verdict = verdict_of(claim, pages)
     if not link:
         return Row(claim, verdict)
-    page, others = pages[link], dict[str, str]()
+    page, others, larger = pages[link], dict[str, str](), dict[str, str]()
     for _, other, found in pages_of(claim, pages):
-        is_comparable = (other.profile, other.length, other.scale) == (page.profile, page.length, page.scale)
-        if is_comparable and found.verdict in DECIDED and found.verdict != verdict.verdict:
+        if (other.profile, other.length) != (page.profile, page.length):
+            continue
+        if other.scale == page.scale and found.verdict in DECIDED and found.verdict != verdict.verdict:
             others[f"{_describe_reading(other, found) or other.sweep}: {found.marked_word}"] = ""
-    return Row(claim, verdict, link, page, tuple(others))
+        if other.sweep == page.sweep and size_rank(other) < size_rank(page):
+            label = f"Scale {_scale_text(other.scale, str(found.seeds))}"
+            larger[label] = ", ".join(filter(None, (found.numbers, found.tally)))
+    return Row(claim, verdict, link, page, (("Other readings", "; ".join(others)), *larger.items()))
 
 
 def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
