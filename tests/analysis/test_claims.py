@@ -43,7 +43,7 @@ def runs(**by_algorithm) -> pd.DataFrame:
 class GivenValues(RunMeasures):
     """Measures of runs whose values are given: ``value`` at every budget and of every measure, ``last`` the last."""
 
-    def __init__(self, frame: pd.DataFrame, cells=()) -> None:
+    def __init__(self, frame: pd.DataFrame, cells=(), missing: pd.DataFrame = NOTHING) -> None:
         frame = frame.reset_index(drop=True)
         frame = frame.assign(
             series=frame.get("series", frame["algorithm"]),
@@ -51,7 +51,7 @@ class GivenValues(RunMeasures):
         )
         lost = frame.get("lost", pd.Series(False, index=frame.index)).fillna(False).astype(bool)
         super().__init__(
-            MatchedRuns(frame[~lost], NOTHING, NOTHING, len(frame), list(cells), diverged=frame[lost]), NOTHING
+            MatchedRuns(frame[~lost], missing, NOTHING, len(frame), list(cells), diverged=frame[lost]), NOTHING
         )
 
     def values(self, name, axis):
@@ -68,11 +68,13 @@ class GivenValues(RunMeasures):
         return self.placed.runs[column].reindex(budgets.index).dropna().astype(float), name == "late"
 
 
-def ask(frame: pd.DataFrame, cells=(), where=None, series=None, seen=0, changed=False, **decide) -> Verdict:
+def ask(
+    frame: pd.DataFrame, cells=(), where=None, series=None, seen=0, changed=False, missing=NOTHING, **decide
+) -> Verdict:
     decide = {"measure": "late", **decide}
     claim = Claim("ace", "x", "item", "place", "sentence", ("ace/figure2",), decide, where or {}, series=series or {},
                   changed=changed)  # fmt: skip
-    return judge_claim(claim, GivenValues(frame, cells), list(cells), seen).verdict
+    return judge_claim(claim, GivenValues(frame, cells, missing), list(cells), seen).verdict
 
 
 # ACE and vanilla ASGD of five seeds at α = 0.1, β = 5 on digits
@@ -221,6 +223,19 @@ def test_missing_runs_leave_a_claim_open_but_not_run_needs_none_at_all():
 
 
 TIMES = {"kind": "order", "measure": "time_to_target", "axis": "virtual_time", "target": 30}
+
+
+def test_a_claim_about_every_cell_does_not_hold_while_the_sweep_has_cells_without_runs():
+    frame = runs(ace=({ALPHA: 0.1}, [97.0] * 5), asgd=({ALPHA: 0.1}, [95.0, 95.1, 94.9, 95.0, 95.0]))
+    jobs = pd.DataFrame(
+        [(one, alpha) for one in ("ace", "asgd", "fedbuff") for alpha in ("0.10", "0.3")], columns=["algorithm", ALPHA]
+    )
+    assert ask(frame, [ALPHA], missing=jobs[jobs[ALPHA] == "0.10"], **ORDER).verdict == "holds"
+    found = ask(frame, [ALPHA], missing=jobs, **ORDER)
+    assert (found.verdict, found.reason) == ("inconclusive", "runs missing: ACE - vanilla ASGD")
+    assert (found.contrasts, found.agree, found.seeds) == (2, 1, 3)
+    assert ask(frame, [ALPHA], missing=jobs[jobs["algorithm"] == "fedbuff"], **ORDER).verdict == "holds"
+    assert ask(frame, [ALPHA], {ALPHA: 0.1}, missing=jobs, **ORDER).verdict == "holds"
 
 
 def times(end: float = 100.0, **by_algorithm) -> pd.DataFrame:

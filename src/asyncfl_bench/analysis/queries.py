@@ -217,8 +217,23 @@ class ClaimQuery:
         if cells:
             by_cell = pd.concat(frames).groupby(cells, dropna=False)
             experiments = {values if len(cells) > 1 else values[0]: _experiments([of]) for values, of in by_cell}
-        uses_last = found.uses_last.reindex(table.index)
-        return _Part(name, table, last, reasons, uses_last, series=pair, fixed=fixed, experiments=experiments)
+        uses_last, absent = found.uses_last.reindex(table.index), self._absent_cells(settings, cells, table)
+        return _Part(
+            name, table, last, reasons, uses_last, series=pair, fixed=fixed, experiments=experiments, absent=absent
+        )
+
+    def _absent_cells(
+        self, settings: Sequence[Mapping[str, Any]], cells: Sequence[str], table: pd.DataFrame
+    ) -> list[tuple[Any, ...]]:
+        """Return the cells that the sweep has for a side and ``table`` has not."""
+        jobs = self.measured.placed.missing
+        if not cells or not set(cells) <= set(jobs):
+            return []
+        asked = [{key: value for key, value in one.items() if key in jobs} for one in settings]
+        left = jobs[pd.concat([_matching_rows(jobs, one) for one in asked], axis=1).any(axis=1)]
+        there = {tuple(map(_as_text, cell if isinstance(cell, tuple) else (cell,))) for cell in table.index}
+        found = left[[*cells]].drop_duplicates().itertuples(index=False, name=None)
+        return [cell for cell in found if tuple(map(_as_text, cell)) not in there]
 
     def _match_sides(
         self, sides: Sequence[tuple[Series, Mapping[str, Any]]]
@@ -278,6 +293,8 @@ class ClaimQuery:
                     no_answer=part.no_answer.get(cell, ""),
                     experiments=part.experiments.get(cell, base.experiments),
                 )
+            for values in part.absent:
+                yield replace(base, cell=names.cell_label(keys, values), experiments=frozenset())
 
     def _resolution(self, yardstick: str) -> float:
         """Return the step of one value [points]: one sample of the smallest test set, where a value is one accuracy."""
@@ -310,6 +327,7 @@ class _Part:
     series: tuple[str, ...] = ()  # of a difference of two
     fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of the cells with one value
     experiments: Mapping[Any, frozenset[str]] = field(default_factory=dict)  # by cell
+    absent: Sequence[tuple[Any, ...]] = ()  # cells of the sweep without runs
 
 
 class ClaimRuns(ClaimQuery):
@@ -365,6 +383,12 @@ def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Serie
             each |= own.isna() if value is None else same
         found &= each
     return found
+
+
+def _as_text(value: Any) -> str:
+    """Return a value as a job's words and a run's settings both give it: ``0`` for 0.0."""
+    number = pd.to_numeric(value, errors="coerce")
+    return str(value) if pd.isna(number) else f"{float(number):g}"
 
 
 def _as_list(value: Any) -> list:
