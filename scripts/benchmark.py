@@ -2,7 +2,7 @@
 
     python scripts/benchmark.py                 all workloads, a Markdown table
     python scripts/benchmark.py W1 W3 growth    some of them
-    python scripts/benchmark.py --device cuda --repeats 9 --out results.md   W1 to W7 alone, not in one thread
+    python scripts/benchmark.py --device cuda --repeats 9 --out results.md   without the rows of a CPU alone
     python scripts/benchmark.py --history results/speed     also add to a history and draw its page
 
 The bare loop does zero_grad, forward, backward and step with the same model and batch size on one prepared batch; it
@@ -446,8 +446,10 @@ def main() -> None:
             given.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     device = machine.select_device(given.device)
-    if device.startswith("cuda"):  # the others measure a CPU
-        names = [name for name in names if name == "W6" or (name in WORKLOADS and not name.endswith("-1"))]
+    if device.startswith("cuda"):
+        asked, names = names, [one for one in names if one == "W6" or (one in WORKLOADS and one[-2:] != "-1")]
+        if not names:
+            parser.error(f"{', '.join(asked)}: measured on a CPU alone; leave out --device {device}")
     date = time.strftime("%Y-%m-%d %H:%M")
     say(f"{date}, {machine.device_name(device)}, {machine.available_cores(None)} CPU cores used, "
         f"torch {torch.__version__}, medians of {given.repeats} repeats\n")  # fmt: skip

@@ -4,7 +4,7 @@
 
 Each run is made twice on the device, whose bits must be equal, and once on the CPU: the arrivals (client, time,
 staleness of every upload) must be equal, the models may differ by rounding. GAS and an int8 cache draw on the device,
-whose numbers are others than the CPU's. An operation without a deterministic kernel is named. Convolutions are computed
+so their numbers differ from the CPU's. An operation without a deterministic kernel is named. Convolutions are computed
 without TF32, whose rounding would hide mistakes. Prints a table and ends with exit code 1 if bits or an arrival differ,
 a run fails or a model is further off than allowed. NAME: only runs whose name contains it. Data are made up, so nothing
 is needed besides the package.

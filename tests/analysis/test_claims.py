@@ -43,7 +43,7 @@ def runs(**by_algorithm) -> pd.DataFrame:
 class GivenValues(RunMeasures):
     """Measures of runs whose values are given: ``value`` at every budget and of every measure, ``last`` the last."""
 
-    def __init__(self, frame: pd.DataFrame, cells=(), missing: pd.DataFrame = NOTHING) -> None:
+    def __init__(self, frame: pd.DataFrame, cells=(), planned: pd.DataFrame = NOTHING) -> None:
         frame = frame.reset_index(drop=True)
         frame = frame.assign(
             series=frame.get("series", frame["algorithm"]),
@@ -51,7 +51,8 @@ class GivenValues(RunMeasures):
         )
         lost = frame.get("lost", pd.Series(False, index=frame.index)).fillna(False).astype(bool)
         super().__init__(
-            MatchedRuns(frame[~lost], missing, NOTHING, len(frame), list(cells), diverged=frame[lost]), NOTHING
+            MatchedRuns(frame[~lost], NOTHING, NOTHING, len(frame), list(cells), diverged=frame[lost], planned=planned),
+            NOTHING,
         )
 
     def values(self, name, axis):
@@ -69,12 +70,12 @@ class GivenValues(RunMeasures):
 
 
 def ask(
-    frame: pd.DataFrame, cells=(), where=None, series=None, seen=0, changed=False, missing=NOTHING, **decide
+    frame: pd.DataFrame, cells=(), where=None, series=None, seen=0, changed=False, planned=NOTHING, **decide
 ) -> Verdict:
     decide = {"measure": "late", **decide}
     claim = Claim("ace", "x", "item", "place", "sentence", ("ace/figure2",), decide, where or {}, series=series or {},
                   changed=changed)  # fmt: skip
-    return judge_claim(claim, GivenValues(frame, cells, missing), list(cells), seen).verdict
+    return judge_claim(claim, GivenValues(frame, cells, planned), list(cells), seen).verdict
 
 
 # ACE and vanilla ASGD of five seeds at α = 0.1, β = 5 on digits
@@ -225,17 +226,21 @@ def test_missing_runs_leave_a_claim_open_but_not_run_needs_none_at_all():
 TIMES = {"kind": "order", "measure": "time_to_target", "axis": "virtual_time", "target": 30}
 
 
-def test_a_claim_about_every_cell_does_not_hold_while_the_sweep_has_cells_without_runs():
+def test_a_claim_about_every_cell_does_not_hold_while_the_sweep_has_cells_without_an_answer():
     frame = runs(ace=({ALPHA: 0.1}, [97.0] * 5), asgd=({ALPHA: 0.1}, [95.0, 95.1, 94.9, 95.0, 95.0]))
-    jobs = pd.DataFrame(
-        [(one, alpha) for one in ("ace", "asgd", "fedbuff") for alpha in ("0.10", "0.3")], columns=["algorithm", ALPHA]
+    both, alone = (
+        pd.DataFrame([(one, alpha, None) for one in of for alpha in (0.1, 0.3)], columns=["algorithm", ALPHA, "delay"])
+        for of in (("ace", "asgd"), ("ace", "fedbuff"))
     )
-    assert ask(frame, [ALPHA], missing=jobs[jobs[ALPHA] == "0.10"], **ORDER).verdict == "holds"
-    found = ask(frame, [ALPHA], missing=jobs, **ORDER)
-    assert (found.verdict, found.reason) == ("inconclusive", "runs missing: ACE - vanilla ASGD")
-    assert (found.contrasts, found.agree, found.seeds) == (2, 1, 3)
-    assert ask(frame, [ALPHA], missing=jobs[jobs["algorithm"] == "fedbuff"], **ORDER).verdict == "holds"
-    assert ask(frame, [ALPHA], {ALPHA: 0.1}, missing=jobs, **ORDER).verdict == "holds"
+    whole = both[both[ALPHA] == 0.1]
+    assert ask(frame, [ALPHA], planned=whole, **ORDER).verdict == "holds"
+    assert ask(frame.assign(delay=math.nan), [ALPHA, "delay"], planned=whole, **ORDER).verdict == "holds"
+    for more in ({}, {"over": "mean"}, {"together": True}):
+        found = ask(frame, [ALPHA], planned=both, **ORDER, **more)
+        assert (found.verdict, found.reason.partition(":")[0]) == ("inconclusive", "runs missing")
+        assert (found.contrasts, found.agree, found.seeds) == (2, 1, 3)
+    assert ask(frame, [ALPHA], planned=pd.concat([whole, alone]), **ORDER).verdict == "holds"  # asked of ACE alone
+    assert ask(frame, [ALPHA], {ALPHA: 0.1}, planned=both, **ORDER).verdict == "holds"
 
 
 def times(end: float = 100.0, **by_algorithm) -> pd.DataFrame:

@@ -92,9 +92,11 @@ def test_too_few_seeds_of_the_papers_size_stand_beside_the_verdict_of_a_smaller_
         return next(one for one in board_rows(read_pages(tmp_path)) if one.claim.id == "faster")
 
     assert (row().scale, row().verdict.verdict) == ("full", "inconclusive")
+    write_page(tmp_path, "figure1", found("faster", "holds"), scale="small")
+    assert row().scale == "full"  # digits say nothing about a paper's data
     write_page(tmp_path, "figure1", found("faster", "holds"))
     assert (row().scale, row().verdict.verdict) == ("medium", "holds")
-    assert row().sentence.endswith(". Scale full, 1 seed: -12.75 points, 0 of 4 as claimed")
+    assert row().sentence.endswith(". Scale full, no verdict: ACE - FedBuff: -12.75 points, 1 seed")
     write_page(tmp_path / "enough", "figure1", found("faster", "inconclusive", seeds=3), scale="full")
     assert (row().scale, row().seeds) == ("full", "3 of 5")
 

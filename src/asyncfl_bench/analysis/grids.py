@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from ..config import Settings
+from ..config import RESULTS_VERSION, Settings
 from ..config.composition import Compositions, check_composed
 from ..errors import BenchError
+from ..models.pretrained import MINILM
 from ..multirun.grid import jobs_of
 from ..multirun.jobs import drawn_grids, sweep_grids
+from ..tracking.records import Record
+from ..tracking.runs import build_frame
 
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # of a folder, which identifies the run in place of its path
 
@@ -26,6 +29,7 @@ class Grid:
     jobs     a row a run: identity, experiment, seed, overrides (text), error (why it cannot be composed, else None),
              and a column of text for every key that the sweep gives several values
     command  the words after ``afl-run -m`` that start them
+    planned  a row an experiment, see ``planned_frame``
     """
 
     sweep: str
@@ -35,6 +39,7 @@ class Grid:
     jobs: pd.DataFrame
     command: tuple[str, ...] = ()
     words: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+    planned: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
 
 
 def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, more: Sequence[str] = ()) -> Grid:
@@ -47,8 +52,9 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     grids = drawn_grids(sweep_grids(list(command)), command)
     words = tuple(tuple(job) for job in jobs_of(grids))
     varied = [key for key in dict.fromkeys(itertools.chain(*grids)) if _is_varied(grids, key)]
-    rows = []
+    rows, settings = [], []
     for job, row in zip(words, job_identities(words), strict=True):
+        settings.append(row.pop("settings"))
         values = dict(text.split("=", 1) for text in job)
         rows.append(
             row
@@ -59,12 +65,28 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     once = jobs["identity"].isna() | ~jobs["identity"].duplicated()  # two lists of words may give the same run
     kept = tuple(word for word, keep in zip(words, once, strict=True) if keep)
     command = tuple(_DIGEST.sub("DIR", word) for word in command)
-    return Grid(sweep, profile, scale, length or "standard", jobs[once].reset_index(drop=True), command, kept)
+    length = length or "standard"
+    planned = planned_frame(one for one in settings if one is not None)
+    planned = planned.assign(profile=profile, scale=scale, length=length)  # as of the runs of a page
+    return Grid(sweep, profile, scale, length, jobs[once].reset_index(drop=True), command, kept, planned)
+
+
+def planned_frame(settings: Iterable[Settings]) -> pd.DataFrame:
+    """Return a row an experiment, as ``load_runs`` does of a run that is not there yet."""
+    records: dict[str, Record] = {}
+    for one in settings:
+        summary = {"results_version": RESULTS_VERSION, "experiment": one.experiment, "digests": one.digests}
+        records[one.experiment] = Record(one.name, "ok", "", one.tree, summary)
+    frame = build_frame(records)
+    paths = frame.get("model.path", pd.Series(dtype=object))
+    if paths.nunique() > 1:  # planned runs have not loaded their encoders
+        frame["model"] = paths.where(paths != MINILM).fillna(frame["model"])
+    return frame
 
 
 def job_identities(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """Return identity, experiment, seed and error of every job; jobs that differ only in their seed are composed
-    once."""
+    """Return identity, experiment, seed, error and settings of every job; jobs that differ only in their seed are
+    composed once."""
     compositions = Compositions()
     by_words: dict[tuple[str, ...], Settings | str] = {}
     rows: list[dict[str, Any]] = []
@@ -77,11 +99,12 @@ def job_identities(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
                 by_words[rest] = str(error)
         settings = by_words[rest]
         if isinstance(settings, str):
-            rows.append({"identity": None, "experiment": None, "seed": None, "error": settings})
+            rows.append({"identity": None, "experiment": None, "seed": None, "error": settings, "settings": None})
             continue
         seed = next((int(text[5:]) for text in job if text.startswith("seed=")), settings.root.seed)
         settings.tree["seed"] = seed
-        rows.append({"identity": settings.identity, "experiment": settings.experiment, "seed": seed, "error": None})
+        names = {"identity": settings.identity, "experiment": settings.experiment, "seed": seed}
+        rows.append({**names, "error": None, "settings": settings})
     return rows
 
 

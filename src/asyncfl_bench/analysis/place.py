@@ -48,7 +48,7 @@ class MatchedRuns:
               value beyond the sweep's)
     missing   jobs without a run; left_out: the other runs by their index, with reason and note
     expected  how many runs the sweep asks for; 0 without a sweep
-    diverged  the runs that diverged, with the columns of ``runs``
+    diverged  the runs that diverged, with the columns of ``runs``; planned: a row an experiment of the sweep
     cells     keys that make the cells; apart: settings that differ between series, and that nothing shows
     """
 
@@ -60,6 +60,7 @@ class MatchedRuns:
     tuned: tuple[str, ...] = ()
     apart: list[str] = field(default_factory=list)
     diverged: pd.DataFrame = field(default_factory=pd.DataFrame)
+    planned: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def series_names(self) -> list[str]:
@@ -95,7 +96,7 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
     placed = _build_matched_runs(runs, labels, reasons, list(cells), tuple(tuned))
     there = known & ~reasons.isin(("another results version", "inconsistent"))
     missing = grid.jobs[~grid.jobs["identity"].isin(runs["identity"][there])].reset_index(drop=True)
-    placed.missing, placed.expected = missing, len(grid.jobs)
+    placed.missing, placed.expected, placed.planned = missing, len(grid.jobs), grid.planned
     return placed
 
 

@@ -219,21 +219,25 @@ class ClaimQuery:
             experiments = {values if len(cells) > 1 else values[0]: _experiments([of]) for values, of in by_cell}
         uses_last, absent = found.uses_last.reindex(table.index), self._absent_cells(settings, cells, table)
         return _Part(
-            name, table, last, reasons, uses_last, series=pair, fixed=fixed, experiments=experiments, absent=absent
-        )
+            name, table, last, reasons, uses_last, series=pair, fixed=fixed, experiments=experiments, keys=cells,
+            absent=absent,
+        )  # fmt: skip
 
     def _absent_cells(
         self, settings: Sequence[Mapping[str, Any]], cells: Sequence[str], table: pd.DataFrame
-    ) -> list[tuple[Any, ...]]:
-        """Return the cells that the sweep has for a side and ``table`` has not."""
-        jobs = self.measured.placed.missing
-        if not cells or not set(cells) <= set(jobs):
-            return []
-        asked = [{key: value for key, value in one.items() if key in jobs} for one in settings]
-        left = jobs[pd.concat([_matching_rows(jobs, one) for one in asked], axis=1).any(axis=1)]
-        there = {tuple(map(_as_text, cell if isinstance(cell, tuple) else (cell,))) for cell in table.index}
-        found = left[[*cells]].drop_duplicates().itertuples(index=False, name=None)
-        return [cell for cell in found if tuple(map(_as_text, cell)) not in there]
+    ) -> dict[tuple[str, ...], tuple[Any, ...]]:
+        """Return the cells that the sweep has for all sides and ``table`` has not, by their text."""
+        planned = self.measured.placed.planned
+        if not cells or planned.empty:
+            return {}
+        has_encoders = "model.path" in planned and planned["model.path"].notna().any()  # named once they are loaded
+        keys = [key for key in cells if key != "model" or not has_encoders]
+        there, *of_sides = [
+            {_as_text(cell): cell for cell in frame.reindex(columns=keys).itertuples(index=False, name=None)}
+            for frame in (table.reset_index(), *(planned[_matching_rows(planned, one)] for one in settings))
+        ]
+        shared = [text for text in of_sides[0] if all(text in one for one in of_sides) and text not in there]
+        return {text: of_sides[0][text] for text in shared}
 
     def _match_sides(
         self, sides: Sequence[tuple[Series, Mapping[str, Any]]]
@@ -293,8 +297,9 @@ class ClaimQuery:
                     no_answer=part.no_answer.get(cell, ""),
                     experiments=part.experiments.get(cell, base.experiments),
                 )
-            for values in part.absent:
-                yield replace(base, cell=names.cell_label(keys, values), experiments=frozenset())
+        for values in part.absent.values():
+            label = names.cell_label(part.keys, [None if pd.isna(value) else value for value in values])
+            yield replace(base, cell=label, experiments=frozenset())
 
     def _resolution(self, yardstick: str) -> float:
         """Return the step of one value [points]: one sample of the smallest test set, where a value is one accuracy."""
@@ -327,7 +332,8 @@ class _Part:
     series: tuple[str, ...] = ()  # of a difference of two
     fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of the cells with one value
     experiments: Mapping[Any, frozenset[str]] = field(default_factory=dict)  # by cell
-    absent: Sequence[tuple[Any, ...]] = ()  # cells of the sweep without runs
+    keys: Sequence[str] = ()  # of the cells
+    absent: Mapping[tuple[str, ...], tuple[Any, ...]] = field(default_factory=dict)  # the sweep's without an answer
 
 
 class ClaimRuns(ClaimQuery):
@@ -360,7 +366,8 @@ def _mean_of_parts(parts: list[_Part]) -> _Part:
     total = sum(tables[1:], start=tables[0]) / len(parts)
     uses_last = pd.concat([part.uses_last for part in parts], axis=1).any(axis=1)
     name, uses_last = f"mean of {len(parts)} comparisons", uses_last.reindex(total.index)
-    return _Part(name, total, mean_last, reasons, uses_last, experiments=experiments)
+    absent = {text: cell for part in parts for text, cell in part.absent.items()}
+    return _Part(name, total, mean_last, reasons, uses_last, experiments=experiments, keys=parts[0].keys, absent=absent)
 
 
 def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
@@ -385,10 +392,9 @@ def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Serie
     return found
 
 
-def _as_text(value: Any) -> str:
-    """Return a value as a job's words and a run's settings both give it: ``0`` for 0.0."""
-    number = pd.to_numeric(value, errors="coerce")
-    return str(value) if pd.isna(number) else f"{float(number):g}"
+def _as_text(cell: Sequence[Any]) -> tuple[str, ...]:
+    """Return the values of a cell as text, the same for 0 and 0.0 and for every null."""
+    return tuple("" if pd.isna(one) else str(one) if isinstance(one, str | bool) else f"{one:g}" for one in cell)
 
 
 def _as_list(value: Any) -> list:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ..errors import BenchError
 from .claims import JUDGED, NAME, Claim, PageVerdicts, Verdict, from_json
-from .looks import LEVELS
 
 PART = "part of full"  # with fewer training images than the data set has
 SCALES = ("full", PART, "medium", "small")
@@ -29,7 +28,7 @@ def read_pages(results: Path) -> dict[str, PageVerdicts]:
 def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, PageVerdicts, Verdict]]:
     """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale.
 
-    A page whose seeds do not reach the first look comes behind those of smaller scales that do.
+    A page with a comparison whose seeds do not reach the first look comes behind those of ``medium`` without one.
     """
     found = [
         (link, page, verdict)
@@ -41,7 +40,8 @@ def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, Pa
     def distance(entry: tuple[str, PageVerdicts, Verdict]) -> tuple:
         link, page, verdict = entry
         far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
-        return *far, has_few_seeds(verdict), size_rank(page), link
+        lacks_seeds = "the first look needs" in verdict.reason
+        return *far, page.scale == SCALES[-1], lacks_seeds, size_rank(page), link
 
     return sorted(found, key=distance)
 
@@ -49,11 +49,6 @@ def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, Pa
 def size_rank(page: PageVerdicts) -> int:
     """The place of the page's scale, the largest first."""
     return SCALES.index(page.scale) if page.scale in SCALES else len(SCALES)
-
-
-def has_few_seeds(verdict: Verdict) -> bool:
-    """Whether the seeds do not reach the first look."""
-    return verdict.verdict == "inconclusive" and verdict.seeds < min(LEVELS)
 
 
 def verdict_of(claim: Claim, pages: dict[str, PageVerdicts]) -> tuple[str, Verdict]:

@@ -27,7 +27,7 @@ from ..analysis.decisions import (
     pairs_of,
     read_decision,
 )
-from ..analysis.grids import Grid, grid_of
+from ..analysis.grids import Grid, grid_of, planned_frame
 from ..analysis.judgements import Judgement, claims_of_sweep, evaluate_claims, experiments_of_claims, seen_seeds
 from ..analysis.looks import LEVELS
 from ..analysis.measured import RunMeasures
@@ -39,11 +39,10 @@ from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean
 from ..experiment.preflight import Preflight
 from ..files import say
-from ..models.pretrained import MINILM
 from ..papers import paper_pages
 from ..reports.assembly import NoRuns, measured_page, tuned_keys
 from ..tracking.archive import archive_folders
-from ..tracking.records import MEASURED, Record
+from ..tracking.records import MEASURED
 from ..tracking.runs import build_frame, load_points, load_runs
 from . import pending
 from .decide_words import Request
@@ -187,18 +186,6 @@ class Looks:
         runs = load_runs(*dict.fromkeys(result.directory for result in found))
         return runs[runs["identity"].isin({one.identity for one in _settings_of(jobs)})]
 
-    def planned_frame(self) -> pd.DataFrame:
-        """Return one row for each experiment, as ``load_runs`` does of a run that is not there yet."""
-        records: dict[str, Record] = {}
-        for one in self.settings:
-            summary = {"results_version": RESULTS_VERSION, "experiment": one.experiment, "digests": one.digests}
-            records[one.experiment] = Record(one.name, "ok", "", one.tree, summary)
-        frame = build_frame(records)
-        paths = frame.get("model.path", pd.Series(dtype=object))
-        if paths.nunique() > 1:  # planned runs have not loaded their encoders
-            frame["model"] = paths.where(paths != MINILM).fillna(frame["model"])
-        return frame
-
     @cached_property
     def decision(self) -> Decision:
         """What the folder of the runs says for reports and for a repeated command."""
@@ -301,7 +288,7 @@ class _PairsQuestion:
             for of, one in zip(values, looks.settings, strict=True)
         ]
         self._grid = Grid("", "", "", "standard", pd.DataFrame(rows))
-        self._planned = match_runs(self._grid, looks.planned_frame(), cells=keys)
+        self._planned = match_runs(self._grid, planned_frame(looks.settings), cells=keys)
         runs = self._planned.runs
         pairs_of(self._planned, looks.request.compare)
         axis = shared_axis(runs)
@@ -337,7 +324,7 @@ class _ClaimsQuestion:
     def __init__(self, looks: Looks) -> None:
         choices = looks.settings[0].choices
         self._looks, self._spec = looks, paper_pages()[choices["sweep"]]
-        frame = looks.planned_frame()
+        frame = planned_frame(looks.settings)
         named = (choices["sweep"], choices["profile"], choices["scale"], choices.get("length") or "standard")
         self._grid = grid_of(*named, encoder_words(frame, *named))
         self._seen = seen_seeds(self._grid.sweep, self._grid.scale)

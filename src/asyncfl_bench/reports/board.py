@@ -41,8 +41,8 @@ _RULES = "The rules are in [docs/reference/statistics.md](../docs/reference/stat
 @dataclass(frozen=True)
 class Row:
     """One claim with the verdict of the page nearest to what is published. ``link`` is empty, ``page`` None and
-    ``others`` empty where no page judged it; others: decided verdicts of other readings that differ, and what a larger
-    scale measured with too few seeds, each with its label."""
+    ``others`` empty where no page judged it; others: decided verdicts of other readings that differ, and the deciding
+    comparison of a larger scale that has too few seeds, each with its label."""
 
     claim: Claim
     verdict: Verdict
@@ -180,8 +180,8 @@ def _judge_row(claim: Claim, pages: dict[str, PageVerdicts]) -> Row:
         if other.scale == page.scale and found.verdict in DECIDED and found.verdict != verdict.verdict:
             others[f"{_describe_reading(other, found) or other.sweep}: {found.marked_word}"] = ""
         if other.sweep == page.sweep and size_rank(other) < size_rank(page):
-            label = f"Scale {_scale_text(other.scale, str(found.seeds))}"
-            larger[label] = ", ".join(filter(None, (found.numbers, found.tally)))
+            seeds = f"{found.seeds} seed{'s' * (found.seeds != 1)}"
+            larger[f"Scale {other.scale}, no verdict"] = f"{found.contrast}: {found.numbers}, {seeds}"
     return Row(claim, verdict, link, page, (("Other readings", "; ".join(others)), *larger.items()))
 
 
