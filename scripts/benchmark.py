@@ -2,7 +2,7 @@
 
     python scripts/benchmark.py                 all workloads, a Markdown table
     python scripts/benchmark.py W1 W3 growth    some of them
-    python scripts/benchmark.py --device cuda --repeats 9 --out results.md   without the rows of a CPU alone
+    python scripts/benchmark.py --device cuda --repeats 9 --out results.md   skips workloads of a CPU alone
     python scripts/benchmark.py --history results/speed     also add to a history and draw its page
 
 The bare loop does zero_grad, forward, backward and step with the same model and batch size on one prepared batch; it

@@ -29,7 +29,7 @@ class Grid:
     jobs     a row a run: identity, experiment, seed, overrides (text), error (why it cannot be composed, else None),
              and a column of text for every key that the sweep gives several values
     command  the words after ``afl-run -m`` that start them
-    planned  a row an experiment, see ``planned_frame``
+    planned  one row per experiment, see ``planned_frame``
     """
 
     sweep: str
@@ -67,12 +67,12 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     command = tuple(_DIGEST.sub("DIR", word) for word in command)
     length = length or "standard"
     planned = planned_frame(one for one in settings if one is not None)
-    planned = planned.assign(profile=profile, scale=scale, length=length)  # as of the runs of a page
+    planned = planned.assign(profile=profile, scale=scale, length=length)  # a page's runs have these columns
     return Grid(sweep, profile, scale, length, jobs[once].reset_index(drop=True), command, kept, planned)
 
 
 def planned_frame(settings: Iterable[Settings]) -> pd.DataFrame:
-    """Return a row an experiment, as ``load_runs`` does of a run that is not there yet."""
+    """Return one row per experiment, with the columns that ``load_runs`` gives a finished run."""
     records: dict[str, Record] = {}
     for one in settings:
         summary = {"results_version": RESULTS_VERSION, "experiment": one.experiment, "digests": one.digests}

@@ -48,7 +48,7 @@ class MatchedRuns:
               value beyond the sweep's)
     missing   jobs without a run; left_out: the other runs by their index, with reason and note
     expected  how many runs the sweep asks for; 0 without a sweep
-    diverged  the runs that diverged, with the columns of ``runs``; planned: a row an experiment of the sweep
+    diverged  the runs that diverged, with the columns of ``runs``; planned: one row per experiment of the sweep
     cells     keys that make the cells; apart: settings that differ between series, and that nothing shows
     """
 

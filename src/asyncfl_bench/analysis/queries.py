@@ -226,7 +226,7 @@ class ClaimQuery:
     def _absent_cells(
         self, settings: Sequence[Mapping[str, Any]], cells: Sequence[str], table: pd.DataFrame
     ) -> dict[tuple[str, ...], tuple[Any, ...]]:
-        """Return the cells that the sweep has for all sides and ``table`` has not, by their text."""
+        """Return the cells that the sweep has for every side and that ``table`` lacks, by their text."""
         planned = self.measured.placed.planned
         if not cells or planned.empty:
             return {}
@@ -250,7 +250,7 @@ class ClaimQuery:
 
     def _split_by_cell(self, part: _Part, share: float) -> Iterator[Contrast]:
         """Yield a contrast for each cell; with ``over: mean``, one for the mean over cells of seeds that have
-        all cells."""
+        all cells. Then yield one without values for each absent cell."""
         kind, measure = self.decide["kind"], self.measure
         known = MEASURES.get(measure)
         question: Question = "equivalence" if kind in ("close", "alike", "equals") else "difference"
@@ -333,7 +333,7 @@ class _Part:
     fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of the cells with one value
     experiments: Mapping[Any, frozenset[str]] = field(default_factory=dict)  # by cell
     keys: Sequence[str] = ()  # of the cells
-    absent: Mapping[tuple[str, ...], tuple[Any, ...]] = field(default_factory=dict)  # the sweep's without an answer
+    absent: Mapping[tuple[str, ...], tuple[Any, ...]] = field(default_factory=dict)  # the sweep's that ``table`` lacks
 
 
 class ClaimRuns(ClaimQuery):

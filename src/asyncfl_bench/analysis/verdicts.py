@@ -28,7 +28,8 @@ def read_pages(results: Path) -> dict[str, PageVerdicts]:
 def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, PageVerdicts, Verdict]]:
     """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale.
 
-    A page with a comparison whose seeds do not reach the first look comes behind those of ``medium`` without one.
+    Of one sweep, profile and length, a page with a comparison below the first look comes after the pages without one,
+    except those of ``small``.
     """
     found = [
         (link, page, verdict)
@@ -47,7 +48,7 @@ def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, Pa
 
 
 def size_rank(page: PageVerdicts) -> int:
-    """The place of the page's scale, the largest first."""
+    """Return the rank of the page's scale: 0 for the largest."""
     return SCALES.index(page.scale) if page.scale in SCALES else len(SCALES)
 
 

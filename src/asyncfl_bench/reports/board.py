@@ -29,7 +29,8 @@ that decides, more than zero (a ratio: more than one) as claimed, with its repea
 
 - **holds**: every interval of the claim excludes the contrary. **fails**: one comparison is contrary, by Holm's method.
 - **tie**: an interval is inside the claim's margin. **inconclusive**: none of these, with the reason.
-- **(indication)**: fewer than 5 seeds, or seeds that were run before the comparison was declared.
+- **(indication)**: fewer than 5 seeds, seeds run before the comparison was declared, or another verdict by the last \
+value.
 - Of claims that are not true, at most 2.5 % are called **holds**. Of claims that are true by more than their margin, \
 at most 5 % are called **fails**. The share of errors among decided claims is unknown.
 - Scale `full` is the paper's data, model and size. `part of full` lacks some training images. `medium` is the paper's \
@@ -41,8 +42,8 @@ _RULES = "The rules are in [docs/reference/statistics.md](../docs/reference/stat
 @dataclass(frozen=True)
 class Row:
     """One claim with the verdict of the page nearest to what is published. ``link`` is empty, ``page`` None and
-    ``others`` empty where no page judged it; others: decided verdicts of other readings that differ, and the deciding
-    comparison of a larger scale that has too few seeds, each with its label."""
+    ``others`` empty where no page judged it; others: (label, text) of decided verdicts of other readings that differ,
+    and of the deciding comparison at a larger scale with too few seeds."""
 
     claim: Claim
     verdict: Verdict
