@@ -67,7 +67,6 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     command = tuple(_DIGEST.sub("DIR", word) for word in command)
     length = length or "standard"
     planned = planned_frame(one for one in settings if one is not None)
-    planned = planned.assign(profile=profile, scale=scale, length=length)  # a page's runs have these columns
     return Grid(sweep, profile, scale, length, jobs[once].reset_index(drop=True), command, kept, planned)
 
 

@@ -219,14 +219,13 @@ class ClaimQuery:
             experiments = {values if len(cells) > 1 else values[0]: _experiments([of]) for values, of in by_cell}
         uses_last, absent = found.uses_last.reindex(table.index), self._absent_cells(settings, cells, table)
         return _Part(
-            name, table, last, reasons, uses_last, series=pair, fixed=fixed, experiments=experiments, keys=cells,
-            absent=absent,
-        )  # fmt: skip
+            name, table, last, reasons, uses_last, series=pair, fixed=fixed, experiments=experiments, absent=absent
+        )
 
     def _absent_cells(
         self, settings: Sequence[Mapping[str, Any]], cells: Sequence[str], table: pd.DataFrame
-    ) -> dict[tuple[str, ...], tuple[Any, ...]]:
-        """Return the cells that the sweep has for every side and that ``table`` lacks, by their text."""
+    ) -> dict[tuple[str, ...], str]:
+        """Return the labels of the cells that the sweep has for every side and that ``table`` lacks, by their text."""
         planned = self.measured.placed.planned
         if not cells or planned.empty:
             return {}
@@ -237,7 +236,7 @@ class ClaimQuery:
             for frame in (table.reset_index(), *(planned[_matching_rows(planned, one)] for one in settings))
         ]
         shared = [text for text in of_sides[0] if all(text in one for one in of_sides) and text not in there]
-        return {text: of_sides[0][text] for text in shared}
+        return {text: names.cell_label(keys, of_sides[0][text]) for text in shared}
 
     def _match_sides(
         self, sides: Sequence[tuple[Series, Mapping[str, Any]]]
@@ -297,8 +296,7 @@ class ClaimQuery:
                     no_answer=part.no_answer.get(cell, ""),
                     experiments=part.experiments.get(cell, base.experiments),
                 )
-        for values in part.absent.values():
-            label = names.cell_label(part.keys, [None if pd.isna(value) else value for value in values])
+        for label in part.absent.values():
             yield replace(base, cell=label, experiments=frozenset())
 
     def _resolution(self, yardstick: str) -> float:
@@ -332,8 +330,7 @@ class _Part:
     series: tuple[str, ...] = ()  # of a difference of two
     fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of the cells with one value
     experiments: Mapping[Any, frozenset[str]] = field(default_factory=dict)  # by cell
-    keys: Sequence[str] = ()  # of the cells
-    absent: Mapping[tuple[str, ...], tuple[Any, ...]] = field(default_factory=dict)  # the sweep's that ``table`` lacks
+    absent: Mapping[tuple[str, ...], str] = field(default_factory=dict)  # cells of the sweep that ``table`` lacks
 
 
 class ClaimRuns(ClaimQuery):
@@ -366,8 +363,8 @@ def _mean_of_parts(parts: list[_Part]) -> _Part:
     total = sum(tables[1:], start=tables[0]) / len(parts)
     uses_last = pd.concat([part.uses_last for part in parts], axis=1).any(axis=1)
     name, uses_last = f"mean of {len(parts)} comparisons", uses_last.reindex(total.index)
-    absent = {text: cell for part in parts for text, cell in part.absent.items()}
-    return _Part(name, total, mean_last, reasons, uses_last, experiments=experiments, keys=parts[0].keys, absent=absent)
+    absent = {text: label for part in parts for text, label in part.absent.items()}
+    return _Part(name, total, mean_last, reasons, uses_last, experiments=experiments, absent=absent)
 
 
 def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:

@@ -326,7 +326,7 @@ class _ClaimsQuestion:
         self._looks, self._spec = looks, paper_pages()[choices["sweep"]]
         frame = planned_frame(looks.settings)
         named = (choices["sweep"], choices["profile"], choices["scale"], choices.get("length") or "standard")
-        self._grid = grid_of(*named, encoder_words(frame, *named))
+        self._grid = replace(grid_of(*named, encoder_words(frame, *named)), planned=frame)  # cells of this command
         self._seen = seen_seeds(self._grid.sweep, self._grid.scale)
         self._claims = {claim.key: claim for claim in claims_of_sweep(self._grid.sweep)}
         asked = set(looks.request.claims) or {*self._claims}

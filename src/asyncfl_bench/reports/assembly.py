@@ -70,7 +70,7 @@ def measured_page(
     lent = not are_made_for(grid, placed.runs).any()
     is_borrowed = lent and (len(placed.missing) > 0 or bool((placed.runs["profile"] != profile).any()))
     # those of another sweep's run with the same settings are that sweep's; claims ask for this page's
-    for frame in (placed.runs, placed.diverged):
+    for frame in (placed.runs, placed.diverged, placed.planned):
         frame["profile"], frame["scale"], frame["length"] = profile, scale, grid.length
     page = Page(spec, placed, load_points(placed.runs), profile, scale, grid.length, metric, max_series)
     page.is_borrowed = is_borrowed
