@@ -5,9 +5,9 @@
 Each run is made twice on the device, whose bits must be equal, and once on the CPU: the arrivals (client, time,
 staleness of every upload) must be equal, the models may differ by rounding. GAS and an int8 cache draw on the device,
 so their numbers differ from the CPU's. An operation without a deterministic kernel is named. Convolutions are computed
-without TF32, whose rounding would hide mistakes. Prints a table and ends with exit code 1 if bits or an arrival differ,
-a run fails or a model is further off than allowed. NAME: only runs whose name contains it. Data are made up, so nothing
-is needed besides the package.
+without TF32, whose rounding would hide mistakes. Prints a table. Ends with exit code 1 if bits or arrivals differ, if a
+run fails, or if a model differs by more than TOLERANCE or DRAWS. NAME: only runs whose name contains it. Data are made
+up, so nothing is needed besides the package.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from asyncfl_bench.config import options
 from asyncfl_bench.tracking.trace import TRACE_TYPES
 
 TOLERANCE = 1e-3  # largest difference of a weight over the largest weight
-DRAWS = {"algorithm=gas": 0.1, "algorithm.cache.precision=int8": 0.02}  # of what draws; a step of int8 is 1/127
+# the same where a run draws on the device: GAS generates activations, int8 rounds at random by a step of 1/127
+DRAWS = {"algorithm=gas": 0.1, "algorithm.cache.precision=int8": 0.02}
 IMAGES = ["dataset=arrays", "dataset.path=images.npz", "n_clients=2", "heterogeneity=iid", "budget.server_iterations=2"]
 CUT = ["client.local_steps=2", *IMAGES]
 TEXTS = ["dataset=sst2", "data_dir=.", "n_clients=3", "heterogeneity=iid", "budget.server_iterations=4"]
@@ -103,6 +104,7 @@ def outcome(words: list[str], device: str, folder: Path) -> tuple[pd.DataFrame, 
 
 
 def allowed(words: list[str]) -> float:
+    """Return the largest difference that is allowed between a run on the device and on the CPU, see TOLERANCE."""
     draws = [largest for word, largest in DRAWS.items() if word in words and "algorithm.generate=false" not in words]
     return max(draws, default=TOLERANCE)
 

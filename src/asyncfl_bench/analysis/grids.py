@@ -52,9 +52,11 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     grids = drawn_grids(sweep_grids(list(command)), command)
     words = tuple(tuple(job) for job in jobs_of(grids))
     varied = [key for key in dict.fromkeys(itertools.chain(*grids)) if _is_varied(grids, key)]
-    rows, settings = [], []
+    rows: list[dict[str, Any]] = []
+    by_experiment: dict[str, Settings] = {}
     for job, row in zip(words, job_identities(words), strict=True):
-        settings.append(row.pop("settings"))
+        if (settings := row.pop("settings")) is not None:
+            by_experiment[row["experiment"]] = settings
         values = dict(text.split("=", 1) for text in job)
         rows.append(
             row
@@ -66,12 +68,12 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     kept = tuple(word for word, keep in zip(words, once, strict=True) if keep)
     command = tuple(_DIGEST.sub("DIR", word) for word in command)
     length = length or "standard"
-    planned = planned_frame(one for one in settings if one is not None)
+    planned = planned_frame(by_experiment.values())
     return Grid(sweep, profile, scale, length, jobs[once].reset_index(drop=True), command, kept, planned)
 
 
 def planned_frame(settings: Iterable[Settings]) -> pd.DataFrame:
-    """Return one row per experiment, with the columns that ``load_runs`` gives a finished run."""
+    """Return one row per experiment, with the columns of settings that ``load_runs`` gives a run."""
     records: dict[str, Record] = {}
     for one in settings:
         summary = {"results_version": RESULTS_VERSION, "experiment": one.experiment, "digests": one.digests}

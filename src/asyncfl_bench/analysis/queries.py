@@ -225,7 +225,7 @@ class ClaimQuery:
     def _absent_cells(
         self, settings: Sequence[Mapping[str, Any]], cells: Sequence[str], table: pd.DataFrame
     ) -> dict[tuple[str, ...], str]:
-        """Return the labels of the cells that the sweep has for every side and that ``table`` lacks, by their text."""
+        """Return the cells that the sweep has for every side and that ``table`` lacks: values as text -> label."""
         planned = self.measured.placed.planned
         if not cells or planned.empty:
             return {}

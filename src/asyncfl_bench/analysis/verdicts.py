@@ -42,7 +42,7 @@ def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, Pa
         link, page, verdict = entry
         far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
         lacks_seeds = "the first look needs" in verdict.reason
-        return *far, page.scale == SCALES[-1], lacks_seeds, size_rank(page), link
+        return *far, page.scale == "small", lacks_seeds, size_rank(page), link
 
     return sorted(found, key=distance)
 
