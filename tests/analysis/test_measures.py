@@ -211,6 +211,25 @@ def test_later_seeds_do_not_change_the_tuned_value():
     assert list(chosen.runs.index) == [f"0.2-{seed}" for seed in range(5)]
 
 
+def test_settings_tuned_together_are_chosen_as_one_point():
+    """A point is at an edge if one of its settings is; a setting with one value has no edge."""
+    validation = {"0.1, 0.01": 0.5, "0.3, 0.01": 0.6, "0.3, 0.1": 0.9, "1, 0.1": 0.7, "1, 1": 0.4}
+    for kept, edge in ((list(validation), False), (["0.1, 0.01", "0.3, 0.01", "0.3, 0.1"], True)):
+        placed = placed_of([(run, "ACE", "x", 0) for run in kept])
+        placed.runs["tuned"], placed.runs["tuned_by"] = kept, "algorithm.eta, client.lr"
+        points = [
+            points_of(**{run: [0.1, 0.2]}).assign(**{"validation/accuracy": [None, validation[run]]}) for run in kept
+        ]
+        chosen, choices = choose_tuned(placed, pd.concat(points, ignore_index=True))
+        assert choices[["tuned", "at_edge"]].to_numpy().tolist() == [["0.3, 0.1", edge]]
+        assert list(chosen.runs.index) == ["0.3, 0.1"]
+    placed = placed_of([(run, "ACE", "x", 0) for run in ("1, 0.1", "1, 0.2", "1, 0.3")])
+    placed.runs["tuned"] = list(placed.runs.index)
+    points = points_of(**{run: [0.1, 0.2] for run in placed.runs.index})
+    points["validation/accuracy"] = points["run"].map({"1, 0.1": 0.5, "1, 0.2": 0.6, "1, 0.3": 0.5})
+    assert choose_tuned(placed, points)[1]["at_edge"].tolist() == [False]
+
+
 def test_without_validation_samples_no_value_is_chosen_and_no_run_of_it_counts():
     placed = placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 0)])
     placed.runs["tuned"] = [0.1, 0.2]

@@ -274,3 +274,13 @@ def test_each_algorithm_has_the_tuned_setting_of_which_the_sweep_gives_it_severa
         *(["GAS", "client.lr", lr] for lr in (0.1, 0.3)),
     ]
     assert len(match_runs(grid, load_runs(tmp_path), cells=CELLS, tuned=["client.lr"]).series_names) == 3  # a line each
+
+
+def test_an_algorithm_with_several_values_of_two_tuned_settings_has_them_together(tmp_path):
+    jobs = [{"algorithm": "ace", "algorithm__c": c, "client__lr": lr} for c in (0.2, 0.5) for lr in (0.1, 1.0)]
+    for job in jobs:
+        write_run(tmp_path, **job)
+    grid = grid_by_hand(jobs, ["algorithm", "algorithm.c", "client.lr"])
+    placed = match_runs(grid, load_runs(tmp_path), cells=CELLS, tuned=["client.lr", "algorithm.c"])
+    assert placed.series_names == ["ACE"] and {*placed.runs["tuned_by"]} == {"client.lr, algorithm.c"}
+    assert sorted(placed.runs["tuned"]) == ["0.1, 0.2", "0.1, 0.5", "1.0, 0.2", "1.0, 0.5"]

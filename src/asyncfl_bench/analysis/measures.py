@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from .names import AXES, is_percent, natural_key
-from .place import MatchedRuns
+from .place import TOGETHER, MatchedRuns
 from .statistics import MIN_SEEDS
 
 _LIMITS = dict(
@@ -185,7 +185,7 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
     Returns what is placed with the chosen runs only, and a row a series and cell: series, cell, the cell's keys,
     tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
     count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
-    at_edge (it is the first or last of them).
+    at_edge (it is the lowest or highest of them, or one of its values is where several settings are tuned together).
     """
     last = final_values(points, "validation/accuracy")
     kept: list = []
@@ -209,7 +209,7 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
         chosen = max(known, key=lambda value: known[value]) if known else None
         if chosen is not None:
             kept += list(group.index[group["tuned"] == chosen])
-        edge = chosen is not None and chosen in (values[0], values[-1])
+        edge = chosen is not None and _is_at_edge(chosen, values)
         rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
     names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
     table = pd.DataFrame(rows, columns=names)
@@ -218,6 +218,16 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
         places = lost[["series", "cell", "tuned"]].itertuples(index=False, name=None)
         lost = lost[[chosen.get((series, cell), value) == value for series, cell, value in places]]
     return replace(placed, runs=placed.runs.loc[kept], diverged=lost), table
+
+
+def _is_at_edge(chosen: object, values: Sequence[object]) -> bool:
+    """Return True if a setting of ``chosen`` has the lowest or highest of its several values."""
+    tried = zip(*(str(value).split(TOGETHER) for value in values), strict=True)
+    own = str(chosen).split(TOGETHER)
+    return any(
+        len(set(column)) > 1 and value in (min(column, key=natural_key), max(column, key=natural_key))
+        for value, column in zip(own, tried, strict=True)
+    )
 
 
 def _last_values(curves: pd.DataFrame) -> pd.Series:

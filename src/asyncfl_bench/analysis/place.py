@@ -36,6 +36,7 @@ OWN = (
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
 _COPY = "copy"  # the reason of what an archive holds of a directory
+TOGETHER = ", "  # between the names, and the values, of settings that are tuned together
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
 
@@ -45,7 +46,7 @@ class MatchedRuns:
 
     runs      those that count: the columns of ``load_runs``, and series and cell (what they are called), the keys of
               the cell, tuned_by (the setting tuned for its algorithm), tuned (its value) and listed (False: a seed or
-              value beyond the sweep's)
+              value beyond the sweep's). Several settings tuned together are one text, their values another
     missing   jobs without a run; left_out: the other runs by their index, with reason and note
     expected  how many runs the sweep asks for; 0 without a sweep
     diverged  the runs that diverged, with the columns of ``runs``; planned: one row per experiment of the sweep
@@ -78,7 +79,7 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
 
     cells  keys that make the cells
     tuned  settings of which other values than the sweep's count as well, if everything else is a job's. Each
-           algorithm has the first of which the sweep gives it several values.
+           algorithm has those of which the sweep gives it several values.
     Raises BenchError when runs of one series and cell differ in more than seed and tuned value.
     """
     experiments = set(grid.jobs["experiment"].dropna())
@@ -90,8 +91,9 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
     labels = _label_runs(runs, list(cells), _variant_keys(grid, cells, tuned))
     labels["tuned_by"] = _tuned_by(grid, runs["algorithm"], tuned) if len(tuned) > 1 else "".join(tuned) or None
     labels["tuned"] = None
-    for key in tuned:
-        labels.loc[labels["tuned_by"] == key, "tuned"] = runs.get(key)
+    for names in labels["tuned_by"].dropna().unique():
+        own = labels["tuned_by"] == names
+        labels.loc[own, "tuned"] = _points(runs.loc[own], names.split(TOGETHER))
     labels["listed"] = runs["identity"].isin(grid.jobs["identity"])
     placed = _build_matched_runs(runs, labels, reasons, list(cells), tuple(tuned))
     there = known & ~reasons.isin(("another results version", "inconsistent"))
@@ -291,12 +293,20 @@ def _label_runs(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapp
 
 
 def _tuned_by(grid: Grid, algorithms: pd.Series, tuned: Sequence[str]) -> pd.Series:
-    """Of each run the setting that is tuned for its algorithm: the first of which the sweep gives it several values."""
+    """Of each run the settings that are tuned for its algorithm: those of which the sweep gives it several values."""
     several = {
-        algorithm: next((key for key in tuned if key in jobs and jobs[key].nunique() > 1), None)
+        algorithm: TOGETHER.join(key for key in tuned if key in jobs and jobs[key].nunique() > 1) or None
         for algorithm, jobs in grid.jobs.groupby("algorithm")
     }
     return algorithms.map(several)
+
+
+def _points(runs: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+    """Return of each run the value of one tuned setting, or the text of the values of several."""
+    if len(keys) == 1:
+        return runs.get(keys[0], pd.Series(None, index=runs.index))
+    words = [value_texts(runs[key]) for key in keys]
+    return pd.Series([TOGETHER.join(own) for own in zip(*words, strict=True)], index=runs.index)
 
 
 def _variant_keys(grid: Grid, cells: Sequence[str], tuned: Sequence[str]) -> dict[str, list[str]]:

@@ -58,6 +58,7 @@ def _table(table: str, data: str, problem: str, name: str = "") -> PageSpec:
             Staleness(),
         ),
         problems=(problem,),
+        tuned=("client.lr", "algorithm.eta"),
         order=("fedbuff", "ca2fl", "fadas", "fedac", "fedecho"),
         order_source="tables 2 and 3, means over cells",
         relabel=_rate_and_samples,
