@@ -102,6 +102,16 @@ def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
     assert "disk: unknown, no run alike is finished; " in text  # those left here do not say how large the model is
 
 
+def test_a_plan_takes_uploads_in_a_virtual_time_from_runs_with_the_same_availability():
+    timed = ["algorithm=asgd", "model=softmax", "scale=smoke", "clock=time", "budget.server_iterations=null"]
+    timed += ["budget.virtual_time=70", "availability=suspension"]
+    for probability, seconds in ((0.1, 10.0), (0.9, 1.0)):
+        leave(plan([*timed, f"availability.probability={probability}"])[0], wall_seconds=seconds)
+    jobs = plan([*timed, "seed=1", "availability.probability=0.1,0.5,0.9"])
+    often, unknown, seldom = estimate_runs([job.settings for job in jobs])
+    assert often.seconds == pytest.approx(10.0) and seldom.seconds == pytest.approx(1.0) and unknown is None
+
+
 @pytest.mark.slow
 def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     words = ["scale=smoke", "algorithm=asgd"]

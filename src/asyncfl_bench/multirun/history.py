@@ -58,7 +58,7 @@ class FinishedRun:
         """Estimate a run with these settings from this run; None: they have no budget in common.
 
         The seconds of an upload grow with the multiply-adds of its local steps, those of an evaluation with d. Virtual
-        time brings as many uploads as here under the same delays alone.
+        time brings as many uploads as here under the same delays and availability alone.
         """
         used, evaluated = self.summary["used"], float(self.summary.get("evaluation_seconds", 0))
         d, samples = int(self.summary.get("parameters", 0)), self.summary.get("task", {}).get("train_samples", 0)
@@ -74,7 +74,7 @@ class FinishedRun:
             more = used["client_steps"] / uploads / old.steps
             old, new = old.with_steps(more), new.with_steps(more if settings.tree["client"]["local_epochs"] else 1)
         limits = {name: limit for name, limit in settings.budget.amounts.items() if used.get(name)}
-        if self.choices.get("delay") != settings.choices["delay"]:
+        if not self.has_arrivals_of(settings):
             limits.pop("virtual_time", None)
         more_steps = {"client_steps": new.steps / old.steps, "messages": new.steps / old.steps}
         shares = [limit / used[name] / more_steps.get(name, 1) for name, limit in limits.items()]
@@ -91,6 +91,11 @@ class FinishedRun:
         return Estimate(
             upload * work + evaluated * ratio, evaluated * ratio, expected, points, d, (self,), new.nearness(old)
         )
+
+    def has_arrivals_of(self, settings: Settings) -> bool:
+        """Return True if delays and availability are alike, so that as many uploads arrive in a virtual time."""
+        availability = self.tree.get("availability", settings.tree["availability"])
+        return self.choices.get("delay") == settings.choices["delay"] and availability == settings.tree["availability"]
 
 
 @dataclass(frozen=True)
@@ -162,8 +167,8 @@ def similar_runs(settings: Settings, past: Sequence[FinishedRun], found: Found =
     """Return an estimate by finished runs; None if no run is similar.
 
     Runs of the same experiment count first. Otherwise runs with the same model count: if there are some, those with the
-    same diagnostics, delays and number of clients, then those of this machine (in directories), and of these the ones
-    whose local work is the most alike.
+    same diagnostics, arrivals (delays and availability) and number of clients, then those of this machine (in
+    directories), and of these the ones whose local work is the most alike.
 
     past   runs with the same algorithm and data set, from ``runs_by_algorithm``
     found  facts about the run
@@ -174,7 +179,7 @@ def similar_runs(settings: Settings, past: Sequence[FinishedRun], found: Found =
     choices = settings.choices
     tests: list[Callable[[FinishedRun], bool]] = [
         lambda one: one.choices.get("diagnostics") == choices["diagnostics"],
-        lambda one: one.choices.get("delay") == choices["delay"],
+        lambda one: one.has_arrivals_of(settings),
         lambda one: one.tree.get("n_clients") == settings.root.n_clients,
         lambda one: not one.is_archived,
     ]
