@@ -126,8 +126,11 @@ def _control(run: pd.Series) -> str:
 
 
 def _composed(run: pd.Series) -> str:
-    name = names.algorithm_label(run["algorithm"])
-    return f"{name} + distillation" if run.get("distillation") == "fedecho" else name
+    words = names.algorithm_label(run["algorithm"])
+    if run.get("distillation") != "fedecho":
+        return words
+    words += " + distillation" * (run["algorithm"] != "fedecho")
+    return f"{words} from noise" if run.get("unlabelled") == "noise" else words
 
 
 def _pairs(name: str, here: str) -> PageSpec:
