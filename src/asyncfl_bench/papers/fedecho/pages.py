@@ -23,7 +23,10 @@ _FINAL = {"final": ("final_accuracy_percent", "std_percent")}
 _TIME = Measure("summary.used.virtual_time")
 _ONE_CELL = "one cell, CIFAR-10 under large delay with Dirichlet 0.1"
 _ARRAYS = "Published numbers of `arrays` are of images from a diffusion model."
-_FAIR = "the paper's own environment, whose arrivals all methods share; the local step tuned on validation samples."
+_FAIR = (
+    "the paper's own environment, whose arrivals all methods share; the local step, and the server step where several "
+    "were run, tuned on validation samples."
+)
 _SECONDS = WallSeconds(
     "distillation",
     "The paper prints 2.2 to 3.5 s for 2000 samples and ResNet-18 on an NVIDIA A6000. The logits of uploads are not "
