@@ -305,7 +305,7 @@ def _points(runs: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     """Return of each run the value of one tuned setting, or the text of the values of several."""
     if len(keys) == 1:
         return runs.get(keys[0], pd.Series(None, index=runs.index))
-    words = [value_texts(runs[key]) for key in keys]
+    words = [value_texts(values) for _, values in runs.reindex(columns=list(keys)).items()]
     return pd.Series([TOGETHER.join(own) for own in zip(*words, strict=True)], index=runs.index)
 
 
