@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,7 @@ class Job:
 
     error     why they cannot be composed, or what the job raised instead of running
     left_out  overrides of the command line that would have no effect on it
+    unlisted  keys of the command line that its grid of the sweep does not list, though another one does
     drawn     those of its overrides that a search has drawn
     """
 
@@ -37,6 +39,7 @@ class Job:
     settings: Settings | None
     error: str | None = None
     left_out: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()
 
     def finished_result(self, places: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
@@ -100,7 +103,7 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
         )
         return settings
 
-    given = {parse_override(text).key for text in overrides}
+    given = {one.key for one in map(parse_override, overrides) if not one.is_for_hydra}
     jobs: dict[tuple[str, ...], Job] = {}
     refused: dict[tuple[str, ...], BenchError] = {}
     for words in jobs_of(union):
@@ -109,7 +112,8 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
             idle = tuple(text for text in words if (key := parse_override(text).key) in given and key in settings.idle)
             kept = [text for text in words if text not in idle]
             drawn = tuple(text for text in kept if parse_override(text).key in ranged)
-            job = Job(kept, settings_of(kept) if idle else settings, left_out=idle, drawn=drawn)
+            unlisted = tuple(sorted(given - {parse_override(text).key for text in words}))
+            job = Job(kept, settings_of(kept) if idle else settings, None, idle, unlisted, drawn)
             if drawn:
                 search.check_objective(settings)
         except BenchError as error:
@@ -121,6 +125,17 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
             raise refusal
     _refuse_idle(list(jobs.values()))
     return _unique_jobs(list(jobs.values()))
+
+
+def describe_words(jobs: Sequence[Job]) -> list[str]:
+    """Return a line for the settings of the command line that some jobs do not have."""
+    idle = sorted({parse_override(text).key for job in jobs for text in job.left_out})
+    lines = [f"{', '.join(idle)}: left out of the runs on which it has no effect"] if idle else []
+    counts = Counter(key for job in jobs for key in job.unlisted)
+    return lines + [
+        f"{key}: unchanged in {count} of {len(jobs)} runs, whose grid in the sweep does not list it"
+        for key, count in sorted(counts.items())
+    ]
 
 
 def _unique_jobs(jobs: list[Job]) -> list[Job]:

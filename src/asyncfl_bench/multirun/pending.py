@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ..config import RESULTS_VERSION, Settings
-from ..config.overrides import parse_override
 from ..config.settings import DEFAULT_STEPS
 from ..errors import EXIT_INTERRUPTED, BenchError
 from ..experiment import RunResult
 from ..files import is_locked, read_json, say
 from ..tracking.rundir import LOCK_NAME
 from .history import finished_in
-from .jobs import Job
+from .jobs import Job, describe_words
 from .launchers import forget_workers
 from .progress import SweepProgress, count_runs
 
@@ -70,8 +69,8 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
     first = f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already"
     say(f"{first}{_describe_archives(jobs, ended)}{_describe_steps_and_trackers(pending)}")
-    if left_out := sorted({parse_override(text).key for job in jobs for text in job.left_out}):
-        say(f"{', '.join(left_out)}: left out of the runs on which it has no effect")
+    for line in describe_words(jobs):
+        say(line)
     state.current = [job for job in pending if job.settings is not None]
     lines = SweepProgress(jobs, pending, workers)
     lines.report_ended([job for job in pending if job.settings is None])
