@@ -195,6 +195,16 @@ def test_the_tuned_value_is_the_best_on_validation_samples_among_those_with_most
     assert list(chosen.runs.index) == ["0.2-0", "0.2-1", "other"]
 
 
+def test_a_value_beyond_which_all_runs_diverged_is_not_at_an_edge():
+    placed = placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 0)])
+    placed.runs["tuned"] = [0.1, 0.2]
+    points = points_of(a=[0.1, 0.2], b=[0.1, 0.2]).assign(**{"validation/accuracy": [None, 0.5, None, 0.6]})
+    assert choose_tuned(placed, points)[1][["tuned", "tried", "at_edge"]].to_numpy().tolist() == [[0.2, 2, True]]
+    lost = pd.DataFrame({"series": "ACE", "cell": "x", "seed": 0, "tuned": [0.5]}, index=["c"])
+    _, choices = choose_tuned(replace(placed, diverged=lost), points)
+    assert choices[["tuned", "tried", "at_edge"]].to_numpy().tolist() == [[0.2, 3, False]]
+
+
 def test_later_seeds_do_not_change_the_tuned_value():
     """0.2 is the best of the lowest three seeds; with seeds 3 and 4 the mean of 0.1 would be higher."""
     validation = {(0.1, seed): 0.5 if seed < 3 else 0.9 for seed in range(5)}

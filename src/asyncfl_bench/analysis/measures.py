@@ -185,7 +185,8 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
     Returns what is placed with the chosen runs only, and a row a series and cell: series, cell, the cell's keys,
     tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
     count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
-    at_edge (it is the lowest or highest of them, or one of its values is where several settings are tuned together).
+    at_edge (it is the lowest or highest of them, or one of its values is where several settings are tuned together;
+    values that diverged were run, too).
     """
     last = final_values(points, "validation/accuracy")
     kept: list = []
@@ -197,11 +198,10 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
         if group["tuned"].nunique() < 2:
             kept += list(group.index)
             continue
-        seeds = {*group["seed"]}
-        if len(lost):
-            seeds |= {*lost["seed"][(lost["series"] == series) & (lost["cell"] == cell)]}
-        first = group[group["seed"].isin(sorted(seeds)[:MIN_SEEDS])]
-        values = sorted(first["tuned"].dropna().unique(), key=natural_key)
+        failed = lost[(lost["series"] == series) & (lost["cell"] == cell)] if len(lost) else group[:0]
+        choosing = sorted({*group["seed"], *failed["seed"]})[:MIN_SEEDS]
+        first, failed = (runs[runs["seed"].isin(choosing)] for runs in (group, failed))
+        values = sorted({*first["tuned"].dropna(), *failed["tuned"].dropna()}, key=natural_key)
         runs = {value: first.index[first["tuned"] == value] for value in values}
         most = max(map(len, runs.values()), default=0)
         means = {value: float(last.reindex(of).mean(skipna=False)) for value, of in runs.items() if len(of) == most}

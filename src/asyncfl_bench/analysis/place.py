@@ -325,7 +325,7 @@ def _experiments_beyond(grid: Grid, runs: pd.DataFrame, known: set[str], tuned: 
     """Experiments of the sweep's cells with values of the tuned setting that only ``runs`` have."""
     if tuned not in runs:
         return set()
-    unknown = runs[~runs["experiment"].isin(known) & (runs["status"] == "ok")]
+    unknown = runs[~runs["experiment"].isin(known) & runs["status"].isin(MEASURED)]
     values = sorted({text for text in exact_texts(unknown[tuned]) if text != "-"})
     rests = dict.fromkeys(
         tuple(text for text in job if not text.startswith((f"{tuned}=", "seed=")))
