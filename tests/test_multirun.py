@@ -115,8 +115,8 @@ def test_a_plan_takes_uploads_in_a_virtual_time_from_runs_with_the_same_availabi
 def test_a_plan_says_in_which_runs_a_word_of_the_command_line_changes_nothing():
     words = ["sweep=asyncfeded/figure3", "paper=asyncfeded/synthetic", "availability.probability=0.1", "seed=0"]
     text = describe_plan(plan([*words, "algorithm.staleness_weight=hinge"]), {})
-    unchanged = "algorithm.staleness_weight: unchanged in 3 of 4 runs, whose grid in the sweep does not list it"
-    assert unchanged in text and "unchanged" not in describe_plan(plan([*words, "client.lr=0.1"]), {})
+    ignored = "algorithm.staleness_weight: ignored in 3 of 4 runs; their grid in the sweep file does not list it"
+    assert ignored in text and "ignored" not in describe_plan(plan([*words, "client.lr=0.1"]), {})
 
 
 @pytest.mark.slow

@@ -205,6 +205,15 @@ def test_a_value_beyond_which_all_runs_diverged_is_not_at_an_edge():
     assert choices[["tuned", "tried", "at_edge"]].to_numpy().tolist() == [[0.2, 3, False]]
 
 
+def test_a_diverged_run_of_another_value_than_the_only_one_left_does_not_count():
+    placed = placed_of([("a", "ACE", "x", 0)])
+    placed.runs["tuned"] = [0.1]
+    lost = pd.DataFrame({"series": "ACE", "cell": "x", "seed": [0, 1], "tuned": [0.5, 0.1]}, index=["b", "c"])
+    points = points_of(a=[0.1, 0.2]).assign(**{"validation/accuracy": [None, 0.5]})
+    chosen, choices = choose_tuned(replace(placed, diverged=lost), points)
+    assert choices["tuned"].tolist() == [0.1] and list(chosen.diverged.index) == ["c"]
+
+
 def test_later_seeds_do_not_change_the_tuned_value():
     """0.2 is the best of the lowest three seeds; with seeds 3 and 4 the mean of 0.1 would be higher."""
     validation = {(0.1, seed): 0.5 if seed < 3 else 0.9 for seed in range(5)}

@@ -177,7 +177,8 @@ def common_limit(placed: MatchedRuns, points: pd.DataFrame, per: str, most: floa
 
 
 def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns, pd.DataFrame]:
-    """Keep of every series and cell the runs of one value of the tuned setting: the best on validation samples.
+    """Keep the runs of one value, or of one point of several settings, for each series and cell: the best on validation
+    samples.
 
     The lowest three seeds choose, so that later seeds change no number of a look. Only those values compete that have
     the most runs of these seeds that ended well: one that diverges for some seeds must not win by the others. Of equal
@@ -185,8 +186,7 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
     Returns what is placed with the chosen runs only, and a row a series and cell: series, cell, the cell's keys,
     tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
     count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
-    at_edge (it is the lowest or highest of them, or one of its values is where several settings are tuned together;
-    values that diverged were run, too).
+    at_edge (a setting of the choice has the lowest or highest of the values that were run, diverged ones included).
     """
     last = final_values(points, "validation/accuracy")
     kept: list = []
@@ -195,10 +195,10 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
     for (series, cell), group in placed.runs.groupby(["series", "cell"], sort=False):
         row = {"series": series, "cell": cell, "tuned_by": group["tuned_by"].iloc[0]}
         row |= {key: group[key].iloc[0] for key in placed.cells}
-        if group["tuned"].nunique() < 2:
+        failed = lost[(lost["series"] == series) & (lost["cell"] == cell)] if len(lost) else group[:0]
+        if len({*group["tuned"].dropna(), *failed["tuned"].dropna()}) < 2:
             kept += list(group.index)
             continue
-        failed = lost[(lost["series"] == series) & (lost["cell"] == cell)] if len(lost) else group[:0]
         choosing = sorted({*group["seed"], *failed["seed"]})[:MIN_SEEDS]
         first, failed = (runs[runs["seed"].isin(choosing)] for runs in (group, failed))
         values = sorted({*first["tuned"].dropna(), *failed["tuned"].dropna()}, key=natural_key)

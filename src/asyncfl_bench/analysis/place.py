@@ -46,7 +46,8 @@ class MatchedRuns:
 
     runs      those that count: the columns of ``load_runs``, and series and cell (what they are called), the keys of
               the cell, tuned_by (the setting tuned for its algorithm), tuned (its value) and listed (False: a seed or
-              value beyond the sweep's). Several settings tuned together are one text, their values another
+              value beyond the sweep's). For settings tuned together tuned_by joins
+              their names, tuned their values by commas
     missing   jobs without a run; left_out: the other runs by their index, with reason and note
     expected  how many runs the sweep asks for; 0 without a sweep
     diverged  the runs that diverged, with the columns of ``runs``; planned: one row per experiment of the sweep
@@ -293,7 +294,7 @@ def _label_runs(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapp
 
 
 def _tuned_by(grid: Grid, algorithms: pd.Series, tuned: Sequence[str]) -> pd.Series:
-    """Of each run the settings that are tuned for its algorithm: those of which the sweep gives it several values."""
+    """Return for each run the tuned settings of which the sweep gives its algorithm several values."""
     several = {
         algorithm: TOGETHER.join(key for key in tuned if key in jobs and jobs[key].nunique() > 1) or None
         for algorithm, jobs in grid.jobs.groupby("algorithm")
@@ -302,7 +303,7 @@ def _tuned_by(grid: Grid, algorithms: pd.Series, tuned: Sequence[str]) -> pd.Ser
 
 
 def _points(runs: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return of each run the value of one tuned setting, or the text of the values of several."""
+    """Return for each run the value of one tuned setting, or the text of the values of several."""
     if len(keys) == 1:
         return runs.get(keys[0], pd.Series(None, index=runs.index))
     words = [value_texts(values) for _, values in runs.reindex(columns=list(keys)).items()]

@@ -16,7 +16,7 @@ from ..experiment.memory import kept_bytes
 from ..experiment.preflight import Found, Preflight, existing_folder
 from ..tracking.progress import clock_text
 from .history import GROUPS, Estimate, count_points, finished_in, runs_by_algorithm, similar_runs
-from .jobs import Job, describe_words
+from .jobs import Job, describe_ignored_overrides
 from .progress import count_runs, varied_keys
 
 START, START_RUN = 4.0, 0.3  # seconds before the first run of a process, most of them to import torch; before each run
@@ -48,7 +48,7 @@ def describe_plan(
     names = sorted({settings.root.archive_dir for _, settings in known})
     lines += [f"{describe_archive_folders(name)}; --archive DIR names another folder" for name in names]
     lines += [f"  {axis}" for axis in _describe_axes(jobs)]
-    lines += describe_words(jobs)
+    lines += describe_ignored_overrides(jobs)
     if refused := [job for job in jobs if job.settings is None]:
         lines.append(f"{len(refused)} cannot run, the first: {' '.join(refused[0].overrides)}: {refused[0].error}")
     if not pending:

@@ -57,8 +57,8 @@ class FinishedRun:
     def estimate(self, settings: Settings, found: Found) -> Estimate | None:
         """Estimate a run with these settings from this run; None: they have no budget in common.
 
-        The seconds of an upload grow with the multiply-adds of its local steps, those of an evaluation with d. Virtual
-        time brings as many uploads as here under the same delays and availability alone.
+        The seconds of an upload grow with the multiply-adds of its local steps, those of an evaluation with d. The same
+        virtual time has as many uploads only under the same delays and availability.
         """
         used, evaluated = self.summary["used"], float(self.summary.get("evaluation_seconds", 0))
         d, samples = int(self.summary.get("parameters", 0)), self.summary.get("task", {}).get("train_samples", 0)

@@ -127,13 +127,13 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     return _unique_jobs(list(jobs.values()))
 
 
-def describe_words(jobs: Sequence[Job]) -> list[str]:
-    """Return a line for the settings of the command line that some jobs do not have."""
+def describe_ignored_overrides(jobs: Sequence[Job]) -> list[str]:
+    """Return one line for each kind of override of the command line that some jobs ignore."""
     idle = sorted({parse_override(text).key for job in jobs for text in job.left_out})
     lines = [f"{', '.join(idle)}: left out of the runs on which it has no effect"] if idle else []
     counts = Counter(key for job in jobs for key in job.unlisted)
     return lines + [
-        f"{key}: unchanged in {count} of {len(jobs)} runs, whose grid in the sweep does not list it"
+        f"{key}: ignored in {count} of {len(jobs)} runs; their grid in the sweep file does not list it"
         for key, count in sorted(counts.items())
     ]
 

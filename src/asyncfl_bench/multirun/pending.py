@@ -17,7 +17,7 @@ from ..experiment import RunResult
 from ..files import is_locked, read_json, say
 from ..tracking.rundir import LOCK_NAME
 from .history import finished_in
-from .jobs import Job, describe_words
+from .jobs import Job, describe_ignored_overrides
 from .launchers import forget_workers
 from .progress import SweepProgress, count_runs
 
@@ -69,7 +69,7 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
     first = f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already"
     say(f"{first}{_describe_archives(jobs, ended)}{_describe_steps_and_trackers(pending)}")
-    for line in describe_words(jobs):
+    for line in describe_ignored_overrides(jobs):
         say(line)
     state.current = [job for job in pending if job.settings is not None]
     lines = SweepProgress(jobs, pending, workers)

@@ -71,8 +71,8 @@ class PageSpec:
     relabel    names a series instead, from a run's settings; else it is the algorithm with its variant
     problems   ``data set with model`` that are the paper's own: anything else is a stand-in, and so are data whose
                source a run calls by a name of ``stand_ins``
-    tuned      settings that the profile ``fair`` chooses on validation samples, or those of each algorithm among them
-               of which the sweep gives it several values; fair: what that profile is
+    tuned      settings that the profile ``fair`` chooses on validation samples; of several, an algorithm is tuned in
+               those to which the sweep gives several values; fair: what that profile is
     searched   the sweep has the values that are chosen from itself, whatever the profile; fair says what it is
     order      algorithms, worst first, as ``order_source`` has them
     published  numbers and curves that belong beside ours
