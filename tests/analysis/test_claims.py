@@ -735,9 +735,9 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
 
 
 def archived_runs(paper: str) -> pd.DataFrame:
-    """The runs of the printed settings, each with a made-up value."""
+    """The archived runs that ended well, each with a made-up value."""
     frame = load_runs(ROOT / "results" / paper / "runs.parquet")
-    frame = frame[frame["profile"].isin(("published", "released")) & (frame["status"] == "ok")]
+    frame = frame[frame["status"] == "ok"]
     frame = frame[frame.reindex(columns=["client.momentum"])["client.momentum"].fillna(0) == 0]  # no sweep with claims
     return frame.assign(value=np.random.default_rng(0).uniform(40, 60, len(frame)))
 
@@ -747,8 +747,8 @@ def archived_runs(paper: str) -> pd.DataFrame:
 def test_every_claim_can_be_evaluated_on_the_archived_runs_of_its_sweep_or_has_none(paper):
     """Also of a claim without runs every comparison has its name, so that no setting is misspelt where runs exist."""
     pages, judged = paper_pages(), {claim.key: set() for claim in read_claims(paper)}
-    for (sweep, *_), frame in archived_runs(paper).groupby(["sweep", "profile", "scale", "length"]):
-        if pages[sweep].searched:  # a page has the chosen step of each method
+    for (sweep, profile, *_), frame in archived_runs(paper).groupby(["sweep", "profile", "scale", "length"]):
+        if profile == "fair" or pages[sweep].searched:  # a page has the chosen step of each method
             frame = frame.drop_duplicates(["algorithm", "seed", *pages[sweep].cells])
         measured = GivenValues(frame, pages[sweep].cells)
         for claim in read_claims(paper):
