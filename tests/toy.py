@@ -203,7 +203,7 @@ def simulate(
     recorder, streams = Recorder(), Streams(seed)
     simulation = Simulation(
         rule=equip(rule, rule.storage, streams),
-        model_d=torch.zeros(targets.shape[1], dtype=torch.float64) if start is None else torch.tensor(start),
+        model_d=torch.zeros(targets.shape[1], dtype=torch.float64) if start is None else torch.as_tensor(start).clone(),
         clients=ClientTable(np.ones(n, dtype=int) if samples is None else np.asarray(samples)),
         upload_kind=kind,
         workload=workload or Workload(),

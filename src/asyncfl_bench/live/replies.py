@@ -219,7 +219,7 @@ class Inbox:
                 return f"{name} of shape {array.shape} {array.dtype}, not {shape} float32"
             if not np.isfinite(array).all():
                 return f"{name} with numbers that are not finite"
-        return "" if abs(reply.loss) <= np.finfo(np.float32).max else f"loss {reply.loss}"
+        return "" if abs(reply.loss) <= float(np.finfo(np.float32).max) else f"loss {reply.loss}"
 
     def _refuse(self, clients: Sequence[int], why: str, lost: Work | None = None) -> None:
         """Count and report a refusal. lost: work that has ended with it"""
