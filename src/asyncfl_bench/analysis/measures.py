@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from .names import AXES, is_percent, natural_key
-from .place import TOGETHER, MatchedRuns
+from .place import SEPARATOR, MatchedRuns
 from .statistics import MIN_SEEDS
 
 _LIMITS = dict(
@@ -183,7 +183,7 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
     The lowest three seeds choose, so that later seeds change no number of a look. Only those values compete that have
     the most runs of these seeds that ended well: one that diverges for some seeds must not win by the others. Of equal
     accuracies the smaller value wins. A test accuracy takes no part.
-    Returns what is placed with the chosen runs only, and a row a series and cell: series, cell, the cell's keys,
+    Returns what is placed with the chosen runs only, and one row for each series and cell: series, cell, its keys,
     tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
     count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
     at_edge (a setting of the choice has the lowest or highest of the values that were run, diverged ones included).
@@ -222,8 +222,8 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
 
 def _is_at_edge(chosen: object, values: Sequence[object]) -> bool:
     """Return True if a setting of ``chosen`` has the lowest or highest of its several values."""
-    tried = zip(*(str(value).split(TOGETHER) for value in values), strict=True)
-    own = str(chosen).split(TOGETHER)
+    tried = zip(*(str(value).split(SEPARATOR) for value in values), strict=True)
+    own = str(chosen).split(SEPARATOR)
     return any(
         len(set(column)) > 1 and value in (min(column, key=natural_key), max(column, key=natural_key))
         for value, column in zip(own, tried, strict=True)

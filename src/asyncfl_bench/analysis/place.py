@@ -36,7 +36,7 @@ OWN = (
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
 _COPY = "copy"  # the reason of what an archive holds of a directory
-TOGETHER = ", "  # between the names, and the values, of settings that are tuned together
+SEPARATOR = ", "  # between the names, and the values, of settings that are tuned together
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
 
@@ -46,8 +46,7 @@ class MatchedRuns:
 
     runs      those that count: the columns of ``load_runs``, and series and cell (what they are called), the keys of
               the cell, tuned_by (the setting tuned for its algorithm), tuned (its value) and listed (False: a seed or
-              value beyond the sweep's). For settings tuned together tuned_by joins
-              their names, tuned their values by commas
+              value beyond the sweep's). For settings tuned together tuned_by joins their names, tuned their values
     missing   jobs without a run; left_out: the other runs by their index, with reason and note
     expected  how many runs the sweep asks for; 0 without a sweep
     diverged  the runs that diverged, with the columns of ``runs``; planned: one row per experiment of the sweep
@@ -94,7 +93,7 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
     labels["tuned"] = None
     for names in labels["tuned_by"].dropna().unique():
         own = labels["tuned_by"] == names
-        labels.loc[own, "tuned"] = _points(runs.loc[own], names.split(TOGETHER))
+        labels.loc[own, "tuned"] = _tuned_values(runs.loc[own], names.split(SEPARATOR))
     labels["listed"] = runs["identity"].isin(grid.jobs["identity"])
     placed = _build_matched_runs(runs, labels, reasons, list(cells), tuple(tuned))
     there = known & ~reasons.isin(("another results version", "inconsistent"))
@@ -296,18 +295,18 @@ def _label_runs(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapp
 def _tuned_by(grid: Grid, algorithms: pd.Series, tuned: Sequence[str]) -> pd.Series:
     """Return for each run the tuned settings of which the sweep gives its algorithm several values."""
     several = {
-        algorithm: TOGETHER.join(key for key in tuned if key in jobs and jobs[key].nunique() > 1) or None
+        algorithm: SEPARATOR.join(key for key in tuned if key in jobs and jobs[key].nunique() > 1) or None
         for algorithm, jobs in grid.jobs.groupby("algorithm")
     }
     return algorithms.map(several)
 
 
-def _points(runs: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+def _tuned_values(runs: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
     """Return for each run the value of one tuned setting, or the text of the values of several."""
     if len(keys) == 1:
         return runs.get(keys[0], pd.Series(None, index=runs.index))
     words = [value_texts(values) for _, values in runs.reindex(columns=list(keys)).items()]
-    return pd.Series([TOGETHER.join(own) for own in zip(*words, strict=True)], index=runs.index)
+    return pd.Series([SEPARATOR.join(own) for own in zip(*words, strict=True)], index=runs.index)
 
 
 def _variant_keys(grid: Grid, cells: Sequence[str], tuned: Sequence[str]) -> dict[str, list[str]]:
