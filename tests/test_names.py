@@ -18,7 +18,7 @@ typed waits inside listed deletes instead explained resumed searched importable 
 """
 FORBIDDEN = frozenset(WORDS.split())
 # bounds that the author of a rule types beside the type of a setting: Annotated[float, within("[0, 1)")]
-PHRASES = {("ranges.py", "above"), ("ranges.py", "within")}
+PHRASES = {("ranges.py", "within")}
 
 
 def definitions(path: Path) -> list[tuple[int, str]]:

@@ -11,13 +11,13 @@ import yaml
 
 from asyncfl_bench.config import PARTS, config_directory, options
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.ranges import CheckedSettings, above, at_least, describe_range, one_of, within
+from asyncfl_bench.ranges import CheckedSettings, at_least, describe_range, greater_than, one_of, within
 
 
 @dataclass
 class Base(CheckedSettings):
     share: Annotated[float, within("[0, 1)")] = 0.0
-    rate: Annotated[float | None, above(0, null="for the budget's")] = None
+    rate: Annotated[float | None, greater_than(0, null="for the budget's")] = None
     count: Annotated[int, at_least(1)] = 1
     kind: Annotated[str, one_of("mean", "median")] = "mean"
     free: int = 0

@@ -54,9 +54,9 @@ def at_least(least: float, null: str = "") -> Range:
     return Range(f">= {least:g}", lambda value: least <= value < math.inf, null)
 
 
-def above(bound: float, null: str = "") -> Range:
+def greater_than(bound: float, null: str = "") -> Range:
     """Finite numbers > bound. Raises TypeError for a bound that is not a number."""
-    _check_bound("above", bound)
+    _check_bound("greater_than", bound)
     return Range(f"> {bound:g}", lambda value: bound < value < math.inf, null)
 
 

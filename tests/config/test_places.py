@@ -363,7 +363,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.ranges import above, at_least, one_of, within
+from asyncfl_bench.ranges import greater_than, at_least, one_of, within
 class Mine(Asgd):
     label = "My rule"
     @dataclass
@@ -380,7 +380,7 @@ BASE = "Asgd.Config"
         ("Annotated[float, within(0, 1)]", BASE, r"write the interval as text, within\("),
         ("Annotated[float, within('0, 1')]", BASE, r"write the interval as text, within\("),
         ("Annotated[float, within('[1, 0]')]", BASE, r"write the interval as text, within\("),
-        ("Annotated[float, above('0')]", BASE, r"write above\(0\)"),
+        ("Annotated[float, greater_than('0')]", BASE, r"write greater_than\(0\)"),
         ("Annotated[float, at_least(None)]", BASE, r"write at_least\(0\)"),
         ("Annotated[str, one_of(['a', 'b'])]", BASE, r"write one_of\("),
         ("within('[0, 1]')", BASE, r"type of eta: a range is not a type; write it beside one, for example Annotated\["),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..errors import BenchError, check
-from ..ranges import above, at_least, one_of
+from ..ranges import at_least, greater_than, one_of
 from .base import RuleConfig, ServerRule
 from .needs import Needs
 
@@ -27,8 +27,8 @@ class AsyncFedEdConfig(RuleConfig):
                   as equation 8 prints it; `round` rounds each change to the nearest whole number
     """
 
-    lam: Annotated[float, above(0)] = 5.0
-    lam_over_eps: Annotated[float, above(0)] = 1.0
+    lam: Annotated[float, greater_than(0)] = 5.0
+    lam_over_eps: Annotated[float, greater_than(0)] = 1.0
     gamma_bar: Annotated[float, at_least(0)] = 3.0
     kappa: Annotated[float, at_least(0)] = 1.0
     k_initial: Annotated[int | None, at_least(1)] = None

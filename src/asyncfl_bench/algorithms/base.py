@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
-from ..ranges import CheckedSettings, above, at_least, one_of, within
+from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
 from ..stateful import Stateful
 from ..storage import Storage
 from ..types import USUAL_ITERATIONS
@@ -98,8 +98,8 @@ class StepConfig(RuleConfig):
                  that is not known before the run
     """
 
-    eta: Annotated[float | None, above(0, null="for c * sqrt(n / T)")] = None
-    c: Annotated[float, above(0)] = 1.0
+    eta: Annotated[float | None, greater_than(0, null="for c * sqrt(n / T)")] = None
+    c: Annotated[float, greater_than(0)] = 1.0
     total_steps: Annotated[int | None, at_least(1, null="for the budget's server iterations")] = None
     _by_formula = False
 
@@ -155,7 +155,7 @@ class MomentConfig(BufferConfig):
     eta: float | None = 0.001
     beta1: Annotated[float, within("[0, 1)")] = 0.9
     beta2: Annotated[float, within("[0, 1)")] = 0.99
-    eps: Annotated[float, above(0)] = 1e-8
+    eps: Annotated[float, greater_than(0)] = 1e-8
 
 
 class ServerRule(Stateful):

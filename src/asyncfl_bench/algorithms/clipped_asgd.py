@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..ranges import above
+from ..ranges import greater_than
 from .asgd import Asgd
 from .base import StepConfig
 from .needs import Needs
@@ -17,7 +17,7 @@ class ClippedAsgdConfig(StepConfig):
     clip  c, the norm an upload is cut to; null: it is not
     """
 
-    clip: Annotated[float | None, above(0, null="for no clipping")] = 1.0
+    clip: Annotated[float | None, greater_than(0, null="for no clipping")] = 1.0
 
 
 class ClippedAsgd(Asgd):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..ranges import above, at_least, one_of
+from ..ranges import at_least, greater_than, one_of
 from .base import ServerRule, StepConfig
 from .needs import Needs
 
@@ -20,7 +20,7 @@ class DelayAdaptiveAsgdConfig(StepConfig):
 
     variant: Annotated[str, one_of("mishchenko", "koloskova", "drop")] = "mishchenko"
     tau_c: Annotated[int | None, at_least(1, null="for the concurrency")] = None
-    smoothness: Annotated[float | None, above(0)] = None
+    smoothness: Annotated[float | None, greater_than(0)] = None
 
     def resolve(self, facts) -> None:
         super().resolve(facts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import check
-from ..ranges import CheckedSettings, above, at_least, one_of, within
+from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
 from ..stateful import Stateful
 from ..types import Recorder
 from .base import ServerRule
@@ -60,9 +60,9 @@ class DistillationConfig(CheckedSettings):
 
     steps: Annotated[int | None, at_least(0, null="for one pass over the samples")] = None
     batch_size: Annotated[int, at_least(1)] = 50
-    rate: Annotated[float, above(0)] = 3e-6
+    rate: Annotated[float, greater_than(0)] = 3e-6
     optimizer: Annotated[str, one_of("adam", "sgd")] = "adam"
-    clip: Annotated[float | None, above(0, null="for none")] = 5.0
+    clip: Annotated[float | None, greater_than(0, null="for none")] = 5.0
     alpha_min: Annotated[float, within("[0, 1]")] = 0.2
     alpha_max: Annotated[float, within("[0, 1]")] = 0.8
     kl_mean: Annotated[str, one_of("batch", "elements")] = "batch"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..errors import check
-from ..ranges import above, at_least
+from ..ranges import at_least, greater_than
 from .base import RuleConfig
 from .fedasync import MixingRule
 
@@ -21,7 +21,7 @@ class FedAsmuServerConfig(RuleConfig):
     bound     uploads of this staleness or more are left out; null: none
     """
 
-    mu: Annotated[float, above(0)] = 1.0
+    mu: Annotated[float, greater_than(0)] = 1.0
     lam: Annotated[float, at_least(0)] = 1.0
     exponent: Annotated[float, at_least(0)] = 0.5
     iota: Annotated[float, at_least(0)] = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from ..ranges import above
+from ..ranges import greater_than
 from .base import RuleConfig
 from .common.rounds import RoundRule
 
@@ -16,7 +16,7 @@ class FedDynConfig(RuleConfig):
     alpha  weight a of the dynamic regulariser
     """
 
-    alpha: Annotated[float, above(0)] = 0.01
+    alpha: Annotated[float, greater_than(0)] = 0.01
 
 
 class FedDyn(RoundRule):

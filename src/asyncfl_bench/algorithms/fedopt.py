@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..ranges import above, one_of, within
+from ..ranges import greater_than, one_of, within
 from .base import StepConfig
 from .common.rounds import RoundConfig, RoundRule, Weights
 
@@ -23,7 +23,7 @@ class FedOptConfig(StepConfig, RoundConfig):
     optimizer: Annotated[str, one_of("adam", "yogi", "adagrad")] = "adam"
     beta1: Annotated[float, within("[0, 1)")] = 0.9
     beta2: Annotated[float, within("[0, 1)")] = 0.99
-    tau: Annotated[float, above(0)] = 1e-3
+    tau: Annotated[float, greater_than(0)] = 1e-3
     weights: Weights = "uniform"
 
     def idle(self, facts) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..ranges import above, at_least, one_of
+from ..ranges import at_least, greater_than, one_of
 from .base import BufferConfig, ServerRule
 from .needs import Needs
 
@@ -22,7 +22,7 @@ class PortConfig(BufferConfig):
 
     bound: Annotated[int, at_least(0)] = 10
     direction_weight: Annotated[float, at_least(0)] = 1.0
-    staleness_weight: Annotated[float, above(0)] = 3.0
+    staleness_weight: Annotated[float, greater_than(0)] = 3.0
     deltas: Annotated[str, one_of("current", "dispatched")] = "current"
 
 

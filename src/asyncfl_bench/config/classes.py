@@ -134,7 +134,7 @@ def _annotation_problem(cls: type, field: str, annotation: object) -> str:
     except Exception as error:
         return describe_error(error)
     if isinstance(hint, Range | Absent):
-        return "a range is not a type; write it beside one, for example Annotated[float, above(0)]"
+        return "a range is not a type; write it beside one, for example Annotated[float, greater_than(0)]"
     return ""
 
 

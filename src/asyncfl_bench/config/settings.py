@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import check
 from ..files import cache_folder
-from ..ranges import CheckedSettings, above, at_least, one_of, within
+from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
 from ..types import Facts
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class EvaluationConfig(CheckedSettings):
     """
 
     every: Annotated[int, at_least(1)] = 10
-    every_time: Annotated[float | None, above(0, null="to count server iterations")] = None
+    every_time: Annotated[float | None, greater_than(0, null="to count server iterations")] = None
     every_uploads: Annotated[int | None, at_least(1, null="to count server iterations")] = None
     validation_share: Annotated[float, within("[0, 1)")] = 0.0
     clients: bool = False
@@ -111,9 +111,9 @@ class CheckpointConfig(CheckedSettings):
     """
 
     every: Annotated[int | None, at_least(1)] = None
-    every_minutes: Annotated[float | None, above(0)] = 10.0
+    every_minutes: Annotated[float | None, greater_than(0)] = 10.0
     at_end_mib: Annotated[float, at_least(0)] = 64.0
-    max_mib: Annotated[float | None, above(0)] = None
+    max_mib: Annotated[float | None, greater_than(0)] = None
 
 
 @dataclass

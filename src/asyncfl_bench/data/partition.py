@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
-from ..ranges import CheckedSettings, above, at_least
+from ..ranges import CheckedSettings, at_least, greater_than
 from ..types import ClientTable, Facts
 
 
@@ -53,7 +53,7 @@ class DirichletConfig(SplitConfig):
     cap          classes are dealt one after another, and who already holds N / n samples gets none of the next ones
     """
 
-    alpha: Annotated[float, above(0)] = 0.3
+    alpha: Annotated[float, greater_than(0)] = 0.3
     min_samples: Annotated[int, at_least(0)] = 5
     tries: Annotated[int, at_least(1)] = 100
     cap: bool = False
@@ -165,7 +165,7 @@ class ClustersConfig(SplitConfig):
     """
 
     groups: Annotated[int, at_least(1)] = 5
-    alpha: Annotated[float | None, above(0, null="for whole classes, class c in group c modulo groups")] = 0.1
+    alpha: Annotated[float | None, greater_than(0, null="for whole classes, class c in group c modulo groups")] = 0.1
     volume_sigma: Annotated[float, at_least(0)] = 1.0
     min_samples: Annotated[int, at_least(0)] = 2
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
-from ..ranges import CheckedSettings, above, absent, at_least
+from ..ranges import CheckedSettings, absent, at_least, greater_than
 from ..simulation.availability import Always
 from ..simulation.delays import Delay
 from ..simulation.recorded import NEVER, Record
@@ -79,8 +79,8 @@ class RealConfig(SimulatedConfig):
     keep_uploads   keep each upload in the run's directory: a replay then needs no client's data
     """
 
-    clients_wait: Annotated[float, above(0)] = 120.0
-    answer_within: Annotated[float | None, above(0, null="to wait without end")] = None
+    clients_wait: Annotated[float, greater_than(0)] = 120.0
+    answer_within: Annotated[float | None, greater_than(0, null="to wait without end")] = None
     strikes: Annotated[int, at_least(1)] = 3
     keep_uploads: Annotated[bool, absent(False)] = False
     computes = False

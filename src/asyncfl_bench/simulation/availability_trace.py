@@ -9,7 +9,7 @@ from typing import Annotated
 
 from ..errors import check
 from ..randomness import Streams
-from ..ranges import above, one_of
+from ..ranges import greater_than, one_of
 from ..types import Work
 from .availability import Always, AlwaysConfig
 from .fleet import FleetFile, check_file
@@ -32,7 +32,7 @@ class AvailabilityTraceConfig(AlwaysConfig):
     path: str | None = None
     interrupted: Annotated[str, one_of("lost", "paused")] = "lost"
     repeat: bool = True
-    period: Annotated[float | None, above(0)] = None
+    period: Annotated[float | None, greater_than(0)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

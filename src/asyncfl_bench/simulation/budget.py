@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated
 
-from ..ranges import CheckedSettings, above, absent, within
+from ..ranges import CheckedSettings, absent, greater_than, within
 from ..types import USUAL_ITERATIONS, Counters
 
 TARGET = "target_accuracy"
@@ -28,13 +28,13 @@ class BudgetConfig(CheckedSettings):
     target_accuracy    test accuracy, a share, of an evaluation. A run that misses it ends at another limit
     """
 
-    server_iterations: Annotated[int | None, above(0, null="for no limit")] = None
-    uploads: Annotated[int | None, above(0, null="for no limit")] = None
-    client_steps: Annotated[int | None, above(0, null="for no limit")] = None
-    virtual_time: Annotated[float | None, above(0, null="for no limit")] = None
-    bytes: Annotated[int | None, above(0, null="for no limit")] = None
-    messages: Annotated[int | None, above(0, null="for no limit")] = None
-    server_steps: Annotated[int | None, above(0, null="for no limit")] = None
+    server_iterations: Annotated[int | None, greater_than(0, null="for no limit")] = None
+    uploads: Annotated[int | None, greater_than(0, null="for no limit")] = None
+    client_steps: Annotated[int | None, greater_than(0, null="for no limit")] = None
+    virtual_time: Annotated[float | None, greater_than(0, null="for no limit")] = None
+    bytes: Annotated[int | None, greater_than(0, null="for no limit")] = None
+    messages: Annotated[int | None, greater_than(0, null="for no limit")] = None
+    server_steps: Annotated[int | None, greater_than(0, null="for no limit")] = None
     target_accuracy: Annotated[float | None, within("(0, 1]", null="for no limit"), absent(None)] = None
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
-from ..ranges import above, one_of
+from ..ranges import greater_than, one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .delays import Delay, DelayConfig
 
@@ -27,13 +27,13 @@ class CellLinkConfig(DelayConfig):
                       those of model.cut
     """
 
-    slowest: Annotated[float, above(0)] = 1e9
-    fastest: Annotated[float, above(0)] = 1e10
-    nearest: Annotated[float, above(0)] = 0.1
-    radius: Annotated[float, above(0)] = 1.0
+    slowest: Annotated[float, greater_than(0)] = 1e9
+    fastest: Annotated[float, greater_than(0)] = 1e10
+    nearest: Annotated[float, greater_than(0)] = 0.1
+    radius: Annotated[float, greater_than(0)] = 1.0
     position: Annotated[str, one_of("distance", "disc")] = "distance"
     channel: Annotated[str, one_of("each", "shared")] = "each"
-    hertz: Annotated[float, above(0)] = 1e7
+    hertz: Annotated[float, greater_than(0)] = 1e7
     speeds: list[float] | None = None
     distances: list[float] | None = None
     cuts: list[int] | None = None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
-from ..ranges import above, one_of
+from ..ranges import greater_than, one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Footprint, Work
 from .delays import Delay, DelayConfig
 from .fleet import FleetFile, check_file
@@ -30,7 +30,7 @@ class DelayTraceConfig(DelayConfig):
     path: str | None = None
     per: Annotated[str, one_of("work", "step", "sample")] = "work"
     at_end: Annotated[str, one_of("repeat", "last")] = "repeat"
-    period: Annotated[float | None, above(0)] = None
+    period: Annotated[float | None, greater_than(0)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
-from ..ranges import CheckedSettings, above, at_least, one_of, within
+from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .fleet import FleetFile
 
@@ -238,7 +238,7 @@ class MixedExponential(Delay):
 
 @dataclass
 class LogNormalConfig(DelayConfig):
-    median: Annotated[float, above(0)] = 1.0
+    median: Annotated[float, greater_than(0)] = 1.0
     sigma: Annotated[float, at_least(0)] = 0.5
     clients_sigma: Annotated[float, at_least(0)] = 0.5
 
@@ -266,7 +266,7 @@ class ParetoConfig(DelayConfig):
     redraw   a fresh draw for each piece of work; false: one for each client
     """
 
-    minimum: Annotated[float, above(0)] = 1.0
+    minimum: Annotated[float, greater_than(0)] = 1.0
     shape: Annotated[float, at_least(0.1)] = 1.5
     redraw: bool = True
 
@@ -368,7 +368,7 @@ class WorkAndLinkConfig(DelayConfig):
     """
 
     seconds_per_sample: Annotated[float, at_least(0)] = 1e-4
-    bandwidth: Annotated[float | None, above(0, null="for no transmission time")] = None
+    bandwidth: Annotated[float | None, greater_than(0, null="for no transmission time")] = None
     link_spread: Annotated[float, at_least(0)] = 0.3
     clients_sigma: Annotated[float, at_least(0)] = 0.0
     client_factors: list[float] | None = None

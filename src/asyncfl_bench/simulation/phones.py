@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from ..randomness import Streams
-from ..ranges import above, at_least
+from ..ranges import at_least, greater_than
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .delays import Delay, DelayConfig
 from .fleet import FleetFile, check_file
@@ -26,11 +26,11 @@ class PhonesConfig(DelayConfig):
     path                a file with these three numbers of each client, see ``fleet.FleetFile``; null: drawn
     """
 
-    seconds_per_sample: Annotated[float, above(0)] = 0.01
+    seconds_per_sample: Annotated[float, greater_than(0)] = 0.01
     compute_sigma: Annotated[float, at_least(0)] = 0.99
-    downlink: Annotated[float, above(0)] = 4.3e6
+    downlink: Annotated[float, greater_than(0)] = 4.3e6
     downlink_sigma: Annotated[float, at_least(0)] = 0.47
-    uplink: Annotated[float, above(0)] = 3.3e6
+    uplink: Annotated[float, greater_than(0)] = 3.3e6
     uplink_sigma: Annotated[float, at_least(0)] = 0.68
     link_spread: Annotated[float, at_least(0)] = 0.38
     path: str | None = None

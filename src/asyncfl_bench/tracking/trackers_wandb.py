@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from ..errors import BenchError, check, check_choice
 from ..files import say
-from ..ranges import CheckedSettings, above
+from ..ranges import CheckedSettings, greater_than
 from .metrics import COUNTERS
 from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 from .trackers import RunFacts, Tracker, first_line
@@ -40,8 +40,8 @@ class WandbTrackerConfig(CheckedSettings):
     tags: list[str] = field(default_factory=list)
     artifact: bool = False
     system_charts: bool = False
-    init_timeout_seconds: Annotated[float, above(0)] = 20.0
-    timeout_seconds: Annotated[float, above(0)] = 60.0
+    init_timeout_seconds: Annotated[float, greater_than(0)] = 20.0
+    timeout_seconds: Annotated[float, greater_than(0)] = 60.0
     only_if_set_up: bool = False
     dir: str | None = None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from ...errors import Stopped
-from ...ranges import above, at_least, within
+from ...ranges import at_least, greater_than, within
 from ...stateful import Stateful
 from ..base import RuleConfig, ServerRule
 from .rounds import RoundConfig
@@ -30,10 +30,10 @@ class SplitConfig(RuleConfig):
     server_clip          norm that its gradient is cut to, before weight decay
     """
 
-    server_lr: Annotated[float | None, above(0, null="for client.lr")] = None
+    server_lr: Annotated[float | None, greater_than(0, null="for client.lr")] = None
     server_momentum: Annotated[float | None, within("[0, 1)", null="for client.momentum")] = None
     server_weight_decay: Annotated[float | None, at_least(0, null="for client.weight_decay")] = None
-    server_clip: Annotated[float | None, above(0, null="for none")] = None
+    server_clip: Annotated[float | None, greater_than(0, null="for none")] = None
 
     def describe_cut_cost(self, width: int, classes: int) -> str | None:
         """The cost of a server step with ``width`` activations a sample, where it decides how long a run takes, else
