@@ -35,7 +35,7 @@ class ScriptedGrid:
 
     def __init__(self):
         self.there, self.names, self.sent, self.seen = {}, count(), {}, []
-        self.may_return = threading.Event()  # pulls that hang
+        self.hangs, self.may_return = threading.Event(), threading.Event()  # pulls that hang
         self.error = None
 
     def add(self, number, clients, does=None, **hello):
@@ -59,6 +59,7 @@ class ScriptedGrid:
         facts, arrays = unpack(content)
         answer = does(facts, arrays)
         if answer is HANGS:
+            self.hangs.set()
             self.may_return.wait(5)
             answer = upload(facts, arrays)
         if answer is None:
@@ -138,6 +139,7 @@ def test_a_pull_that_hangs_delays_no_other_node_and_its_client_works_on_when_its
         server.send(1)
         assert server.next() == (1, "")
     assert server.transport.status() == "2 here"
+    assert grid.hangs.wait(3)  # work that was not sent would wait for another node
     del grid.there[1]
     while server.transport.status() != "1 here, 1 away":
         time.sleep(0.002)
