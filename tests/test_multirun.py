@@ -95,7 +95,7 @@ def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
     assert "\n  seed: 0,1,2\n  algorithm: ace,asgd\n" in text
     # two runs of 10 s, with 0.3 s before each and 4 s before the first
     assert "time: about 0:00:25, one run after another (4 s of it to start, 0% of the rest to evaluate)" in text
-    assert "without 3 runs whose like is not there; --measure tries them" in text
+    assert "without 3 runs like no finished run; --measure tries them" in text
     leave(jobs[1])
     text = describe_plan(jobs, {})
     assert "time: about 0:00:29, one run after another" in text and "without" not in text

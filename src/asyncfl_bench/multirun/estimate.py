@@ -130,12 +130,12 @@ def describe_time(estimates: Sequence[Estimate], pending: int, workers: int, sta
     """Return the time that ``pending`` runs take as text. estimates: of those runs whose like is finished; start:
     seconds of a process before its first run."""
     if not estimates:
-        text = "time: unknown, no run of these algorithms on this data is finished"
-        return f"{text}; --measure tries them; {count_runs(pending)}"
+        alike = "algorithm, data and model; with budget.virtual_time also delays and availability"
+        return f"time: unknown for {count_runs(pending)}, no run alike is finished ({alike}); --measure tries them"
     seconds, evaluation = [one.seconds + START_RUN for one in estimates], sum(one.evaluation for one in estimates)
     where = ", some of them perhaps of another machine" if any(one.from_archive for one in estimates) else ""
     unknown = pending - len(seconds)
-    rest = f", without {count_runs(unknown)} whose like is not there; --measure tries them" if unknown else ""
+    rest = f", without {count_runs(unknown)} like no finished run; --measure tries them" if unknown else ""
     total = _describe_total(seconds, workers, pending, start)
     shares = f"{start:.0f} s of it to start, {evaluation / sum(seconds):.0%} of the rest to evaluate"
     return f"{total} ({shares}), as finished runs alike took{where}{rest}"
