@@ -593,6 +593,24 @@ def test_a_pair_of_a_page_and_of_a_claim_use_the_same_seeds(last, first):
     assert pair.interval.mean == judged.interval.mean
 
 
+def test_a_small_test_set_widens_only_the_intervals_of_its_own_cell():
+    """Three equal differences of 2 points: their standard deviation is taken as one test sample / sqrt(6)."""
+    both_cells = [
+        runs(ace=({"dataset": name}, [52.0] * 3), asgd=({"dataset": name}, [50.0] * 3)).assign(
+            **{"experiment": name, "summary.task.test_samples": samples}
+        )
+        for name, samples in (("small", 100), ("large", 10_000))
+    ]
+    measured = GivenValues(pd.concat(both_cells), ["dataset"])
+    pairs = compare_pairs(measured, "best", "iteration", levels=None).set_index("cell")["contrast"]
+    claim = Claim("ace", "x", "i", "p", "s", ("ace/figure2",), ORDER | {"measure": "best"})
+    judged = {one.place["dataset"]: one for one in judge_claim(claim, measured, ["dataset"]).contrasts}
+    for name, step in (("small", 1), ("large", 0.01)):
+        half = stats.t.ppf(0.975, 2) * step / math.sqrt(6) / math.sqrt(3)
+        assert pairs[name].interval.low == pytest.approx(2 - half)
+        assert judged[name].resolution == pairs[name].resolution == pytest.approx(step)
+
+
 def test_the_budget_of_a_contrast_is_that_of_its_own_runs():
     """Vanilla ASGD ends at 10 and does not shorten the comparison of the two others, which end at 100 and 200."""
 

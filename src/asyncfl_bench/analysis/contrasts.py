@@ -170,7 +170,6 @@ def compare_pairs(
     levels   of the looks; None: all seeds are one look at 5 %
     tie      margin of a tie [points]; None: 1. For a measure in another unit no tie is possible
     seen     see ``Contrast.counting_seeds``
-    seen     see ``Contrast.counting_seeds``
     Columns cell, first, second and contrast (a ``Contrast`` of first minus second, turned so that more than zero means
     that first is better). A pair without common seeds is left out.
     """
@@ -182,7 +181,7 @@ def compare_pairs(
     if not asked:
         return pd.DataFrame(columns=columns)
     margin = (POINTS_OF_A_TIE if tie is None else tie) if measured.unit(measure) == "points" else None
-    resolution, sign = measured.resolution, -1 if measured.lower_is_better(measure) else 1
+    sign = -1 if measured.lower_is_better(measure) else 1
     sides = [pd.concat([groups[pair[n]].assign(pair=i) for i, pair in enumerate(asked)]) for n in (0, 1)]
     found = measure_sides(measured, sides, ("cell", "pair"), measure, axis)
     differences = sign * (found.tables[0] - found.tables[1])
@@ -196,18 +195,19 @@ def compare_pairs(
         by_seed, pair = _row_by_seed(differences, row), asked[number]
         if len(by_seed):
             used = "last" if found.uses_last[row] else measure
+            compared = union_of(experiments.get((cell, one), frozenset()) for one in pair)
             contrast = Contrast(
                 " - ".join(pair),
                 cell,
                 by_seed,
                 margin=margin,
                 levels=levels,
-                resolution=resolution if used in WITH_STEP else 0.0,
+                resolution=measured.resolution(compared) if used in WITH_STEP else 0.0,
                 no_answer=why_no_answer(measured, measure, "order", found, row),
                 yardstick=used,
                 last_by_seed=_row_by_seed(last, row),
                 series=pair,
-                experiments=union_of(experiments.get((cell, one), frozenset()) for one in pair),
+                experiments=compared,
             )
             rows.append((cell, *pair, contrast.counting_seeds(seen)[0]))
     return pd.DataFrame(rows, columns=columns)

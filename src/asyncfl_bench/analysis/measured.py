@@ -6,7 +6,7 @@ Legend: a run is in the index of every series here; an axis is what runs spend (
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -166,10 +166,12 @@ class RunMeasures:
         """Return True if the metric is an accuracy [%]."""
         return names.is_percent(self.metric)
 
-    @cached_property
-    def resolution(self) -> float:
-        """Step of one test accuracy [points], one sample of the smallest test set; 0 for another metric."""
-        return measures.test_step(self.runs) if self.is_accuracy and self.metric.startswith("test/") else 0.0
+    def resolution(self, experiments: Collection[str] = ()) -> float:
+        """Return the step of one test accuracy [points]: one sample of the smallest test set of these experiments,
+        by default of all; 0 for another metric."""
+        if not (self.is_accuracy and self.metric.startswith("test/")):
+            return 0.0
+        return measures.test_step(self.runs[self.runs["experiment"].isin(experiments)] if experiments else self.runs)
 
     def unit(self, name: str) -> str:
         """Return the unit of a difference of the measure; a metric that is not an accuracy has none."""

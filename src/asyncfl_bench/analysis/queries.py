@@ -257,17 +257,18 @@ class ClaimQuery:
         can_tie = kind in ("order", "loses") and points and "at_least" not in self.decide
         tie = self.decide.get("tie", POINTS_OF_A_TIE if can_tie else None)
         used = "last" if part.uses_last.any() else measure
+        experiments = union_of(part.experiments.values())
         base = Contrast(
             part.name + (f" at {share:.0%} of the budget" if share != 1 else ""),
             question=question,
             margin=self.decide["margin"] if question == "equivalence" else tie,
             counted=bool(self.decide.get("counted")),
             extra_error=part.error,
-            resolution=self._resolution(used),
+            resolution=self._resolution(used, experiments),
             yardstick=used,
             series=part.series if question == "difference" and share == 1 and points else (),
             place=part.fixed,
-            experiments=union_of(part.experiments.values()),
+            experiments=experiments,
         )
         if part.table.empty:
             yield base
@@ -285,23 +286,25 @@ class ClaimQuery:
                 values = cell if isinstance(cell, tuple) else (cell,)
                 last = part.last.reindex(part.table.index).iloc[row].dropna() if len(part.last) else base.last_by_seed
                 used = "last" if part.uses_last.iloc[row] else self.measure
+                compared = part.experiments.get(cell, experiments)
                 yield replace(
                     base,
                     cell="" if keys == ["row"] else names.cell_label(keys, values),
                     place={**part.fixed, **({} if keys == ["row"] else dict(zip(keys, values, strict=True)))},
-                    resolution=self._resolution(used),
+                    resolution=self._resolution(used, compared),
                     yardstick=used,
                     by_seed=part.table.iloc[row].dropna(),
                     last_by_seed=last,
                     no_answer=part.no_answer.get(cell, ""),
-                    experiments=part.experiments.get(cell, base.experiments),
+                    experiments=compared,
                 )
         for label in part.absent.values():
             yield replace(base, cell=label, experiments=frozenset())
 
-    def _resolution(self, yardstick: str) -> float:
-        """Return the step of one value [points]: one sample of the smallest test set, where a value is one accuracy."""
-        return 0.0 if yardstick not in WITH_STEP or self.decide.get("relative") else self.measured.resolution
+    def _resolution(self, yardstick: str, experiments: frozenset[str]) -> float:
+        """Return the step of one value [points], 0 unless a value is one accuracy."""
+        is_one = yardstick in WITH_STEP and not self.decide.get("relative")
+        return self.measured.resolution(experiments) if is_one else 0.0
 
     def _settings(self, name: Series) -> dict[str, Any]:
         found = name if isinstance(name, Mapping) else self.series.get(name, {"algorithm": name})

@@ -186,7 +186,7 @@ class Page:
     def decide(self, by_seed: pd.Series, measure: Measure) -> Contrast:
         """Return the decision about differences of the measure seed by seed."""
         in_points = self.measured.unit(measure.kind) == "points"
-        step = self.measured.resolution if measure.kind in WITH_STEP else 0.0
+        step = self.measured.resolution() if measure.kind in WITH_STEP else 0.0
         margin = self.tie or POINTS_OF_A_TIE if in_points else None
         return Contrast("", by_seed=by_seed, margin=margin, levels=self.levels, resolution=step)
 
