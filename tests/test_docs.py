@@ -60,7 +60,7 @@ def test_the_set_up_says_its_size_before_pip_shows_its_progress(tmp_path):
 
 
 def test_the_readme_says_of_the_claims_what_the_board_says():
-    assert summary_table(read_pages(ROOT / "results")) in section("What was reproduced")
+    assert summary_table(read_pages(ROOT / "results")) in section("Claims tested")
 
 
 def test_the_readmes_speeds_are_measured_ones():
