@@ -63,7 +63,9 @@ class Row:
     def measured(self) -> str:
         found, is_marked = self.verdict, self.verdict.marked_word != self.verdict.verdict
         why = found.indication if is_marked and not re.fullmatch(r"\d+ seeds?", found.indication) else ""
-        return "; ".join(dict.fromkeys(filter(None, (found.numbers, found.tally, found.reason, why))))
+        offset = re.search(r"beyond (a ratio of )?[\d.]+", found.contrast)
+        numbers = found.numbers + (f" {offset[0]}" if offset and found.numbers != found.reason else "")
+        return "; ".join(dict.fromkeys(filter(None, (numbers, found.tally, found.reason, why))))
 
     @property
     def scale(self) -> str:
