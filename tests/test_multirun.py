@@ -4,9 +4,11 @@ import json
 import os
 import queue
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +18,7 @@ from omegaconf import OmegaConf
 
 from asyncfl_bench import run
 from asyncfl_bench.config import RESULTS_VERSION
+from asyncfl_bench.config.places import using_folders
 from asyncfl_bench.data.datasets import Digits
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine
@@ -23,8 +26,9 @@ from asyncfl_bench.experiment.preflight import Preflight
 from asyncfl_bench.multirun.estimate import describe_plan, estimate_runs
 from asyncfl_bench.multirun.jobs import plan, sweep_name
 from asyncfl_bench.multirun.launchers import workers_of
-from asyncfl_bench.multirun.pending import places_of
+from asyncfl_bench.multirun.pending import SweepResult, describe_failures, places_of
 from asyncfl_bench.multirun.progress import SweepProgress
+from asyncfl_bench.multirun.trials import describe_best_trials
 from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.progress import clock_text
 
@@ -252,6 +256,23 @@ def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
     answer = afl_run("-m", *words)
     assert answer.returncode == 0 and "seed=0" in answer.stdout and "seed=1" not in answer.stdout
     assert "2 runs, 1 of them finished already, 1 of these in runs/paper/other" in answer.stderr
+
+
+def test_a_printed_command_names_the_folders_and_hydras_settings_of_the_multirun(tmp_path):
+    (tmp_path / "conf/delay").mkdir(parents=True)
+    (tmp_path / "conf/delay/mine.yaml").touch()
+    there = ["--config-dir", str(tmp_path / "conf")]
+    words = ["algorithm=asgd", "scale=smoke", "model=softmax", "seed=0,1", "objective=test/accuracy"]
+    _, job = plan([*words, f"hydra.sweep.dir={tmp_path}/mine"])
+    leave(job)
+    with using_folders(there[1:]):
+        failed = describe_failures(SweepResult(2, [(job, "killed")], []))
+        found = describe_best_trials([replace(job, drawn=("algorithm.c=0.1",))], {})
+    alone, tested = (shlex.split(text.splitlines()[-1], comments=True) for text in (failed, found))
+    assert alone[:4] == tested[:4] == ["afl-run", *there, "-m"]
+    (again,) = plan(alone[4:])
+    assert again.settings.directory == job.settings.directory
+    assert [word for word in tested if "hydra" in word] == [f"hydra.sweep.dir={tmp_path}/mine-best"]
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.choices import groups, hydra_config, options
 from ..config.composition import Compositions, check_composed, refuse_idle, refuse_listed_axis
 from ..config.overrides import parse_override
+from ..config.places import folder_options
 from ..config.settings import ORIGINS, Settings
 from ..config.variants import papers_with
 from ..errors import BenchError, ConfigError, check
@@ -33,6 +35,7 @@ class Job:
     left_out  overrides of the command line that would have no effect on it
     unlisted  keys of the command line that its grid of the sweep does not list, though another one does
     drawn     those of its overrides that a search has drawn
+    hydra     the command line's overrides of Hydra's settings, such as the folder; without those of the sweeper
     """
 
     overrides: list[str]
@@ -41,6 +44,13 @@ class Job:
     left_out: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()
+    hydra: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command that runs this job alone, in the same directory."""
+        multirun = ["-m", *self.hydra] if self.hydra else []
+        return shlex.join(["afl-run", *folder_options(), *multirun, *self.overrides])
 
     def finished_result(self, places: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
         """Return the result of a run that does not have to run again, or None. A diverged run counts as finished.
@@ -106,6 +116,7 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     given = {one.key for one in map(parse_override, overrides) if not one.is_for_hydra}
     jobs: dict[tuple[str, ...], Job] = {}
     refused: dict[tuple[str, ...], BenchError] = {}
+    kept_words = tuple(text for text in hydra_words if not text.startswith("hydra.sweeper."))
     for words in jobs_of(union):
         try:
             settings = settings_of(words)
@@ -113,11 +124,11 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
             kept = [text for text in words if text not in idle]
             drawn = tuple(text for text in kept if parse_override(text).key in ranged)
             unlisted = tuple(sorted(given - {parse_override(text).key for text in words}))
-            job = Job(kept, settings_of(kept) if idle else settings, None, idle, unlisted, drawn)
+            job = Job(kept, settings_of(kept) if idle else settings, None, idle, unlisted, drawn, kept_words)
             if drawn:
                 search.check_objective(settings)
         except BenchError as error:
-            job = Job(words, None, str(error))
+            job = Job(words, None, str(error), hydra=kept_words)
             refused[tuple(sorted(words))] = error
         jobs.setdefault(tuple(sorted(job.overrides)), job)
     for probe in _jobs_to_check(union):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -279,5 +278,5 @@ def describe_failures(result: SweepResult) -> str:
     ):
         if jobs:
             lines.append(f"\n{len(jobs)} of {count_runs(result.total)} {what}:")
-            lines += [f"  afl-run {shlex.join(job.overrides)}    # {outcome}" for job, outcome in jobs]
+            lines += [f"  {job.command}    # {outcome}" for job, outcome in jobs]
     return "\n".join(lines)

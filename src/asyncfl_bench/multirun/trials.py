@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..config.settings import Settings
+from ..config.places import folder_options
 from .jobs import Job
 
 _SHOWN, _SEEDS = 3, 5
@@ -21,11 +21,11 @@ def describe_best_trials(jobs: Sequence[Job], places: Mapping[str, Path]) -> str
     diverges for some seeds must not win by its other seeds.
     """
     values: dict[tuple[str, ...], dict[tuple[str, ...], list[float]]] = {}
-    last: dict[tuple[str, ...], Settings] = {}  # that of the greatest seed
+    last: dict[tuple[str, ...], Job] = {}  # that of the greatest seed
     for job in jobs:
         if job.drawn and job.settings is not None:
             rest = tuple(text for text in job.overrides if text not in job.drawn and not text.startswith("seed="))
-            last[rest] = max(job.settings, last.get(rest, job.settings), key=lambda settings: settings.root.seed)
+            last[rest] = max(job, last.get(rest, job), key=lambda one: one.settings.root.seed if one.settings else 0)
             trials = values.setdefault(rest, {})
             of_trial = trials.setdefault(job.drawn, [])
             result = job.finished_result(places, again=True)
@@ -35,9 +35,11 @@ def describe_best_trials(jobs: Sequence[Job], places: Mapping[str, Path]) -> str
     return "\n".join(_describe_trials(rest, last[rest], trials) for rest, trials in values.items())
 
 
-def _describe_trials(rest: tuple[str, ...], settings: Settings, trials: dict[tuple[str, ...], list[float]]) -> str:
+def _describe_trials(rest: tuple[str, ...], last: Job, trials: dict[tuple[str, ...], list[float]]) -> str:
     """Return the ranked trials of one search as text, and the command that tests the best one."""
-    objective = settings.root.objective
+    assert last.settings is not None
+    root = last.settings.root
+    objective = root.objective
     most = max(map(len, trials.values()))
     means = {trial: sum(of) / most for trial, of in trials.items() if most and len(of) == most}
     what = " ".join(text for text in rest if text.startswith(("algorithm=", "sweep="))) or "the search"
@@ -45,8 +47,9 @@ def _describe_trials(rest: tuple[str, ...], settings: Settings, trials: dict[tup
     ranked = sorted(means, key=lambda trial: means[trial], reverse=not objective.endswith("loss"))
     lines += [f"  {means[trial]:.4f}  {' '.join(trial)}" for trial in ranked[:_SHOWN]]
     if ranked:
-        seeds = ",".join(str(settings.root.seed + 1 + i) for i in range(_SEEDS))
-        folder = f"{Path(settings.root.output_dir)}-best"
-        command = ["afl-run", "-m", *rest, *ranked[0], f"seed={seeds}", f"hydra.sweep.dir={folder}"]
+        seeds = ",".join(str(root.seed + 1 + i) for i in range(_SEEDS))
+        words = [text for text in last.hydra if not text.startswith("hydra.sweep.dir=")]
+        words += [*rest, *ranked[0], f"seed={seeds}", f"hydra.sweep.dir={Path(root.output_dir)}-best"]
+        command = ["afl-run", *folder_options(), "-m", *words]
         lines.append(f"the best on test samples, over seeds it was not chosen by:\n  {shlex.join(command)}")
     return "\n".join(lines)
