@@ -106,6 +106,22 @@ def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
     assert "disk: unknown, no run alike is finished; " in text  # those left here do not say how large the model is
 
 
+def test_a_plan_leaves_out_runs_whose_files_lack_what_is_needed():
+    jobs = plan(GRID)
+    for job in jobs[:2]:
+        leave(job, **({"task": None} if job is jobs[0] else {}))  # ace and asgd with seed 0
+    old = jobs[1].settings.directory / "config.yaml"
+    old.write_text(old.read_text().replace("every_uploads", "each_upload"))
+    assert estimate_runs([job.settings for job in jobs[2:]]) == [None, None]
+
+
+@pytest.mark.parametrize(("changes", "counts"), [({}, True), ({"final": {}}, False), ({"wall_seconds": None}, False)])
+def test_a_sweep_runs_again_what_ended_without_its_numbers(changes, counts):
+    job = plan(GRID)[1]
+    leave(job, **changes)
+    assert (job.finished_result() is not None) == counts
+
+
 def test_a_plan_takes_uploads_in_a_virtual_time_from_runs_with_the_same_availability():
     timed = ["algorithm=asgd", "model=softmax", "scale=smoke", "clock=time", "budget.server_iterations=null"]
     timed += ["budget.virtual_time=70", "availability=suspension"]

@@ -154,7 +154,7 @@ def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -
         and summary.get("identity") == settings.identity
         and summary.get("results_version") == RESULTS_VERSION
         and set(summary) >= REQUIRED
-        and (or_diverged or _has_numbers(summary))
+        and (summary["exit_status"] == "diverged" or _has_numbers(summary))
         and has_diagnostics(summary.get("diagnostics"), settings.tree["diagnostics"])
         and (summary.get(OBSERVERS) or {}).items() >= settings.tree[OBSERVERS].items()
         and ("clients" in summary or not settings.evaluation.clients or summary["exit_status"] == "diverged")

@@ -55,7 +55,17 @@ class FinishedRun:
         return float(self.summary["wall_seconds"])
 
     def estimate(self, settings: Settings, found: Found) -> Estimate | None:
-        """Estimate a run with these settings from this run; None: they have no budget in common.
+        """Estimate a run with these settings from this run.
+
+        None: they have no budget in common, or this run's files lack a value, as those of an earlier version may.
+        """
+        try:
+            return self._estimate(settings, found)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return None
+
+    def _estimate(self, settings: Settings, found: Found) -> Estimate | None:
+        """Return ``estimate``, or raise for incomplete files.
 
         The seconds of an upload grow with the multiply-adds of its local steps, those of an evaluation with d. The same
         virtual time has as many uploads only under the same delays and availability.
