@@ -10,7 +10,7 @@ import torch
 
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.experiment.checkpoint import PARTS, read_checkpoint, write_checkpoint
-from asyncfl_bench.files import atomic_write, read_yaml, remove_leftovers, to_yaml
+from asyncfl_bench.files import atomic_write, read_yaml, remove_leftovers, to_yaml, write_text
 from asyncfl_bench.tracking.rundir import RunDirectory
 
 
@@ -26,6 +26,14 @@ def test_a_block_that_fails_leaves_the_old_content_and_no_debris(tmp_path):
         file.write(b"half")
         raise ValueError
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"file": b"old"}
+
+
+def test_a_text_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    write_text(tmp_path / "file", "old")
+    monkeypatch.setattr(os, "fsync", lambda number: os.write(-1, b""))
+    with pytest.raises(OSError, match="file"):
+        write_text(tmp_path / "file", "new")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"file": "old"}
 
 
 def test_the_content_before_is_kept_where_that_is_asked_for(tmp_path):

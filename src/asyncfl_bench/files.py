@@ -59,8 +59,9 @@ def sha256_of(path: str | Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    with naming_file(path):
-        path.write_text(text, encoding="utf-8")
+    """Write a text by ``atomic_write``."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 def cache_folder() -> Path:

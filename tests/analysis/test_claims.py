@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from asyncfl_bench.analysis import claims, judgements
-from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, from_json, read_claims, to_json
+from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, from_json, read_claims, read_verdicts, to_json
 from asyncfl_bench.analysis.contrasts import compare_pairs
 from asyncfl_bench.analysis.judgements import judge_claim
 from asyncfl_bench.analysis.looks import ALPHA as LEVEL
@@ -860,7 +860,7 @@ def test_an_ill_formed_file_is_refused_with_the_claim(tmp_path, monkeypatch):
         claims._read_content.cache_clear()
 
 
-def test_claims_json_comes_back_and_has_no_nan():
+def test_claims_json_comes_back_and_has_no_nan(tmp_path):
     verdicts = (Verdict("ace/x", "inconclusive", difference=1.5, seeds=2), Verdict("ace/y", "blocked", "why"))
     page = PageVerdicts("ace/figure2", "published", "small", "standard", verdicts)
     text = to_json(page)
@@ -870,3 +870,7 @@ def test_claims_json_comes_back_and_has_no_nan():
     assert [place for place, _ in from_json(f"[{text}]")] == ["#figure2-published-small"]
     with pytest.raises(BenchError, match="not of format"):
         from_json(text.replace('"format": 2', '"format": 1'))
+    for damaged in (text[:40], text.replace('"claim"', '"clam"'), '{"format": 2}'):
+        (tmp_path / "claims.json").write_text(damaged)
+        with pytest.raises(BenchError, match=r"claims\.json: .*; remove it and write its page again"):
+            read_verdicts(tmp_path / "claims.json")

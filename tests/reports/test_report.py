@@ -491,6 +491,10 @@ def test_the_pages_of_a_paper_at_scale_small_are_lines_of_one_overview(papers_ru
     page = {path.name for path in Path("results/ace/figure2/published-small").iterdir()}
     assert {"README.md", "curves_iteration.png", "curves_uploads.png", "curves_virtual_time.png"} <= page
     assert "claims.json" not in page  # the board counts a claim once
+    Path("results/ace/small/claims.json").write_text("[{")
+    capsys.readouterr()
+    assert main(["ace/figure2"]) == 1
+    assert "afl-report: ace/figure2, published-small: results/ace/small/claims.json: " in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -303,9 +303,17 @@ def from_json(text: str) -> list[tuple[str, PageVerdicts]]:
     return [(f"#{page.section.replace(' ', '-')}", page) for page in map(_from_dict, content)]
 
 
+def read_verdicts(path: Path) -> list[tuple[str, PageVerdicts]]:
+    """Return the pages of a ``claims.json``, see ``from_json``. Raises BenchError for a damaged file."""
+    try:
+        return from_json(path.read_text(encoding="utf-8"))
+    except (BenchError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise BenchError(f"{path}: {error}; remove it and write its page again") from None
+
+
 def _from_dict(content: Any) -> PageVerdicts:
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-        raise BenchError(f"{NAME}: not of format {FORMAT}; write the page again")
+        raise BenchError(f"not of format {FORMAT}")
     verdicts: list[dict[str, Any]] = content.pop("verdicts")
     for one in verdicts:
         one.update({key: math.nan for key, value in one.items() if value is None})

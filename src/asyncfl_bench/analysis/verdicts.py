@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..errors import BenchError
-from .claims import JUDGED, NAME, Claim, PageVerdicts, Verdict, from_json
+from .claims import JUDGED, NAME, Claim, PageVerdicts, Verdict, read_verdicts
 
 PART = "part of full"  # with fewer training images than the data set has
 SCALES = ("full", PART, "medium", "small")
@@ -16,12 +15,8 @@ def read_pages(results: Path) -> dict[str, PageVerdicts]:
     """Link to a page, relative to ``results`` -> what it says of its claims; a smoke test says nothing of them."""
     pages: dict[str, PageVerdicts] = {}
     for path in sorted(results.rglob(NAME)):
-        try:
-            found = from_json(path.read_text(encoding="utf-8"))
-        except (BenchError, ValueError, TypeError, KeyError) as error:
-            raise BenchError(f"{path}: {error}") from None
         link = (path.parent / "README.md").relative_to(results).as_posix()
-        pages |= {link + place: page for place, page in found}
+        pages |= {link + place: page for place, page in read_verdicts(path)}
     return {link: page for link, page in pages.items() if page.scale != "smoke"}
 
 

@@ -13,7 +13,6 @@ import html
 import io
 import itertools
 import json
-import os
 import re
 import statistics
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from ...analysis.differences import is_setting
 from ...analysis.measures import final_values
 from ...analysis.names import metric_label
 from ...errors import BenchError
+from ...files import write_text
 from ...tracking.runs import setting_text as as_text
 from ..pages.page import Page
 from ..pages.write import More, Part, Picture, Table
@@ -139,9 +139,7 @@ def write_tables(
     )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_name(f".{target.name}.part")
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, target)
+        write_text(target, text)
     except OSError as error:
         raise BenchError(f"cannot write {target}: {error.strerror}; choose another place with --out") from error
 

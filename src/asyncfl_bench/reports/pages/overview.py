@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ...analysis.claims import NAME, from_json, read_claims, to_dict
+from ...analysis.claims import NAME, read_claims, read_verdicts, to_dict
 from ...analysis.verdicts import pages_of
 from ...errors import BenchError
-from ...files import read_json, write_text
+from ...files import write_text
 from . import provenance
 from .page import Page
 from .write import markdown_table
@@ -62,7 +62,7 @@ def overview_text(paper: str, lines: dict[str, str], claims: Path) -> str:
 
 def _claim_table(paper: str, path: Path) -> pd.DataFrame:
     """Return a row a claim that a page of the overview judged."""
-    pages = dict(from_json(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    pages = dict(read_verdicts(path)) if path.exists() else {}
     rows: list[Sequence[str]] = []
     for claim in read_claims(paper) if pages else ():
         for _, page, found in pages_of(claim, pages)[:1]:
@@ -80,7 +80,7 @@ def _page_line(page: Page) -> str:
 
 def _write_claims(page: Page, target: Path) -> None:
     """Replace what the file says of this page."""
-    kept = read_json(target) if target.exists() else []
+    kept = [to_dict(page) for _, page in read_verdicts(target)] if target.exists() else []
     own = to_dict(page.verdicts)
     kept = [one for one in kept if any(one[key] != own[key] for key in _KEYS)] + [own] * bool(page.claims)
     if kept:
