@@ -51,6 +51,7 @@ from asyncfl_bench.simulation.delays import DelayConfig
 from asyncfl_bench.simulation.engine import Simulation
 from asyncfl_bench.simulation.recorded import (
     COLUMNS,
+    NAME,
     RecordedAvailability,
     RecordedAvailabilityConfig,
     RecordedDelay,
@@ -311,6 +312,25 @@ def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
     lost.load_state_dict(state)
     with pytest.raises(BenchError, match="has 1 of 3 uploads; rerun=true starts the run from the beginning"):
         write(lost, [3])
+
+
+@pytest.mark.parametrize("left", [None, 1, 3])
+def test_a_resumed_record_lacks_no_row(tmp_path, left):
+    works = [Work(i, 0, 0, 0, float(i + 1)) for i in range(4)]
+    first, resumed = RecordFile(tmp_path), RecordFile(tmp_path)
+    for work in works[:3]:
+        first.write(work, True, False, "")
+    first.close()
+    resumed.load_state_dict(first.state_dict())
+    path = tmp_path / NAME
+    lines = path.read_text().splitlines(keepends=True)
+    path.unlink() if left is None else path.write_text("".join(lines[: left + 1]))
+    if left == 3:
+        resumed.write(works[3], True, False, "")
+        assert [line[0] for line in path.read_text().splitlines()[1:]] == ["0", "1", "2", "3"]
+    else:
+        with pytest.raises(BenchError, match=f"has {left or 0} of 3 rows; rerun=true starts the run from the"):
+            resumed.write(works[3], True, False, "")
 
 
 REFUSED = {

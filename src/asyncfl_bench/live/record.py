@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import TextIO
 
+from ..errors import BenchError
 from ..files import atomic_write
 from ..simulation.recorded import COLUMNS, NAME, Record
 from ..stateful import Stateful
@@ -29,7 +30,7 @@ class RecordFile(Stateful):
         self._file: TextIO | None = None
 
     def write(self, work: Work, arrived: bool, left: bool, why: str) -> None:
-        """Write how work ended that is due now."""
+        """Write how work ended that is due now. Raises BenchError where earlier rows are gone."""
         file = self._open() if self._file is None else self._file
         if left:
             self.record.left_at.setdefault(work.client, work.due)
@@ -42,9 +43,12 @@ class RecordFile(Stateful):
 
     def _open(self) -> TextIO:
         kept: list[list[str]] = []
-        if self.rows:
+        if self.rows and self._path.exists():
             with open(self._path, newline="", encoding="utf-8") as file:
                 kept = list(csv.reader(file))[1 : self.rows + 1]
+        if len(kept) < self.rows:
+            has = f"has {len(kept)} of {self.rows} rows"
+            raise BenchError(f"{self._path}: {has}; rerun=true starts the run from the beginning")
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([COLUMNS, *kept])
         with atomic_write(self._path) as new:
