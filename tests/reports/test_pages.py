@@ -27,7 +27,7 @@ from asyncfl_bench.reports.browser import html
 from asyncfl_bench.reports.pages import provenance
 from asyncfl_bench.reports.pages.page import Page
 from asyncfl_bench.reports.pages.problems import problems
-from asyncfl_bench.reports.pages.spec import Measure
+from asyncfl_bench.reports.pages.spec import FINAL, Measure
 from asyncfl_bench.reports.pages.write import (
     Picture,
     Table,
@@ -346,6 +346,9 @@ def test_a_lead_is_shown_of_the_models_and_of_their_means(paper_page):
     assert fedbuff["lead_difference"] == pytest.approx(3) and fedbuff["averaged_lead_difference"] == pytest.approx(0)
     assert (fedbuff["lead_verdict"], fedbuff["averaged_lead_verdict"]) == ("larger", "tie")
     assert row(shown(page, "averages"), algorithm="CA2FL")["lead of the best"] == "-"
+    small = pd.Series([-0.1, 0.0, 0.1])
+    words = [replace(page, tie=tie).decide(small, FINAL).interval.verdict for tie in (None, 0.5, 0.05, 0.0)]
+    assert words == ["tie", "tie", "open", "open"]
 
 
 def test_two_seeds_say_nothing_about_chance(paper_page):

@@ -187,7 +187,7 @@ class Page:
         """Return the decision about differences of the measure seed by seed."""
         in_points = self.measured.unit(measure.kind) == "points"
         step = self.measured.resolution() if measure.kind in WITH_STEP else 0.0
-        margin = self.tie or POINTS_OF_A_TIE if in_points else None
+        margin = (POINTS_OF_A_TIE if self.tie is None else self.tie) if in_points else None
         return Contrast("", by_seed=by_seed, margin=margin, levels=self.levels, resolution=step)
 
     def with_keys(self, table: pd.DataFrame) -> pd.DataFrame:
