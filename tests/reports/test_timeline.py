@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from reports.runs_by_hand import write_run
 
+from asyncfl_bench.errors import InputError
 from asyncfl_bench.reports.blocks.timeline import timeline_figure
 from asyncfl_bench.reports.cli import main
 
@@ -49,6 +50,13 @@ def test_a_page_shows_the_time_of_runs_with_a_trace_and_names_the_others(tmp_pat
     page = (tmp_path / "report" / "README.md").read_text()
     assert page.index("(timeline.png)") < page.index("## Methods against the best one")
     assert "Work of clients over virtual time" in (tmp_path / "report" / "page.html").read_text()
+
+
+def test_runs_whose_work_takes_no_time_are_refused_unless_others_take_some():
+    instant = TRACE.assign(delay=0.0)
+    with pytest.raises(InputError, match=r"no work takes virtual time, as under delay=none; leave the option out"):
+        timeline_figure({"ACE": instant}, "virtual time [s]")
+    assert timeline_figure({"ACE": instant, "FedBuff": TRACE}, "virtual time [s]").axes[0].get_xlim()[1] > 0
 
 
 def test_runs_without_any_trace_are_one_message(tmp_path, capsys):

@@ -83,11 +83,14 @@ def timeline_figure(
     """Return a row a run: bars of its clients in the window, and the distribution of staleness over the whole run.
 
     traces  title -> columns of trace.parquet; arguments as of ``Timeline``
+    Raises InputError if all delays are zero.
     """
     from matplotlib import colormaps
 
     work = pd.concat(traces.values())
     work = work[work["delay"] > 0]
+    if work.empty:
+        raise InputError("--timeline: no work takes virtual time, as under delay=none; leave the option out")
     shown = _spread_clients(work, clients)
     low, high = window or (0.0, _DELAYS * float(work["delay"].mean()))
     classes = _staleness_class(work["staleness"].max()) + 1
