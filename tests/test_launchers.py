@@ -12,11 +12,12 @@ from contextlib import suppress
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from asyncfl_bench.config import config_directory
-from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.errors import ConfigError, format_value
 from asyncfl_bench.multirun.jobs import plan, sweep_grids
-from asyncfl_bench.multirun.launchers import PRESETS
+from asyncfl_bench.multirun.launchers import PRESETS, check_numbers
 
 SWEEP = ["-m", "algorithm=asgd", "scale=smoke", "model=softmax", "progress=false", "output_dir=runs"]
 LONG = [*SWEEP, "budget.server_iterations=1000000", "evaluation.every=500", "seed=0"]
@@ -108,6 +109,29 @@ def test_a_time_limit_that_leaves_no_time_to_work_is_refused_with_the_numbers(mi
 def test_a_signal_that_slurm_would_not_send_is_refused():
     with pytest.raises(ConfigError, match=r"signal_delay_s.*at least 1"):
         plan(["algorithm=ace,asgd", "hydra/launcher=slurm", "hydra.launcher.signal_delay_s=0"])
+
+
+@pytest.mark.parametrize(
+    ("launcher", "number", "refused"),
+    [
+        ("cores", "sweeper.max_batch_size", [-1, 0]),
+        ("cores", "launcher.n_jobs", [0, "half"]),
+        ("ray_local", "launcher.ray.remote.num_cpus", [0, -1, None]),
+    ],
+)
+def test_a_number_of_parallel_runs_that_cannot_work_is_refused(launcher, number, refused):
+    preset = yaml.safe_load((config_directory() / f"hydra/launcher/{launcher}.yaml").read_text())
+    hydra = OmegaConf.create(preset).hydra
+    check_numbers(hydra)
+    for value in refused:
+        OmegaConf.update(hydra, number, value)
+        with pytest.raises(ConfigError, match=f"hydra.{number}={format_value(value)}: must be "):
+            check_numbers(hydra)
+
+
+def test_a_batch_of_no_runs_is_refused_before_the_sweep():
+    with pytest.raises(ConfigError, match=r"max_batch_size=-1: must be at least 1, or null"):
+        plan(["algorithm=ace,asgd", "hydra.sweeper.max_batch_size=-1"])
 
 
 def test_jobs_are_followed_by_squeue_without_accounting(tmp_path, monkeypatch, capfd):

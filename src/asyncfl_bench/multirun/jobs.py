@@ -19,7 +19,7 @@ from ..config.variants import papers_with
 from ..errors import BenchError, ConfigError, check
 from . import search
 from .grid import Grid, combine, jobs_of
-from .launchers import check_launcher, check_sweeper, check_times
+from .launchers import check_launcher, check_numbers, check_sweeper
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -92,10 +92,10 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
         if one.is_deletion:
             raise ConfigError(text, "", "cannot be taken out of a sweep; give it one value instead")
         refuse_listed_axis(one)
-        if one.key == "hydra/launcher":
-            check_times(hydra_config(hydra_words).hydra.launcher)
         if one.key in _FOLDERS and len(one.values) > 1:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has its own folder")
+    if hydra_words:
+        check_numbers(hydra_config(hydra_words).hydra)
     ranges = sweep_grids(overrides)
     _check_one_search(overrides, ranges)
     ranged, points = search.drawn_keys(ranges), search.Search.from_sweeper(chosen_config(overrides).hydra.sweeper)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import multiprocessing
 import os
 import signal
@@ -55,7 +56,20 @@ def check_sweeper(name: str) -> None:
         raise ConfigError("hydra/sweeper", name, f"{allowed}to be installed (hydra-optuna-sweeper)")
 
 
-def check_times(launcher: Mapping[str, Any]) -> None:
+def check_numbers(hydra: Any) -> None:
+    """Raises ConfigError for numbers of the launcher and the sweeper that cannot work. hydra: Hydra's own settings"""
+    launcher, most = hydra.launcher, hydra.sweeper.get("max_batch_size")
+    check(most is None or (type(most) is int and most > 0), "hydra.sweeper.max_batch_size", most, "at least 1, or null")
+    jobs = launcher.get("n_jobs")
+    check(jobs is None or (type(jobs) is int and jobs != 0), "hydra.launcher.n_jobs", jobs, "at least 1; -1: all cores")
+    if (ray := launcher.get("ray")) is not None and "num_cpus" in ray.remote:
+        cores = ray.remote.num_cpus
+        is_number = isinstance(cores, (int, float)) and 0 < cores < math.inf
+        check(is_number, "hydra.launcher.ray.remote.num_cpus", cores, "a number > 0 of cores per job")
+    _check_times(launcher)
+
+
+def _check_times(launcher: Mapping[str, Any]) -> None:
     """Raises ConfigError where Slurm's jobs might be told of their end before they have done any work: such a run would
     be requeued again and again. ``launcher``: Hydra's settings of it."""
     minutes, delay = launcher.get("timeout_min"), launcher.get("signal_delay_s")
