@@ -23,7 +23,7 @@ FLASH = {
         "model": "SM-N960F",
         "messages": READY + "2020-02-01 05:30:00\t4G\n\n2020-02-02 06:00:00\t80%\n",
     },
-    "1": {"guid": "b", "model": "SM-N960F", "messages": READY + "2020-02-02 01:00:00\tscreen_on\n"},
+    "1": {"guid": "b", "model": "SM-N960F", "messages": READY + "2020-02-02T03:00:00+02:00\tscreen_on\n"},
     "2": {"guid": "c", "model": "SM-N960F", "messages": READY + "2020-02-02 07:00:00\tflying\n"},
     "3": {"guid": "d", "model": "SM-N960F", "messages": "2020-02-01 00:10:00\twifi\n"},
 }

@@ -10,7 +10,7 @@ import io
 import pickle
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,9 @@ def _ready_sessions(messages: str) -> tuple[Interval, list[Interval]]:
 
 
 def _seconds(text: str) -> float:
-    return (datetime.fromisoformat(text.strip()) - datetime(1970, 1, 1)).total_seconds()
+    """Return the seconds since 1970 of a moment, which is in UTC unless it has an offset."""
+    moment = datetime.fromisoformat(text.strip())
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _join(sessions: Iterable[Interval]) -> list[Interval]:
