@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -186,6 +187,8 @@ def test_group_and_dir_of_the_config_beat_those_of_the_run(wandb, tmp_path):
     tracker.start(facts(tmp_path / "run", "ffff0000", group="sweep"))
     tracker.finish({}, 0)
     assert records(tmp_path / "own")["run"][0]["run_group"] == "mine"
+    (owner,) = (tmp_path / "own").glob("wandb/offline-run-*/run_directory.txt")
+    assert owner.read_text() == str(tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -228,6 +231,23 @@ def test_an_agent_of_wandbs_names_the_run(wandb, tmp_path, monkeypatch):
     tracker.finish({}, 0)
     (about,) = records(tmp_path)["run"]
     assert about["run_id"] == "agents00"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_offline_start_that_ends_after_it_was_given_up_gets_no_points(late, tmp_path, capsys):
+    tracker, starts = WandbTracker(WandbTrackerConfig()), iter([OSError("no network"), "offline run"])
+    tracker._facts = facts(tmp_path, "00000000")
+
+    def init(**arguments):
+        if isinstance(answer := next(starts), OSError):
+            raise answer
+        tracker._given_up = late  # the run has waited long enough
+        return answer
+
+    names = {"setup": len, "Settings": dict, "teardown": lambda: None, "init": init}
+    tracker._open_run(SimpleNamespace(**names), {"dir": str(tmp_path)})
+    assert tracker._run == (None if late else "offline run")
+    assert ("kept offline" in capsys.readouterr().err) == (not late)
 
 
 class Silent:

@@ -23,6 +23,7 @@ from .wandb_account import configured_mode
 
 MODES = ("online", "offline", "disabled")
 MODEL_NAME = "model_final.pt"
+OWNER_NAME = "run_directory.txt"  # beside a run of W&B's in another folder: the run directory, whose lock --sync asks
 _BEST = {"accuracy": "max", "loss": "min"}
 _JUDGED = [f"{samples}/{measure}" for samples in ("test", "validation") for measure in _BEST]
 _LONGEST_TAG, _LONGEST_GROUP = 64, 128  # longer ones W&B refuses, and the run with them
@@ -140,12 +141,15 @@ class WandbTracker(Tracker):
         try:
             with suppress(SystemExit):  # as W&B ends a program whose service did not end well
                 wandb.teardown()  # the failed start still holds the run's id in W&B's service process
-            self._run = self._init_run(wandb, arguments, "offline")
+            run = self._init_run(wandb, arguments, "offline")
         except Exception as second:
             say(f"W&B gets nothing of this run ({first_line(second)}); the run directory has everything")
             return
+        if self._given_up:
+            return
+        self._run = run
         reason = "not logged in to W&B" if no_key else f"W&B did not start ({first_line(first)})"
-        say(f"{reason}: this run is kept offline; to send it: afl-run --sync {self._facts.directory}")
+        say(f"{reason}: this run is kept offline; to send it: afl-run --sync {arguments['dir']}")
 
     def _init_run(self, wandb: Any, arguments: dict[str, Any], mode: str | None) -> Any:
         """Return W&B's run, started with fresh settings."""
@@ -159,7 +163,11 @@ class WandbTracker(Tracker):
             init_timeout=self.config.init_timeout_seconds,
             finish_timeout=self.config.timeout_seconds,  # what was not sent is on disk, for afl-run --sync
         )
-        return wandb.init(**arguments, mode=mode, settings=settings)  # mode None: WANDB_MODE decides
+        run = wandb.init(**arguments, mode=mode, settings=settings)  # mode None: WANDB_MODE decides
+        if arguments["dir"] != str(self._facts.directory):
+            with suppress(OSError):
+                Path(run.dir).with_name(OWNER_NAME).write_text(str(self._facts.directory.absolute()), encoding="utf-8")
+        return run
 
     def _define_metrics(self) -> None:
         try:
