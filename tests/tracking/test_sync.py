@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import threading
 from collections import defaultdict
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import PIL.Image
@@ -15,8 +17,8 @@ from filelock import FileLock
 from reports.runs_by_hand import config_of, write_run
 
 from asyncfl_bench.tracking.archive import pack_archive
-from asyncfl_bench.tracking.trackers import RunFacts
-from asyncfl_bench.tracking.trackers_sync import send_offline_runs
+from asyncfl_bench.tracking.trackers import RunFacts, Tracker
+from asyncfl_bench.tracking.trackers_sync import _stage_archive, send_offline_runs
 from asyncfl_bench.tracking.trackers_wandb import WandbTracker, WandbTrackerConfig
 
 
@@ -150,7 +152,8 @@ def test_archived_runs_of_a_page_are_sent_once_with_its_figure(tmp_path, server,
     PIL.Image.new("RGB", (8, 8)).save(page / "curves.png")
     assert send_offline_runs([str(page)]) == 0
     assert capsys.readouterr().out.startswith("2 runs to send, 0 runs sent before\nsent ")
-    figure, identity = sorted(server.history, key=len, reverse=True)
+    figure, identity = sorted(server.history, reverse=True)
+    assert figure.startswith("page-")
     assert server.history[figure][0]["curves"]["_type"] == "image-file"
     lines = [server.history[identity][place] for place in range(2)]
     assert [(line["iteration"], line["test/accuracy"]) for line in lines] == [(0, 0.1), (10, 0.5)]
@@ -170,6 +173,46 @@ def test_a_run_is_streamed_where_wandb_is_set_up_and_nowhere_else(tmp_path, serv
     monkeypatch.delenv("WANDB_API_KEY")
     assert "numbers stay local (wandb login sends them to W&B)" in afl_run(*words, "seed=2").stderr
     assert len(server.history) == 1 and len(list((tmp_path / "runs").glob("*/wandb"))) == 1
+
+
+def test_a_run_under_way_is_left_also_where_wandb_writes_into_another_folder(tmp_path, capsys):
+    file = tmp_path / "own/wandb/offline-run-1/run-aaaa0000.wandb"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    file.with_name("run_directory.txt").write_text(str(tmp_path / "run"))
+    with FileLock(tmp_path / "run/.lock"):
+        assert send_offline_runs([str(tmp_path / "own")]) == 0
+    assert capsys.readouterr().out == "0 runs to send, 0 runs sent before, 1 run still running\n"
+
+
+def test_archived_runs_are_staged_whole_and_again_after_a_rerun(tmp_path, monkeypatch):
+    class Staged(Tracker):
+        ends = True
+
+        def start(self, run):
+            self.file = run.directory / f"wandb/offline-run-1/run-{run.identity}.wandb"
+            self.file.parent.mkdir(parents=True)
+
+        def log(self, row):
+            self.file.open("a").write(f"{row['test/accuracy']} ")
+
+        def finish(self, summary, exit_code):
+            if not self.ends:
+                raise KeyboardInterrupt
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("asyncfl_bench.tracking.trackers_wandb.WandbTracker", Staged)
+    staged, archive, texts = tmp_path / "asyncfl_bench/wandb", tmp_path / "runs.parquet", []
+    for accuracy, ends in ((0.5, False), (0.5, True), (0.5, True), (0.7, True)):
+        monkeypatch.setattr(Staged, "ends", ends)
+        shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+        archive.unlink(missing_ok=True)
+        write_run(tmp_path / "runs", points=[(0, 0, 0, 0.1), (10, 100, 10, accuracy)])
+        pack_archive([tmp_path / "runs"], archive)
+        with nullcontext() if ends else pytest.raises(KeyboardInterrupt):
+            _stage_archive(archive)
+        texts.append(sorted(file.read_text() for file in staged.rglob("*.wandb")))
+    assert texts == [[], ["0.1 0.5 "], ["0.1 0.5 "], ["0.1 0.5 ", "0.1 0.7 "]]
 
 
 def test_a_folder_that_is_not_there_is_refused(afl_run):

@@ -6,14 +6,17 @@ Runs of an archive are first written as offline runs, below the user's cache, wh
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..errors import BenchError, ConfigError
 from ..files import cache_folder, is_locked
 from .rundir import LOCK_NAME
+from .trackers_wandb import OWNER_NAME
 
 _FILES = "wandb/offline-run-*/run-*.wandb"
 
@@ -35,7 +38,7 @@ def send_offline_runs(folders: list[str]) -> int:
         else:
             places.append(place)
     found = sorted({file.resolve() for place in places for file in place.rglob(_FILES)})
-    under_way = [file for file in found if is_locked(file.parents[2] / LOCK_NAME)]
+    under_way = [file for file in found if is_locked(_run_directory(file) / LOCK_NAME)]
     pending = [file for file in found if file not in under_way and not _is_sent(file)]
     print(
         f"{_count_text(pending)} to send, {_count_text([file for file in found if _is_sent(file)])} sent before", end=""
@@ -90,8 +93,8 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
             {name: value for name, value in zip(record.points, values, strict=True) if value == value}
             for values in zip(*(column.tolist() for column in record.points.values()), strict=True)
         ]
-        identity = str(record.identity)
-        places.append(_stage_run(identity, record.name, group, record.config, rows, record.summary))
+        run_id = f"{record.identity}-{_digest(json.dumps(rows).encode())}"  # a rerun is another run of W&B's
+        places.append(_stage_run(run_id, record.name, group, record.config, rows, record.summary))
     return places
 
 
@@ -99,27 +102,43 @@ def _stage_figures(name: str, figures: Sequence[Path]) -> Path:
     """Write a run whose only point are the figures; other figures are another run."""
     from wandb import Image
 
-    digest = hashlib.sha256(b"".join(figure.read_bytes() for figure in figures)).hexdigest()[:8]
+    run_id = f"page-{_digest(b''.join(figure.read_bytes() for figure in figures))}"
     row: dict[str, object] = {figure.stem: Image(str(figure)) for figure in figures}
-    return _stage_run(f"page-{digest}", name, name, {}, [row], {"exit_status": "ok"})
+    return _stage_run(run_id, name, name, {}, [row], {"exit_status": "ok"})
 
 
 def _stage_run(
-    identity: str, name: str, group: str, config: dict, rows: Sequence[dict[str, object]], summary: dict
+    run_id: str, name: str, group: str, config: dict, rows: Sequence[dict[str, object]], summary: dict
 ) -> Path:
-    """Write one offline run unless it is there. Returns its folder."""
+    """Write one offline run unless it is there. Returns its folder, which appears when all of the run is in it."""
     from .trackers import RunFacts
     from .trackers_wandb import WandbTracker, WandbTrackerConfig
 
-    folder = cache_folder() / "wandb" / identity
-    if not list(folder.glob(_FILES)):
-        folder.mkdir(parents=True, exist_ok=True)
+    folder = cache_folder() / "wandb" / run_id
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent) as unfinished:
+        place = Path(unfinished) / run_id
+        place.mkdir()
         tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
-        tracker.start(RunFacts(config, name, identity, group, folder))
+        tracker.start(RunFacts(config, name, run_id, group, place))
         for row in rows:
             tracker.log(row)
         tracker.finish(summary, 0 if summary.get("exit_status") == "ok" else 1)
+        if list(place.glob(_FILES)):
+            place.rename(folder)
     return folder
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:8]
+
+
+def _run_directory(file: Path) -> Path:
+    """Return the directory of the run whose offline run is in ``file``."""
+    owner = file.with_name(OWNER_NAME)
+    return Path(owner.read_text(encoding="utf-8")) if owner.exists() else file.parents[2]
 
 
 def _is_sent(file: Path) -> bool:
