@@ -23,7 +23,7 @@ from asyncfl_bench.data.datasets import Digits
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine
 from asyncfl_bench.experiment.preflight import Preflight
-from asyncfl_bench.multirun.estimate import describe_plan, estimate_runs
+from asyncfl_bench.multirun.estimate import describe_measured_time, describe_plan, estimate_runs
 from asyncfl_bench.multirun.jobs import plan, sweep_name
 from asyncfl_bench.multirun.launchers import workers_of
 from asyncfl_bench.multirun.pending import SweepResult, describe_failures, places_of
@@ -322,6 +322,20 @@ def test_times_are_divided_by_the_runs_that_a_launcher_has_under_way(launcher, w
     leave(jobs[0], wall_seconds=10)
     leave(jobs[1], wall_seconds=10)
     assert f"about {clock_text(4 + 61.8 / min(workers, 6))}" in describe_plan(jobs, {}, workers=workers)
+
+
+def test_a_measured_plan_tries_each_experiment_once():
+    tried = []
+
+    def measure(settings):
+        tried.append(settings.experiment)
+        return settings.budget.uploads * settings.tree["client"]["local_steps"] / 100
+
+    words = ["algorithm=fedbuff", "scale=smoke", "model=softmax", "client.local_steps=1,10"]
+    jobs = plan([*words, "seed=0,1", "budget.uploads=100,10000"])
+    text = describe_measured_time([job.settings for job in jobs], 1, measure)
+    assert len(tried) == len(set(tried)) == 4
+    assert text.startswith(f"time: about {clock_text(4 + 2 * (1 + 10 + 100 + 1000))}, ") and "4 short trials" in text
 
 
 def test_the_time_left_knows_of_the_runs_under_way_beside(capsys):

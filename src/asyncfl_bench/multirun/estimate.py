@@ -34,7 +34,7 @@ def describe_plan(
     """Return the plan as text: the numbers of all and of finished runs, and what the pending runs take.
 
     kept       see ``pending.places_of``; places: where other finished runs may be; workers: number of parallel runs
-    measure    what gives a run's seconds by trying it, once for each kind; None: finished runs tell
+    measure    what gives a run's seconds by trying it, once for each experiment; None: finished runs tell
     preflight  checks the pending runs; None: they are not checked
     """
     from ..tracking.archive import describe_archive_folders  # brings NumPy
@@ -142,10 +142,10 @@ def describe_time(estimates: Sequence[Estimate], pending: int, workers: int, sta
 
 
 def describe_measured_time(pending: Sequence[Settings], workers: int, measure: Callable[[Settings], float]) -> str:
-    """Return the time that runs take as text, each kind tried once by ``measure``."""
-    kinds = [tuple(settings.choices.get(group) for group in (*GROUPS, "delay")) for settings in pending]
-    tried = {kind: measure(settings) for kind, settings in dict(zip(kinds, pending, strict=True)).items()}
-    seconds = [tried[kind] for kind in kinds]
+    """Return the time that runs take as text, each experiment tried once by ``measure``."""
+    experiments = [settings.experiment for settings in pending]
+    tried = {name: measure(settings) for name, settings in dict(zip(experiments, pending, strict=True)).items()}
+    seconds = [tried[name] for name in experiments]
     trials = f"{len(tried)} short trial{'s' * (len(tried) != 1)} here"
     return f"{_describe_total(seconds, workers, len(pending), START)}, by {trials}"
 
