@@ -154,6 +154,11 @@ def test_pages_without_an_archive_still_have_a_report(results):
         (["dmeo"], "--logbook dmeo: no such paper (did you mean 'demo'?); papers: demo"),
         (["demo", "--out", "empty"], "--logbook demo: no pages with claims in results; to write them: afl-report demo"),
         (["demo", "ace"], "--logbook demo ace: one paper at a time, for example demo"),
+        (
+            ["demo", "--metric", "test/loss", "--series", "3", "--format", "svg", "--compare", "seed", "--all-figures"],
+            "--logbook: cannot be used together with --metric, --format, --all-figures, --series, --compare; it takes "
+            "--out and --html",
+        ),
         (["demo", "--watch"], "--logbook: cannot be used together with --watch; it takes --out and --html"),
         (["demo", "--pack", "a.parquet"], "--logbook: cannot be used together with --pack; it takes --out and --html"),
     ],

@@ -340,6 +340,15 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch)
         (["some", "--archive", "empty"], "some: own runs cannot be asked for together with pages, nor with --runs or"),
         (["ace", "--profile", "good"], "--profile good: must be one of "),
         (["some", "--where", "delay.beta"], "--where delay.beta: KEY=VALUE"),
+        (
+            ["some", "--where", "seed=0", "seed=1"],
+            "--where seed=0 seed=1: gives seed twice; name one value, or use --panels seed\n",
+        ),
+        (["some", "--pack", "a.parquet", "--html"], "--pack: cannot be used together with --html; pack first, then "),
+        (
+            ["ace", "--beside", "fair", "--html", "--all-figures"],
+            "--beside: cannot be used together with --all-figures, --html; it writes one figure; leave out --beside",
+        ),
         (["ace", "--panels", "delay"], "ace: a page has its own panels, lines and axes"),
         (["ace", "--where", "delay.beta=5"], "ace: a page has its own panels, lines and axes"),
     ]:

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,7 +51,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if given.logbook:
             _check_logbook(given)
+        if given.beside:
+            taken = ("out", "metric", "format", "series", "watch", "config_dir", "runs", "archive", "scale", "length")
+            _refuse_others(given, "beside", taken, "it writes one figure; leave out --beside for a page")
         if given.pack is not None:
+            _refuse_others(given, "pack", (), "pack first, then write pages by another command")
             from ..tracking.archive import pack_archive
 
             print(f"{pack_archive(given.names, given.pack)} runs in {given.pack}")
@@ -195,6 +200,9 @@ def _write_free_page(given: argparse.Namespace) -> int:
     if unset := [text for text in given.where if "=" not in text]:
         raise _UsageError(f"--where {unset[0]}: KEY=VALUE, for example heterogeneity.alpha=0.1")
     where = dict(text.partition("=")[::2] for text in given.where)
+    key, count = Counter(text.partition("=")[0] for text in given.where).most_common(1)[0] if where else ("", 1)
+    if count > 1:
+        raise _UsageError(f"--where {' '.join(given.where)}: gives {key} twice; name one value, or use --panels {key}")
     out = _output_folder(given, True)
     runs = _load_runs(given.names, names_single=False)  # a page of nothing else ends with that reason
     page = own_page(
@@ -300,10 +308,15 @@ def _check_logbook(given: argparse.Namespace) -> None:
     """Raise an error if something on the command line does not go with ``--logbook``."""
     if len(given.names) > 1:
         raise _UsageError(f"--logbook {' '.join(given.names)}: one paper at a time, for example {given.names[0]}")
-    others = ["watch", "pack", "runs", "profile", "beside", "scale", "length"]
-    others += ["panels", "where", "axis", "timeline", "window"]
-    if wrong := [f"--{key}" for key in others if getattr(given, key)]:
-        raise _UsageError(f"--logbook: cannot be used together with {', '.join(wrong)}; it takes --out and --html")
+    _refuse_others(given, "logbook", ("out", "html", "archive", "config_dir"), "it takes --out and --html")
+
+
+def _refuse_others(given: argparse.Namespace, option: str, taken: Sequence[str], instead: str) -> None:
+    """Raise an error for options that would have no effect. taken: the names of those that ``option`` uses"""
+    defaults = vars(_parser().parse_args(["all"]))
+    others = [key for key, value in defaults.items() if key not in ("names", option) and getattr(given, key) != value]
+    if wrong := [f"--{key.replace('_', '-')}" for key in others if key not in taken]:
+        raise _UsageError(f"--{option}: cannot be used together with {', '.join(wrong)}; {instead}")
 
 
 def _write_logbook(given: argparse.Namespace) -> int:
