@@ -64,6 +64,17 @@ class Stopped(Exception):
     """Computing was given up because the run is to stop; it will be asked for again and has the same result then."""
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text; its type if it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def typed_line(error: BaseException) -> str:
+    """Return ``ValueError: first line``; the type alone if the error has no text."""
+    line, kind = first_line(error), type(error).__name__
+    return line if line == kind else f"{kind}: {line}"
+
+
 def lacks_memory(error: BaseException) -> bool:
     """Whether memory could not be had: Python, torch and the loader of libraries each say it in their way."""
     said = ("allocate memory", "failed to map segment", "out of memory", "not enough memory")
@@ -72,7 +83,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 def describe_lack_of_memory(error: BaseException) -> str:
     """Return an error of ``lacks_memory`` in one line."""
-    return f"there is not enough memory: {type(error).__name__}: {error}".splitlines()[0]
+    return f"there is not enough memory: {typed_line(error)}"
 
 
 def format_value(value: object) -> str:
@@ -127,9 +138,8 @@ def did_you_mean(word: object, known) -> str:
 
 def describe_error(error: BaseException) -> str:
     """Return the kind and the message of an error in one line, with the place in the user's code where it arose."""
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
     place = user_location(error)
-    text = f"{type(error).__name__}: {said.strip().partition(chr(10))[0]}"
+    text = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else typed_line(error)
     return f"{text} ({place})" if place else text
 
 
@@ -176,4 +186,4 @@ def locating_user_errors() -> Iterator[None]:
     except Exception as error:
         if lacks_memory(error) or not (place := user_location(error)):
             raise
-        raise InputError(f"{place}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
+        raise InputError(f"{place}: {typed_line(error)}") from error

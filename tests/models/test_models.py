@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from asyncfl_bench.data.vision import torchvision
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.models.convolutional import (
     AlexNet,
@@ -227,6 +228,15 @@ def test_an_unknown_norm_and_empty_layers_are_refused():
         ResNet18Config(norm="bath")
     with pytest.raises(ConfigError, match=r"^hidden="):
         MlpConfig(hidden=[])
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "ImportError"), ("no CUDA\nat all", "no CUDA")])
+def test_a_torchvision_that_fails_to_import_is_named_with_one_line(text, said, tmp_path, monkeypatch):
+    (tmp_path / "torchvision.py").write_text(f"raise ImportError({text!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    with pytest.raises(BenchError, match=rf"cannot be imported \({said}\)\. Install torch and torchvision"):
+        torchvision("model=resnet18")
 
 
 def test_without_torchvision_resnet18_says_what_to_install_and_the_others_work(monkeypatch):

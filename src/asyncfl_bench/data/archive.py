@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from ..errors import first_line
 from ..files import atomic_write
 from .base import DataError
 
@@ -60,7 +61,7 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
 
 def describe_unreadable(error: Exception) -> str:
     """Return in one line why NumPy cannot read a file."""
-    reason = str(error).partition("\n")[0]
+    reason = first_line(error)
     return "another format, or Python objects" if "pickle" in reason else reason  # NumPy advises to run them
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from ..errors import InputError
+from ..errors import InputError, first_line
 
 
 def torchvision(purpose: str) -> ModuleType:
@@ -13,7 +13,7 @@ def torchvision(purpose: str) -> ModuleType:
         import torchvision as module
     except (ImportError, RuntimeError) as error:  # RuntimeError: its operators were built for another torch
         raise InputError(
-            f"{purpose} needs torchvision, which cannot be imported ({str(error).splitlines()[0]}). Install torch and "
+            f"{purpose} needs torchvision, which cannot be imported ({first_line(error)}). Install torch and "
             "torchvision together from one index so that the two builds match (pip install torch torchvision); "
             "`dataset=digits model=mlp` runs without it."
         ) from error

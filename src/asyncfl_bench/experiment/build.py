@@ -26,7 +26,7 @@ from ..config.check import check_settings
 from ..config.places import PACKAGE, named_folders, use_folders
 from ..config.settings import DEFAULT_STEPS
 from ..data.base import PrivateConfig
-from ..errors import BenchError, ConfigError, check, naming_group
+from ..errors import BenchError, ConfigError, check, first_line, naming_group
 from ..files import say
 from ..live.choice import Flower, Simulated
 from ..live.flower.transport import FlowerTransport, current_grid
@@ -298,8 +298,7 @@ def _build_task(settings: Settings, streams: Streams, device: str, clients: Sequ
             unlabelled=parts["unlabelled"].build(),
         )
     except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise BenchError(f"the data set and the model could not be built: {reason[:200]}") from error
+        raise BenchError(f"the data set and the model could not be built: {first_line(error)[:200]}") from error
 
 
 def _build_cut(settings: Settings, task: Task) -> Cut | None:

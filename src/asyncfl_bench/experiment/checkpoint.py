@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..diagnostics.base import has_diagnostics
-from ..errors import BenchError, ConfigError
+from ..errors import BenchError, ConfigError, first_line, typed_line
 from ..files import atomic_write, remove_leftovers, say
 from ..storage import bytes_of
 from ..tracking.records import read_directory
@@ -180,8 +180,9 @@ class Checkpoints:
             self._stopwatch.before = state["wall_time"]
             self.computed_by = list(dict.fromkeys([*state["computed_by"], *self.computed_by]))
         except (KeyError, RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
-            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise DamagedState(f"{path}: does not fit this run ({reason[:150]}); delete it to start again") from None
+            raise DamagedState(
+                f"{path}: does not fit this run ({typed_line(error)[:150]}); delete it to start again"
+            ) from None
 
 
 def write_checkpoint(path: Path, identity: str, state: dict) -> None:
@@ -234,8 +235,7 @@ def _read_one(path: Path, identity: str, lines: float) -> dict:
                 raise ValueError(f"damaged in {damaged}")
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # a cache may be larger than memory
     except Exception as error:  # torch raises many kinds for truncated, foreign and unreadable files
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise BenchError(f"{path}: not a readable checkpoint ({reason[:100]})") from None
+        raise BenchError(f"{path}: not a readable checkpoint ({first_line(error)[:100]})") from None
     known = saved.get("format") if isinstance(saved, dict) else None
     if known != FORMAT and str(known).startswith(FORMAT.rstrip("0123456789")):
         raise DamagedState(f"{path}: in the format of another version of this program; rerun=true runs it again")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..errors import BenchError, lacks_memory
+from ..errors import BenchError, lacks_memory, typed_line
 from ..files import say
 from ..storage import bytes_of
 from ..types import Recorder
@@ -165,9 +165,8 @@ class ProbedRule:
         return is_same(rule.stats(), copied.stats())
 
     def _describe_failure(self, error: Exception) -> BenchError:
-        said = str(error).partition("\n")[0][:150]
         return BenchError(
-            f"algorithm={self._name}: a copy restored from the rule's state failed ({type(error).__name__}: {said}), "
+            f"algorithm={self._name}: a copy restored from the rule's state failed ({typed_line(error)[:150]}), "
             "and so would a resumed run; save in state_names all that the rule remembers, as tensors, numbers and lists"
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..config import RESULTS_VERSION, Settings
 from ..config.settings import DEFAULT_STEPS
-from ..errors import EXIT_INTERRUPTED, BenchError
+from ..errors import EXIT_INTERRUPTED, BenchError, typed_line
 from ..experiment import RunResult
 from ..files import is_locked, read_json, say
 from ..tracking.rundir import LOCK_NAME
@@ -173,7 +173,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) 
                 returns = launch([job.overrides for job in batch], state.current.index(batch[0]))
         except Exception as error:
             forget_workers()
-            trouble = f"the launcher gave up: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            trouble = f"the launcher gave up: {typed_line(error)}"
             left = [job for job in batch if job.summary_stamp() == before[id(job)] or _was_interrupted(job)]
             begun = [job for job in left if _lock(job).exists()]
             waiting = [job for job in left if job not in begun]
@@ -241,7 +241,7 @@ def _failure_message(job_return: Any) -> str | None:
     if job_return.status.name == "COMPLETED":
         return None
     error = job_return._return_value  # hydra's property raises it
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    return typed_line(error)
 
 
 def _is_postponed(job_return: Any) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import ConfigError, InputError, check
+from ..errors import ConfigError, InputError, check, first_line
 from ..files import read_parquet
 
 SUFFIXES = (".csv", ".parquet")
@@ -157,7 +157,7 @@ def _parquet(path: Path) -> tuple[str, list[int], dict[str, list]]:
         table = read_parquet(path)
         columns = [column.to_pylist() for column in table.columns]
     except (OSError, ValueError, OverflowError) as error:
-        raise InputError(f"{path}: not a readable .parquet file ({str(error).partition(chr(10))[0]})") from None
+        raise InputError(f"{path}: not a readable .parquet file ({first_line(error)})") from None
     values = _by_name(path, table.column_names, columns)
     kept = {name: column for name, column in values.items() if not _INDEX.fullmatch(name)}
     return "row", list(range(len(table))), kept

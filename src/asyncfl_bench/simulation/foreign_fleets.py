@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, InputError
+from ..errors import ConfigError, InputError, first_line
 from ..files import atomic_write, parse_json
 from .phones import COLUMNS
 
@@ -86,7 +86,7 @@ def _read_devices(path: Path) -> dict[Any, dict]:
         is_json = content[:1] == b"{"
         found = parse_json(content.decode()) if is_json else _PlainUnpickler(io.BytesIO(content)).load()
     except Exception as error:  # a damaged pickle raises almost anything
-        raise InputError(f"{path}: {ALLOWED}; not readable: {str(error).partition(chr(10))[0]}") from None
+        raise InputError(f"{path}: {ALLOWED}; not readable: {first_line(error)}") from None
     if not (isinstance(found, dict) and found and all(isinstance(one, dict) for one in found.values())):
         raise InputError(f"{path}: {ALLOWED}, found no mapping of clients")
     return found

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..config import RESULTS_VERSION
 from ..config.places import checkout_directory
-from ..errors import BenchError, InputError
+from ..errors import BenchError, InputError, first_line
 from ..files import atomic_write, say
 from .records import MEASURED, Record, check_record, find_runs, read_directory
 
@@ -289,7 +289,7 @@ def _read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
     except InputError:
         raise
     except Exception as error:  # a damaged footer makes the reader raise errors of any kind
-        reason = " ".join(str(error).partition("\n")[0].split()) or type(error).__name__
+        reason = " ".join(first_line(error).split())
         raise InputError(f"{path}: damaged: {reason}; restore the file, for example with git") from None
     return table.combine_chunks()
 

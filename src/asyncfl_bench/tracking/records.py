@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..config import NOT_IDENTITY, PARTS, identity_of_tree
-from ..errors import BenchError
+from ..errors import BenchError, first_line
 from ..files import read_json, read_parquet, read_yaml, sha256_of
 from .metrics import iter_metrics
 from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
@@ -126,7 +126,7 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
             summary = {}
             raise ValueError("no exit_status")
     except (OSError, ValueError) as error:
-        return check_record(Record(path.name, "unreadable", _first_line(error, path / part), config, summary))
+        return check_record(Record(path.name, "unreadable", _describe(error, path / part), config, summary))
     name, status = str(summary.get("name") or path.name), summary["exit_status"]
     note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
     points: dict[str, np.ndarray] = {}
@@ -134,11 +134,11 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
         try:
             points = _build_columns(iter_metrics(path / METRICS_NAME))
         except (BenchError, OSError, ValueError, OverflowError) as error:
-            return check_record(Record(name, "unreadable", _first_line(error, path / METRICS_NAME), config, summary))
+            return check_record(Record(name, "unreadable", _describe(error, path / METRICS_NAME), config, summary))
     try:
         clients = _read_clients(path / CLIENTS_NAME) if "clients" in summary else {}
     except (OSError, ValueError) as error:
-        return check_record(Record(name, "unreadable", _first_line(error, path / CLIENTS_NAME), config, summary))
+        return check_record(Record(name, "unreadable", _describe(error, path / CLIENTS_NAME), config, summary))
     return check_record(Record(name, status, note, config, summary, points, clients))
 
 
@@ -263,7 +263,7 @@ def _stamp_or_none(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-def _first_line(error: Exception, path: Path) -> str:
+def _describe(error: Exception, path: Path) -> str:
     """``metrics.jsonl, line 3: not a JSON object``: what is wrong with a file of the run, which has its place."""
-    text = (getattr(error, "strerror", None) or str(error)).partition("\n")[0]
+    text = getattr(error, "strerror", None) or first_line(error)
     return path.name + text.removeprefix(str(path)) if text.startswith(str(path)) else f"{path.name}: {text}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import first_line
 from ..files import say
 
 
@@ -103,7 +104,3 @@ class Trackers:
             except Exception as error:
                 del self._trackers[name]
                 say(f"tracking={name}: {first_line(error)}; it gets nothing more of this run, whose own files have all")
-
-
-def first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..errors import BenchError, check, check_choice
+from ..errors import BenchError, check, check_choice, first_line
 from ..files import say
 from ..ranges import CheckedSettings, greater_than
 from .metrics import COUNTERS
 from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
-from .trackers import RunFacts, Tracker, first_line
+from .trackers import RunFacts, Tracker
 from .wandb_account import configured_mode
 
 MODES = ("online", "offline", "disabled")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ...errors import InputError
+from ...errors import InputError, first_line
 from ...files import read_parquet
 from ...tracking.rundir import RECORD_NAME, TRACE_NAME
 from ..pages.page import Page
@@ -52,8 +52,7 @@ def _client_table(run: pd.Series) -> pd.DataFrame:
         ended = record[record["arrived"] == 0]
         is_refused = ended["why"].isin([key.removeprefix(_REFUSED) for key in run.dropna().index])
     except (OSError, ValueError, KeyError) as error:
-        problem = str(error).strip().partition("\n")[0]
-        raise InputError(f"its {RECORD_NAME} or {TRACE_NAME} cannot be read ({problem})") from None
+        raise InputError(f"its {RECORD_NAME} or {TRACE_NAME} cannot be read ({first_line(error)})") from None
     columns = {
         "uploads": trace.groupby("client").size(),
         "delay_median": delays.median(),

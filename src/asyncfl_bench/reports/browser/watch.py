@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ...errors import BenchError
+from ...errors import BenchError, first_line
 from ...tracking.records import run_folders
 from ...tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
@@ -34,7 +34,7 @@ def watch_folders(
                 try:
                     text = build()
                 except BenchError as error:
-                    text = str(error).partition("\n")[0]
+                    text = first_line(error)
                 pause = max(every, time.monotonic() - begin)
                 print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
             time.sleep(pause)
