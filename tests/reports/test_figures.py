@@ -179,6 +179,17 @@ def test_intervals_show_ties_as_a_band_and_open_comparisons_hollow():
     assert not forest_panels([panel], style.styles(["a", "b", "c"]), "s", margin=float("nan")).axes[0].patches
 
 
+def test_long_titles_of_interval_panels_do_not_touch():
+    one = np.array([np.nan, -2.0])
+    titles = [f"CIFAR-10 protocol, K = 1, momentum = {momentum}" for momentum in (0.0, 0.5, 0.9, 0.99)]
+    panels = [Forest(title, ["a", "b"], one, one, one, np.array([False, True]), best=0) for title in titles]
+    figure = forest_panels(panels, style.styles(["a", "b"]), "points", margin=1.0)
+    figure.draw_without_rendering()
+    boxes = [axes.title.get_window_extent() for axes in figure.axes]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+    assert figure.axes[0].get_title() == "CIFAR-10 protocol, K = 1,\nmomentum = 0.0"
+
+
 def test_two_parts_with_one_file_name_are_refused_before_anything_is_removed(tmp_path):
     table = pd.DataFrame({"a": [1]})
     write_parts([Table("same", table, table)], tmp_path)

@@ -189,6 +189,12 @@ def test_a_page_begins_with_verdicts_intervals_best_methods_values_and_curves(pa
         path.name for path in (tmp_path / "page").glob("*.csv")
     }
     assert "9 runs, seeds 0, 1, 2." in text.splitlines()[2]
+    narrow = finals(ace=[0.90, 0.92, 0.94], fedbuff=[0.70, 0.72, 0.74])
+    for one, is_cut in ((page, True), (paper_page("ace/figure_a1", narrow, keys=("algorithm",)), False)):
+        parts = flatten_parts(one.parts)
+        intervals = next(part for part in parts if isinstance(part, Picture) and part.name == "intervals")
+        arrows = [mark for mark in intervals.figure.axes[0].lines if mark.get_marker() in ("<", ">")]
+        assert (len(arrows) > 0) == ("arrow: longer than drawn" in intervals.alt) == is_cut
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from ...tracking.runs import setting_text
 from ..pages.page import Page
 from ..pages.spec import FINAL, Measure
 from ..pages.write import Part, Picture, Table, format_number
-from .figures import Forest, forest_panels
+from .figures import Forest, forest_limits, forest_panels
 
 _DECIDED = ("better", "worse", "tie")
 
@@ -107,7 +107,8 @@ def _forest_picture(page: Page, measure: Measure, best: pd.DataFrame, margin: fl
     label = page.label(measure)
     figure = forest_panels(panels, page.styles, f"{label}, minus the best method", margin)
     tie = f"; band: ± {margin:g}, a tie" if margin == margin else ""
-    marks = "filled: decided, hollow: inconclusive, arrow: longer than drawn"
+    is_cut = any(ends.any() for panel in panels for ends in panel.cut_ends(*forest_limits(panels, margin)))
+    marks = f"filled: decided, hollow: inconclusive{', arrow: longer than drawn' if is_cut else ''}"
     alt = f"{label} of each method minus that of the best one; {marks}{tie}"
     return Picture("intervals", figure, alt)
 

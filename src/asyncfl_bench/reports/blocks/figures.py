@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,11 @@ class Forest:
     high: np.ndarray
     decided: np.ndarray
     best: int
+
+    def cut_ends(self, left: float, right: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return whether the interval of each method begins before ``left``, and whether it ends behind ``right``."""
+        known = np.isfinite(self.low) & np.isfinite(self.high)
+        return known & (self.low < left), known & (self.high > right)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -265,15 +271,12 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
     columns = min(4, len(panels))
     rows = math.ceil(len(panels) / columns)
     labels = sorted({label for panel in panels for label in panel.labels}, key=[*styles].index)
-    letters = max(map(len, labels))
-    figure = new_figure(
-        0.6 + 0.075 * letters + max(2.4, 5.0 / columns) * columns, 0.6 + (0.5 + 0.2 * len(labels)) * rows
-    )
+    letters, width = max(map(len, labels)), max(2.4, 5.0 / columns)
+    titles = [_wrap_title(panel.title, width) for panel in panels]
+    height = 0.36 + 0.14 * max(title.count("\n") + 1 for title in titles) + 0.2 * len(labels)
+    figure = new_figure(0.6 + 0.075 * letters + width * columns, 0.6 + height * rows)
     grid = figure.subplots(rows, columns, sharey=True, sharex=True, squeeze=False)
-    means = np.concatenate([panel.mean[np.isfinite(panel.mean)] for panel in panels])
-    lowest, highest = min(means.min(), 0.0), max(means.max(), 0.0)
-    span = max(highest - lowest, 4 * margin if margin == margin else 0.0) or 1.0
-    left, right = lowest - 0.3 * span, highest + 0.3 * span
+    left, right = forest_limits(panels, margin)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
@@ -294,10 +297,10 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
                 linewidth=1.1,
                 **look,
             )
-            cut = {left: panel.low[number] < left, right: panel.high[number] > right} if known else {}
-            for end in (one for one, is_cut in cut.items() if is_cut):
-                axes.plot(end, y, "<" if end == left else ">", color=colour, markersize=5, clip_on=False)
-        axes.set_title(panel.title, fontsize=9)
+            for end, mark, is_cut in zip((left, right), "<>", panel.cut_ends(left, right), strict=True):
+                if is_cut[number]:
+                    axes.plot(end, y, mark, color=colour, markersize=5, clip_on=False)
+        axes.set_title(titles[place], fontsize=9)
         axes.set_xlim(left, right)
         axes.set_yticks(range(len(labels)), labels, fontsize=8)
         axes.set_ylim(len(labels) - 0.4, -0.6)
@@ -308,6 +311,20 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
         axes.spines[["top", "right", "left"]].set_visible(False)
     figure.supxlabel(x_label, fontsize=9)
     return figure
+
+
+def forest_limits(panels: Sequence[Forest], margin: float) -> tuple[float, float]:
+    """Return the ends of the x axis of ``forest_panels``."""
+    means = np.concatenate([panel.mean[np.isfinite(panel.mean)] for panel in panels])
+    lowest, highest = min(means.min(), 0.0), max(means.max(), 0.0)
+    span = max(highest - lowest, 4 * margin if margin == margin else 0.0) or 1.0
+    return lowest - 0.3 * span, highest + 0.3 * span
+
+
+def _wrap_title(title: str, width: float) -> str:
+    """Return a title of size 9 in lines of at most ``width`` inches. A key and its value stay together."""
+    lines = textwrap.fill(title.replace(" = ", "\xa0=\xa0"), int(width / 0.07), break_on_hyphens=False)
+    return lines.replace("\xa0", " ")
 
 
 def heat_maps(
