@@ -7,10 +7,12 @@ from contextlib import suppress
 
 import pytest
 import torch
+from filelock import FileLock
 
-from asyncfl_bench.errors import BenchError
+from asyncfl_bench.errors import BenchError, RunInUse
 from asyncfl_bench.experiment.checkpoint import PARTS, read_checkpoint, write_checkpoint
-from asyncfl_bench.files import atomic_write, read_yaml, remove_leftovers, to_yaml, write_text
+from asyncfl_bench.experiment.execute import _holding_lock
+from asyncfl_bench.files import atomic_write, is_locked, read_yaml, remove_leftovers, to_yaml, write_text
 from asyncfl_bench.tracking.rundir import RunDirectory
 
 
@@ -34,6 +36,21 @@ def test_a_text_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
     with pytest.raises(OSError, match="file"):
         write_text(tmp_path / "file", "new")
     assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"file": "old"}
+
+
+def test_a_lock_that_another_process_takes_only_to_ask_is_free(tmp_path, monkeypatch):
+    path, asking = tmp_path / ".lock", FileLock(tmp_path / ".lock")
+    with monkeypatch.context() as patched:
+        patched.setattr("time.sleep", lambda seconds: asking.release())
+        asking.acquire()
+        assert not is_locked(path)
+        asking.acquire()
+        with _holding_lock(tmp_path):
+            assert not asking.is_locked
+    with asking:
+        assert is_locked(path)
+        with pytest.raises(RunInUse), _holding_lock(tmp_path):
+            pass
 
 
 def test_the_content_before_is_kept_where_that_is_asked_for(tmp_path):

@@ -82,7 +82,7 @@ def is_locked(path: Path) -> bool:
     if not path.exists():
         return False
     try:
-        with FileLock(path).acquire(timeout=0):
+        with FileLock(path).acquire(timeout=0.02, poll_interval=0.01):  # another process may be asking, too
             return False
     except Timeout:
         return True

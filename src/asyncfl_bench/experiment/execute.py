@@ -139,7 +139,7 @@ def _holding_lock(directory: Path):
 
     lock = FileLock(directory / LOCK_NAME)
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=0.2, poll_interval=0.02)  # ``is_locked`` of another process takes it for a moment
     except Timeout:
         raise RunInUse(_describe_use(directory)) from None
     try:
