@@ -34,7 +34,7 @@ class NoDistillationConfig(CheckedSettings):
 
 
 class NoDistillation:
-    """A rule's step is the last word."""
+    """No distillation after a step of the rule."""
 
     Config = NoDistillationConfig
 

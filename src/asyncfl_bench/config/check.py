@@ -236,6 +236,7 @@ def _known_keys(known: dict) -> str:
 
 def describe_type(annotation: str) -> str:
     """Return a type in words: ``int | None`` is "a whole number or null"."""
+    annotation = annotation.removeprefix("Annotated[").partition(", absent(")[0]
     names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "None": "null"}
     names["Any"] = "a value that the class takes"
     if annotation.startswith("list["):
