@@ -1,7 +1,7 @@
 """`make rules`: write rules.md and limits.svg in docs/explanation/ from the rules' declarations and from limits.yaml.
 
-What a rule declares are the attributes of its class and the sections of its docstring. What its server learns is read
-off its code, where the docstring does not say: the facts of an upload, a message or the table of clients that it uses.
+The class attributes and docstring sections declare most facts. Facts of an upload that the server uses are found in the
+code.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ afl-run --help algorithm=ace   # the settings of one rule
 `make rules` writes this page from the code and from [limits.yaml](limits.yaml).
 [Algorithms](../reference/algorithms.md) has the sources.
 
-d counts parameters (in split rules those of the clients' layers), n clients, T server iterations and C classes. u
-counts samples of the server, B samples per mini-batch and a activations per sample. r is the dimension of a projection.
+n is the number of clients, T of server iterations, C of classes, d of parameters (split rules: of the clients' layers).
+M, Q_s, Q_c and rennala's B are buffer sizes; fedfa's K and S are `queue` and `every`. u is the number of server
+samples, a of activations per sample, r the dimension of a projection. In gas, B is the mini-batch size.
 *Versions* are the start models of clients in flight, d floats each. A *cache* has n d numbers. The server may use a
 client's number, the version of its start model, its number of samples, its K, its delay and its labels. The last column
 says whether a [live server](../howto/live.md) can run the rule, and for which setting it asks.

@@ -26,6 +26,8 @@ OTHERS = (
     "--resume",
     "--replay",
     "--config-dir",
+    "--archive",
+    "--cfg",
     "-sc",
 )  # need files that a reader has
 LIMIT = 5  # seconds

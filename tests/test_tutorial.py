@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def blocks(kind, page):
 def commands(kind, page):
     """The words after afl-run of every line of a block of commands."""
     (lines,) = re.findall(rf"```sh {kind}\n(.*?)```", page, re.S)
-    return [line.split()[1:] for line in lines.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines.splitlines()]
 
 
 @pytest.fixture(scope="module")
