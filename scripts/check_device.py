@@ -1,4 +1,4 @@
-"""Does a device repeat its own bits and compute what the CPU computes? Every rule and kind of network, some iterations.
+"""Check that a device repeats its bits and agrees with the CPU, for every rule and kind of network.
 
     python scripts/check_device.py [cuda|cpu] [NAME…]
 

@@ -1,4 +1,4 @@
-"""Clusters of this one machine, to try launchers on: a Slurm of one node, a Ray of two."""
+"""Test clusters on one machine: a Slurm of one node, a Ray of two."""
 
 from __future__ import annotations
 

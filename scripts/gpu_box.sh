@@ -3,15 +3,15 @@
 #
 #   scripts/gpu_box.sh DATA OUT [MINUTES] [SWEEP…]
 #
-# DATA     data directory with the files of docs/howto/data.md, as `afl-run dataset=cifar10 dataset.download=true
-#          data_dir=DATA` and its like make them. Runs whose data are missing are named, the others go through.
+# DATA     data directory, see docs/howto/data.md; `afl-run dataset=cifar10 dataset.download=true data_dir=DATA`
+#          downloads a set. Runs with missing data are named, the others run.
 #          BERT-base and DistilBERT are downloaded where the hub's cache lacks them.
 #          ddpm_cifar10.npy there: images of a diffusion model for fedecho/table2_synthetic and table3_synthetic
 # OUT      results: a log per step, the benchmark as Markdown, run directories without weights as .tar.gz, pages
 # MINUTES  for the sweeps together (default 600); the checks and the benchmark before them take about ten
-# SWEEP    only these, as ace/figure2. The same command again skips what is finished and resumes what is not
+# SWEEP    only these, as ace/figure2. The same command again skips finished runs and resumes the others
 set -u
-if [ $# -lt 2 ]; then sed -n '2,14p' "$0"; exit 2; fi
+if [ $# -lt 2 ]; then sed -n '2,12p' "$0"; exit 2; fi
 data=$(realpath "$1"); mkdir -p "$2"; out=$(realpath "$2"); minutes=${3:-600}; shift 2; shift $(( $# > 0 ))
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
@@ -32,7 +32,7 @@ sweeps=(
     asyncfeded/table4
 )
 
-step() { # NAME SECONDS COMMAND...: its output goes to NAME.log, and its end is said here
+step() { # NAME SECONDS COMMAND...: writes output to NAME.log and prints the exit code
     local name=$1 limit=$2; shift 2
     [ "$limit" -gt 0 ] || { echo "$name: no time left"; return 1; }
     local begun; begun=$(date +%s)
@@ -48,7 +48,7 @@ nvidia-smi --query-gpu=name,memory.total --format=csv,noheader || { echo "no GPU
 [ -f "$out/checked" ] || { step check 900 "$python" scripts/check_device.py cuda && touch "$out/checked"; }
 [ -f "$out/benchmark.md" ] || step benchmark 900 "$python" scripts/benchmark.py --device cuda --repeats 5 --out "$out/benchmark.md"
 
-keep() { # what a sweep has so far, small enough to send; the pages are made again each time
+keep() { # packs a sweep's runs so far; pages are rewritten each time
     [ -d "$out/runs/$1" ] || return
     tar czf "$out/${1//\//-}.tar.gz" --exclude='*.pt*' --exclude='.lock' -C "$out" "runs/$1" 2> "$out/keep.log"
     "$python" -m asyncfl_bench.reports.cli all --runs "$out/runs" --out "$out/results" > "$out/pages.log" 2>&1

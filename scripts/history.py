@@ -1,4 +1,4 @@
-"""What ``benchmark.py`` measured, one entry after the other, and a page that draws it: a slowdown is seen.
+"""History of the measurements of ``benchmark.py``, and a page that shows slowdowns.
 
     python scripts/history.py results/speed     draw the page of a history again
 

@@ -1,4 +1,4 @@
-"""What runs say they will need beside what they take: peak memory of one process each, a Markdown table.
+"""Compare the estimated memory of runs with the measured peak, one process each; prints a Markdown table.
 
     python scripts/memory.py              every case (some minutes)
     python scripts/memory.py mlp          those with this word in their name

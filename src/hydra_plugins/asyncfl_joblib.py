@@ -1,7 +1,7 @@
-"""joblib's launcher, whose workers hear of the end of a sweep from it alone.
+"""joblib's launcher; only the launcher stops its workers.
 
-A worker that a signal ends while it loads its modules makes joblib kill the others, one that is saving a run included.
-It is in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
+If a signal ends a worker while it loads modules, joblib kills all workers, also one that is saving a run.
+Hydra accepts plugins only from this package. Without the plugin this module defines nothing.
 """
 
 import signal

@@ -1,6 +1,6 @@
 """Ray's launcher, which lets active runs save themselves when the sweep is stopped: the plugin's own ends at once.
 
-It is in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
+Hydra accepts plugins only from this package. Without the plugin this module defines nothing.
 """
 
 import signal

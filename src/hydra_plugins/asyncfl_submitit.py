@@ -1,6 +1,6 @@
 """submitit's launchers, waiting for every job: the plugin's own stop waiting at the first job that was killed.
 
-They are in this package because Hydra accepts plugins from nowhere else. Without the plugin there is nothing in here.
+Hydra accepts plugins only from this package. Without the plugin this module defines nothing.
 """
 
 import sys
@@ -44,7 +44,7 @@ with suppress(ImportError):
                 raise
 
         def stop(self, jobs: Sequence[Any]) -> None:
-            """Called when the person who waits for the jobs does not want to any more."""
+            """Called when Ctrl-C ends the wait for the jobs."""
 
     class Local(BatchSubmitter):
         """Processes of this machine. They would outlive this one, so they get the signal to save themselves."""
@@ -78,7 +78,7 @@ with suppress(ImportError):
             print(f"afl-run: the Slurm jobs continue without this command; scancel {array} ends them", file=sys.stderr)
 
     def _outcome(job: Any) -> JobReturn:
-        """What the job returned; a killed one returns nothing, and its run directory tells what it left."""
+        """Return a job's result; for a killed job, a failure with its exception."""
         try:
             return job.results()[0]
         except Exception as error:  # submitit's own, and whatever the job raised

@@ -1,6 +1,6 @@
-"""Hydra's own sweeper, with unions of grids, and without the runs that are finished already.
+"""Hydra's sweeper with unions of grids; it skips finished runs. Hydra chooses the launcher.
 
-It is in this package because Hydra accepts plugins from nowhere else. Which launcher runs the jobs is Hydra's affair.
+Hydra accepts plugins only from this package.
 """
 
 from collections.abc import Sequence

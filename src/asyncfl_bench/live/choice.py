@@ -16,7 +16,7 @@ from ..types import Work
 if TYPE_CHECKING:
     from ..config import Settings
 
-MOST_PROCESSES = 16  # where nothing is said
+MOST_PROCESSES = 16  # the default, unless there are fewer clients
 # settings of the schedule with which the clients that have reported may wait for one that never does
 WAITING = {"dispatch": ("per_round", "after_update"), "rest": ("until_update",)}
 MEASURED = "measured"  # choice of delay and availability of a live run
@@ -51,7 +51,7 @@ class SimulatedConfig(CheckedSettings):
 
     @property
     def counts_file(self) -> Path | None:
-        """Of a replay: how many samples of each label the clients have, whose files may be elsewhere."""
+        """Return the file with the clients' label counts for a replay without their files; None without one."""
         return None
 
 

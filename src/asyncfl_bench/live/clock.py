@@ -26,7 +26,7 @@ class Clock:
             self._origin = self._now() - self.last
 
     def stamp(self) -> float:
-        """Return the moment that it is."""
+        """Return a new stamp, later than all earlier ones."""
         self.start()
         assert self._origin is not None
         self.last = max(math.floor((self._now() - self._origin) / GRAIN) * GRAIN, self.last + GRAIN)

@@ -1,6 +1,6 @@
-"""Clients as processes of this machine. A process that dies is started again; its work in hand is lost then.
+"""Clients as processes of this machine. A process that dies is restarted, and its current work is lost.
 
-Each process has a thread of the server's, which alone talks to it: a process that hangs delays no other one.
+One server thread per process exchanges messages with it, so a hanging process does not delay the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # s before a process that dies without h
 
 
 class Compute:
-    """What a process does. A callable that another process can be given.
+    """Main function of a client process, as a picklable callable.
 
     build     makes the computer of a run from its resolved config (experiment.build.build_computer)
     identity  of the run;  nap: s, mean of a random pause before each upload
@@ -110,7 +110,7 @@ class LocalProcesses(ThreadedTransport):
 
 
 class _Place:
-    """A process, whichever it is just now, its clients, and the work that it has not answered.
+    """The current process of some clients, and their unanswered work.
 
     here  it has said hello and lives
     """

@@ -23,9 +23,9 @@ Vectors = Sequence[np.ndarray | None]
 
 @dataclass
 class Reply:
-    """What comes from a client, of which nothing is believed.
+    """An unchecked reply of a client.
 
-    clients   those of whose process it comes
+    clients   clients of the process that sent it
     sequence  number of the work that it claims to answer
     identity  of the run that it claims to belong to
     vector_d, loss, outputs_uc  of the upload;  problem: why there is none, if there is none
@@ -71,7 +71,7 @@ class Transport(Protocol):
         """The client gets no more work."""
 
     def status(self) -> str:
-        """Who is here, in words."""
+        """Return the connection status as text."""
         ...
 
     def close(self) -> None:

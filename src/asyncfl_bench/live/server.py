@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class LiveTimeline(LateLosses):
-    """Ends are not known before they happen: the next one is waited for.
+    """Timeline that waits for the next reply, because ends of work are not known in advance.
 
     limit  virtual time at which the run ends in any case, or None
     """
@@ -80,7 +80,7 @@ class LiveTimeline(LateLosses):
 
 
 class LiveComputer(UploadSource):
-    """Hands over the vector that came. file: keeps it, if any"""
+    """Return received uploads in place of computed ones. file: also stores them; None: no file"""
 
     def __init__(self, inbox: Inbox, real: SequentialComputer, file: UploadFile | None):
         super().__init__(real)
@@ -191,7 +191,7 @@ class LiveServer:
         return LiveTimeline(self._inbox, self._file, self.queue.discard, self._limit)
 
     def status(self) -> str:
-        """Who is here, in words, for the line of progress."""
+        """Return the connection status as text, for the line of progress."""
         refused, out = sum(self._inbox.refusals.values()), ", ".join(map(str, sorted(self.record.left_at)))
         return self._inbox.transport.status() + f", out: {out}" * bool(out) + f", {refused} refused" * bool(refused)
 

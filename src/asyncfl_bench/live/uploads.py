@@ -130,7 +130,7 @@ class UploadSource:
         return {}
 
     def load_state_dict(self, state: dict) -> None:
-        """There is none."""
+        """Do nothing: there is no state."""
 
     def close(self) -> None:
         self._real.close()

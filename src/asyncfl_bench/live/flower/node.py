@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # s; 1 where nothing is said
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # s; Flower's default is 1
 }
 Build = Callable[..., "SequentialComputer"]
 

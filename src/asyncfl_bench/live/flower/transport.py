@@ -83,7 +83,7 @@ class _Client:
 
 
 class FlowerTransport(ThreadedTransport):
-    """A client is on the node that says so, unless another node that lives has it already.
+    """A client belongs to the node that reports it, unless another live node already has it.
 
     run      what a node must know of the run: its resolved config and folders of parts
     largest  bytes of a reply; a larger one is refused
@@ -128,7 +128,7 @@ class FlowerTransport(ThreadedTransport):
             self.changed.notify_all()
 
     def forget(self, work: Work) -> None:
-        """Its node does it all the same, and is not asked for it."""
+        """Drop the work: the node still computes it, but its answer is not fetched."""
         client = self.clients[work.client]
         with self.changed:
             if client.in_hand is not None and client.in_hand.sequence == work.sequence:
@@ -181,7 +181,7 @@ class FlowerTransport(ThreadedTransport):
             client.in_hand, client.since = None, time.monotonic()
 
     def next_work(self, node: _Node) -> tuple[_Client, Work, Vectors] | None:
-        """The oldest work of its clients, which they have in hand from now on; None for a node that is gone."""
+        """Return the oldest waiting work of the node's clients and mark it as sent; None if the node is gone."""
         with self.changed:
             while not self.closed and node.lives:
                 for client in node.clients:
