@@ -58,8 +58,7 @@ def _text(name: str, reading: str, **more) -> PageSpec:
         f"The paper prints accuracies of six methods with two text models at three skews, β = 5. Here {reading}",
         ("model", "heterogeneity.alpha"),
         _ALONG_AXES,
-        order=("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace"),
-        order_source="table a.2",
+        order=("asgd", "delay_adaptive_asgd", "fedbuff", "ca2fl", "aced", "ace"),  # table a.2
         published=PublishedNumbers(
             "ace_table_a2",
             {"final": ("accuracy_percent", "two_standard_errors_percent")},
@@ -125,8 +124,7 @@ PAGES = (
         "β = 5) and prints no numbers; at a budget that a method reaches before the stop, its number says nothing.",
         ("availability.share",),
         _SHARES,
-        order=("asgd", "ca2fl", "ace", "aced"),
-        order_source="the caption of figure 3a",
+        order=("asgd", "ca2fl", "ace", "aced"),  # the caption of figure 3a
     ),
     _page(
         "figure3b",

@@ -99,7 +99,7 @@ def _methods(name: str, title: str, shows: str, **more) -> PageSpec:
         Curves("bytes", split="paper", columns=3),
         ClientAccuracy(),
     )
-    return _page(name, title, shows, ("paper", _K), blocks, published=_BESIDE, order_source="tables 2 and 4", **more)
+    return _page(name, title, shows, ("paper", _K), blocks, published=_BESIDE, **more)
 
 
 PAGES = (
@@ -143,7 +143,6 @@ PAGES = (
         rankings=(BEST, TO_LEVEL),
         relabel=_label_with_clusters,
         published=PublishedNumbers("afbs_table3", {"final": ("final_accuracy_percent", "spread")}, note=_NO_SPREAD),
-        order_source="table 3",
         shares_runs_with=("afbs/table2",),
     ),
     _page(
@@ -170,7 +169,6 @@ PAGES = (
             Values((BEST, FINAL, TO_LEVEL)),
         ),
         published=_BESIDE,
-        order_source="tables 2 and 4",
         shares_runs_with=("afbs/table2", "afbs/table2_sst2"),
         problems=("mnist with lenet5", "cifar10 with lenet5", "sst2 with fasttext"),
     ),

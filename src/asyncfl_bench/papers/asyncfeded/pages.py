@@ -83,7 +83,6 @@ PAGES = (
         ("paper", _P),
         (Curves("virtual_time", columns=3), Values((BEST, *_TIMES, UPLOADS))),
         published=_RAW_RUNS,
-        order_source="the authors' raw runs",
         shares_runs_with=("asyncfeded/figure3",),
     ),
     _page(
@@ -94,7 +93,6 @@ PAGES = (
         ("paper", _P),
         _SUSPENDED,
         published=_RAW_RUNS,
-        order_source="the authors' raw runs",
         shares_runs_with=("asyncfeded/figure2",),
     ),
     _page(
@@ -104,7 +102,6 @@ PAGES = (
         ("paper", _P),
         _SUSPENDED,
         published=_RAW_RUNS,
-        order_source="the authors' raw runs",
     ),
     _page(
         "figure4",

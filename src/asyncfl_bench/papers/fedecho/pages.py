@@ -62,8 +62,7 @@ def _table(table: str, data: str, problem: str, name: str = "") -> PageSpec:
         ),
         problems=(problem,),
         tuned=("client.lr", "algorithm.eta"),
-        order=("fedbuff", "ca2fl", "fadas", "fedac", "fedecho"),
-        order_source="tables 2 and 3, means over cells",
+        order=("fedbuff", "ca2fl", "fadas", "fedac", "fedecho"),  # tables 2 and 3, means over cells
         relabel=_rate_and_samples,
         published=PublishedNumbers(
             f"fedecho_{table}", _FINAL, variants=f"fedecho_{table}_other_samples", note=f"{_NORM} {_ARRAYS}"
@@ -81,7 +80,6 @@ def _ablation(name: str, title: str, shows: str, relabel) -> PageSpec:
         (*_SKEW_BY_DELAY, "distillation.rate"),
         readings=("distillation.rate",),
         relabel=relabel,
-        order_source=f"table {name.removeprefix('table')}",
         published=PublishedNumbers(name.replace("table", "fedecho_table"), _FINAL, note=_NORM),
         shares_runs_with=("fedecho/table2", "fedecho/controls"),
     )
@@ -144,7 +142,6 @@ def _pairs(name: str, here: str) -> PageSpec:
         (Curves("iteration"), Values((LATE, FINAL, BEST, UPLOADS)), Staleness()),
         ("delay",),
         problems=("mrpc with bert_base",),
-        order_source="table 4",
         published=PublishedNumbers(
             "fedecho_table4",
             _FINAL,

@@ -83,8 +83,7 @@ PAGES = (
             ClientAccuracy(),
             Staleness(),
         ),
-        order=("fedbuff", "fedavg", "ca2fl", "gas"),
-        order_source="table 1, means over cells",
+        order=("fedbuff", "fedavg", "ca2fl", "gas"),  # table 1, means over cells
         relabel=_rule,
         published=_published_table(1),
         shares_runs_with=("gas/figure3", "gas/controls"),
@@ -102,8 +101,7 @@ PAGES = (
             Values((LATE, FINAL, BEST, _TIME, _UPLINK)),
         ),
         rankings=(_LATE_IN_TIME, _LATE_BY_BYTES),
-        order=("fedbuff", "ca2fl", "gas"),
-        order_source="table 2, means over cells",
+        order=("fedbuff", "ca2fl", "gas"),  # table 2, means over cells
         relabel=_rule,
         published=_published_table(2),
         shares_runs_with=("gas/table1",),
@@ -115,8 +113,7 @@ PAGES = (
         "The paper prints the accuracy with 50 and 100 clients, of which 10 are at work; GAS leads in every cell.",
         ("paper", "n_clients", *_SPLIT),
         (Curves("iteration", split="n_clients"), Values((LATE, FINAL, BEST)), ClientAccuracy()),
-        order=("fedbuff", "fedavg", "ca2fl", "gas"),
-        order_source="table 3, means over cells",
+        order=("fedbuff", "fedavg", "ca2fl", "gas"),  # table 3, means over cells
         relabel=_rule,
         published=_published_table(3, f"{_RULES} One run a cell is published, without a spread."),
         problems=("cifar10 with alexnet", _CINIC10),
@@ -130,7 +127,6 @@ PAGES = (
         (Curves("iteration", split="model"), Values((LATE, FINAL, BEST, _UPLINK))),
         problems=("cifar10 with alexnet", "cifar10 with vgg16"),
         relabel=_cut,
-        order_source="table 4",
         published=_published_table(4, "VGG-16 has group normalisation here, theirs batch normalisation and dropout."),
     ),
     _page(
@@ -141,8 +137,7 @@ PAGES = (
         ("model", *_SPLIT),
         (Curves("iteration", split="model"), Values((LATE, FINAL, BEST, _UPLINK)), ClientAccuracy()),
         problems=("cifar10 with vit_small", "cifar10 with resnet18"),
-        order=("fedbuff", "fedavg", "ca2fl", "gas"),
-        order_source="table 5, means over cells",
+        order=("fedbuff", "fedavg", "ca2fl", "gas"),  # table 5, means over cells
         relabel=_rule,
         published=_published_table(
             5,

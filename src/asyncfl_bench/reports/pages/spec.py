@@ -74,7 +74,7 @@ class PageSpec:
     tuned      settings that the profile ``fair`` chooses on validation samples; of several, an algorithm is tuned in
                those to which the sweep gives several values; fair: what that profile is
     searched   the sweep has the values that are chosen from itself, whatever the profile; fair says what it is
-    order      algorithms, worst first, as ``order_source`` has them
+    order      algorithms, worst first, as the paper has them
     published  numbers and curves that belong beside ours
     limit      of virtual time, within which the best and times count
     levels     accuracy [%] that is timed, by data set
@@ -96,7 +96,6 @@ class PageSpec:
     searched: bool = False
     fair: str = ""
     order: tuple[str, ...] = ()
-    order_source: str = ""
     published: PublishedNumbers | None = None
     limit: float = math.inf
     levels: Mapping[str, float] = field(default_factory=dict)
