@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -16,9 +17,10 @@ import pytest
 import yaml
 
 import asyncfl_bench
+from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.config import options
-from asyncfl_bench.reports.board import summary_table
+from asyncfl_bench.reports.board import board_rows, count_verdicts, plain_table
 from asyncfl_bench.reports.cli import main as report
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +62,15 @@ def test_the_set_up_says_its_size_before_pip_shows_its_progress(tmp_path):
 
 
 def test_the_readme_says_of_the_claims_what_the_board_says():
-    assert summary_table(read_pages(ROOT / "results")) in section("Claims tested")
+    pages, lines = read_pages(ROOT / "results"), []
+    for paper in claims.papers_with_claims():
+        own = [row for row in board_rows(pages, [paper]) if row.claim.board == "paper"]
+        plain, marked = count_verdicts([row.verdict for row in own])
+        scales = Counter(row.scale for row in own if row.scale).most_common()
+        numbers = [len(own), *(plain[word] for word in claims.VERDICTS), marked.total()]
+        lines.append([claims.paper_title(paper), *numbers, ", ".join(f"{scale} {count}" for scale, count in scales)])
+    columns = ["paper", "claims", *claims.VERDICTS, "indications", "judged at"]
+    assert plain_table(pd.DataFrame(lines, columns=columns)) + "\n" in section("Claims tested")
 
 
 def test_the_readmes_speeds_are_measured_ones():

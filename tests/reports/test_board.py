@@ -12,7 +12,7 @@ from reports.claims_by_hand import demo, found, write_page, write_pages
 from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.verdicts import read_pages, reasons_of
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.board import HTML, board_rows, board_text, summary_table, write_board
+from asyncfl_bench.reports.board import HTML, board_rows, board_text, write_board
 
 __all__ = ["demo"]  # a fixture
 
@@ -109,13 +109,6 @@ def test_construction_and_questions_have_their_own_short_tables(results):
     assert (row[0], row[2], row[4]) == ("Demo", row[2], "**holds**") and row[2].startswith("ACE keeps ¦B¦ vectors")
     [row] = table_after(text, "## Questions of this project")
     assert row[2].startswith("ACE ends higher in the same time") and row[4] == "**tie**"
-
-
-def test_the_summary_counts_each_claim_of_a_paper_once(results):
-    header, _, row = summary_table(read_pages(results)).splitlines()
-    words = "paper | claims | holds | fails | tie | inconclusive | not run | blocked | indications | judged at"
-    assert header == f"| {words} |"
-    assert row == "| Demo | 6 | 0 | 1 | 0 | 2 | 1 | 1 | 1 | medium 4 |"
 
 
 def test_without_pages_every_claim_has_its_reason(tmp_path, demo):

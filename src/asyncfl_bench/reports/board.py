@@ -145,19 +145,6 @@ def count_verdicts(verdicts: Sequence[Verdict]) -> tuple[Counter[str], Counter[s
     return plain, Counter(one.verdict for one in verdicts if one.marked_word != one.verdict)
 
 
-def summary_table(pages: dict[str, PageVerdicts]) -> str:
-    """Return a row a paper: its own claims by verdict, and the scales at which runs have judged them."""
-    lines = []
-    for paper in claims.papers_with_claims():
-        own = [row for row in board_rows(pages, [paper]) if row.claim.board == "paper"]
-        plain, marked = count_verdicts([row.verdict for row in own])
-        scales = Counter(row.scale for row in own if row.scale)
-        numbers = [len(own), *(plain[word] for word in VERDICTS), marked.total()]
-        by_scale = ", ".join(f"{scale} {count}" for scale, count in scales.most_common())
-        lines.append([claims.paper_title(paper), *numbers, by_scale])
-    return plain_table(pd.DataFrame(lines, columns=["paper", "claims", *VERDICTS, "indications", "judged at"])) + "\n"
-
-
 def plain_table(shown: pd.DataFrame) -> str:
     """Return a Markdown table without padding; columns of numbers are aligned to the right."""
     texts = [[str(text).replace("|", "\\|") for text in line] for line in [shown.columns, *shown.to_numpy()]]
