@@ -64,9 +64,6 @@ class Claim:
     abstract: bool = False  # the paper's abstract claims it
     changed: bool = False  # its sentence or comparison was chosen with seeds in view: only new seeds judge it
     series: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> settings
-    group: str = ""  # id and sentence of the file's entry, of which this is the part ``word``
-    statement: str = ""
-    word: str = ""
 
     @property
     def key(self) -> str:
@@ -216,8 +213,8 @@ def _expand_entry(paper: str, content: dict, entry: dict, path: Path) -> Iterato
     each = entry.pop("for_each", None)
     series = content.get("series") or {}
     try:
-        own = {"paper": paper, "series": series, "group": entry["id"], "statement": entry["sentence"]}
-        claim = Claim(**{**entry, **own, "readings": tuple(entry.get("readings", ()))})
+        own = {"paper": paper, "series": series, "readings": tuple(entry.get("readings", ()))}
+        claim = Claim(**{**entry, **own})
         _check_claim(claim)
     except (TypeError, KeyError, ValueError) as error:
         raise BenchError(f"{path}: {entry.get('id', entry)}: {error}") from None
@@ -229,7 +226,7 @@ def _expand_entry(paper: str, content: dict, entry: dict, path: Path) -> Iterato
         part = replace(claim, id=f"{claim.id}-{value.rpartition('/')[2]}", sentence=f"{claim.sentence} ({word})")
         target = claim.decide.get("target")
         own = {"target": target[value]} if isinstance(target, Mapping) else {}
-        yield replace(part, where={**claim.where, key: value}, word=word, decide={**claim.decide, **own})
+        yield replace(part, where={**claim.where, key: value}, decide={**claim.decide, **own})
 
 
 def _check_claim(claim: Claim) -> None:
