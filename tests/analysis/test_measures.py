@@ -57,18 +57,6 @@ def test_at_equal_budget_every_run_counts_up_to_the_earliest_end_of_its_cell():
     assert table["evaluations"].tolist() == [1, 1, 2]
 
 
-def test_cells_that_are_compared_share_one_budget():
-    """Longer delays leave fewer iterations: what they cost is asked at the iterations that both cells have."""
-    points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4], c=[0.1, 0.3, 0.5, 0.7])
-    rows = [("a", "ACE", "x, 5", 0), ("b", "ACE", "x, 30", 0), ("c", "ACE", "y, 5", 0)]
-    placed = placed_of(rows, alpha=["x", "x", "y"], delay=[5, 30, 5])
-    placed = replace(placed, cells=pd.DataFrame({"alpha": ["x", "x", "y"], "delay": [5, 30, 5]}))
-    budgets = [values_at_equal_budget(placed, points, "iteration", across=keys)["budget"].tolist()
-               for keys in ((), ("delay",), ("alpha", "delay"), ("seed",))]  # fmt: skip
-    assert budgets == [[20, 10, 30], [10, 10, 30], [10, 10, 10], [20, 10, 30]]
-    assert values_at_equal_budget(placed, points, "iteration", across=["delay"])["value"].tolist() == [50, 40, 70]
-
-
 def test_between_evaluations_a_run_is_a_straight_line_and_says_so():
     points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4])
     points.loc[points["run"] == "b", "virtual_time"] = [0.0, 3.0]
@@ -132,32 +120,31 @@ def test_many_different_places_become_an_even_grid_that_ends_at_the_end():
     np.testing.assert_allclose(mean["mean"], 10 * mean["x"])  # a straight line stays one
 
 
-def test_the_best_is_the_highest_evaluation_up_to_and_at_the_limit():
+def test_the_best_is_the_highest_evaluation():
     points = points_of(a=ACCURACY, b=ACCURACY[::-1])
-    assert best_values(points, limit=6).to_dict() == {"a": 80, "b": 95} and best_values(points, limit=5.9)["a"] == 72
-    late = points[points["virtual_time"] > 0]
-    assert best_values(late, limit=1).empty
+    assert best_values(points[points["virtual_time"] <= 6]).to_dict() == {"a": 80, "b": 95}
+    assert best_values(points[:0]).empty
     assert final_values(points).to_dict() == {"a": 95, "b": 10}
 
 
-def test_ninety_percent_is_of_the_best_within_the_limit_and_reached_at_the_first_such_evaluation():
+def test_ninety_percent_is_of_the_best_and_reached_at_the_first_such_evaluation():
     points = points_of(a=ACCURACY)
-    assert time_to_reach(points, 0.9 * best_values(points, limit=6), limit=6)["a"] == 4  # 0.9 * 80 = 72, exactly there
+    early = points[points["virtual_time"] <= 6]
+    assert time_to_reach(early, 0.9 * best_values(early))["a"] == 4  # 0.9 * 80 = 72, exactly there
     # 0.9 * 95 = 85.5: later evaluations move the target
     assert time_to_reach(points, 0.9 * best_values(points))["a"] == 8
     assert time_to_reach(points, 70)["a"] == 2 and time_to_reach(points, 75, axis="uploads")["a"] == 300
 
 
-def test_a_target_that_is_not_reached_in_time_has_no_time():
+def test_a_target_that_is_not_reached_has_no_time():
     points = points_of(a=ACCURACY, b=[0.1, 0.2])
     assert time_to_reach(points, 75).isna().to_dict() == {"a": False, "b": True}
-    assert time_to_reach(points, 75, limit=5).isna().all()
 
 
 def test_unsteadiness_is_the_mean_change_between_evaluations_after_ninety_percent():
     points = points_of(a=[0.0, 0.90, 1.00, 0.92, 0.95], b=ACCURACY)  # 90 % of 100 at time 2; changes 10, 8, 3
     assert unsteadiness(points)["a"] == pytest.approx(7.0)
-    assert unsteadiness(points, limit=6)["a"] == pytest.approx(9.0)
+    assert unsteadiness(points[points["virtual_time"] <= 6])["a"] == pytest.approx(9.0)
     assert math.isnan(unsteadiness(points)["b"])  # one evaluation only
 
 
@@ -166,8 +153,8 @@ def test_runs_of_one_protocol_are_compared_up_to_the_earliest_end_of_those_that_
     rows = [("a", "ACE", "x", 0), ("b", "FedAvg", "x", 0), ("c", "FedAvg", "y", 0), ("d", "ACE", "y", 0)]
     stops = ["virtual_time", "virtual_time", "no_clients", "server_iterations"]
     placed = placed_of(rows, paper=["p", "p", "q", "q"], **{"summary.stopped_by": stops})
-    assert common_limit(placed, points, "paper", 300).to_dict() == {"p": 4, "q": 300}
-    assert common_limit(placed, points, "paper", 3).to_dict() == {"p": 3, "q": 3}
+    assert common_limit(placed, points, 300).to_dict() == {"p": 4, "q": 300}
+    assert common_limit(placed, points, 3).to_dict() == {"p": 3, "q": 3}
 
 
 def test_the_tuned_value_is_the_best_on_validation_samples_among_those_with_most_seeds():

@@ -86,7 +86,7 @@ class RunMeasures:
         runs = self.placed.runs
         if "paper" not in self.placed.cells:
             return pd.Series(self.limit, index=runs.index)
-        limits = measures.common_limit(self.placed, self.points, "paper", self.limit)
+        limits = measures.common_limit(self.placed, self.points, self.limit)
         return runs["paper"].map(limits).astype(float)
 
     @cached_property

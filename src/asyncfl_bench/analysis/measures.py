@@ -48,13 +48,12 @@ def test_step(runs: pd.DataFrame) -> float:
 
 
 def values_at_equal_budget(
-    placed: MatchedRuns, points: pd.DataFrame, axis: str, metric: str = ACCURACY, across: Sequence[str] = ()
+    placed: MatchedRuns, points: pd.DataFrame, axis: str, metric: str = ACCURACY
 ) -> pd.DataFrame:
     """Return what every run had at the largest budget that all runs of its cell spent: a row a run, indexed by
     ``run``.
 
     axis     iteration, uploads, virtual_time or bytes
-    across   keys of the cells: cells that differ in nothing else share one budget, so that they are compared too
     Columns series, cell, the keys of the cell, seed, budget, value, interpolated, evaluations and end. The value is
     on a straight line between evaluations, NaN before the first. interpolated: no evaluation is exactly at the
     budget. evaluations counts those within the budget after 0: with fewer than two the value is mostly
@@ -65,8 +64,7 @@ def values_at_equal_budget(
     table = placed.runs[["series", "cell", *placed.cells, "seed"]].copy()
     table = table[table.index.isin(ends.index)]
     table["end"] = ends.reindex(table.index)
-    apart = [key for key in placed.cells if key not in across] if {*across} & {*placed.cells} else ["cell"]
-    table["budget"] = table.groupby(apart)["end"].transform("min") if apart else table["end"].min()
+    table["budget"] = table.groupby("cell")["end"].transform("min")
     by_run = {run: (of["x"].to_numpy(), of["y"].to_numpy()) for run, of in curves.groupby("run", sort=False)}
     values, between, counts = [], [], []
     for run, budget in zip(table.index, table["budget"], strict=True):
@@ -122,58 +120,49 @@ def mean_curve(
 
 def final_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
     """Return the last value of every run that has one."""
-    return _last_values(curve(points, "iteration", metric))
+    return curve(points, "iteration", metric).drop_duplicates("run", keep="last").set_index("run")["y"]
 
 
-def best_values(points: pd.DataFrame, metric: str = ACCURACY, axis: str = TIME, limit: float = math.inf) -> pd.Series:
-    """Return the highest value of every run at or before ``limit``; a run without an evaluation by then is left
-    out."""
-    curves = curve(points, axis, metric)
-    return curves[curves["x"] <= limit].groupby("run", sort=False)["y"].max()
+def best_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
+    """Return the highest value of every run that has one."""
+    return curve(points, TIME, metric).groupby("run", sort=False)["y"].max()
 
 
 def time_to_reach(
-    points: pd.DataFrame,
-    target: float | pd.Series,
-    axis: str = TIME,
-    metric: str = ACCURACY,
-    limit: float = math.inf,
+    points: pd.DataFrame, target: float | pd.Series, axis: str = TIME, metric: str = ACCURACY
 ) -> pd.Series:
-    """Return where an evaluation of each run first shows at least ``target``; NaN if none does at or before
-    ``limit``.
+    """Return where an evaluation of each run first shows at least ``target``; NaN if none does.
 
     target  of each run, or of all: ``0.9 * best_values(points)`` gives the time to 90 % of each run's own best
     """
     curves = curve(points, axis, metric)
     goal = curves["run"].map(target) if isinstance(target, pd.Series) else target
-    hits = curves[(curves["y"] >= goal * (1 - _ROUNDING)) & (curves["x"] <= limit)]
+    hits = curves[curves["y"] >= goal * (1 - _ROUNDING)]
     return hits.groupby("run", sort=False)["x"].min().reindex(curves["run"].unique())
 
 
-def unsteadiness(points: pd.DataFrame, limit: float = math.inf, share: float = 0.9) -> pd.Series:
-    """Mean absolute change of the accuracy from one evaluation to the next, from when a run first has ``share`` of its
-    best until ``limit``; NaN where fewer than two evaluations are in there."""
+def unsteadiness(points: pd.DataFrame) -> pd.Series:
+    """Mean absolute change of the accuracy from one evaluation to the next, from when a run first has 90 % of its best
+    on; NaN where fewer than two evaluations are in there."""
     curves = curve(points, TIME)
-    since = time_to_reach(points, share * best_values(points, limit=limit), limit=limit)
-    late = curves[(curves["x"] >= curves["run"].map(since)) & (curves["x"] <= limit)]
+    late = curves[curves["x"] >= curves["run"].map(time_to_reach(points, 0.9 * best_values(points)))]
     means = late.groupby("run", sort=False)["y"].apply(
         lambda y: float(np.abs(np.diff(y)).mean()) if len(y) > 1 else np.nan
     )
     return means.reindex(curves["run"].unique())
 
 
-def common_limit(placed: MatchedRuns, points: pd.DataFrame, per: str, most: float, axis: str = TIME) -> pd.Series:
-    """Up to where runs are compared: ``most``, or the earliest end among the runs of one value of ``per``.
+def common_limit(placed: MatchedRuns, points: pd.DataFrame, most: float) -> pd.Series:
+    """Up to where runs are compared: ``most``, or the earliest end among the runs of one value of ``paper``.
 
-    per   a key of the cells, as ``paper``
     Only runs that ended by their time limit anybody: not those whose model could not change any more (no clients left),
     nor those of as many server iterations or uploads, whose quick ones would cut the others short.
-    Returns the limit by value of ``per``.
+    Returns the limit by value of the cells' key ``paper``.
     """
-    ends = curve(points, axis).groupby("run", sort=False)["x"].max().reindex(placed.runs.index)
+    ends = curve(points, TIME).groupby("run", sort=False)["x"].max().reindex(placed.runs.index)
     if "summary.stopped_by" in placed.runs:
         ends = ends.where(placed.runs["summary.stopped_by"] == TIME)
-    return ends.groupby(placed.runs[per], sort=False).min().clip(upper=most).fillna(most)
+    return ends.groupby(placed.runs["paper"], sort=False).min().clip(upper=most).fillna(most)
 
 
 def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns, pd.DataFrame]:
@@ -228,10 +217,6 @@ def _is_at_edge(chosen: object, values: Sequence[object]) -> bool:
         len(set(column)) > 1 and value in (min(column, key=natural_key), max(column, key=natural_key))
         for value, column in zip(own, tried, strict=True)
     )
-
-
-def _last_values(curves: pd.DataFrame) -> pd.Series:
-    return curves.drop_duplicates("run", keep="last").set_index("run")["y"]
 
 
 def limiting_axis(runs: pd.DataFrame) -> str:
