@@ -129,7 +129,6 @@ class Values:
     """Rows: cells and series; columns: measures. A second table, for its CSV file only, has a row a run."""
 
     shown: tuple[Measure, ...]
-    heading: str = "## All measures"
 
     def __call__(self, page: Page) -> list[Part]:
         by_run = page.runs[["series", "cell", "seed"]].copy()
@@ -155,7 +154,7 @@ class Values:
             table[count] = data[count].astype(str).to_list()
         data = page.with_keys(data.rename_axis(["cell", "series"]).reset_index())
         whole = Table("measured", table if page.keys else table.drop(columns="cell"), data, 2 if page.keys else 1)
-        return [self.heading, whole, Table("measured_by_seed", None, page.with_keys(by_run))]
+        return ["## All measures", whole, Table("measured_by_seed", None, page.with_keys(by_run))]
 
 
 @dataclass(frozen=True)

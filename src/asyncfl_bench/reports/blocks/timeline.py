@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("time", "client", "dispatched_iteration", "iteration", "staleness", "delay", "model_changed")
 _DELAYS = 10  # length of the window, in mean delays
+_CLIENTS = 12  # rows of a run, at even distances in the order of their mean delays
 _LABELS = 9  # below a distribution, at most
 _TEXT = (
     "A bar is the work of one client from its dispatch to the arrival of its upload, coloured by the staleness of the "
@@ -35,13 +36,11 @@ class Timeline:
     """The block of time, from the trace of one run of each series and cell, that of the lowest seed.
 
     window   virtual time shown, from and to; None: the first ``_DELAYS`` mean delays
-    clients  rows of a run: the clients at even distances in the order of their mean delays
 
     Raises InputError if no run has a trace.
     """
 
     window: Sequence[float] | None = None
-    clients: int = 12
 
     def __call__(self, page: Page) -> list[Part]:
         runs = page.runs[page.runs["series"].isin(page.series_in_figures)].sort_values("seed", kind="stable")
@@ -63,7 +62,7 @@ class Timeline:
             if not traces:
                 raise InputError(message)
             page.notes.append(message)
-        figure = timeline_figure(traces, page.axis_label("virtual_time"), self.window, self.clients)
+        figure = timeline_figure(traces, page.axis_label("virtual_time"), self.window)
         return ["## Time", _TEXT, Picture("timeline", figure, "Work of clients over virtual time, and its staleness")]
 
 
@@ -77,9 +76,7 @@ def _read_trace(path: Path) -> pd.DataFrame:
     return trace
 
 
-def timeline_figure(
-    traces: Mapping[str, pd.DataFrame], x_label: str, window: Sequence[float] | None = None, clients: int = 12
-) -> Figure:
+def timeline_figure(traces: Mapping[str, pd.DataFrame], x_label: str, window: Sequence[float] | None = None) -> Figure:
     """Return a row a run: bars of its clients in the window, and the distribution of staleness over the whole run.
 
     traces  title -> columns of trace.parquet; arguments as of ``Timeline``
@@ -91,7 +88,7 @@ def timeline_figure(
     work = work[work["delay"] > 0]
     if work.empty:
         raise InputError("--timeline: no work takes virtual time, as under delay=none; leave the option out")
-    shown = _spread_clients(work, clients)
+    shown = _spread_clients(work, _CLIENTS)
     low, high = window or (0.0, _DELAYS * float(work["delay"].mean()))
     classes = _staleness_class(work["staleness"].max()) + 1
     colours = colormaps[COLOURS].reversed()(np.linspace(0, 1, max(2, classes)))
