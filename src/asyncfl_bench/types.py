@@ -343,9 +343,7 @@ class Facts:
     clock             ticks | time
     dispatch          when free slots are filled (schedules.ScheduleConfig); `auto` until the schedule is resolved
     rounds            the rule steps once per round
-    steps_on_ticks    the rule steps once per tick
     upload_kinds      kinds of upload the rule can use, its own kind first
-    upload            the kind that clients send; `auto` until the client is resolved
     proximal          name and value of the rule's setting that is the clients' proximal weight; None: it is theirs
     first_k           name and value of the rule's setting that is the clients' first K; None: it is theirs
     workload          what K means, and K where the rule does not say
@@ -368,9 +366,7 @@ class Facts:
     clock: str
     dispatch: str
     rounds: bool
-    steps_on_ticks: bool
     upload_kinds: tuple[str, ...]
-    upload: str
     proximal: tuple[str, float] | None
     first_k: tuple[str, int] | None
     workload: Workload

@@ -26,7 +26,7 @@ class MineConfig(StepConfig):
         super().resolve(facts)
         self.warmup = self.warmup or facts.concurrency // 2
         if self.mode == "auto":
-            self.mode = f"{facts.clock}, {facts.upload}, {facts.dispatch}, {facts.iterations}, {facts.workload.k}"
+            self.mode = f"{facts.clock}, {facts.dispatch}, {facts.iterations}, {facts.workload.k}"
         check(self.warmup <= facts.n_clients, "warmup", self.warmup, f"at most n_clients={facts.n_clients}")
 
 
@@ -41,7 +41,7 @@ def test_a_rule_with_an_auto_and_a_null_of_its_own_is_one_file(tmp_path, monkeyp
     words = ["algorithm=asgd", "algorithm._target_=mine_resolving.Mine", "concurrency=10", "delay=exponential"]
     settings = compose([*words, "budget.server_iterations=null", "budget.uploads=400"])
     config = settings.parts["algorithm"].config
-    assert (config.warmup, config.mode) == (5, "time, gradient, immediate, 400, 1")
+    assert (config.warmup, config.mode) == (5, "time, immediate, 400, 1")
     assert settings.tree["algorithm"]["warmup"] == 5  # what config.yaml and the identity get
     with pytest.raises(ConfigError, match=r"algorithm.warmup=200: must be at most n_clients=100"):
         compose([*words, "+algorithm.warmup=200"])
