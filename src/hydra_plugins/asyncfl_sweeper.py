@@ -11,8 +11,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
-from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 
 @dataclass
@@ -37,9 +36,6 @@ class PendingRuns(BasicSweeper):
         self, max_batch_size: int | None, params: dict[str, str], grids: list[dict[str, str]], search: dict[str, Any]
     ):
         super().__init__(max_batch_size=max_batch_size, params=dict(params))
-
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        super().setup(hydra_context=hydra_context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> Any:
         from asyncfl_bench.errors import BenchError
