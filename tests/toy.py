@@ -216,8 +216,8 @@ def simulate(
         concurrency=concurrency or n,
         budget=BudgetConfig(**budget),
         streams=streams,
-        observers=[recorder, *observers],
         server_rate=server_rate,
     )
+    simulation.observers += [recorder, *observers]
     recorder.simulation = simulation
     return simulation, recorder, simulation.run()

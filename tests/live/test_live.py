@@ -518,9 +518,9 @@ class World:
             concurrency=N,
             budget=BudgetConfig(server_iterations=None, uploads=14),
             streams=streams,
-            observers=[self.recorder],
             timeline=timeline,
         )
+        self.simulation.observers.append(self.recorder)
 
     def state(self):
         parts = {name: getattr(self, name).state_dict() for name in ("simulation", "queue")}

@@ -92,7 +92,7 @@ def test_the_laws_of_the_engine_hold_in_every_world(world):
     in_flight = Counter(work.client for work in simulation.in_flight.values())
     assert all(count == 1 for count in in_flight.values())
     restarting = len(simulation.state_dict()["slots"]["restarting"])  # where the budget ended a tick
-    assert len(in_flight) + simulation.free_slots + restarting == world["concurrency"]
+    assert len(in_flight) + simulation.state_dict()["slots"]["free"] + restarting == world["concurrency"]
 
     # counts add up
     assert counters.uploads == len(arrivals) == len(executor.delivered)

@@ -94,7 +94,7 @@ def test_no_upload_is_as_stale_as_that_and_cancelled_work_is_never_computed(rest
     assert simulation.counters.downlink_bytes == 3 * 8 * simulation.dispatches  # every model that is handed out
     if clock == "time":  # a tick's budget may end it before all have begun anew
         in_flight = sorted(work.client for work in simulation.in_flight.values())
-        assert in_flight == list(range(N)) and not simulation.free_slots
+        assert in_flight == list(range(N)) and not simulation.state_dict()["slots"]["free"]
     assert len(executor.versions) == len({work.iteration for work in simulation.in_flight.values()}) <= restart_at
     assert recorder.discards == told.cancellations  # an observer that does not tell them apart
 
@@ -157,13 +157,13 @@ def test_who_has_left_for_good_is_not_begun_anew():
     left = {client for client in range(N) if gone.departed_n[client]}
     assert len(left) == 3 and {a.client for a in recorder.arrivals[60:]} == set(range(N)) - left
     assert all(work.client not in left for work in simulation.in_flight.values())
-    assert simulation.free_slots == 3 and simulation.counters.iteration == 120
+    assert simulation.state_dict()["slots"]["free"] == 3 and simulation.counters.iteration == 120
 
 
 def test_the_slot_of_who_has_left_when_it_is_stopped_is_free():
     simulation, recorder, _ = simulate(ringmaster(2), availability=Leaves(1, 1.5), virtual_time=6, **E2)
     assert simulation.counters.cancelled == 1 and {arrival.client for arrival in recorder.arrivals} == {0}
-    assert simulation.free_slots == 1
+    assert simulation.state_dict()["slots"]["free"] == 1
 
 
 WORDS = ["n_clients=6", "model.hidden=[8]", "delay=exponential", "algorithm=ringmaster", "algorithm.restart_at=2"]

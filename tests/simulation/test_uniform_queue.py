@@ -75,7 +75,8 @@ def test_a_client_does_one_piece_of_work_after_another_in_the_order_given(concur
             assert work.due == free
     assert (waited > 50) == (concurrency > 1)
     times = [arrival.time for arrival in arrivals]
-    assert times == sorted(times) and len(simulation.in_flight) == concurrency and not simulation.free_slots
+    assert times == sorted(times) and len(simulation.in_flight) == concurrency
+    assert not simulation.state_dict()["slots"]["free"]
 
 
 def test_staleness_counts_from_when_work_was_given_out_and_sums_to_t_times_c_minus_1():
@@ -172,7 +173,7 @@ def test_work_is_computed_when_it_arrives_and_what_nobody_will_deliver_never(clo
 def test_a_run_ends_when_all_have_left():
     gone = Dropout(DropoutConfig(share=1.0, at_iteration=10))
     simulation, arrivals, _ = simulated(queue(), availability=gone, uploads=300)
-    assert len(arrivals) == 10 and not simulation.in_flight and simulation.free_slots == N
+    assert len(arrivals) == 10 and not simulation.in_flight and simulation.state_dict()["slots"]["free"] == N
 
 
 def test_who_is_lost_with_its_work_keeps_what_waits_behind_it_waiting():

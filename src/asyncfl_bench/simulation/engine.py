@@ -62,14 +62,14 @@ class Simulation(Stateful):
         budget: BudgetConfig,
         streams: Streams,
         tick_rounding: str = "down",
-        observers: list[Observer] | None = None,
         footprint: Footprint | None = None,
         server_rate: float = 0.0,
         timeline: Timeline | None = None,
     ):
         self.rule, self.model_d, self.clients = rule, model_d, clients
         self.executor, self.delay, self.availability = executor, delay, availability
-        self.clock, self.budget, self.observers = clock, budget, list(observers or [])
+        self.clock, self.budget = clock, budget
+        self.observers: list[Observer] = []
         self._server_rate, self._steps_on_ticks = server_rate, rule.needs.steps_on == "tick"
         self.counters = Counters()
         self._timeline = Timeline() if timeline is None else timeline
@@ -151,10 +151,6 @@ class Simulation(Stateful):
     def dispatches(self) -> int:
         """So far, stages of a task by themselves."""
         return self._given.made
-
-    @property
-    def free_slots(self) -> int:
-        return self._slots.free
 
     @property
     def next_time(self) -> float:
