@@ -14,7 +14,8 @@ from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.common.caches import make_cache
 from asyncfl_bench.algorithms.common.sums import RunningSum
-from asyncfl_bench.config import config_directory, options
+from asyncfl_bench.config import options
+from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.data.base import Data, Scale
 from asyncfl_bench.models.convolutional import Cnn, CnnConfig
 from asyncfl_bench.models.flat import FlatModel

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from asyncfl_bench.config import config_directory
+from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.errors import ConfigError, format_value
 from asyncfl_bench.multirun.jobs import plan, sweep_grids
 from asyncfl_bench.multirun.launchers import PRESETS, check_numbers

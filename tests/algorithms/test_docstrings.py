@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from asyncfl_bench.algorithms.common.trial import after_each
-from asyncfl_bench.config import config_directory, options
+from asyncfl_bench.config import options
+from asyncfl_bench.config.places import config_directory
 
 
 def rule_of(name):

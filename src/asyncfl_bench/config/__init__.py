@@ -3,7 +3,6 @@
 from .check import check_settings
 from .choices import options
 from .composition import compose, identity_in
-from .places import config_directory
 from .settings import (
     ABSENT,
     NOT_IDENTITY,
@@ -11,7 +10,6 @@ from .settings import (
     ORIGINS,
     PARTS,
     RESULTS_VERSION,
-    Part,
     Settings,
     identity_of_tree,
 )
@@ -23,11 +21,9 @@ __all__ = [
     "ORIGINS",
     "PARTS",
     "RESULTS_VERSION",
-    "Part",
     "Settings",
     "check_settings",
     "compose",
-    "config_directory",
     "identity_in",
     "identity_of_tree",
     "options",
