@@ -499,7 +499,7 @@ class World:
                 report=lambda text: None,
             )
             file = RecordFile(folder)
-            self.queue = LiveQueue(self.inbox, Quadratic(), None, needs.base)
+            self.queue = LiveQueue(self.inbox, Quadratic(), None, needs.base, file)
             availability = MeasuredAvailability(AlwaysConfig())
             availability.record = file.record
             timeline = LiveTimeline(self.inbox, file, self.queue.discard, None)

@@ -118,10 +118,11 @@ class LiveQueue(WorkQueue):
         real: SequentialComputer,
         memories: ClientVectors | None,
         keeps_base: bool,
+        record: RecordFile,
         file: UploadFile | None = None,
     ):
         super().__init__(LiveComputer(inbox, real, file), memories=memories, keeps_base=keeps_base)
-        self._inbox = inbox
+        self._inbox, self._record = inbox, record
         inbox.vectors = self._copy_vectors
 
     def dispatch(self, work: Work, model_d: torch.Tensor) -> None:
@@ -134,6 +135,7 @@ class LiveQueue(WorkQueue):
 
     def close(self) -> None:
         self._inbox.transport.close()
+        self._record.close()
         super().close()
 
     def _copy_vectors(self, work: Work) -> Vectors:
@@ -181,7 +183,7 @@ class LiveServer:
         self._file, self._limit = RecordFile(settings.directory), settings.budget.virtual_time
         keeps = settings.parts["live"].config.keep_uploads
         self._uploads = UploadFile(settings.directory / UPLOADS_NAME, d, shape_uc) if keeps else None
-        self.queue = LiveQueue(self._inbox, computer, memories, needs.base, self._uploads)
+        self.queue = LiveQueue(self._inbox, computer, memories, needs.base, self._file, self._uploads)
 
     @property
     def record(self) -> Record:
