@@ -401,7 +401,7 @@ def papers_runs(tmp_path, monkeypatch):
         names = {**chosen, "choices__sweep": f"ace/{sweep}"}
         write_run(Path("runs/ace") / sweep, seed=int(sweep == "figure_a1"), points=curve(0.8), **names)
 
-    def grid_of(sweep, profile, scale, length):
+    def grid_of(sweep, profile, scale, length, more):
         alpha = {"small": 0.1, "smoke": 0.5 if sweep == "ace/figure2" else 0.7}[scale]
         jobs = [{"algorithm": "ace", "seed": seed, "alpha": alpha} for seed in (0, 1)]
         return replace(grid_by_hand(jobs, ("algorithm",)), sweep=sweep, profile=profile, scale=scale)

@@ -39,8 +39,7 @@ def build_page(
     Raises NoRuns when there is none, BenchError when no run can be shown.
     """
     choices = (spec.sweep, profile, scale, length)
-    more = encoder_words(runs, *choices)
-    grid = grid_of(*choices, more) if more else grid_of(*choices)
+    grid = grid_of(*choices, encoder_words(runs, *choices))
     page = measured_page(spec, grid, runs, metric, max_series)
     page.judged = judgements.evaluate_claims(spec.sweep, page.measured, scale, spec.readings)
     commands = [" ".join(["afl-run", "-m", *grid.command]), page.command]
