@@ -179,6 +179,11 @@ def series_order(label: str) -> tuple:
     return (place, natural_key(base.casefold()), *(natural_key(part) for part in variant.split(", ")))
 
 
+def ordered_series(labels: Iterable[str]) -> list[str]:
+    """Return each label once, in the order of every legend and table."""
+    return sorted(set(labels), key=series_order)
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)

@@ -21,7 +21,7 @@ from ..tracking.records import MEASURED
 from ..tracking.runs import setting_text
 from .differences import ETA, distinguishing_keys, exact_texts, full_text, sort_key, value_texts
 from .grids import Grid, job_identities
-from .names import cell_label, natural_key, series_label, series_order
+from .names import cell_label, natural_key, ordered_series, series_label
 
 # settings that make separate series; others make cells
 OWN = (
@@ -65,8 +65,7 @@ class MatchedRuns:
 
     @property
     def series_names(self) -> list[str]:
-        """In the order of every legend and table."""
-        return sorted(set(self.runs["series"]), key=series_order)
+        return ordered_series(self.runs["series"])
 
     @property
     def cell_names(self) -> list[str]:
@@ -201,7 +200,7 @@ def _build_matched_runs(
     everything = pd.concat([runs.drop(columns=labels.columns.intersection(runs.columns)), labels], axis=1).copy()
     used = everything[reasons == ""]
     _check_alike(used, tuned)
-    names, panels = sorted(set(used["series"]), key=series_order), cells_in_order(used, cells)
+    names, panels = ordered_series(used["series"]), cells_in_order(used, cells)
     ranks = [
         (names.index(series), panels.index(cell), natural_key(value), natural_key(seed))
         for series, cell, value, seed in zip(used["series"], used["cell"], used["tuned"], used["seed"], strict=True)

@@ -106,7 +106,7 @@ def finish_page(page: Page, header: Sequence[Part], commands: Sequence[str]) -> 
     rest = _sections([*published_parts(page), *made, *provenance.chosen_values(page)])
     compared: list[Part] = [*tables, *ranking_table(page)]
     rest = {"Comparisons": compared, **rest} if compared else rest
-    page.parts = [f"# {page.title}", *header, *page.notes, *shown, *first]
+    page.parts = [f"# {page.spec.title}", *header, *page.notes, *shown, *first]
     page.parts += ["## More tables", More(rest)] if rest else []
     page.parts += [*provenance.coverage(page), *provenance.origin(page, commands)]
     return page

@@ -66,7 +66,7 @@ def own_page(
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
     axes = axes or [decision.axis if decision is not None and decision.axis else limiting_axis(placed.runs)]
     primary, *others = late_measures(*axes)
-    reference = sorted(set(placed.runs["series"]), key=names.series_order)[0]
+    reference = placed.series_names[0]
     blocks: tuple[Block, ...] = (
         *map(Curves, axes),
         Values((FINAL, BEST, *spent)),

@@ -189,7 +189,7 @@ class HeatMaps:
             values[key] = value_texts(values[key])
         ticks = [sorted(set(values[key]) - {"-"}, key=sort_key) for key in keys]
         maps = []
-        for title in sorted(set(values["map"]), key=names.series_order):
+        for title in names.ordered_series(values["map"]):
             means = values[values["map"] == title].groupby(keys)["value"].agg(["mean", "std"])
             both = (means[how].unstack().reindex(index=ticks[0], columns=ticks[1]) for how in ("mean", "std"))
             maps.append(HeatMap(title, *(grid.to_numpy(float) for grid in both)))

@@ -138,7 +138,7 @@ class Values:
         groups = by_run.groupby(["cell", "series"])
         own = {place: of for place, of in groups}
         cells = [*page.cells.index, *sorted({cell for cell, _ in lost.index} - set(page.cells.index))]
-        series = sorted({*page.series, *(name for _, name in lost.index)}, key=names.series_order)
+        series = names.ordered_series([*page.series, *(name for _, name in lost.index)])
         places = [(cell, name) for cell in cells for name in series if (cell, name) in own or (cell, name) in lost]
         data = groups[[m.name for m in self.shown]].agg(["mean", "std", "count"]).reindex(places)
         data.columns = ["_".join(name).removesuffix("_mean") for name in data.columns]

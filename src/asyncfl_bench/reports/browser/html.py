@@ -47,7 +47,7 @@ def write_html(page: Page, target: Path, refresh: int | None = None) -> None:
     parts = page.parts[1:]
     chart_at = next((i for i, part in enumerate(parts) if _is_curves(part) or isinstance(part, More)), None)
     drawn = [None if _is_curves(part) else part for part in parts]  # the chart stands for them
-    write_document(page.title, [*drawn, *_browser_parts(page)], chart_data(page), target, refresh, chart_at)
+    write_document(page.spec.title, [*drawn, *_browser_parts(page)], chart_data(page), target, refresh, chart_at)
 
 
 def _is_curves(part: Part) -> bool:

@@ -75,7 +75,7 @@ def _page_line(page: Page) -> str:
     """Return what a page is and how to write it, in one line."""
     header = provenance.header(page)[0].removesuffix(page.spec.shows).strip()
     runs = str(provenance.coverage(page)[1]).partition("\n")[0]
-    return f"{page.title}. {header} {runs} `{page.command}`"
+    return f"{page.spec.title}. {header} {runs} `{page.command}`"
 
 
 def _write_claims(page: Page, target: Path) -> None:

@@ -58,10 +58,6 @@ class Page:
     is_borrowed: bool = False
 
     @property
-    def title(self) -> str:
-        return self.spec.title
-
-    @property
     def keys(self) -> list[str]:
         return list(self.placed.cells)
 
@@ -91,7 +87,7 @@ class Page:
 
     @functools.cached_property
     def series(self) -> list[str]:
-        return sorted(set(self.runs["series"]), key=names.series_order)
+        return self.placed.series_names
 
     @functools.cached_property
     def styles(self) -> dict[str, style.Style]:

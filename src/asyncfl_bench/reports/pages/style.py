@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ...analysis.names import series_order
+from ...analysis.names import ordered_series
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     algorithm's colour with other markers and dashes.
     """
     variants: dict[str, list[str]] = {}
-    for label in sorted(set(labels), key=series_order):
+    for label in ordered_series(labels):
         variants.setdefault(re.split(", | = | \\+ ", label)[0], []).append(label)
     found: dict[str, Style] = {}
     scales = 0
