@@ -15,9 +15,9 @@ from ...analysis.measures import GRID_POINTS
 from ...analysis.names import axis_label, is_percent, metric_label, series_order
 from ...analysis.statistics import CONFIDENCE, MIN_SEEDS
 from ...tracking.metrics import SENT
+from ..pages.spec import AXES
 from ..pages.style import Style
 
-AXES = ("iteration", "uploads", "virtual_time", "bytes")  # those there are, are offered
 MOST = 380_000  # numbers in one file, up to three bytes each: beyond it the last metrics, and then points, are left out
 _OTHERS = (
     "panel",

@@ -31,8 +31,9 @@ from ...errors import BenchError
 from ...files import write_text
 from ...tracking.runs import setting_text as as_text
 from ..pages.page import Page
+from ..pages.spec import AXES
 from ..pages.write import More, Part, Picture, Table
-from .chart import AXES, ChartData, chart_numbers
+from .chart import ChartData, chart_numbers
 
 _VERDICTS = (*VERDICTS, "best", "better", "larger", "smaller")
 _INDICATION = " (indication)"
