@@ -1,12 +1,7 @@
 """What the runs of a page say about claims: comparisons, and the verdict that follows from them.
 
-Repeated intervals over seeds decide (docs/reference/statistics.md, rules 0 to 4 and 6):
-
-holds         every contrast's interval excludes the contrary
-fails         some contrast's interval excludes the claim, Holm over the claim's contrasts
-tie           some contrast of a claim of superiority is inside the margin, Holm over the claim's contrasts
-inconclusive  none of these, with the reason
-not run       no run of it, or no sweep yet;   blocked   cannot be run here, with the reason
+Repeated intervals over seeds decide (docs/reference/statistics.md, rules 0 to 4 and 6); ``claims.py`` explains the
+verdicts.
 """
 
 from __future__ import annotations
