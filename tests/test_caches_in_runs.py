@@ -103,6 +103,6 @@ def test_a_place_without_room_is_one_message(monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     from asyncfl_bench.errors import BenchError
 
-    with pytest.raises(BenchError, match=r"no file of 0\.0 GiB can be made there: No space left on device"):
+    with pytest.raises(BenchError, match=r"no file of 586\.3 KiB can be made there: No space left on device"):
         run([*WORDS, "algorithm=ace", "algorithm.cache.place=disk"])
     assert not list(Path().rglob("summary.json"))

@@ -197,7 +197,7 @@ def test_a_plan_looks_once_and_says_once_what_a_run_would_be_refused_for(monkeyp
     small = afl_run("-m", *GRID, "--plan")
     assert small.returncode == 0 and len(built) == 2  # between the bounds the built run decides, once for each rule
     large = afl_run("--plan", "algorithm=ace", "seed=3")
-    said = "refused: n_clients=100: vectors of 15010 floats need 0.01 GiB in cpu, where 0.00 GiB are free; "
+    said = "refused: n_clients=100: vectors of 15010 floats need 6.3 MiB in cpu, where 1.0 MiB are free; "
     assert large.returncode == 2 and large.stdout.splitlines()[-1].startswith(said)
     (tmp_path / "sst2.jsonl").write_text("{")
     texts = ["-m", "algorithm=ace,asgd", "seed=0,1", "model=fasttext", "data_dir=.", "scale=full", "--plan"]

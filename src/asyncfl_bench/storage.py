@@ -95,6 +95,12 @@ def bytes_of(state) -> int:
     return state.numel() * state.element_size() if hasattr(state, "element_size") else 0
 
 
+def describe_size(count: float) -> str:
+    """Return a number of bytes as text: ``1.5 MiB``."""
+    unit, name = next((u, n) for u, n in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")) if count >= u or u == 2**10)
+    return f"{count / unit:.1f} {name}"
+
+
 def _create_mapped_file(shape: tuple[int, int], dtype: torch.dtype, folder: Path | None) -> torch.Tensor:
     import numpy as np
     import torch
@@ -111,7 +117,7 @@ def _create_mapped_file(shape: tuple[int, int], dtype: torch.dtype, folder: Path
             mapped = np.memmap(file, dtype=np.uint8, mode="r+", shape=(size,))
     except OSError as error:
         where = folder or tempfile.gettempdir()
-        raise BenchError(f"{where}: no file of {size / 2**30:.1f} GiB can be made there: {error.strerror}") from error
+        raise BenchError(f"{where}: no file of {describe_size(size)} can be made there: {error.strerror}") from error
     return torch.from_numpy(mapped)[: math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
 
 

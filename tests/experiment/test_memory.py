@@ -120,7 +120,7 @@ def test_a_run_that_cannot_fit_refuses_with_the_numbers_and_what_would_fit(monke
     monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
     with pytest.raises(ConfigError) as caught:
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
-    needed = f"n_clients=100: vectors of {D} floats need 0.01 GiB in cpu, where 0.01 GiB are free; "
+    needed = f"n_clients=100: vectors of {D} floats need 12.1 MiB in cpu, where 9.2 MiB are free; "
     fits = "algorithm.cache.place=disk or algorithm.cache.precision=int8 or n_clients=74 would fit"
     assert str(caught.value) == needed + fits
     assert not (tmp_path / "runs").exists()
@@ -131,7 +131,7 @@ def test_a_run_that_cannot_fit_refuses_with_the_numbers_and_what_would_fit(monke
 
 def test_a_place_without_room_is_refused_by_its_name(monkeypatch, tmp_path):
     monkeypatch.setattr(memory, "_free_disk", lambda folder: 1000)
-    with pytest.raises(ConfigError, match=r"need 0\.01 GiB in runs/.*, where 0\.00 GiB are free"):
+    with pytest.raises(ConfigError, match=r"need 5\.7 MiB in runs/.*, where 1\.0 KiB are free"):
         run(["algorithm=ace", "progress=false", "algorithm.cache.place=disk", *ONE_BY_ONE])
 
 
@@ -141,7 +141,7 @@ def test_uploads_that_a_live_run_keeps_are_counted_by_its_budget(monkeypatch, tm
     assert memory.kept_bytes(settings, 650) == 200 * 4 * (3 + 650)  # the size of such a run's uploads.bin
     assert memory.kept_bytes(compose([*words[:3], "budget.server_iterations=7"]), 650) == 7 * 10 * 4 * (3 + 650)
     monkeypatch.setattr(memory, "_free_disk", lambda folder: 522_399)
-    with pytest.raises(ConfigError, match=r"live.keep_uploads=true: takes 0.00 GiB in runs, where 0.00 GiB are free;"):
+    with pytest.raises(ConfigError, match=r"keep_uploads=true: takes 510.2 KiB in runs, where 510.2 KiB are free;"):
         memory.refuse_if_disk_too_small(settings, 650)
 
 
@@ -202,7 +202,7 @@ def test_the_limits_of_control_groups_count_those_above_too(tmp_path):
 
 def test_a_run_beyond_a_limit_of_memory_is_refused_instead_of_killed(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "_free_in_groups", lambda own, root: iter([160 * D * 4]))
-    with pytest.raises(ConfigError, match=r"where 0\.01 GiB are free"):
+    with pytest.raises(ConfigError, match=r"where 9\.2 MiB are free"):
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
 
 

@@ -208,3 +208,8 @@ def _git(folder: Path, *arguments: str) -> str:
         check=True,
         timeout=10,
     ).stdout.strip()
+
+
+def existing_folder(path: Path) -> Path:
+    """Return the path or the nearest one above it that exists."""
+    return next((one for one in (path, *path.parents) if one.exists()), Path("."))

@@ -23,7 +23,7 @@ from ..clients.batched import most_together
 from ..data.unlabelled import USUAL, SamplesConfig
 from ..errors import ConfigError
 from ..randomness import Streams
-from ..storage import CacheConfig, Storage
+from ..storage import CacheConfig, Storage, describe_size
 from . import machine
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def refuse_if_disk_too_small(settings: Settings, d: int, outputs: int = 0) -> No
     """Raise ConfigError if the uploads that a live run keeps do not fit on its disk."""
     free, kept = _free_disk(settings.directory), kept_bytes(settings, d, outputs)
     if free is not None and kept > free:
-        takes = f"takes {_gib(kept)} in {settings.directory.parent}, where {_gib(free)} are free"
+        takes = f"takes {describe_size(kept)} in {settings.directory.parent}, where {describe_size(free)} are free"
         raise ConfigError("live.keep_uploads", True, f"{takes}; set it to false or choose a smaller budget")
 
 
@@ -237,7 +237,7 @@ def _missing_memory(needs: Needs, free: dict[str, tuple[str, int | None]]) -> li
     if "host" not in free:  # the device's memory is the host's
         sizes["device"] += sizes.pop("host")
     return [
-        f"{_gib(sizes[place])} in {name}, where {_gib(available)} are free"
+        f"{describe_size(sizes[place])} in {name}, where {describe_size(available)} are free"
         for place, (name, available) in free.items()
         if available is not None and sizes[place] > available
     ]
@@ -251,16 +251,10 @@ def _other_caches(vectors: Vectors, device: str) -> list[dict[str, str]]:
 
 
 def _free_disk(folder: Path) -> int | None:
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
     try:
-        return shutil.disk_usage(folder).free
+        return shutil.disk_usage(machine.existing_folder(folder)).free
     except OSError:
         return None
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"
 
 
 def needs_dry_run(concurrency: int, d: int) -> bool:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -214,15 +213,10 @@ def _check_folder(settings: Settings) -> None:
     """Raise ConfigError unless a file can be made where the run's directory will be."""
     directory = settings.directory
     try:
-        with tempfile.TemporaryFile(dir=existing_folder(directory)):
+        with tempfile.TemporaryFile(dir=machine.existing_folder(directory)):
             pass
     except OSError as error:
         key = "output_dir" if settings.place is None else "hydra.run.dir"
         value = settings.root.output_dir if settings.place is None else directory
-        where = f"in {existing_folder(directory)} no file can be made: {error.strerror}"
+        where = f"in {machine.existing_folder(directory)} no file can be made: {error.strerror}"
         raise ConfigError(key, value, f"must be a folder that can be written; {where}") from None
-
-
-def existing_folder(path: Path) -> Path:
-    """Return the path or the nearest one above it that exists."""
-    return next((one for one in (path, *path.parents) if one.exists()), Path("."))

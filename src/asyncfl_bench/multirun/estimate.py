@@ -12,8 +12,10 @@ from statistics import fmean
 from ..config import Settings
 from ..data.base import MissingData
 from ..errors import BenchError
+from ..experiment.machine import existing_folder
 from ..experiment.memory import kept_bytes
-from ..experiment.preflight import Found, Preflight, existing_folder
+from ..experiment.preflight import Found, Preflight
+from ..storage import describe_size
 from ..tracking.progress import clock_text
 from .history import GROUPS, Estimate, count_points, finished_in, runs_by_algorithm, similar_runs
 from .jobs import Job, describe_ignored_overrides
@@ -162,9 +164,9 @@ def _describe_disk(runs: Sequence[Settings], facts: Sequence[Found], estimates: 
         _run_bytes(settings, found, estimate) for settings, found, estimate in zip(runs, facts, estimates, strict=True)
     ]
     there = existing_folder(runs[0].directory.absolute())
-    free = _describe_size(shutil.disk_usage(there).free)
+    free = describe_size(shutil.disk_usage(there).free)
     known = [size for size in sizes if size is not None]
-    need = f"about {_describe_size(fmean(known) * len(runs))}" if known else "unknown, no run alike is finished"
+    need = f"about {describe_size(fmean(known) * len(runs))}" if known else "unknown, no run alike is finished"
     return f"disk: {need}; {free} are free in {there}"
 
 
@@ -183,8 +185,3 @@ def _run_bytes(settings: Settings, found: Found, estimate: Estimate | None) -> f
     rows = used.get("uploads", used.get("server_iterations", 0)) if settings.root.trace else 0
     tables = POINT * count_points(settings.tree, used) + TRACE_ROW * rows
     return FILES + checkpoints * state + models + tables + kept_bytes(settings, d)
-
-
-def _describe_size(count: float) -> str:
-    unit, name = next((u, n) for u, n in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")) if count >= u or u == 2**10)
-    return f"{count / unit:.1f} {name}"

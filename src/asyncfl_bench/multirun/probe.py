@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from ..config import Settings
 from ..errors import BenchError, describe_lack_of_memory, lacks_memory
-from ..experiment.preflight import existing_folder
+from ..experiment.machine import existing_folder
 
 SECONDS = 2.0  # of simulated work that are timed
 
