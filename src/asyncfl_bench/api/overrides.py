@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..config.overrides import MOST_RUNS, quote_override
+from ..config.overrides import MOST_RUNS, flat_items, quote_override
 from ..errors import ConfigError, format_value
 
 Overrides = Iterable[str] | Mapping[str, Any]
@@ -19,7 +19,7 @@ def list_overrides(overrides: Overrides, settings: Mapping[str, Any], *, axes: b
         raise ConfigError("overrides", overrides, "must be a list of texts, for example ['algorithm=ace']")
     given = [overrides, settings] if isinstance(overrides, Mapping) else [settings]
     words = [] if isinstance(overrides, Mapping) else list(overrides)
-    for key, value in (pair for mapping in given for pair in _flatten(mapping)):
+    for key, value in (pair for mapping in given for pair in flat_items(mapping)):
         if axes and isinstance(value, (list, tuple, range)):
             if len(value) > MOST_RUNS:
                 shown = value if isinstance(value, range) else f"{len(value)} values"
@@ -30,15 +30,6 @@ def list_overrides(overrides: Overrides, settings: Mapping[str, Any], *, axes: b
         else:
             words.append(f"{key}={_format_value(key, value)}")
     return words
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value): ``{"client": {"lr": 1}}`` gives ``client.lr``, as in yaml."""
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _format_value(key: str, value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,3 +133,12 @@ def _parse_draw(parsed: Any) -> Draw | None:
         text = parsed.input_line.partition("=")[2]
         raise ConfigError(parsed.key_or_group, text, f"must have finite ends a < b{', both above 0' if log else ''}")
     return Draw(low, high, log, isinstance(low, int) and isinstance(high, int))
+
+
+def flat_items(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value): ``{"client": {"lr": 1}}`` gives ``client.lr``, as in yaml."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flat_items(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

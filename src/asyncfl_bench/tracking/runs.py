@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..config import ABSENT
+from ..config.overrides import flat_items
 from ..errors import BenchError
 from .archive import read_archive
 from .metrics import COUNTERS, SENT
@@ -104,14 +105,10 @@ def _number_key(name: str) -> tuple[str, int]:
     return head, int(name[len(head) :] or 0)
 
 
-def flatten(node: Any, prefix: str = "") -> dict[str, Any]:
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one level with dotted keys, lists as text, without empty mappings."""
-    if not isinstance(node, dict):
-        return {prefix: json.dumps(node, default=str) if isinstance(node, (list, tuple)) else node}
-    flat: dict[str, Any] = {}
-    for key, item in node.items():
-        flat |= flatten(item, f"{prefix}.{key}" if prefix else str(key))
-    return flat
+    items = flat_items(tree, prefix)
+    return {key: json.dumps(one, default=str) if isinstance(one, (list, tuple)) else one for key, one in items}
 
 
 def setting_text(value: object) -> str:
@@ -159,7 +156,7 @@ def _build_row(record: Record) -> dict[str, Any]:
     }
     # a run without a setting and a run with the value at which it is absent look alike
     settings = {key: value for key, value in flatten(config).items() if not {key, key.partition(".")[0]} & absent}
-    return settings | chosen | fixed | (flatten(summary, "summary") if summary else {})
+    return settings | chosen | fixed | (flatten(summary, "summary.") if summary else {})
 
 
 def _to_column(values: list[Any]) -> pd.Series:

@@ -8,6 +8,7 @@ import math
 import shutil
 from typing import Any, cast
 
+from ..config.overrides import flat_items
 from ..files import to_json_types
 from .metrics import read_metrics
 from .rundir import METRICS_NAME
@@ -65,19 +66,11 @@ class TensorboardTracker(Tracker):
         self._writer.flush()
 
     def finish(self, summary: dict[str, object], exit_code: int) -> None:
-        settings = {key: value for key, value in _flatten(self._config) if isinstance(value, (bool, int, float, str))}
-        final = {
-            f"final/{key}": value for key, value in _flatten(summary.get("final") or {}) if _is_finite_number(value)
-        }
+        settings = {key: value for key, value in flat_items(self._config) if isinstance(value, (bool, int, float, str))}
+        items = flat_items(cast("dict[str, Any]", summary.get("final") or {}), "final/")
+        final = {key: value for key, value in items if _is_finite_number(value)}
         self._writer.add_hparams(settings, final, run_name=".")  # not as a separate run
         self._writer.close()
-
-
-def _flatten(tree: Any, prefix: str = "") -> list[tuple[str, Any]]:
-    """Return (dotted key, value) of every leaf of nested mappings."""
-    if not isinstance(tree, dict):
-        return [(prefix, tree)]
-    return [pair for key, value in tree.items() for pair in _flatten(value, f"{prefix}.{key}" if prefix else str(key))]
 
 
 def _is_finite_number(value: Any) -> bool:
