@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from ..config import Settings
 from ..errors import BenchError, describe_lack_of_memory, lacks_memory
 from ..experiment.machine import existing_folder
+from .history import count_points
 
 SECONDS = 2.0  # of simulated work that are timed
 
@@ -44,9 +45,8 @@ def measure_seconds(settings: Settings) -> float:
         evaluation = time.perf_counter() - began - start
         simulation = parts.simulation
         limits = settings.budget.amounts
-        config = settings.evaluation
-        unit = "virtual_time" if config.every_time else "uploads" if config.every_uploads else "server_iterations"
-        at, before = time.perf_counter(), dict.fromkeys([*limits, unit], 0.0)
+        units = {*limits, "server_iterations", "uploads", "virtual_time"}
+        at, before = time.perf_counter(), dict.fromkeys(units, 0.0)
         first, over, share = True, None, 0.0
         try:
             while over is None and (time.perf_counter() - at < SECONDS or not share):
@@ -59,5 +59,5 @@ def measure_seconds(settings: Settings) -> float:
         finally:
             parts.executor.close()
     took, share = time.perf_counter() - at, share or 1.0  # of none where it ended before its first iteration
-    points = used[unit] / share / (config.every_time or config.every_uploads or config.every)
-    return start + took / share + points * evaluation
+    expected = {key: amount / share for key, amount in used.items()}
+    return start + took / share + (count_points(settings.tree, expected) - 1) * evaluation  # the first is in start
