@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,7 @@ from ..clients.split import SplitExecutor
 from ..clients.versions import ClientMemories, ClientSums, ClientVariates, ClientVectors
 from ..config import Settings
 from ..config.check import check_settings
-from ..config.places import PACKAGE, named_folders, use_folders
-from ..config.settings import DEFAULT_STEPS
+from ..config.places import is_built_in, named_folders, use_folders
 from ..data.base import PrivateConfig
 from ..errors import BenchError, ConfigError, check, first_line, naming_group
 from ..files import say
@@ -42,8 +41,9 @@ from ..simulation.engine import Simulation
 from ..simulation.executor import Executor
 from ..simulation.fleet import check_same_clients
 from ..simulation.recorded import check_same_record
-from ..storage import Storage, bytes_of
+from ..storage import Storage
 from . import machine, memory
+from .components import Components
 from .dry_run import NullComputer, NullServer, NullVariates, peak_vectors
 from .preflight import refuse_empty_clients
 from .probe import add_probe
@@ -51,69 +51,6 @@ from .stopping import Stop
 
 if TYPE_CHECKING:
     from ..diagnostics.base import Diagnostics
-    from ..simulation.observer import Observer
-
-
-@dataclass
-class Components:
-    """The parts of one run.
-
-    device    torch device;  cores  CPU threads to use
-    model_d   (d,) global model, moved in place by the rule
-    needs     estimated bytes of the model vectors
-    stop      what asks the run to stop; local work looks at it between mini-batches
-    observers  of the group ``observers``, by the name of the choice
-    live      what serves real clients; None in a simulation
-    """
-
-    device: str
-    cores: int
-    task: Task
-    model_d: torch.Tensor
-    rule: ServerRule
-    executor: WorkQueue | SplitExecutor
-    executor_kind: str
-    needs: memory.Needs
-    simulation: Simulation
-    diagnostics: Diagnostics
-    stop: Stop
-    observers: dict[str, Observer]
-    live: LiveServer | None = None
-
-    def state_dict(self) -> dict:
-        """What the numbers of the run depend on from here on."""
-        parts = {name: getattr(self, name).state_dict() for name in ("simulation", "rule", "executor")}
-        return parts | {"model_d": self.model_d}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Puts parts that were just built where the state says."""
-        self.model_d.copy_(state["model_d"])
-        self.simulation.load_state_dict(state["simulation"])
-        self.rule.load_state_dict(state["rule"])
-        computed = [work for work in self.simulation.in_flight.values() if not work.lost]  # the executor's share
-        self.executor.load_state_dict(state["executor"], self.model_d, computed)
-
-    def state_bytes(self) -> dict[str, int]:
-        """Bytes of the tensors that the rule and the clients keep from one upload to the next, workspaces left out."""
-        memories = self.executor.memories
-        clients = 0 if memories is None else bytes_of(memories.state_dict())
-        return {"server": bytes_of(self.rule.state_dict()), "clients": clients}
-
-    def describe(self, settings: Settings) -> str:
-        """What this run is and what it will cost, in one line."""
-        facts = self.task.describe()
-        budget = ", ".join(f"{value:g} {key}" for key, value in asdict(settings.budget).items() if value is not None)
-        threads = f", {self.cores} thread{'s' * (self.cores != 1)}" if self.device == "cpu" else ""
-        away = {"on the host": self.needs.host, "on disk": self.needs.disk}
-        elsewhere = "".join(f", {size / 2**20:.0f} of them {where}" for where, size in away.items() if size)
-        choice = settings.choices.get
-        steps = f"; {DEFAULT_STEPS}" if settings.default_steps else ""
-        return (
-            f"{choice('algorithm')} on {choice('dataset')}: {facts['train_samples']} samples, "
-            f"{settings.root.n_clients} clients, {choice('model')} of {self.task.flat.d} parameters; "
-            f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, {self.executor_kind}, "
-            f"model vectors up to {self.needs.total / 2**20:.0f} MiB{elsewhere}{steps}"
-        )
 
 
 def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Components:
@@ -270,11 +207,6 @@ def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] |
 def _wrap_rule(settings: Settings, rule: ServerRule, streams: Streams) -> ServerRule:
     """Wrap the equipped rule with the distillation that follows each step."""
     return settings.parts["distillation"].build().wrap_rule(rule, streams)
-
-
-def is_built_in(target: type) -> bool:
-    """Return True for classes of this package: its tests restore them at every event."""
-    return target.__module__.partition(".")[0] == PACKAGE
 
 
 def _build_task(settings: Settings, streams: Streams, device: str, clients: Sequence[int] | None) -> Task:

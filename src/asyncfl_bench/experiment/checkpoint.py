@@ -18,7 +18,7 @@ from ..tracking.rundir import RunDirectory
 from ..types import Counters
 
 if TYPE_CHECKING:
-    from .build import Components
+    from .components import Components
     from .evaluate import Evaluations, Stopwatch
 
 FORMAT = "asyncfl_bench checkpoint 3"  # raised whenever a key of a checkpoint changes

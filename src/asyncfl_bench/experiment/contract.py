@@ -26,7 +26,8 @@ from ..randomness import Streams
 from ..ranges import values_outside
 from ..storage import Storage
 from ..types import ClientTable, Message, Recorder, Upload
-from .build import Components, build_run
+from .build import build_run
+from .components import Components
 from .probe import ProbedRule, describe_difference, differing_attributes, is_same, reload_state
 
 D = 7

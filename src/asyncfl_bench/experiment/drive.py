@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 from ..algorithms.distillation import Distilled
 from ..config import OBSERVERS, RESULTS_VERSION, Settings
+from ..config.places import is_built_in
 from ..data.base import PrivateConfig
 from ..errors import BenchError, Stopped
 from ..files import say, to_yaml
 from ..tracking.trackers import RunFacts
 from . import machine
-from .build import Components, is_built_in
 from .checkpoint import Checkpoints
 from .evaluate import Evaluations, Stopwatch
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Trackers
+    from .components import Components
 
 
 class Run:

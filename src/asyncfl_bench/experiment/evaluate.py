@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Trackers
     from ..types import Counters
-    from .build import Components
+    from .components import Components
     from .stopping import Stop
 
 
