@@ -17,7 +17,7 @@ from asyncfl_bench.clients.versions import ModelVersions
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability import Always, AlwaysConfig
 from asyncfl_bench.simulation.budget import BudgetConfig
-from asyncfl_bench.simulation.delays import Delay, DelayConfig
+from asyncfl_bench.simulation.delay import Delay, DelayConfig
 from asyncfl_bench.simulation.engine import Simulation
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig

@@ -47,7 +47,7 @@ from asyncfl_bench.live.uploads import KeptUploads, UploadFile
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability import AlwaysConfig
 from asyncfl_bench.simulation.budget import BudgetConfig
-from asyncfl_bench.simulation.delays import DelayConfig
+from asyncfl_bench.simulation.delay import DelayConfig
 from asyncfl_bench.simulation.engine import Simulation
 from asyncfl_bench.simulation.recorded import (
     COLUMNS,

@@ -26,7 +26,7 @@ _BASES = {
     "heterogeneity": ("data.partition", "Split", "SplitConfig"),
     "model": ("models.base", "Model", "ModelConfig"),
     "client": ("clients.local", "LocalTraining", "LocalConfig"),
-    "delay": ("simulation.delays", "Delay", "DelayConfig"),
+    "delay": ("simulation.delay", "Delay", "DelayConfig"),
     "availability": ("simulation.availability", "Always", "AlwaysConfig"),
     "schedule": ("simulation.schedules", "SameClient", "ScheduleConfig"),
     "algorithm": ("algorithms.base", "ServerRule", "RuleConfig"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import ConfigError, check
 from ..ranges import CheckedSettings, absent, at_least, greater_than
 from ..simulation.availability import Always
-from ..simulation.delays import Delay
+from ..simulation.delay import Delay
 from ..simulation.recorded import NEVER, Record
 from ..types import Work
 

@@ -11,7 +11,7 @@ from ..errors import check
 from ..randomness import Streams
 from ..ranges import greater_than, one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
-from .delays import Delay, DelayConfig
+from .delay import Delay, DelayConfig
 
 
 @dataclass

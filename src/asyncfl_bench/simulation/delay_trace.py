@@ -11,7 +11,7 @@ from ..errors import ConfigError, check
 from ..randomness import Streams
 from ..ranges import greater_than, one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Footprint, Work
-from .delays import Delay, DelayConfig
+from .delay import Delay, DelayConfig
 from .fleet import FleetFile, check_file
 from .recorded import COLUMNS
 

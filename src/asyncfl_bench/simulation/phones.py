@@ -10,7 +10,7 @@ import numpy as np
 from ..randomness import Streams
 from ..ranges import at_least, greater_than
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
-from .delays import Delay, DelayConfig
+from .delay import Delay, DelayConfig
 from .fleet import FleetFile, check_file
 
 COLUMNS = ("seconds_per_sample", "downlink", "uplink")

@@ -17,7 +17,7 @@ from ..randomness import Streams
 from ..ranges import one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .availability import Always, AlwaysConfig
-from .delays import Delay, DelayConfig
+from .delay import Delay, DelayConfig
 from .timeline import Timeline
 
 NAME = "arrivals.csv"

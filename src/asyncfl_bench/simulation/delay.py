@@ -1,0 +1,68 @@
+"""How long a piece of work takes: the time from its dispatch to the arrival of its upload.
+
+Every law gives a number in the unit its yaml names (`unit: ticks | seconds`); the clock turns it into an arrival.
+A persistent fact about a client (its speed) comes from the stream `speed`, a fresh draw per piece of work from the
+stream `delay` under the client's own count, so every algorithm meets the same durations under one seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from ..randomness import Streams
+from ..ranges import CheckedSettings, one_of
+from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
+from .fleet import FleetFile
+
+
+@dataclass
+class DelayConfig(CheckedSettings):
+    """unit: what one unit of delay means. Under `clock=auto` it also chooses the clock."""
+
+    unit: Annotated[str, one_of("seconds", "ticks")] = "seconds"
+
+    def resolve(self, facts: Facts) -> None:
+        """Puts values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
+
+    @property
+    def takes_time(self) -> bool:
+        """False when every piece of work takes zero time, so that virtual time stands still."""
+        return True
+
+
+class Delay:
+    """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
+
+    staged     it gives each stage of a task its own duration; of other laws a stage has an equal part of the task's
+    samples_n  (n,) training samples that each client holds, for laws that go by them; footprint as in ``start``
+    labels_nc  (n, C) of them by label; None where the task has no labels
+    """
+
+    Config = DelayConfig
+    staged = False
+    file: FleetFile | None = None  # where the durations are from, if they were measured
+
+    def __init__(self, config: DelayConfig):
+        self.config = config
+
+    def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
+        """footprint: what the model costs to compute and to send, for laws that go by it."""
+        self._stream, self.footprint = streams.delay, footprint
+        self.samples_n, self.labels_nc = clients.samples_n, clients.labels_nc
+        self.speed_n = self._speeds(clients.n, streams)
+
+    def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        """(n,) persistent number per client; its meaning belongs to the law."""
+        return np.ones(n)
+
+    def duration(self, work: Work) -> float:
+        """Units of time the piece of work takes, >= 0; draws are keyed by its client and cycle."""
+        raise TypeError(f"{type(self).__name__} is a base class")
+
+    def of_stage(self, work: Work) -> float:
+        """Units of time that this stage of a task takes; of a task in one piece its duration."""
+        duration = self.duration(work)
+        return duration if self.staged else duration / work.stages
