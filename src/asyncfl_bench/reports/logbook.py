@@ -96,7 +96,7 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     for kind, heading in (("question", "Controls and questions"), ("construction", "Results by construction")):
         if asked := [row for row in rows if row.claim.board == kind and row.verdict.verdict in JUDGED]:
             parts += [f"## {heading}", _claim_table(kind, asked, linked)]
-    parts += ["## What was not run", *_not_run_parts(paper, rows, every, runs)]
+    parts += ["## What was not run", *_not_run_parts(paper, rows, runs)]
     parts += ["## Setup", *setup_parts(every, runs, linked)]
     parts += ["## Deviations from the paper", *_deviation_parts(every)]
     if len(others := _other_verdicts(own, every)):
@@ -134,7 +134,7 @@ def _claim_table(name: str, rows: Sequence[Row], linked: bool) -> Table:
     return Table(name, frame, frame)
 
 
-def _not_run_parts(paper: str, rows: Sequence[Row], every: Sequence[PageRuns], runs: pd.DataFrame) -> list[Part]:
+def _not_run_parts(paper: str, rows: Sequence[Row], runs: pd.DataFrame) -> list[Part]:
     """Return the claims without a verdict with the reason, and the paper's sweeps without archived runs."""
     lines = [
         (row.claim.item, row.sentence, f"**{row.verdict.verdict}**", row.verdict.reason)
