@@ -117,12 +117,16 @@ def test_a_signal_that_slurm_would_not_send_is_refused():
         ("cores", "sweeper.max_batch_size", [-1, 0]),
         ("cores", "launcher.n_jobs", [0, "half"]),
         ("ray_local", "launcher.ray.remote.num_cpus", [0, -1, None]),
+        ("ray_cluster", "launcher.ray.remote.num_cpus", [-1, "all"]),
     ],
 )
 def test_a_number_of_parallel_runs_that_cannot_work_is_refused(launcher, number, refused):
     preset = yaml.safe_load((config_directory() / f"hydra/launcher/{launcher}.yaml").read_text())
     hydra = OmegaConf.create(preset).hydra
     check_numbers(hydra)
+    for value in [0, None] if launcher == "ray_cluster" else []:  # tasks that need GPUs only, Ray's default
+        OmegaConf.update(hydra, number, value)
+        check_numbers(hydra)
     for value in refused:
         OmegaConf.update(hydra, number, value)
         with pytest.raises(ConfigError, match=f"hydra.{number}={format_value(value)}: must be "):

@@ -139,7 +139,7 @@ def did_you_mean(word: object, known) -> str:
 def describe_error(error: BaseException) -> str:
     """Return the kind and the message of an error in one line, with the place in the user's code where it arose."""
     place = user_location(error)
-    text = f"SyntaxError: {error.msg}" if isinstance(error, SyntaxError) else typed_line(error)
+    text = f"{type(error).__name__}: {error.msg}" if isinstance(error, SyntaxError) else typed_line(error)
     return f"{text} ({place})" if place else text
 
 

@@ -16,6 +16,7 @@ import wandb
 from filelock import FileLock
 from reports.runs_by_hand import config_of, write_run
 
+from asyncfl_bench.errors import BenchError
 from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.trackers import RunFacts, Tracker
 from asyncfl_bench.tracking.trackers_sync import _stage_archive, send_offline_runs
@@ -187,7 +188,8 @@ def test_a_run_under_way_is_left_also_where_wandb_writes_into_another_folder(tmp
 
 def test_archived_runs_are_staged_whole_and_again_after_a_rerun(tmp_path, monkeypatch):
     class Staged(Tracker):
-        ends = True
+        end: type[BaseException] | None = None
+        gave_up = False
 
         def start(self, run):
             self.file = run.directory / f"wandb/offline-run-1/run-{run.identity}.wandb"
@@ -197,22 +199,23 @@ def test_archived_runs_are_staged_whole_and_again_after_a_rerun(tmp_path, monkey
             self.file.open("a").write(f"{row['test/accuracy']} ")
 
         def finish(self, summary, exit_code):
-            if not self.ends:
+            if self.end is KeyboardInterrupt:
                 raise KeyboardInterrupt
+            self.gave_up = self.end is BenchError  # W&B does not answer
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("asyncfl_bench.tracking.trackers_wandb.WandbTracker", Staged)
     staged, archive, texts = tmp_path / "asyncfl_bench/wandb", tmp_path / "runs.parquet", []
-    for accuracy, ends in ((0.5, False), (0.5, True), (0.5, True), (0.7, True)):
-        monkeypatch.setattr(Staged, "ends", ends)
+    for accuracy, end in ((0.5, KeyboardInterrupt), (0.5, BenchError), (0.5, None), (0.5, None), (0.7, None)):
+        monkeypatch.setattr(Staged, "end", end)
         shutil.rmtree(tmp_path / "runs", ignore_errors=True)
         archive.unlink(missing_ok=True)
         write_run(tmp_path / "runs", points=[(0, 0, 0, 0.1), (10, 100, 10, accuracy)])
         pack_archive([tmp_path / "runs"], archive)
-        with nullcontext() if ends else pytest.raises(KeyboardInterrupt):
+        with pytest.raises(end) if end else nullcontext():
             _stage_archive(archive)
         texts.append(sorted(file.read_text() for file in staged.rglob("*.wandb")))
-    assert texts == [[], ["0.1 0.5 "], ["0.1 0.5 "], ["0.1 0.5 ", "0.1 0.7 "]]
+    assert texts == [[], [], ["0.1 0.5 "], ["0.1 0.5 "], ["0.1 0.5 ", "0.1 0.7 "]]
 
 
 def test_a_folder_that_is_not_there_is_refused(afl_run):

@@ -305,7 +305,7 @@ def read_verdicts(path: Path) -> list[tuple[str, PageVerdicts]]:
     try:
         return from_json(path.read_text(encoding="utf-8"))
     except (BenchError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise BenchError(f"{path}: {error}; remove it and write its page again") from None
+        raise BenchError(f"{path}: {error}; remove it and write all of its pages again (afl-report)") from None
 
 
 def _from_dict(content: Any) -> PageVerdicts:

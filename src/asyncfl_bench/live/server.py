@@ -134,9 +134,11 @@ class LiveQueue(WorkQueue):
         super().discard(work)
 
     def close(self) -> None:
-        self._inbox.transport.close()
-        self._record.close()
-        super().close()
+        try:
+            self._inbox.transport.close()
+        finally:
+            self._record.close()
+            super().close()
 
     def _copy_vectors(self, work: Work) -> Vectors:
         return [None if one is None else np.array(one.numpy(), np.float32) for one in self.start(work)]

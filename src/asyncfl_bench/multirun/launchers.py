@@ -63,9 +63,10 @@ def check_numbers(hydra: Any) -> None:
     jobs = launcher.get("n_jobs")
     check(jobs is None or (type(jobs) is int and jobs != 0), "hydra.launcher.n_jobs", jobs, "at least 1; -1: all cores")
     if (ray := launcher.get("ray")) is not None and "num_cpus" in ray.remote:
-        cores = ray.remote.num_cpus
-        is_number = isinstance(cores, (int, float)) and 0 < cores < math.inf
-        check(is_number, "hydra.launcher.ray.remote.num_cpus", cores, "a number > 0 of cores per job")
+        cores, is_local = ray.remote.num_cpus, ray.init.get("address") == "local"  # a cluster's jobs may need GPUs only
+        is_number = isinstance(cores, (int, float)) and 0 <= cores < math.inf and (cores > 0 or not is_local)
+        allowed = "a number > 0 of cores per job" if is_local else "a number >= 0 of cores per job, or null for Ray's"
+        check(is_number or (cores is None and not is_local), "hydra.launcher.ray.remote.num_cpus", cores, allowed)
     _check_times(launcher)
 
 

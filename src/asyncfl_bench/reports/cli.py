@@ -308,7 +308,9 @@ def _check_logbook(given: argparse.Namespace) -> None:
     """Raise an error if something on the command line does not go with ``--logbook``."""
     if len(given.names) > 1:
         raise _UsageError(f"--logbook {' '.join(given.names)}: one paper at a time, for example {given.names[0]}")
-    _refuse_others(given, "logbook", ("out", "html", "archive", "config_dir"), "it takes --out and --html")
+    _refuse_others(
+        given, "logbook", ("out", "html", "archive", "config_dir"), "it takes --out, --html, --archive and --config-dir"
+    )
 
 
 def _refuse_others(given: argparse.Namespace, option: str, taken: Sequence[str], instead: str) -> None:

@@ -110,12 +110,13 @@ def _stage_figures(name: str, figures: Sequence[Path]) -> Path:
 def _stage_run(
     run_id: str, name: str, group: str, config: dict, rows: Sequence[dict[str, object]], summary: dict
 ) -> Path:
-    """Write one offline run unless it is there. Returns its folder, which appears when all of the run is in it."""
+    """Write one offline run unless it is there. Returns its folder, which appears when all of the run is in it. Raises
+    BenchError if W&B did not take all of it."""
     from .trackers import RunFacts
     from .trackers_wandb import WandbTracker, WandbTrackerConfig
 
     folder = cache_folder() / "wandb" / run_id
-    if folder.exists():
+    if list(folder.glob(_FILES)):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent) as unfinished:
@@ -126,8 +127,13 @@ def _stage_run(
         for row in rows:
             tracker.log(row)
         tracker.finish(summary, 0 if summary.get("exit_status") == "ok" else 1)
-        if list(place.glob(_FILES)):
+        if tracker.gave_up or not list(place.glob(_FILES)):
+            raise BenchError(f"{name}: W&B did not write the whole run; the same command tries again")
+        try:
             place.rename(folder)
+        except OSError:  # another process was first
+            if not list(folder.glob(_FILES)):
+                raise
     return folder
 
 

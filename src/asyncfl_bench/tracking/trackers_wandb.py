@@ -72,6 +72,11 @@ class WandbTracker(Tracker):
         self._run: Any = None  # W&B's run while there is one
         self._given_up = self._warned = False
 
+    @property
+    def gave_up(self) -> bool:
+        """Return True if W&B did not answer in time, so that its run lacks points."""
+        return self._given_up
+
     def describe(self) -> str:
         mode = self.config.mode or configured_mode()
         if self.config.only_if_set_up and mode in (None, "disabled"):
