@@ -366,7 +366,6 @@ def test_the_medium_scale_has_real_data_of_each_paper_and_each_sweep():
     assert data("sweep=ace/figure_a2", "algorithm=asgd") == {("cifar100", "lenet5")}
     assert data("sweep=ace/figure_a2", "algorithm=asgd", "dataset=mnist") == {("mnist", "lenet5")}
     assert data("sweep=asyncfeded/figure2", "algorithm=fedprox") == {
-        ("synthetic_1_1", "mlp"),
         ("femnist", "cnn_one_pool"),
         ("shakespeare_sized", "lstm"),
     }

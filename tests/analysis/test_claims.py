@@ -872,5 +872,5 @@ def test_claims_json_comes_back_and_has_no_nan(tmp_path):
         from_json(text.replace('"format": 2', '"format": 1'))
     for damaged in (text[:40], text.replace('"claim"', '"clam"'), '{"format": 2}'):
         (tmp_path / "claims.json").write_text(damaged)
-        with pytest.raises(BenchError, match=r"claims\.json: .*; remove it and write its page again"):
+        with pytest.raises(BenchError, match=r"claims\.json: .*; remove it and write all of its pages again"):
             read_verdicts(tmp_path / "claims.json")
