@@ -251,9 +251,8 @@ class ClaimQuery:
         """Yield a contrast for each cell; with ``over: mean``, one for the mean over cells of seeds that have
         all cells. Then yield one without values for each absent cell."""
         kind, measure = self.decide["kind"], self.measure
-        known = MEASURES.get(measure)
         question: Question = "equivalence" if kind in ("close", "alike", "equals") else "difference"
-        points = known is not None and known.unit == "points" and not self.decide.get("relative")
+        points = getattr(MEASURES.get(measure), "unit", "") == "points" and not self.decide.get("relative")
         can_tie = kind in ("order", "loses") and points and "at_least" not in self.decide
         tie = self.decide.get("tie", POINTS_OF_A_TIE if can_tie else None)
         used = "last" if part.uses_last.any() else measure

@@ -65,7 +65,7 @@ class FinishedRun:
             return None
 
     def _estimate(self, settings: Settings, found: Found) -> Estimate | None:
-        """Return ``estimate``, or raise for incomplete files.
+        """Return the estimate. Raises LookupError, TypeError and others where files lack a value.
 
         The seconds of an upload grow with the multiply-adds of its local steps, those of an evaluation with d. The same
         virtual time has as many uploads only under the same delays and availability.

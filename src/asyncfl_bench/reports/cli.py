@@ -13,8 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean
+from ..errors import EXIT_INTERRUPTED, BenchError, did_you_mean
 from ..files import say
+from .options import FIGURES, UsageError, build_parser, refuse_others
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,19 +24,8 @@ if TYPE_CHECKING:
     from .pages.page import Page
     from .pages.spec import PageSpec
 
-FORMATS = ("png", "pdf", "svg", "tex")
-AXES = ("iteration", "uploads", "virtual_time", "bytes")
 _REFRESH_SECONDS = 5
-_FIGURES = 2  # of a paper's page, unless all are asked for: pages are committed
 _BROWSER_EXTRA = "it needs pip install 'asyncfl_bench[html]'"
-_DESCRIPTION = """Writes a page: README.md with tables and figures, and a CSV of every table; its runs go to the
-archive of its paper. NAME is a page (ace/figure2), all pages of a paper (ace), 'all', or folders of runs and archives
-(*.parquet) of your own, of which those that differ in more than their seed are never averaged: what differs becomes a
-line or a panel."""
-
-
-class _UsageError(BenchError):
-    exit_code = ConfigError.exit_code
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ± still gets its table
     words = sys.argv[1:] if argv is None else list(argv)
-    given = _parser().parse_args(words)
+    given = build_parser().parse_args(words)
     given.has_browser = all(map(find_spec, ("altair", "vl_convert")))
     if (given.html or given.watch) and not given.has_browser:
         say(f"afl-report: page.html is left out: {_BROWSER_EXTRA}")
@@ -53,9 +43,9 @@ def main(argv: list[str] | None = None) -> int:
             _check_logbook(given)
         if given.beside:
             taken = ("out", "metric", "format", "series", "watch", "config_dir", "runs", "archive", "scale", "length")
-            _refuse_others(given, "beside", taken, "it writes one figure; leave out --beside for a page")
+            refuse_others(given, "beside", taken, "it writes one figure; leave out --beside for a page")
         if given.pack is not None:
-            _refuse_others(given, "pack", (), "pack first, then write pages by another command")
+            refuse_others(given, "pack", (), "pack first, then write pages by another command")
             from ..tracking.archive import pack_archive
 
             print(f"{pack_archive(given.names, given.pack)} runs in {given.pack}")
@@ -115,70 +105,6 @@ def entry() -> None:
     raise SystemExit(code)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("afl-report", description=_DESCRIPTION)
-    parser.add_argument(
-        "names", metavar="NAME", nargs="+", help="a page, a paper, all, or folders and archives of runs"
-    )
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="where to write (default: results; own runs: DIR/report)"
-    )
-    parser.add_argument("--metric", default="test/accuracy", help="what is shown (default: test/accuracy)")
-    parser.add_argument(
-        "--format", choices=FORMATS, nargs="+", default=["png"], help="more forms of figures and tables"
-    )
-    parser.add_argument(
-        "--all-figures", action="store_true", help=f"draw all figures of a paper's page, not the first {_FIGURES}"
-    )
-    parser.add_argument(
-        "--series", type=_parse_count, default=12, metavar="N", help="most lines of a figure (default: 12)"
-    )
-    parser.add_argument("--html", action="store_true", help="also HTML, to explore in a browser or to print")
-    parser.add_argument(
-        "--logbook", action="store_true", help="only the replication report of the paper NAME, from its pages"
-    )
-    parser.add_argument("--watch", action="store_true", help="write again whenever runs change, until Ctrl-C")
-    parser.add_argument(
-        "--pack", metavar="FILE", type=Path, help="only put the finished runs of NAME into this archive"
-    )
-    parser.add_argument(
-        "--config-dir", metavar="DIR", action="append", default=[], help="a folder of parts and papers of your own"
-    )
-    pages = parser.add_argument_group("pages of papers")
-    pages.add_argument("--runs", metavar="DIR", type=Path, help="where the runs are (default: runs)")
-    pages.add_argument(
-        "--archive",
-        metavar="DIR",
-        type=Path,
-        help="where archives of runs are (default: results, here or in the checkout)",
-    )
-    pages.add_argument("--profile", help="only this profile")
-    pages.add_argument("--scale", help="only this scale")
-    pages.add_argument("--length", help="only this length, for example long")
-    pages.add_argument("--beside", metavar="PROFILE", nargs="+", default=[], help="only a figure of these profiles")
-    own = parser.add_argument_group("runs of your own")
-    own.add_argument("--panels", metavar="KEY", nargs="+", default=[], help="settings that make the panels and columns")
-    own.add_argument("--compare", metavar="KEY", nargs="+", default=["algorithm"], help="settings that make the lines")
-    own.add_argument("--where", metavar="KEY=VALUE", nargs="+", default=[], help="only runs with these settings")
-    own.add_argument("--timeline", action="store_true", help="also draw when clients work, of runs with trace=true")
-    own.add_argument("--window", metavar=("FROM", "TO"), type=float, nargs=2, help="virtual time that --timeline shows")
-    own.add_argument(
-        "--axis",
-        choices=AXES,
-        nargs="+",
-        default=[],
-        help="what runs have spent (default: what most runs' budgets limit)",
-    )
-    return parser
-
-
-def _parse_count(text: str) -> int:
-    """Return the text as a number of at least 1."""
-    if (count := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
-    return count
-
-
 def _output_folder(given: argparse.Namespace, free: bool) -> Path:
     """Return the folder of ``--out``, else ``results``, or ``report`` beside the runs of a free page."""
     from ..tracking.archive import results_folder  # brings NumPy
@@ -196,13 +122,13 @@ def _write_free_page(given: argparse.Namespace) -> int:
     from .pages.write import Table, markdown_table
 
     if given.profile or given.beside or given.scale or given.length:
-        raise _UsageError(f"{given.names[0]}: --profile, --beside, --scale, --length go with a page; write --where")
+        raise UsageError(f"{given.names[0]}: --profile, --beside, --scale, --length go with a page; write --where")
     if unset := [text for text in given.where if "=" not in text]:
-        raise _UsageError(f"--where {unset[0]}: KEY=VALUE, for example heterogeneity.alpha=0.1")
+        raise UsageError(f"--where {unset[0]}: KEY=VALUE, for example heterogeneity.alpha=0.1")
     where = dict(text.partition("=")[::2] for text in given.where)
     key, count = Counter(text.partition("=")[0] for text in given.where).most_common(1)[0] if where else ("", 1)
     if count > 1:
-        raise _UsageError(f"--where {' '.join(given.where)}: gives {key} twice; name one value, or use --panels {key}")
+        raise UsageError(f"--where {' '.join(given.where)}: gives {key} twice; name one value, or use --panels {key}")
     out = _output_folder(given, True)
     runs = _load_runs(given.names, names_single=False)  # a page of nothing else ends with that reason
     page = own_page(
@@ -231,7 +157,7 @@ def _build_timeline(given: argparse.Namespace) -> Timeline | None:
     from .blocks import Timeline
 
     if given.window and not given.window[0] < given.window[1]:
-        raise _UsageError(f"--window {' '.join(f'{end:g}' for end in given.window)}: FROM must be below TO")
+        raise UsageError(f"--window {' '.join(f'{end:g}' for end in given.window)}: FROM must be below TO")
     return Timeline(given.window) if given.timeline or given.window else None
 
 
@@ -260,16 +186,16 @@ def _write_pages(given: argparse.Namespace) -> int:
 
     specs = _find_specs(given.names)
     if given.panels or given.where or given.compare != ["algorithm"] or given.axis or given.timeline or given.window:
-        raise _UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
+        raise UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
     out, folder = _output_folder(given, False), given.runs or Path("runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
     _check_choices([*wanted.items(), *(("profile", profile) for profile in given.beside)])
     command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
     archive = given.archive or Path(RESULTS)
     if given.archive is not None and not archive.expanduser().is_dir():
-        raise _UsageError(f"--archive {archive}: no such folder; name one with archives of runs (*.parquet)")
+        raise UsageError(f"--archive {archive}: no such folder; name one with archives of runs (*.parquet)")
     searched = f"{folder}: no runs of {specs[0].sweep} (also searched: {describe_archive_folders(archive)})"
-    none = _UsageError(f"{searched}; to make them: afl-run sweep={specs[0].sweep} {command}")
+    none = UsageError(f"{searched}; to make them: afl-run sweep={specs[0].sweep} {command}")
     places = [place for place in (folder, *archive_folders(archive)) if place.is_dir()]
     try:
         runs = _load_runs(places) if places else None
@@ -307,18 +233,10 @@ def _write_pages(given: argparse.Namespace) -> int:
 def _check_logbook(given: argparse.Namespace) -> None:
     """Raise an error if something on the command line does not go with ``--logbook``."""
     if len(given.names) > 1:
-        raise _UsageError(f"--logbook {' '.join(given.names)}: one paper at a time, for example {given.names[0]}")
-    _refuse_others(
+        raise UsageError(f"--logbook {' '.join(given.names)}: one paper at a time, for example {given.names[0]}")
+    refuse_others(
         given, "logbook", ("out", "html", "archive", "config_dir"), "it takes --out, --html, --archive and --config-dir"
     )
-
-
-def _refuse_others(given: argparse.Namespace, option: str, taken: Sequence[str], instead: str) -> None:
-    """Raise an error for options that would have no effect. taken: the names of those that ``option`` uses"""
-    defaults = vars(_parser().parse_args(["all"]))
-    others = [key for key, value in defaults.items() if key not in ("names", option) and getattr(given, key) != value]
-    if wrong := [f"--{key.replace('_', '-')}" for key in others if key not in taken]:
-        raise _UsageError(f"--{option}: cannot be used together with {', '.join(wrong)}; {instead}")
 
 
 def _write_logbook(given: argparse.Namespace) -> int:
@@ -339,7 +257,7 @@ def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> 
 
     folder = out / page.spec.sweep / name
     if page.scale != SCALE:
-        target = _write_parts(page, folder, given, None if given.all_figures else _FIGURES)
+        target = _write_parts(page, folder, given, None if given.all_figures else FIGURES)
         page.write_claims(folder)
     else:
         target = write_overview(page, out / page.spec.paper / SCALE)
@@ -387,9 +305,9 @@ def _find_specs(names: Sequence[str]) -> list[PageSpec]:
         if specs:
             continue
         if Path(name).exists():
-            raise _UsageError(f"{name}: own runs cannot be asked for together with pages, nor with --runs or --archive")
+            raise UsageError(f"{name}: own runs cannot be asked for together with pages, nor with --runs or --archive")
         near = did_you_mean(name, [*known])
-        raise _UsageError(f"{name}: neither runs nor a page{near}; pages: {', '.join(known)}")
+        raise UsageError(f"{name}: neither runs nor a page{near}; pages: {', '.join(known)}")
     return list(found.values())
 
 
@@ -398,7 +316,7 @@ def _check_choices(wanted: Iterable[tuple[str, str]]) -> None:
 
     for key, value in wanted:
         if value not in (known := options(key)):
-            raise _UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
+            raise UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
 
 
 def _combinations(runs: pd.DataFrame, spec: PageSpec, wanted: dict[str, str]) -> list[tuple[str, str, str]]:
