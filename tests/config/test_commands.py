@@ -40,7 +40,7 @@ REFUSED = {
         ("dataset=imagenet", "dataset=imagenet: must be one of arrays, cifar10"),
         ("dataset=cifar", "did you mean 'cifar10'"),
         ("dataset=CIFAR10", "did you mean 'cifar10'"),
-        ("model=resnet", "did you mean 'resnet18'"),
+        ("model=resnet1", "did you mean 'resnet18'"),
         ("delay=exp_beta3", "did you mean 'exp_beta30'|did you mean 'exp_beta5'"),
         ("availability=drop", "did you mean 'dropout'"),
         ("schedule=random", "did you mean 'random_idle'"),

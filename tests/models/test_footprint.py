@@ -23,6 +23,7 @@ SEQUENTIAL = [
     images.AlexNet(images.AlexNetConfig(cut=7)),
     images.Vgg16(images.Vgg16Config(cut=10)),
     images.ResNet18(images.ResNet18Config(width=16, groups=4, cut=4)),
+    images.ResNet8(images.ResNet8Config(cut=4)),
     VitSmall(VitSmallConfig(patch=1, cut=2)),
 ]
 

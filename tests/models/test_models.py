@@ -16,6 +16,8 @@ from asyncfl_bench.models.convolutional import (
     CnnOnePoolConfig,
     LeNet5,
     LeNet5Config,
+    ResNet8,
+    ResNet8Config,
     ResNet18,
     ResNet18Config,
     Vgg16,
@@ -136,11 +138,12 @@ def test_resnet18_for_cifar10_has_its_known_number_of_parameters_under_both_norm
     ("model", "d", "cuts"),
     [
         (ResNet18(ResNet18Config()), 11_173_962, {4: (64, 32, 32), 5: (128, 16, 16), 6: (256, 8, 8), 7: (512, 4, 4)}),
+        (ResNet8(ResNet8Config()), 78_042, {4: (16, 32, 32), 5: (32, 16, 16), 6: (64, 8, 8)}),
         (VIT, 9_523_722, {1: (65, 512), 2: (65, 512), 7: (65, 512)}),
     ],
-    ids=["resnet18", "vit_small"],
+    ids=["resnet18", "resnet8", "vit_small"],
 )
-def test_networks_of_gas_table_5_have_their_parameters_and_cuts(model, d, cuts):
+def test_networks_of_stages_and_blocks_have_their_parameters_and_cuts(model, d, cuts):
     with torch.device("meta"):
         module = model.build((3, 32, 32), 10, 0)
         shapes = {layers: module[:layers](torch.zeros(2, 3, 32, 32)).shape[1:] for layers in cuts}

@@ -14,6 +14,8 @@ from asyncfl_bench.models.convolutional import (
     CnnOnePoolConfig,
     LeNet5,
     LeNet5Config,
+    ResNet8,
+    ResNet8Config,
     ResNet18,
     ResNet18Config,
     Vgg16,
@@ -30,12 +32,13 @@ MODELS = {
     "cnn": (Cnn(CnnConfig(7)), (1, 8, 8)),
     "cnn_one_pool": (CnnOnePool(CnnOnePoolConfig()), (1, 8, 8)),
     "alexnet": (AlexNet(AlexNetConfig()), (3, 16, 16)),
+    "resnet8": (ResNet8(ResNet8Config(width=4, groups=2)), (1, 9, 8)),
     "resnet18": (ResNet18(ResNet18Config(width=4, groups=2)), (1, 9, 8)),
     "vit_small": (VitSmall(VitSmallConfig(width=8, heads=2, hidden=6, blocks=2)), (3, 8, 12)),
 }
 COMPILED = {
     **{"mlp": {3, 5}, "lenet5": {3, 6, 7, 9, 11}, "cnn": {3, 6, 7, 9}, "cnn_one_pool": {2, 5, 6, 8}},
-    **{"alexnet": (), "resnet18": (), "vit_small": ()},
+    **{"alexnet": (), "resnet8": (), "resnet18": (), "vit_small": ()},
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ..errors import check, list_some
 from ..ranges import absent, at_least, one_of, within
@@ -149,7 +149,7 @@ class NormalisedConfig(ModelConfig):
 @dataclass
 class ResNet18Config(SequentialConfig, NormalisedConfig):
     """
-    width  channels of the first stage; the others have 2, 4 and 8 times as many
+    width  channels of the first stage; each further stage has twice as many as the one before
 
     Cut behind the first stage, as GAS has it, if nothing else is said.
     """
@@ -160,6 +160,7 @@ class ResNet18Config(SequentialConfig, NormalisedConfig):
     )
     usual_cut = 4
     number_of_layers = 10
+    stages: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)  # residual blocks of each
 
     @property
     def narrowest(self) -> int:
@@ -194,11 +195,37 @@ class ResNet18(SequentialModel):
 
         config = self.config
         return networks.build_seeded(
-            seed, lambda: networks.resnet18(data_shape, classes, config.normalised_groups, config.width)
+            seed,
+            lambda: networks.resnet(
+                data_shape, classes, config.normalised_groups, config.width, config.stages, f"model={self.name}"
+            ),
         )
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
-        return layers.resnet18(data_shape, classes, self.config.width)
+        return layers.resnet(data_shape, classes, self.config.width, self.config.stages)
+
+
+@dataclass
+class ResNet8Config(ResNet18Config):
+    """Three stages of one residual block each. Cut behind the first stage if nothing else is said."""
+
+    groups: int = 8
+    width: Annotated[int, at_least(1)] = 16
+    number_of_layers = 9
+    stages = (1, 1, 1)
+
+
+class ResNet8(ResNet18):
+    """ResNet-18 with three stages of one residual block each, of 16, 32 and 64 channels.
+
+    Layers: convolution, normalisation, ReLU, three stages, mean over the pixels, flatten, linear. 78 042 parameters and
+    12.5 million multiply-adds with 3x32x32 pixels and 10 classes, where ResNet-18 has 555 million.
+    Source: the blocks of He et al. 2016, arXiv:1512.03385; widths as in its networks for CIFAR-10.
+    """
+
+    Config = ResNet8Config
+    config: ResNet8Config
+    name = "resnet8"
 
 
 @dataclass

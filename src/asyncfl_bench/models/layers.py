@@ -132,8 +132,12 @@ def vgg16(shape: Shape, classes: int) -> list[Layer]:
     return stack(shape, f"{features}, flatten, {linear}", norm=True)
 
 
-def resnet18(shape: Shape, classes: int, width: int) -> list[Layer]:
-    """A convolution, its normalisation and ReLU, four stages of two residual blocks, mean over the pixels, linear."""
+def resnet(shape: Shape, classes: int, width: int, stages: Sequence[int]) -> list[Layer]:
+    """A convolution, its normalisation and ReLU, stages of residual blocks, mean over the pixels, linear.
+
+    width   channels of the first stage; each further stage has twice as many
+    stages  number of blocks of each stage
+    """
     channels, height, breadth = shape
     stem = (width, height, breadth)
     found = [
@@ -141,10 +145,10 @@ def resnet18(shape: Shape, classes: int, width: int) -> list[Layer]:
         Composite("normalisation", stem, stem, d=2 * width),
         Layer("relu", stem, stem),
     ]
-    for times in (1, 2, 4, 8):
-        before, wide = found[-1].out, times * width
-        convolutions = [wide * wide * 9] * 4
-        if times > 1:  # the first block halves the sides, and its shortcut is a convolution
+    for stage, blocks in enumerate(stages):
+        before, wide = found[-1].out, 2**stage * width
+        convolutions = [wide * wide * 9] * 2 * blocks
+        if stage:  # the first block halves the sides, and its shortcut is a convolution
             height, breadth = (height + 1) // 2, (breadth + 1) // 2
             convolutions = [before[0] * wide, before[0] * wide * 9, *convolutions[1:]]
         d, out = sum(convolutions) + 2 * wide * len(convolutions), (wide, height, breadth)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -148,13 +148,17 @@ class Encoder(nn.Module):
         return self.output(self.features(x))
 
 
-def resnet18(shape: tuple[int, ...], classes: int, groups: int | None, width: int) -> nn.Sequential:
-    """torchvision's ResNet-18 with a stem for small images, as layers after one another under torchvision's names.
+def resnet(
+    shape: tuple[int, ...], classes: int, groups: int | None, width: int, stages: Sequence[int], what: str
+) -> nn.Sequential:
+    """torchvision's ResNet with a stem for small images, as layers after one another under torchvision's names.
 
     groups  of group normalisation, or None for batch normalisation
     width   channels of the first stage, 64 in torchvision's
+    stages  residual blocks of each stage: at most four numbers
+    what    the words that ask for it, for the message without torchvision
     """
-    resnet = torchvision("model=resnet18").models.resnet
+    resnet = torchvision(what).models.resnet
     base: Any = resnet.ResNet
     norm = nn.BatchNorm2d if groups is None else lambda channels: nn.GroupNorm(groups, channels)
 
@@ -164,14 +168,15 @@ def resnet18(shape: tuple[int, ...], classes: int, groups: int | None, width: in
                 self.inplanes = width
             return super()._make_layer(block, planes // 64 * width, *args, **more)
 
-    module = Scaled(resnet.BasicBlock, [2, 2, 2, 2], num_classes=classes, norm_layer=norm)
+    module = Scaled(resnet.BasicBlock, [*stages, 1, 1, 1][:4], num_classes=classes, norm_layer=norm)
     stem = nn.Conv2d(shape[0], width, 3, padding=1, bias=False)
     nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")  # as its other convolutions
     layers: dict[str, nn.Module] = dict(module.named_children())
-    del layers["maxpool"]
+    for unused in ("maxpool", *(f"layer{number}" for number in range(len(stages) + 1, 5))):
+        del layers[unused]
     layers |= {"conv1": stem, "relu": nn.ReLU()}  # not in place: a cut may be before it
-    if width != 64:
-        layers |= {"bn1": norm(width), "fc": nn.Linear(8 * width, classes)}
+    if (width, len(stages)) != (64, 4):
+        layers |= {"bn1": norm(width), "fc": nn.Linear(2 ** (len(stages) - 1) * width, classes)}
     return nn.Sequential(OrderedDict([*list(layers.items())[:-1], ("flatten", nn.Flatten()), ("fc", layers["fc"])]))
 
 

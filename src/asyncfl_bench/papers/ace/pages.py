@@ -102,6 +102,13 @@ PAGES = (
         readings=_LAW,
     ),
     _page(
+        "figure2_resnet8",
+        "figure 2 with ResNet-8, one cell",
+        "The paper has ResNet-18, whose runs need a GPU. ResNet-8 has the same blocks and 44 times fewer operations.",
+        _SKEW_BY_DELAY,
+        _CURVES,
+    ),
+    _page(
         "figure2_time_clock",
         "figure 2 with delays in virtual time",
         "The paper does not give the unit of its delays: in figure2 they are ticks of the server, here virtual time, "
