@@ -147,12 +147,17 @@ def test_hours_count_the_new_runs_of_the_command_and_of_those_before_it(runner, 
 
 
 @pytest.mark.slow
-def test_a_run_that_failed_is_not_begun_again_by_the_same_command(runner, afl_run):
+def test_a_pair_waits_at_its_look_for_a_run_that_failed_and_the_next_command_runs_it(runner, afl_run):
+    whole = afl_run(*GRID, "decide=true", "output_dir=whole")
+    expected, runner.launched = runner.launched, []
     runner.fails = {"fedbuff 1"}
-    answer = afl_run(*GRID, "decide=ace")
-    assert answer.returncode == 1
-    assert sum(look.count("fedbuff 1") for look in runner.launched) == 1 and len(runner.launched) > 1
-    assert "ACE - FedBuff" in answer.stdout.splitlines()[-2]  # decided by the other seeds
+    answer = afl_run(*GRID, "decide=true")
+    assert answer.returncode == 1 and runner.launched == expected[:1]  # the look with two seeds of FedBuff adds none
+    assert "2 of 3 pairs wait for failed runs; the same command tries them" in answer.stderr
+    assert looks(answer.stdout) == ["look 1, 3 seeds: 1 of 3 pairs decided (ACE above vanilla ASGD); no runs next"]
+    runner.fails = set()
+    again = afl_run(*GRID, "decide=true")
+    assert runner.launched[1:] == [["fedbuff 1"], *expected[1:]] and again.stdout == whole.stdout
 
 
 @pytest.mark.slow

@@ -64,6 +64,7 @@ class Looks:
     words: list[str]
     asked: dict[str, Job] = field(default_factory=dict)  # jobs of every look so far, by identity
     _launched: set[str] = field(default_factory=set)  # identities: a run that failed is not started again
+    _failed: set[tuple[str, int]] = field(default_factory=set)  # (experiment, seed)
     _jobs: dict[int, dict[str, Job]] = field(default_factory=dict)  # seed -> experiment -> job
     _told: set[str] = field(default_factory=set)
 
@@ -124,12 +125,15 @@ class Looks:
                 judged = self.question.judge_subjects(seeds)
                 todo = self.pending_jobs(judged, seeds)  # more of them where seen seeds turn out not to count
             subjects = judged or self.question.judge_subjects(seeds)
-            is_over = later is None or not any(one.wanted_runs(later) for one in subjects)
+            is_over = later is None or not self._wanted_runs(subjects, later)
             rest = f"{count_runs(len(self.pending_jobs(subjects, later)))} next" if not is_over else "no runs next"
             self._say_look(number, seeds, subjects, rest)
             if is_over:
                 break
         print(self.question.describe(subjects), flush=True)
+        if waiting := [one for one in subjects if one.wanted_runs(seeds) & self._failed]:
+            counts = f"{len(waiting)} of {len(subjects)} {self.question.noun}"
+            say(f"{counts} wait for failed runs; the same command tries them")
         return code
 
     def plan(self, measure: Callable[[Settings], float] | None = None, preflight: Preflight | None = None) -> str:
@@ -167,7 +171,7 @@ class Looks:
 
     def pending_jobs(self, subjects: Sequence[Subject], look: int, projected: bool = False) -> list[Job]:
         """Return the jobs of a look that are neither finished nor were launched by this command."""
-        wanted = set().union(*(one.wanted_runs(look, projected) for one in subjects))
+        wanted = self._wanted_runs(subjects, look, projected)
         seeds = sorted({seed for _, seed in wanted})
         jobs = [job for seed in seeds for name, job in self.jobs(seed).items() if (name, seed) in wanted]
         if not projected:
@@ -175,6 +179,12 @@ class Looks:
         places = pending.places_of(jobs)
         left = [job for job in jobs if job.settings and job.settings.identity not in self._launched]
         return [job for job in left if job.finished_result(places) is None]
+
+    def _wanted_runs(self, subjects: Sequence[Subject], look: int, projected: bool = False) -> set[tuple[str, int]]:
+        """Return (experiment, seed) of the runs that a look needs. A subject waits where one of its runs failed: a look
+        with fewer seeds decides nothing, and the next one would pay for it."""
+        wanted = [one.wanted_runs(look, projected) for one in subjects]
+        return set().union(*(runs for runs in wanted if not runs & self._failed))
 
     def finished_runs(self, seeds: int) -> pd.DataFrame | None:
         """Return the finished runs of the first seeds as ``load_runs`` does; None if there is none."""
@@ -235,7 +245,9 @@ class Looks:
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         result = pending.state.result
-        return code if code == EXIT_INTERRUPTED else int(result is not None and bool(result.failed))
+        failed = [] if result is None else _settings_of(job for job, _ in result.failed)
+        self._failed |= {(one.experiment, one.root.seed) for one in failed}
+        return code if code == EXIT_INTERRUPTED else int(bool(failed))
 
     def _say_look(self, number: int, seeds: int, subjects: Sequence[Subject], rest: str) -> None:
         decided = [one for one in subjects if one.word]
