@@ -245,7 +245,7 @@ class Looks:
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         result = pending.state.result
-        failed = [] if result is None else _settings_of(job for job, _ in result.failed)
+        failed: list[Settings] = [] if result is None else _settings_of(job for job, _ in result.failed)
         self._failed |= {(one.experiment, one.root.seed) for one in failed}
         return code if code == EXIT_INTERRUPTED else int(bool(failed))
 
