@@ -13,8 +13,8 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.experiment import execute, finished_result
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.pending import places_of
-from asyncfl_bench.tracking.archive import _write_archive, pack_archive, read_archive
 from asyncfl_bench.tracking.archive import archives_by_identity as archives_of
+from asyncfl_bench.tracking.archive import pack_archive, rewrite_archive
 
 WORDS = ["scale=smoke", "model=softmax", "progress=false"]
 
@@ -22,7 +22,7 @@ WORDS = ["scale=smoke", "model=softmax", "progress=false"]
 def packed(result, target=Path("runs.parquet"), **changes):
     """An archive of this one run."""
     pack_archive([result.directory], target)
-    _write_archive([replace(one, summary=one.summary | changes) for one in read_archive(target)], target)
+    rewrite_archive(target, lambda record: replace(record, summary=record.summary | changes))
     return {result.summary["identity"]: target}
 
 

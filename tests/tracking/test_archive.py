@@ -28,7 +28,9 @@ from asyncfl_bench.tracking.archive import (
     pack_archive,
     read_archive,
     results_folder,
+    rewrite_archive,
 )
+from asyncfl_bench.tracking.records import identity_of
 from asyncfl_bench.tracking.runs import load_points, load_runs
 
 
@@ -309,12 +311,37 @@ def test_an_archive_with_a_run_that_contradicts_itself_is_not_written_again(tmp_
     archive = tmp_path / "runs.parquet"
     some_runs(tmp_path / "runs")
     pack_archive([tmp_path / "runs"], archive)
-    changed = [replace(one, summary=one.summary | {"identity": "00000000"}) for one in read_archive(archive)]
-    archive_module._write_archive(changed, archive)
+    rewrite_archive(archive, lambda one: replace(one, summary=one.summary | {"identity": "00000000"}))
     before = archive.read_bytes()
     write_run(tmp_path / "more", seed=7)
     with pytest.raises(BenchError, match=r"runs\.parquet: ace-.* says identity 00000000.*unchanged"):
         pack_archive([tmp_path / "more"], archive)
+    assert archive.read_bytes() == before
+
+
+def test_an_archive_is_rewritten_run_by_run_under_the_identities_of_the_changed_configs(tmp_path):
+    archive = tmp_path / "runs.parquet"
+    some_runs(tmp_path / "runs")
+    pack_archive([tmp_path / "runs"], archive)
+    points = load_points(load_runs(archive).sort_values("seed"))
+
+    def rename(record):
+        config = record.config | {"client": record.config["client"] | {"lr": 0.3}}
+        identity, experiment = identity_of(config), identity_of(config, without_seed=True)
+        name = record.name.replace(record.identity, identity)
+        return replace(record, name=name, config=config, summary=record.summary | {"identity": identity,
+                       "experiment": experiment, "name": name})  # fmt: skip
+
+    assert rewrite_archive(archive, rename) == 3
+    runs = load_runs(archive).sort_values("seed")
+    assert runs["status"].tolist() == ["ok"] * 3 and runs["client.lr"].tolist() == [0.3] * 3
+    assert [name.endswith(identity) for name, identity in zip(runs["name"], runs["identity"], strict=True)] == [
+        True
+    ] * 3
+    pd.testing.assert_frame_equal(load_points(runs).drop(columns="run"), points.drop(columns="run"))
+    before = archive.read_bytes()
+    with pytest.raises(BenchError, match="two runs would have one identity"):
+        rewrite_archive(archive, lambda record: replace(record, config=record.config | {"seed": 0}))
     assert archive.read_bytes() == before
 
 

@@ -77,6 +77,24 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
     return len(kept)
 
 
+def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> int:
+    """Write each run of an archive as ``change`` returns it; identity and name follow from its config.
+
+    ``change`` gets runs as they are stored, also those that do not agree with themselves. Returns the number of
+    runs. Raises BenchError, and leaves the archive as it is, when the file cannot be read or two runs get one
+    identity.
+    """
+    from filelock import FileLock
+
+    target = Path(target)
+    with FileLock(target.with_name(f".{target.name}.lock")):
+        records = [change(record) for record in _unpack_records(_read_table(target))]
+        if len({record.identity for record in records}) < len(records):
+            raise BenchError(f"{target}: two runs would have one identity; the archive is unchanged")
+        _write_archive(records, target)
+    return len(records)
+
+
 def results_folder() -> Path:
     """Return the folder of pages: ``results`` here, or where it does not exist that of the git checkout around."""
     here, around = Path(RESULTS), _around(RESULTS)
