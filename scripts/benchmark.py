@@ -418,7 +418,7 @@ def main() -> None:
         "names", nargs="*", help=f"of {', '.join(WORKLOADS)}, W6, words, bound, growth, startup; default: all"
     )
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--executor", default="auto", help="of all rows but W6, to compare two")
+    parser.add_argument("--executor", default="auto", help="of the rows W1 to W5 and W7, to compare two")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the tables there")
     parser.add_argument("--history", type=Path, help="also add to the history in this folder and draw its page")

@@ -101,7 +101,7 @@ def made(name: str, data_dir: Path, encoder: str, length: int, judged_on: str | 
         arrays[f"x_{suffix}"] = ((arrays[f"x_{suffix}"] - mean) / std).astype(np.float32)
     with atomic_write(out) as file:
         np.savez(file, **arrays, made_of=np.array(made_of))
-    for path in data_dir.glob(f".{out.stem}-*.n*"):
+    for path in data_dir.glob(f".{out.stem}-{made_of}-*.n*"):
         path.unlink()
     return out
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from asyncfl_bench.config import compose, places
 from asyncfl_bench.multirun.jobs import plan
@@ -40,6 +41,11 @@ def test_a_limit_in_a_yaml_of_ones_own_replaces_the_usual_one(tmp_path):
     (tmp_path / "conf/paper/mine.yaml").write_text("# @package _global_\n# Mine.\nbudget:\n  uploads: 70\n")
     with places.using_folders([tmp_path / "conf"]):
         assert limits("paper=mine") == {"uploads": 70}
+
+
+def test_the_shown_settings_have_the_limits_of_the_run(afl_run):
+    shown = yaml.safe_load(afl_run("paper=ace", "budget.uploads=5000", "--cfg", "job").stdout)["budget"]
+    assert {key: limit for key, limit in shown.items() if limit is not None} == {"uploads": 5000}
 
 
 @pytest.mark.slow

@@ -222,6 +222,8 @@ def test_cinic10_is_unpacked_from_its_archive_once(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"CINIC10 is missing and its download failed.*cinic10\.npz"):
         load_images(directory, "cinic10", download=True)  # another content than the published archive's
     monkeypatch.setattr(download, "CINIC10_MD5", hashlib.md5(packed.read_bytes()).hexdigest())  # so it is taken
+    (directory / ".CINIC-10.part" / "train" / "cat").mkdir(parents=True)  # left by a process that was killed
+    (directory / ".CINIC-10.part" / "train" / "cat" / "broken.png").touch()
     assert_without_valid(load_images(directory, "cinic10", download=True), made)
     assert not packed.exists()
 

@@ -346,7 +346,7 @@ def test_an_app_is_written_with_its_words_and_says_how_it_is_started(tmp_path, m
 def test_wrong_words_are_refused_in_one_line_before_anything_is_written(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "notes.txt").touch()
+    (tmp_path / "full" / "node.py").touch()  # of a project of the user
     assert _main(["--live-app", *words]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"afl-run: {said}") and error.count("\n") == 1

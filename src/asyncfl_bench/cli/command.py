@@ -117,8 +117,10 @@ def _main(arguments: list[str]) -> int:
                 _complete_decide()
             if shows_config:
                 words = [a for a in arguments if "=" in a and not a.startswith("-")]
-                Compositions().settings(words)
-                arguments = [*(a for a in arguments if a not in words), *substituted_choices(words), *words]
+                budget = Compositions().settings(words).tree["budget"]
+                replaced = [f"budget.{key}=null" for key, limit in budget.items() if limit is None]
+                rest = [a for a in arguments if a not in words]
+                arguments = [*rest, *substituted_choices(words), *replaced, *words]
             return run_hydra(arguments)
         planned, measured = "--plan" in arguments, "--measure" in arguments
         if measured and not planned:

@@ -85,15 +85,25 @@ for i in {clients}; do python {app}/node.py $i --superlink {address} --root-cert
 FLWR_HOME={app}/.flwr flwr run {app} --stream"""
 
 
+def _is_own(file: Path) -> bool:
+    mark = FILES["pyproject.toml"].partition("\n")[0]
+    return file.is_file() and file.read_text("utf-8", "replace").startswith(mark)
+
+
+def _toml_string(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # a basic string of TOML, which has no surrogate pairs
+
+
 def write(folder: Path, words: list[str], n_clients: int) -> str:
     """Write the app, or renew it. Returns how to start it. Raises ConfigError for a folder with something else."""
-    if folder.exists() and not (folder / "node.py").exists() and (not folder.is_dir() or any(folder.iterdir())):
+    is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if not (is_free or _is_own(folder / "pyproject.toml")):
         raise ConfigError("--live-app", folder, "must be a new folder, or one that --live-app wrote")
-    texts = {  # TOML's basic strings are those of JSON
-        "words": json.dumps(shlex.join(words)),
-        "folders": json.dumps(shlex.join(str(one) for one in named_folders())),
-        "directory": json.dumps(os.getcwd()),
-        "certificate": json.dumps(str(folder.resolve() / "tls" / "cert.pem")),
+    texts = {
+        "words": _toml_string(shlex.join(words)),
+        "folders": _toml_string(shlex.join(str(one) for one in named_folders())),
+        "directory": _toml_string(os.getcwd()),
+        "certificate": _toml_string(str(folder.resolve() / "tls" / "cert.pem")),
         "address": ADDRESS,
     }
     for name, text in FILES.items():

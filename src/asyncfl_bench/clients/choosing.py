@@ -65,6 +65,8 @@ def executor_class(
     if native:
         return "native"
     if cut:
+        if choice == "threads" and device != "cpu":
+            raise ConfigError("executor", choice, "must be sequential or auto on a GPU with a model that is cut")
         threads = choice == "threads" or (choice == "auto" and cores > 1 and not perceptron)
         return "threads" if threads and device == "cpu" else "sequential"
     if has_statistics:

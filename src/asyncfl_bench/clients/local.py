@@ -178,7 +178,7 @@ class LocalTraining:
             self._adamw(start, gradient, steps, out)
 
     def leaves_linearly(self, anchor, shift) -> bool:
-        """Whether ``untouched`` can say what work does where gradients are zero."""
+        """Whether ``write_upload_of_zero_gradients`` can say what work does where gradients are zero."""
         if self.config.optimizer == "sgd":
             return True
         # AdamW divides by the size of what pulls at a number that decay has moved: that is not in proportion

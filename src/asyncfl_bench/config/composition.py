@@ -113,6 +113,8 @@ def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
 
     Raises ConfigError when none is left.
     """
+    if not isinstance(tree["budget"], dict):
+        return  # what it must be is said by the check of all settings
     given: dict[str, Any] = {}
     for one in map(parse_override, overrides):
         if one.key == "budget" and isinstance(one.value, dict):
@@ -147,7 +149,8 @@ def check_composed(
     if profile != "published" and paper not in papers_with(profile):
         there = list_some(papers_with(profile))
         raise ConfigError("profile", profile, f"must be published for paper={paper}; it is there for {there}")
-    limit = config["budget"].get("virtual_time") if choices.get("length") == "long" else None
+    is_long = choices.get("length") == "long" and isinstance(config["budget"], dict)
+    limit = config["budget"].get("virtual_time") if is_long else None
     if limit is not None:  # the greater length counts uploads: a limit of time would end it first
         raise ConfigError("length", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
     for group in PARTS:  # a user's class named in the place of the chosen one has its own name

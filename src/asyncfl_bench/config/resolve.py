@@ -99,6 +99,9 @@ def _resolve_unlabelled(settings: Settings) -> None:
     """Choose the samples that `auto` stands for. Raises ConfigError if a rule needs samples and has none."""
     needed, part, choices = _needs_outputs(settings), settings.parts["unlabelled"], settings.choices
     if choices.get("unlabelled") == "auto":
+        if not needed and part.config.samples is not None:
+            why = f"with algorithm={choices.get('algorithm')}, whose server uses no samples"
+            settings.idle["unlabelled.samples"] = f"{why}; unlabelled=held_back takes them from the clients anyway"
         choices["unlabelled"], part.target, part.config = part.target.resolve_choice(part.config, needed)
     who = "distillation" if settings.parts["distillation"].config.takes_place else "algorithm"
     allowed = f"auto, held_back, images, arrays or noise: {who}={choices.get(who)} needs samples of the server's own"
@@ -136,7 +139,7 @@ def _check_cut_model(settings: Settings) -> None:
     refuse(
         not parts["model"].config.can_be_cut,
         "model",
-        "a network of one layer after another, as mlp, cnn, lenet5, alexnet, vgg16, resnet18 and vit_small are,",
+        "a network of one layer after another, for example mlp, cnn, lenet5, alexnet, vgg16, resnet8 or vit_small,",
     )
     refuse(parts["distillation"].config.takes_place, "distillation", "none")
     availability = parts["availability"].target

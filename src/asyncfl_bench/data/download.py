@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +28,11 @@ def _download(label: str, data_dir: Path, ways_out: str) -> dict[str, np.ndarray
     vision = torchvision(f"Downloading {label}")
     try:
         if label == "CINIC10":  # arXiv:1810.03505, which torchvision lacks
-            folder = data_dir / "CINIC-10"
+            folder, part = data_dir / "CINIC-10", data_dir / ".CINIC-10.part"  # half of it would be read as the whole
+            shutil.rmtree(part, ignore_errors=True)
             unpack = vision.datasets.utils.download_and_extract_archive
-            unpack(CINIC10, str(data_dir), str(folder), md5=CINIC10_MD5, remove_finished=True)
+            unpack(CINIC10, str(data_dir), str(part), md5=CINIC10_MD5, remove_finished=True)
+            part.rename(folder)
             return read_class_folders(folder, (32, 32, 3))
         arrays = {}
         for split in ("train", "test"):

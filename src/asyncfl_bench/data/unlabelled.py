@@ -273,7 +273,7 @@ def load_and_draw(
     samples = len(data.y_train)
     allowed = f"at most {samples}, the training samples that clients can have"
     check(n_clients <= max(samples, len(data.natural or ())), "n_clients", n_clients, allowed)
-    allowed = "false: random crops and flips are for cifar10 and cifar100 only"
+    allowed = "false: random crops and flips are for cifar10, cifar100 and cinic10 only"
     check(data.augmentable or not augment, "client.augment", True, allowed)
     return data, x_server
 

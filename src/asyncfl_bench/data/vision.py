@@ -1,4 +1,4 @@
-"""The one place that imports torchvision, which is needed for downloads and ResNet-18 only."""
+"""The one place that imports torchvision, which is needed for downloads and ResNets only."""
 
 from __future__ import annotations
 

@@ -266,6 +266,8 @@ def _check_folder(path: str, folder: Path) -> None:
 
 def _check_content(path: str, file: Path, value: Any) -> None:
     """Raises ConfigError for code to run or too many layers, at any depth of a file's content."""
+    for item in value if isinstance(value, list) else ():
+        _check_content(path, file, item)
     for key, item in value.items() if isinstance(value, dict) else ():
         # an attention with a slash is a repository of the hub, whose code the package `kernels` downloads
         if key == "auto_map" or (key.endswith("attn_implementation") and "/" in str(item)):

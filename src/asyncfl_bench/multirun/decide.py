@@ -115,7 +115,7 @@ class Looks:
                 if why := self._lacking_hours(todo):
                     waits = f"so look {number} waits with {count_runs(len(todo))}; more hours resume"
                     say(f"decide.hours={self.request.hours:g}: {why}, {waits}")
-                    print(self.question.describe(subjects), flush=True)
+                    self._say_end(subjects, seeds)
                     return code
                 result = self._launch(todo)
                 if result == EXIT_INTERRUPTED:
@@ -130,10 +130,7 @@ class Looks:
             self._say_look(number, seeds, subjects, rest)
             if is_over:
                 break
-        print(self.question.describe(subjects), flush=True)
-        if waiting := [one for one in subjects if one.wanted_runs(seeds) & self._failed]:
-            counts = f"{len(waiting)} of {len(subjects)} {self.question.noun}"
-            say(f"{counts} wait for failed runs; the same command tries them")
+        self._say_end(subjects, seeds)
         return code
 
     def plan(self, measure: Callable[[Settings], float] | None = None, preflight: Preflight | None = None) -> str:
@@ -255,6 +252,12 @@ class Looks:
         self._told |= {one.word for one in decided}
         count = f"{len(decided)} of {len(subjects)} {self.question.noun} decided{f' ({listed})' if listed else ''}"
         print(f"look {number}, {seeds} seeds: {count}; {rest}", flush=True)
+
+    def _say_end(self, subjects: Sequence[Subject], seeds: int) -> None:
+        print(self.question.describe(subjects), flush=True)
+        if waiting := [one for one in subjects if one.wanted_runs(seeds) & self._failed]:
+            counts = f"{len(waiting)} of {len(subjects)} {self.question.noun}"
+            say(f"{counts} wait for failed runs; the same command tries them")
 
     def _check_versions(self) -> None:
         """Raise ConfigError if runs of these experiments were made by another results version."""

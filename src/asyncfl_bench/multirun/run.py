@@ -65,8 +65,9 @@ def _run_other_sweeper(overrides: list[str]) -> int:
 
 def plan_multirun(overrides: list[str]) -> tuple[list[Job], list[str]]:
     """Return (jobs, overrides that set the folder of the runs). Raises ConfigError."""
-    if any(one.key == "resume" and one.text != "resume=null" for one in map(parse_override, overrides)):
-        raise ConfigError("resume", overrides, "is for a single run; a repeated multirun resumes by itself")
+    if resumed := [one.value for one in map(parse_override, overrides) if one.key == "resume" and one.value]:
+        allowed = "is for a single run without --plan; a repeated multirun resumes by itself"
+        raise ConfigError("resume", resumed[0], allowed)
     name = sweep_name(overrides)
     if any(parse_override(text).key == "hydra.sweep.dir" for text in overrides):
         name = None
