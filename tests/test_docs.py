@@ -202,10 +202,10 @@ def test_the_first_comparison_ends_as_the_readme_says(afl_run, tmp_path, monkeyp
 def test_the_readmes_own_rule_passes_its_check(afl_run, tmp_path):
     own = section("Bring your own rule")
     (code,) = re.findall(r"```python\n(.*?)```", own, re.S)
-    (line,) = re.findall(r"the line `(_target_: .*?)`", own)
-    assert len(code.splitlines()) <= 13
+    lines = re.search(r"the lines `(_target_: .*?)` and `(.*?)`", own).groups()
+    assert len(code.splitlines()) <= 14
     (tmp_path / "cutoff.py").write_text(code)
     (tmp_path / "mine" / "algorithm").mkdir(parents=True)
-    (tmp_path / "mine" / "algorithm" / "cutoff.yaml").write_text(line + "\n")
+    (tmp_path / "mine" / "algorithm" / "cutoff.yaml").write_text("\n".join(lines))
     done = afl_run("--config-dir", "mine", "--check", "algorithm=cutoff")
     assert done.returncode == 0 and "failed" not in done.stdout, done.stdout

@@ -133,7 +133,7 @@ def test_a_choice_that_cannot_work_is_refused():
     with pytest.raises(ConfigError, match="executor=batched: must be sequential or auto with batch normalisation"):
         executor_class("batched", device="cpu", cores=2, perceptron=False, has_statistics=True)
     for cut in (False, True):
-        with pytest.raises(ConfigError, match="executor=threads: must be .* on a GPU"):
+        with pytest.raises(ConfigError, match=r"executor=threads: must be .* on a GPU"):
             executor_class("threads", device="cuda", cores=2, perceptron=False, has_statistics=False, cut=cut)
     facts = {"cores": 2, "perceptron": False, "has_statistics": False, "alone": "a recurrent network"}
     with pytest.raises(ConfigError, match="executor=batched: must be sequential or threads or ray or auto with"):

@@ -87,7 +87,7 @@ FLWR_HOME={app}/.flwr flwr run {app} --stream"""
 
 def _is_own(file: Path) -> bool:
     mark = FILES["pyproject.toml"].partition("\n")[0]
-    return file.is_file() and file.read_text("utf-8", "replace").startswith(mark)
+    return file.is_file() and file.read_text(encoding="utf-8", errors="replace").startswith(mark)
 
 
 def _toml_string(text: str) -> str:

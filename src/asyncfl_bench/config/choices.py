@@ -108,7 +108,7 @@ def choices_with(group: str, setting: str) -> list[str]:
     searched = places() if group in (*PARTS, *LISTED) else []
     files = [file for place in searched for file in place.folder(group).glob("*.yaml")]
     line = re.compile(rf"^(  )?{re.escape(setting)}:", re.M)  # indented in a file that sets other sections, too
-    return sorted(file.stem for file in files if line.search(file.read_text("utf-8", "replace")))
+    return sorted(file.stem for file in files if line.search(file.read_text(encoding="utf-8", errors="replace")))
 
 
 class Composition:
