@@ -165,6 +165,8 @@ def test_a_vit_reads_every_patch_in_its_place_and_nothing_but_them():
 
 def test_the_groups_of_a_narrow_resnet_divide_its_width():
     assert parameters(ResNet18(ResNet18Config(width=16, groups=8)).build((3, 32, 32), 10, 0)) == 701_466
+    narrow = ResNet8(ResNet8Config(width=12, groups=3))
+    assert parameters(narrow.build((3, 32, 32), 10, 0)) == narrow.size((3, 32, 32), 10).d
     with pytest.raises(ConfigError, match=r"^groups=32: must be a divisor of 16, the narrowest layer: 1, 2, 4, 8, 16"):
         ResNet18Config(width=16)
 
@@ -216,8 +218,8 @@ def test_the_smallest_allowed_images_pass():
     assert LeNet5(LeNet5Config()).build((1, 12, 12), 10, 0)(torch.zeros(1, 1, 12, 12)).shape == (1, 10)
     assert Cnn(CnnConfig()).build((1, 4, 4), 10, 0)(torch.zeros(1, 1, 4, 4)).shape == (1, 10)
     assert CnnOnePool(CnnOnePoolConfig()).build((1, 6, 6), 10, 0)(torch.zeros(1, 1, 6, 6)).shape == (1, 10)
-    batch = ResNet18(ResNet18Config(norm="batch")).build((1, 16, 16), 10, 0).train()
-    assert batch(torch.zeros(1, 1, 16, 16)).shape == (1, 10)
+    for model, pixels in ((ResNet18(ResNet18Config(norm="batch")), 16), (ResNet8(ResNet8Config(norm="batch")), 8)):
+        assert model.build((1, pixels, pixels), 10, 0).train()(torch.zeros(1, 1, pixels, pixels)).shape == (1, 10)
 
 
 @pytest.mark.parametrize("groups", [0, 3, 128])

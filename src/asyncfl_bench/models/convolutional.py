@@ -187,7 +187,7 @@ class ResNet18(SequentialModel):
 
     @property
     def least_pixels(self) -> int:  # type: ignore[override]
-        return 16 if self.config.norm == "batch" else 8
+        return 2 ** len(self.config.stages) if self.config.norm == "batch" else 8
 
     def build(self, data_shape: Shape, classes: int, seed: int) -> torch.nn.Module:
         self.check_samples(data_shape)
@@ -220,6 +220,7 @@ class ResNet8(ResNet18):
 
     Layers: convolution, normalisation, ReLU, three stages, mean over the pixels, flatten, linear. 78 042 parameters and
     12.5 million multiply-adds with 3x32x32 pixels and 10 classes, where ResNet-18 has 555 million.
+    Images of at least 8x8, also with batch.
     Source: the blocks of He et al. 2016, arXiv:1512.03385; widths as in its networks for CIFAR-10.
     """
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import torch
@@ -160,7 +160,8 @@ def resnet(
     """
     resnet = torchvision(what).models.resnet
     base: Any = resnet.ResNet
-    norm = nn.BatchNorm2d if groups is None else lambda channels: nn.GroupNorm(groups, channels)
+    # gcd: the stem of 64 channels, replaced below, may have channels that the groups do not divide
+    norm = nn.BatchNorm2d if groups is None else lambda channels: nn.GroupNorm(gcd(groups, channels), channels)
 
     class Scaled(base):
         def _make_layer(self, block, planes, *args, **more):
