@@ -107,6 +107,12 @@ def test_keywords_a_mapping_and_words_are_the_same_run():
             ({"dataset": pd.DataFrame([[0.0, 1.0, 0]], columns=["a", "a", "label"])},),
             "different names: a is there twice",
         ),
+        (
+            ({"dataset": [pd.DataFrame([[0.0, 0]], columns=[name, "label"]) for name in "ab"]},),
+            "a pair must have the same columns and no column test: a, b",
+        ),
+        (({"dataset": TensorDataset(torch.ones(2, 3), torch.ones(2))},), "a sample and an integer label,.*'float'"),
+        (({"dataset": dict.fromkeys(ARRAYS, torch.ones(2).bfloat16())},), "must have a type of NumPy.* BFloat16"),
         (({"model": 3},), "model=int: must be a torch module"),
         (({"dataset": {"x_train": np.zeros((2, 2))}},), "dataset: no array y_train, x_test, y_test"),
         (({"model": nn.Linear(3, 10)},), "model=Linear: must take samples of shape 1x8x8: RuntimeError"),
@@ -136,12 +142,25 @@ def test_tensors_data_sets_and_arrays_of_the_same_numbers_are_the_same_samples(f
     from asyncfl_bench.data.given import arrays_of, digest_of_arrays
 
     x, y = torch.tensor(frame[["a", "b", "c"]].to_numpy(np.float32)), torch.tensor(frame["label"] == "yes").long()
-    pair = TensorDataset(x[:50], y[:50]), TensorDataset(x[50:], y[50:])
-    named = {"x_train": x[:50], "y_train": y[:50], "x_test": x[50:], "y_test": y[50:]}
-    digests = {digest_of_arrays(arrays_of(one)) for one in (pair, named, tuple(named.values()))}
-    assert len(digests) == 1
+    bytes_ = torch.arange(60 * 3 * 8 * 6).view(60, 3, 8, 6).byte()
+    for one in (x, bytes_):
+        pair = TensorDataset(one[:50], y[:50]), TensorDataset(one[50:], y[50:])
+        named = {"x_train": one[:50], "y_train": y[:50], "x_test": one[50:], "y_test": y[50:]}
+        digests = {digest_of_arrays(arrays_of(given)) for given in (pair, named, tuple(named.values()))}
+        assert len(digests) == 1
+    channels_last = TensorDataset(bytes_.permute(0, 2, 3, 1), y)
+    assert arrays_of(channels_last)["x_train"].shape == arrays_of(TensorDataset(bytes_, y))["x_train"].shape
     assert arrays_of(TensorDataset(x, y))["x_test"].shape == arrays_of(frame)["x_test"].shape == (12, 3)
     assert set(arrays_of(frame.assign(test=[True] * 20 + [False] * 40))["y_train"]) == {0, 1}
+
+
+def test_frames_of_a_pair_number_labels_together_and_match_columns_by_name(frame):
+    from asyncfl_bench.data.given import arrays_of
+
+    train, test = frame[:40].assign(client=3), frame[frame["label"] == "yes"][["label", "c", "a", "b"]]
+    arrays = arrays_of((train, test))
+    assert (arrays["x_test"] == test[["a", "b", "c"]].to_numpy(np.float32)).all() and set(arrays["y_test"]) == {1}
+    assert arrays["x_train"].shape == (40, 3) and set(arrays["client_train"]) == {0}
 
 
 def test_a_run_with_objects_is_told_by_what_is_in_them(frame):

@@ -9,6 +9,7 @@ Legend: N samples.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,10 +66,10 @@ def arrays_of(given: object) -> dict[str, np.ndarray]:
     a mapping          with those names, or four of them in that order: x_train, y_train, x_test, y_test
     a pandas frame     a column ``label``; ``client`` and ``test`` (true or false), if there are any; all else numbers
     a torch Dataset    of pairs (sample, label)
-    a pair of either   to train, to test
+    a pair of either   to train, to test; frames have the same columns, in any order
 
-    Tensors of bytes (N, C, H, W) are images. What has no test set gives a fifth of its samples, the same for all seeds.
-    Raises DataError.
+    Tensors of bytes (N, C, H, W) are images, as are bytes (C, H, W) of a Dataset. What has no test set gives a fifth of
+    its samples, the same for all seeds. Raises DataError.
     """
     if isinstance(given, (tuple, list)) and len(given) == len(ARRAYS):
         given = dict(zip(ARRAYS, given, strict=True))
@@ -77,10 +78,11 @@ def arrays_of(given: object) -> dict[str, np.ndarray]:
         if other := [f"{name} of {array.dtype}" for name, array in arrays.items() if array.dtype.kind not in "biuf"]:
             raise DataError(f"dataset: arrays must hold numbers: {', '.join(other)}")
         return arrays
-    if isinstance(given, (tuple, list)) and len(given) == 2:
-        train, test = (_columns(one) for one in given)
+    pair = given if isinstance(given, (tuple, list)) and len(given) == 2 else ()
+    if pair and not all(map(_is_frame, pair)):
+        train, test = (_columns(one) for one in pair)
     else:
-        columns = _columns(given)
+        columns = _frame_columns(*pair) if pair else _columns(given)
         held_out = columns.pop(TEST, None)
         if held_out is None:
             total = len(columns["y"])
@@ -95,27 +97,40 @@ def arrays_of(given: object) -> dict[str, np.ndarray]:
 
 def _columns(given: object) -> dict[str, np.ndarray]:
     """x, y and, where there are such, client and test."""
-    if hasattr(given, "columns") and hasattr(given, "to_numpy"):
+    if _is_frame(given):
         return _frame_columns(given)
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
         try:
             pairs = [given[place] for place in range(len(given))]
-            return {"x": np.stack([_array(x) for x, _ in pairs]), "y": np.array([int(y) for _, y in pairs])}
+            x = np.stack([_array(x, image_dims=3) for x, _ in pairs])
+            return {"x": x, "y": np.array([operator.index(_array(y).item()) for _, y in pairs])}
         except (TypeError, ValueError) as error:
-            reason = f"its items must be pairs of a sample and a label, samples of one shape ({error})"
+            reason = f"its items must be pairs of a sample and an integer label, samples of one shape ({error})"
             raise DataError(f"dataset: {type(given).__name__}: {reason}") from error
     wanted = "a pandas frame, a torch Dataset, a pair of either, or the arrays x_train, y_train, x_test, y_test"
     raise DataError(f"dataset: {type(given).__name__}: must be {wanted}")
 
 
-def _frame_columns(frame: Any) -> dict[str, np.ndarray]:
+def _is_frame(given: object) -> bool:
+    return hasattr(given, "columns") and hasattr(given, "to_numpy")
+
+
+def _frame_columns(frame: Any, *tests: Any) -> dict[str, np.ndarray]:
+    """tests: the second frame of a pair, which needs no ``client``."""
     import pandas as pd
 
-    if LABEL not in frame:
-        raise DataError(f"dataset: the frame must have a column {LABEL}; found {', '.join(map(str, frame.columns))}")
-    if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()]
-        raise DataError(f"dataset: columns must have different names: {', '.join(map(str, twice))} is there twice")
+    for one in (frame, *tests):
+        if LABEL not in one:
+            raise DataError(f"dataset: the frame must have a column {LABEL}; found {', '.join(map(str, one.columns))}")
+        if not one.columns.is_unique:
+            twice = one.columns[one.columns.duplicated()]
+            raise DataError(f"dataset: columns must have different names: {', '.join(map(str, twice))} is there twice")
+    for test in tests:
+        names, others = {*frame}, {*test}
+        if wrong := (names ^ others) - (names & {CLIENT}) | (names | others) & {TEST}:
+            same = f"the frames of a pair must have the same columns and no column {TEST}"
+            raise DataError(f"dataset: {same}: {', '.join(sorted(map(str, wrong)))}")
+        frame = pd.concat([frame.assign(**{TEST: False}), test.assign(**{TEST: True})])
     features = frame.drop(columns=[LABEL, CLIENT, TEST], errors="ignore")
     if words := [str(name) for name in features if not pd.api.types.is_numeric_dtype(features[name])]:
         raise DataError(f"dataset: columns must be numbers: {', '.join(words)}")
@@ -129,11 +144,16 @@ def _frame_columns(frame: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def _array(value: Any) -> np.ndarray:
-    if isinstance(value, torch.Tensor):
+def _array(value: Any, image_dims: int = 4) -> np.ndarray:
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    try:
         array = value.detach().cpu().numpy()
-        return array.transpose(0, 2, 3, 1) if array.dtype == np.uint8 and array.ndim == 4 else array
-    return np.asarray(value)
+    except TypeError as error:  # bfloat16, for example
+        raise DataError(f"dataset: a tensor must have a type of NumPy, as tensor.float() has: {error}") from error
+    images = array.dtype == np.uint8 and array.ndim == image_dims
+    channels_last = images and array.shape[-1] <= 4 < array.shape[-3]
+    return np.moveaxis(array, -3, -1) if images and not channels_last else array
 
 
 def digest_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
