@@ -206,6 +206,7 @@ def test_another_process_is_told_that_it_lacks_the_object(frame, afl_run):
         (nn.Linear, "model=Linear: must make a torch module when called without arguments: .*in_features"),
         (lambda: nn.LazyLinear(2), "model=weight: must have a shape: call the module on a sample once before"),
         (lambda: Net().double(), "must have float32 parameters: first.weight"),
+        (lambda: Net().bfloat16(), "must have float32 parameters: first.weight"),
         (lambda: nn.Linear(3, 5), r"must give \(2, 2\) logits for two samples, gave \(2, 5\)"),
         (lambda: Net().requires_grad_(False), "must have no frozen parameters: first.weight"),
         (lambda: 3, "must make a torch module when called, made a int"),
@@ -214,6 +215,27 @@ def test_another_process_is_told_that_it_lacks_the_object(frame, afl_run):
 def test_a_network_that_cannot_work_is_refused(make, said, frame):
     with pytest.raises(ConfigError, match=said):
         run(dataset=frame, model=make, heterogeneity="iid", scale="smoke", progress=False)
+
+
+class NetOnDevice(Net):
+    away = True
+
+    def cpu(self):
+        self.away = False
+        return super().cpu()
+
+    def forward(self, x):
+        assert not self.away, "all tensors must be on the same device"
+        return super().forward(x)
+
+
+def test_a_copy_of_a_network_is_checked_where_it_is_trained(monkeypatch):
+    from asyncfl_bench.data.given import HELD
+    from asyncfl_bench.models.given import GivenModel, GivenModelConfig
+
+    module = NetOnDevice()
+    monkeypatch.setitem(HELD, "0", module)
+    assert not GivenModel(GivenModelConfig("0", "NetOnDevice")).build((3,), 2, seed=0).away and module.away
 
 
 class Diary(Observer):

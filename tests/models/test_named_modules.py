@@ -27,6 +27,9 @@ def broken():
 
 class Other:
     pass
+
+def deep(layers: int, normalised_groups: int, batch_norm=(1, 2), statistics_rate=()):
+    return Net(layers)
 """
 QUICK = {"scale": "smoke", "progress": False}
 
@@ -38,6 +41,7 @@ def parts(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "parts" / "model"
     folder.mkdir(parents=True)
     yamls = {"net": "Net\nwidth: 8", "made": "make\nwidth: ???", "broken": "broken", "other": "Other"}
+    yamls["deep"] = "deep\nlayers: 4\nnormalised_groups: 2"
     for name, text in yamls.items():
         (folder / f"{name}.yaml").write_text(f"# Mine\n_target_: networks_of_mine.{text}\n")
     monkeypatch.delitem(sys.modules, "networks_of_mine", raising=False)
@@ -73,6 +77,14 @@ def test_a_changed_network_is_another_run(parts, monkeypatch):
     assert identity() == before
     (parts.parent / "networks_of_mine.py").write_text(SOURCE.replace("nn.Tanh", "nn.ReLU"))
     assert identity() != before
+
+
+def test_arguments_may_have_the_names_of_facts_of_the_projects_models(parts):
+    from asyncfl_bench.config import places
+
+    with places.using_folders([parts]):
+        arguments = compose(["model=deep"]).parts["model"].config.arguments
+    assert arguments == {"layers": 4, "normalised_groups": 2, "batch_norm": [1, 2], "statistics_rate": []}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -56,8 +55,8 @@ class GivenModel(Model):
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
         given = find_object(self.config.digest, self.config.kind)
         module = copy.deepcopy(given) if isinstance(given, nn.Module) else _build_network(given, seed)
-        _check_network(module, data_shape, classes)
-        return module.cpu()
+        _check_network(module.cpu(), data_shape, classes)
+        return module
 
 
 class NamedModelConfig(ModelConfig):
@@ -68,6 +67,8 @@ class NamedModelConfig(ModelConfig):
     """
 
     digest = "auto"
+    # attributes, as arguments may have these names and properties cannot be set
+    layers, batch_norm, statistics_rate, normalised_groups = 0, False, 1.0, None
     make: ClassVar[Callable[..., nn.Module]]
 
     def resolve(self, facts: Facts) -> None:
@@ -88,8 +89,8 @@ class NamedModel(Model):
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
         config = self.config
         module = _build_network(partial(config.make, **config.arguments), seed)
-        _check_network(module, data_shape, classes)
-        return module.cpu()
+        _check_network(module.cpu(), data_shape, classes)
+        return module
 
 
 @cache
@@ -143,7 +144,7 @@ def _hash_network(hashed: hashlib.blake2b, module: nn.Module, weights: bool) -> 
     for name, tensor in module.state_dict().items():
         hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         if weights:
-            hashed.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+            hashed.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)  # also of bfloat16
 
 
 def _source(own: Any) -> bytes:
