@@ -254,7 +254,7 @@ class Diary(Observer):
 
 def test_observers_hear_of_a_run_and_change_no_bit_of_it():
     quiet, diary = run(output_dir="quiet", **QUICK), Diary()
-    result = run(observers=[diary], **QUICK)
+    result = run(observers=diary, **QUICK)
     assert diary.iterations == 20 and diary.arrivals == result.summary["used"]["uploads"]
     assert diary.points == list(zip(result.metrics["iteration"], result.metrics["test/accuracy"], strict=True))
     columns = ["iteration", "test/accuracy", "test/loss"]

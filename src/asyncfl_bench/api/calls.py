@@ -25,7 +25,7 @@ def run(
     /,
     *,
     group: str | None = None,
-    observers: Sequence[Observer | str] | str = (),
+    observers: Sequence[Observer | str] | Observer | str = (),
     config_dir: ConfigDir = None,
     **settings: Any,
 ) -> RunResult:
@@ -35,7 +35,7 @@ def run(
     overrides   a list of words or a mapping; settings: more of the latter, ``client={"lr": 0.1}`` for ``client.lr``
     dataset     instead of a name: a pandas frame, a torch Dataset, a pair of either (to train, to test), or arrays
     model       instead of a name: a torch module, or what makes one when called (then ``seed`` draws its weights)
-    observers   receive the run's events, see ``Observer``: objects, or names of the group ``observers``
+    observers   receive the run's events, see ``Observer``: one or several objects, or names of the group ``observers``
     config_dir  folders of parts of your own, as ``--config-dir``
     group       name under which a tracker groups several runs
     ``progress=False`` keeps it quiet. A finished run of the same settings, and of the same samples and module, is found
@@ -45,7 +45,9 @@ def run(
     with locating_user_errors():
         objects = Objects.from_arguments(overrides, settings)
     with _using_folders(config_dir):
-        named = [observers] if isinstance(observers, str) else [one for one in observers if isinstance(one, str)]
+        if isinstance(observers, str) or not isinstance(observers, Iterable):
+            observers = [observers]
+        named = [one for one in observers if isinstance(one, str)]
         given = [one for one in observers if not isinstance(one, str)]
         words = [*list_overrides(*objects.others), *([f"observers=[{','.join(named)}]"] if named else [])]
         for one in map(parse_override, words):
