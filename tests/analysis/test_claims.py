@@ -464,6 +464,17 @@ def test_the_rest_are_all_other_values_of_the_same_settings():
     assert found.contrast == "FedProx, μ = 0.1 - FedProx, μ = 1.0"
 
 
+def test_a_planned_value_without_runs_is_one_of_the_rest():
+    frame = pd.concat(
+        [runs(fedprox=({"algorithm.mu": mu}, [v, v + 0.1, v + 0.3, v, v])) for mu, v in ((0.1, 90), (1.0, 60))]
+    )
+    groups = [[{"algorithm": "fedprox", "algorithm.mu": 0.1}], "rest"]
+    assert ask(frame, kind="order", measure="best", groups=groups).verdict == "holds"
+    planned = pd.DataFrame([{"algorithm": "fedprox", "algorithm.mu": mu} for mu in (0.01, 0.1, 1.0)])
+    found = ask(frame, kind="order", measure="best", groups=groups, planned=planned)
+    assert (found.contrasts, found.verdict) == (2, "inconclusive") and "runs missing" in found.reason
+
+
 def test_a_series_may_be_any_of_several_settings():
     own = {"algorithm": "fedecho", "any": [{"unlabelled": "images"}, {"unlabelled": "held_back", "dataset": "digits"}]}
     ask_own = {"kind": "order", "groups": [["own"], ["fedbuff"]], "series": {"own": own}}

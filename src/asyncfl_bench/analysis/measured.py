@@ -28,6 +28,8 @@ CHANCE_MARGIN = 5.0  # points above the most frequent class below which a method
 # share of the most frequent test class [%], where classes are not balanced
 _MOST_FREQUENT = {
     "synthetic_1_1": 70.05,
+    "shakespeare": 18.8,
+    "shakespeare_sized": 18.8,
     "mrpc": 67.6,
     "sst2": 50.9,
     "newsgroups20": 5.3,

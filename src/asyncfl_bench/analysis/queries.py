@@ -157,8 +157,9 @@ class ClaimQuery:
                 yield from ((one, other) for other in others)
 
     def _other_settings(self, name: Series) -> list[Mapping[str, Any]]:
-        """Return the settings of all other series of the algorithm that differ from ``name`` in its settings."""
-        frame, own = self.measured.runs, self._settings(name)
+        """Return the settings of all other series of the algorithm, planned or run, that differ from ``name`` in its
+        settings."""
+        frame, own = pd.concat([self.measured.runs, self.measured.placed.planned]), self._settings(name)
         known = frame[
             _matching_rows(frame, {**self.where, "algorithm": own["algorithm"]}) & ~_matching_rows(frame, own)
         ]
