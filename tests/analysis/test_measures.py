@@ -53,16 +53,15 @@ def test_at_equal_budget_every_run_counts_up_to_the_earliest_end_of_its_cell():
     table = values_at_equal_budget(placed, points, "uploads")
     assert table["budget"].to_dict() == {"a": 100, "b": 100, "c": 200}
     assert table["value"].to_dict() == pytest.approx({"a": 50, "b": 40, "c": 80})
-    assert table["end"].tolist() == [200, 100, 200] and not table["interpolated"].any()
+    assert table["end"].tolist() == [200, 100, 200]
     assert table["evaluations"].tolist() == [1, 1, 2]
 
 
-def test_between_evaluations_a_run_is_a_straight_line_and_says_so():
+def test_between_evaluations_a_run_is_a_straight_line():
     points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4])
     points.loc[points["run"] == "b", "virtual_time"] = [0.0, 3.0]
     table = values_at_equal_budget(placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 1)]), points, "virtual_time")
     assert table["value"].tolist() == pytest.approx([70, 40])  # 3 lies halfway between 2 and 4
-    assert table["interpolated"].tolist() == [True, False]
 
 
 def test_of_several_iterations_in_one_tick_the_last_is_the_state_of_that_time():

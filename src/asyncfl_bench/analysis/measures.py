@@ -54,10 +54,9 @@ def values_at_equal_budget(
     ``run``.
 
     axis     iteration, uploads, virtual_time or bytes
-    Columns series, cell, the keys of the cell, seed, budget, value, interpolated, evaluations and end. The value is
-    on a straight line between evaluations, NaN before the first. interpolated: no evaluation is exactly at the
-    budget. evaluations counts those within the budget after 0: with fewer than two the value is mostly
-    interpolation. end is where the run itself ended.
+    Columns series, cell, the keys of the cell, seed, budget, value, evaluations and end. The value is on a straight
+    line between evaluations, NaN before the first. evaluations counts those within the budget after 0: with fewer than
+    two the value is mostly interpolation. end is where the run itself ended.
     """
     curves = curve(points, axis, metric)
     ends = curves.groupby("run", sort=False)["x"].max()
@@ -66,13 +65,12 @@ def values_at_equal_budget(
     table["end"] = ends.reindex(table.index)
     table["budget"] = table.groupby("cell")["end"].transform("min")
     by_run = {run: (of["x"].to_numpy(), of["y"].to_numpy()) for run, of in curves.groupby("run", sort=False)}
-    values, between, counts = [], [], []
+    values, counts = [], []
     for run, budget in zip(table.index, table["budget"], strict=True):
         x_p, y_p = by_run[run]
         values.append(value_at(x_p, y_p, budget))
-        between.append(not bool((x_p == budget).any()))
         counts.append(int(((x_p > 0) & (x_p <= budget)).sum()))
-    return table.assign(value=values, interpolated=between, evaluations=counts)
+    return table.assign(value=values, evaluations=counts)
 
 
 def value_at(x_p: np.ndarray, y_p: np.ndarray, at: float) -> float:
