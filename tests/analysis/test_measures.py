@@ -198,6 +198,8 @@ def test_a_diverged_run_of_another_value_than_the_only_one_left_does_not_count()
     points = points_of(a=[0.1, 0.2]).assign(**{"validation/accuracy": [None, 0.5]})
     chosen, choices = choose_tuned(replace(placed, diverged=lost), points)
     assert choices["tuned"].tolist() == [0.1] and list(chosen.diverged.index) == ["c"]
+    lost["series"] = "FedBuff"  # of which no run is left: one value counts, so that a seed has one run
+    assert list(choose_tuned(replace(placed, diverged=lost), points)[0].diverged.index) == ["c"]
 
 
 def test_later_seeds_do_not_change_the_tuned_value():

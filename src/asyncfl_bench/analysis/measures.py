@@ -169,7 +169,8 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
 
     The lowest three seeds choose, so that later seeds change no number of a look. Only those values compete that have
     the most runs of these seeds that ended well: one that diverges for some seeds must not win by the others. Of equal
-    accuracies the smaller value wins. A test accuracy takes no part.
+    accuracies the smaller value wins. A test accuracy takes no part. Where all runs diverged, those of the smallest value
+    count as diverged.
     Returns what is placed with the chosen runs only, and one row for each series and cell: series, cell, its keys,
     tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
     count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
@@ -200,10 +201,11 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
         rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
     names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
     table = pd.DataFrame(rows, columns=names)
-    if len(lost) and len(table):
-        chosen = table.set_index(["series", "cell"])["tuned"].to_dict()
+    if len(lost):
+        chosen = {place: min(of["tuned"], key=natural_key) for place, of in lost.groupby(["series", "cell"])}
+        chosen |= table.set_index(["series", "cell"])["tuned"].to_dict()
         places = lost[["series", "cell", "tuned"]].itertuples(index=False, name=None)
-        lost = lost[[chosen.get((series, cell), value) == value for series, cell, value in places]]
+        lost = lost[[chosen[series, cell] == value for series, cell, value in places]]
     return replace(placed, runs=placed.runs.loc[kept], diverged=lost), table
 
 
