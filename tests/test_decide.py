@@ -274,9 +274,10 @@ def test_budgets_without_a_common_axis_are_refused(runner, afl_run):
     assert "cannot be compared; limit all alike, for example budget.uploads=5000" in answer.stderr
 
 
-def test_runs_of_another_results_version_are_named_and_not_mixed(runner, afl_run):
+@pytest.mark.parametrize("status", ["ok", "diverged"])
+def test_runs_of_another_results_version_are_named_and_not_mixed(runner, afl_run, status):
     (job,) = plan_multirun(["scale=smoke", "model=softmax", "algorithm=ace", "seed=7"])[0]
-    leave(job.settings, 80.0, results_version=2)
+    leave(job.settings, 80.0, results_version=2, exit_status=status)
     answer = afl_run(*GRID, "decide=ace")
     assert answer.returncode == 2 and not runner.launched
     assert "output_dir=runs: has 1 run of this multirun by results version 2, and this is 3" in answer.stderr

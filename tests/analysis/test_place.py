@@ -63,7 +63,7 @@ def test_only_runs_that_ended_well_under_this_results_version_count(tmp_path):
     write_run(tmp_path, seed=1, status="diverged")
     write_run(tmp_path, seed=2, status="failed")
     write_run(tmp_path, seed=3, status=None)
-    write_run(tmp_path, seed=4, summary={"results_version": 1})
+    write_run(tmp_path, seed=4, status="diverged", summary={"results_version": 1})
     write_run(tmp_path, seed=5, summary={"identity": "00000000"})
     placed = match_runs(grid_by_hand(asked, ["algorithm"]), load_runs(tmp_path), cells=CELLS)
     assert placed.runs["seed"].tolist() == [0]
@@ -100,13 +100,15 @@ def test_a_run_that_is_there_twice_counts_once(tmp_path):
 
 
 def test_other_sweeps_lend_the_ends_that_a_sweep_does_not_repeat(tmp_path):
-    grid = replace(grid_by_hand(jobs(("ace",), seeds=range(5)), ()), sweep="ace/figure2")
+    grid = replace(grid_by_hand(jobs(("ace",), seeds=range(7)), ()), sweep="ace/figure2")
     ends = {0: ["ok", "ok"], 1: ["diverged", "ok"], 2: ["diverged", "diverged"], 3: ["", "diverged"], 4: ["", "failed"]}
+    ends |= {5: ["old", "ok"], 6: ["", "old"]}  # old: ended well under another results version
     chosen = {"choices__profile": "published", "choices__scale": "small"}
     for seed, statuses in ends.items():
         for sweep, status in zip(("ace/figure2", "ace/figure3a"), statuses, strict=True):
+            summary = {"exit_status": "ok", "results_version": 1} if status == "old" else {}
             if status:
-                write_run(tmp_path / sweep, seed=seed, status=status, choices__sweep=sweep, **chosen)
+                write_run(tmp_path / sweep, seed=seed, status=status, summary=summary, choices__sweep=sweep, **chosen)
     found = runs_for_page(load_runs(tmp_path), grid)
     got = sorted(zip(found["seed"], found["sweep"], found["status"], strict=True))
     assert got == [
@@ -115,9 +117,11 @@ def test_other_sweeps_lend_the_ends_that_a_sweep_does_not_repeat(tmp_path):
         (1, "ace/figure3a", "ok"),
         (2, "ace/figure2", "diverged"),
         (3, "ace/figure3a", "diverged"),
+        (5, "ace/figure2", "ok"),
+        (5, "ace/figure3a", "ok"),
     ]
     placed = match_runs(grid, found, cells=[])
-    assert placed.missing["seed"].tolist() == [4]
+    assert placed.missing["seed"].tolist() == [4, 6] and placed.runs["seed"].tolist() == [0, 1, 5]
 
 
 def test_variants_of_an_algorithm_are_series_of_their_own(tmp_path):

@@ -142,12 +142,13 @@ def runs_for_page(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     """Return the runs made for this sweep with its profile, scale and length, and runs of other sweeps that fill
     gaps.
 
-    A run of another sweep fills a gap if only it ended well, or else only it diverged: a sweep repeats neither.
+    A run of another sweep fills a gap if only it ended well, or else only it diverged: a sweep repeats neither. Runs of
+    another results version fill no gap and leave one.
     """
-    own = are_made_for(grid, runs)
-    others, taken = runs[~own & runs["experiment"].isin(grid.jobs["experiment"])], own
+    own, current = are_made_for(grid, runs), runs["results_version"] == RESULTS_VERSION
+    others, taken = runs[~own & current & runs["experiment"].isin(grid.jobs["experiment"])], own
     for number, status in enumerate(MEASURED):
-        there = runs["identity"][taken & runs["status"].isin(MEASURED[: number + 1])]
+        there = runs["identity"][taken & current & runs["status"].isin(MEASURED[: number + 1])]
         lent = others[(others["status"] == status) & ~others["identity"].isin(there)]
         taken = taken | runs.index.isin(lent.drop_duplicates("identity").index)
     return runs[taken]
@@ -186,7 +187,7 @@ def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
 def _exclusion_reasons(runs: pd.DataFrame) -> pd.Series:
     """Return why each run does not count; empty for a run that does."""
     reasons = runs["status"].where(runs["status"] != "ok", "").astype(object)
-    reasons[(reasons == "") & (runs["results_version"] != RESULTS_VERSION)] = "another results version"
+    reasons[runs["status"].isin(MEASURED) & (runs["results_version"] != RESULTS_VERSION)] = "another results version"
     return reasons
 
 

@@ -217,7 +217,7 @@ class Looks:
     def _computed_seconds(self, experiments: Sequence[str]) -> float:
         """Return the seconds that the runs in this command's folder took, which other sweeps' runs are not."""
         names = set(experiments)
-        past = finished_in([self._own_folder], ("ok", "diverged"))
+        past = finished_in([self._own_folder], MEASURED)
         return sum(one.seconds for one in past if not one.is_archived and one.summary.get("experiment") in names)
 
     def _lacking_hours(self, jobs: Sequence[Job]) -> str:
@@ -265,7 +265,7 @@ class Looks:
         archives = {place for name in folder_names for place in archive_folders(name)}
         folders = {"output_dir": self._outputs, "archive_dir": sorted(archives)}
         for key, places in folders.items():
-            past = [one for one in finished_in(places) if one.summary.get("experiment") in names]
+            past = [one for one in finished_in(places, MEASURED) if one.summary.get("experiment") in names]
             if other := [one for one in past if one.summary.get("results_version") != RESULTS_VERSION]:
                 versions = ", ".join(sorted({str(one.summary.get("results_version")) for one in other}))
                 what = f"has {count_runs(len(other))} of this multirun by results version {versions}"
