@@ -859,6 +859,9 @@ def test_an_ill_formed_file_is_refused_with_the_claim(tmp_path, monkeypatch):
         refuses("readings: [ace/figure2], decide: {kind: leads, measure: best}", "x: kind leads: one of order")
         refuses("readings: [ace/figure2], decide: {kind: order, measure: speed, groups: []}", "measure speed")
         refuses("readings: [ace/figure2], decide: {kind: order, measure: best}", "groups is missing")
+        loss = "kind: loses, measure: best, series: [ace], along: delay.beta, start: 5, end: 30, at_least: 3"
+        for more in ("than: {heterogeneity.alpha: 0.1}", "others: [asgd]"):
+            refuses(f"readings: [ace/figure2], decide: {{{loss}, {more}}}", "x: decide: at_least has no effect beside")
         refuses("readings: [ace/figure2], decide: {kind: order, measure: best, groups: [], margin: 1}", "margin is")
         late = "readings: [ace/figure2], decide: {kind: order, measure: late, groups: []"
         refuses(late + ", margin: 1}", "margin is missing or not of kind order")

@@ -56,7 +56,7 @@ class Claim:
     sentence: str
     readings: tuple[str, ...] = ()
     decide: Mapping[str, Any] = field(default_factory=dict)
-    where: Mapping[str, Any] = field(default_factory=dict)  # settings of the runs asked; a list: each must be there
+    where: Mapping[str, Any] = field(default_factory=dict)  # settings of the runs asked; a list: any of its values
     source: str = ""  # of the order that is compared with
     blocked: str = ""  # why it cannot be run here
     not_run: str = ""  # why no sweep decides it yet
@@ -246,6 +246,8 @@ def _check_claim(claim: Claim) -> None:
     given = set(claim.decide) - {"kind", "measure", "axis", "over", "relative"}
     if wrong := (needed - given) | (given - needed - allowed):
         raise ValueError(f"decide: {', '.join(sorted(wrong))} is missing or not of kind {kind}")
+    if "at_least" in given and given & {"than", "others"}:
+        raise ValueError("decide: at_least has no effect beside than or others; leave it out")
     if measure == "time_to_target" and "target" not in claim.decide:
         raise ValueError("measure time_to_target: needs target, an accuracy [%] that is fixed in advance")
 
