@@ -337,6 +337,7 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch)
         ),
         (["ace/figure2", "--archive", "empty"], "runs: no runs of ace/figure2 (also searched: archives below empty); "),
         (["ace/figure2", "--archive", "nowhere"], "--archive nowhere: no such folder; name one with archives of runs"),
+        (["ace/figure2", "--runs", "nowhere"], "--runs nowhere: no such folder; name one with runs"),
         (["some", "--archive", "empty"], "some: own runs cannot be asked for together with pages, nor with --runs or"),
         (["ace", "--profile", "good"], "--profile good: must be one of "),
         (["some", "--where", "delay.beta"], "--where delay.beta: KEY=VALUE"),
@@ -344,6 +345,7 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch)
             ["some", "--where", "seed=0", "seed=1"],
             "--where seed=0 seed=1: gives seed twice; name one value, or use --panels seed\n",
         ),
+        (["some", "--pack", "all.pq"], "--pack all.pq: must end in .parquet"),
         (["some", "--pack", "a.parquet", "--html"], "--pack: cannot be used together with --html; pack first, then "),
         (
             ["ace", "--beside", "fair", "--html", "--all-figures"],

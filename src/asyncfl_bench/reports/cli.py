@@ -46,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
             refuse_others(given, "beside", taken, "it writes one figure; leave out --beside for a page")
         if given.pack is not None:
             refuse_others(given, "pack", (), "pack first, then write pages by another command")
+            if given.pack.suffix != ".parquet":
+                raise UsageError(f"--pack {given.pack}: must end in .parquet, as only such archives are read")
             from ..tracking.archive import pack_archive
 
             print(f"{pack_archive(given.names, given.pack)} runs in {given.pack}")
@@ -187,13 +189,14 @@ def _write_pages(given: argparse.Namespace) -> int:
     specs = _find_specs(given.names)
     if given.panels or given.where or given.compare != ["algorithm"] or given.axis or given.timeline or given.window:
         raise UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
-    out, folder = _output_folder(given, False), given.runs or Path("runs")
+    out, folder = _output_folder(given, False), (given.runs or Path("runs")).expanduser()
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
     _check_choices([*wanted.items(), *(("profile", profile) for profile in given.beside)])
     command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
     archive = given.archive or Path(RESULTS)
-    if given.archive is not None and not archive.expanduser().is_dir():
-        raise UsageError(f"--archive {archive}: no such folder; name one with archives of runs (*.parquet)")
+    for option, place, content in (("runs", folder, "runs"), ("archive", archive, "archives of runs (*.parquet)")):
+        if getattr(given, option) is not None and not place.expanduser().is_dir():
+            raise UsageError(f"--{option} {place}: no such folder; name one with {content}")
     searched = f"{folder}: no runs of {specs[0].sweep} (also searched: {describe_archive_folders(archive)})"
     none = UsageError(f"{searched}; to make them: afl-run sweep={specs[0].sweep} {command}")
     places = [place for place in (folder, *archive_folders(archive)) if place.is_dir()]
