@@ -509,6 +509,31 @@ def test_the_pages_of_a_paper_at_scale_small_are_lines_of_one_overview(papers_ru
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scale, alpha", [("small", 0.1), ("smoke", 0.5)])
+def test_claims_are_judged_by_test_accuracy_alone(papers_runs, capsys, monkeypatch, scale, alpha):
+    monkeypatch.setattr("asyncfl_bench.reports.beside.grid_of", assembly.grid_of)
+    shutil.rmtree("runs")
+    names = {"choices__profile": "published", "choices__scale": scale, "choices__sweep": "ace/figure2"}
+    for seed in (0, 1):
+        losses = {"test/loss": [3.0, 2.0, 1.0]}
+        write_run(Path("runs"), alpha=alpha, seed=seed, points=curve(0.8), columns=losses, **names)
+    words = ["ace/figure2", "--scale", scale]
+    assert main(words) == 0
+    kept = [Path("results/README.md"), *Path("results/ace").rglob("claims.json")]
+    for path in kept:
+        path.write_text("kept")
+    assert main([*words, "--metric", "test/loss"]) == 0 and len(kept) == 2
+    assert [path.read_text() for path in kept] == ["kept", "kept"]
+    text = Path(f"results/ace/figure2/published-{scale}/README.md").read_text()
+    assert "\n\nThis page has no verdicts of claims" in text and "## Verdicts" not in text
+    assert f"afl-report ace/figure2 --profile published --scale {scale} --metric test/loss\n" in text
+    for more in ([], ["--beside", "published"]):
+        capsys.readouterr()
+        assert main([*words, *more, "--metric", "test/los"]) == 2
+        assert capsys.readouterr().err.count("--metric=test/los: must be one of test/accuracy, test/loss") == 1
+
+
+@pytest.mark.slow
 def test_a_page_draws_two_figures_or_all(papers_runs, capsys):
     words = ["ace/figure2", "--scale", "smoke", "--profile", "published"]
     folder = Path("results/ace/figure2/published-smoke")

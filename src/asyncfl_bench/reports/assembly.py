@@ -9,7 +9,8 @@ import pandas as pd
 from ..analysis import judgements, measures
 from ..analysis.grids import Grid, grid_of
 from ..analysis.place import are_made_for, encoder_words, match_runs, runs_for_page
-from ..errors import BenchError
+from ..errors import BenchError, ConfigError, did_you_mean
+from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
 from .blocks.comparisons import claim_parts, published_parts, ranking_parts, ranking_table
 from .blocks.tables import values_parts
@@ -19,6 +20,7 @@ from .pages.spec import PageSpec
 from .pages.write import More, Part, Picture, Table
 
 _SMOKE = "The index of all claims leaves smoke tests out."
+_UNJUDGED = "This page has no verdicts of claims, which are judged by test/accuracy."
 
 
 class NoRuns(BenchError):
@@ -36,12 +38,15 @@ def build_page(
 ) -> Page:
     """The page of those of ``runs`` (of ``load_runs``) that its sweep lists.
 
-    Raises NoRuns when there is none, BenchError when no run can be shown.
+    Raises NoRuns when there is none, BenchError when no run can be shown, ConfigError when none has the metric.
     """
     choices = (spec.sweep, profile, scale, length)
     grid = grid_of(*choices, encoder_words(runs, *choices))
     page = measured_page(spec, grid, runs, metric, max_series)
-    page.judged = judgements.evaluate_claims(spec.sweep, page.measured, scale, spec.readings)
+    if page.is_judged:
+        page.judged = judgements.evaluate_claims(spec.sweep, page.measured, scale, spec.readings)
+    elif judgements.claims_of_sweep(spec.sweep):
+        page.notes.append(_UNJUDGED)
     commands = [" ".join(["afl-run", "-m", *grid.command]), page.command]
     return finish_page(page, provenance.header(page), commands)
 
@@ -72,6 +77,7 @@ def measured_page(
     for frame in (placed.runs, placed.diverged, placed.planned):
         frame["profile"], frame["scale"], frame["length"] = profile, scale, grid.length
     page = Page(spec, placed, load_points(placed.runs), profile, scale, grid.length, metric, max_series)
+    check_metric(page.points, metric)
     page.is_borrowed = is_borrowed
     page.notes += [_SMOKE] if scale == "smoke" else []
     diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
@@ -80,6 +86,17 @@ def measured_page(
         page.placed, page.choices = measures.choose_tuned(placed, page.points)
         page.points = page.points[page.points["run"].isin(page.runs.index)]
     return page
+
+
+def check_metric(points: pd.DataFrame, metric: str) -> None:
+    """Raise ConfigError if no evaluation has the metric."""
+    if metric not in points or points[metric].isna().all():
+        known = [
+            name
+            for name in points.columns
+            if name not in ("run", *COUNTERS, *SENT, "bytes") and points[name].notna().any()
+        ]
+        raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
 
 
 def tuned_keys(spec: PageSpec, profile: str) -> tuple[str, ...]:

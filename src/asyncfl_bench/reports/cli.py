@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import EXIT_INTERRUPTED, BenchError, did_you_mean
+from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean
 from ..files import say
 from .options import FIGURES, UsageError, build_parser, refuse_others
 
@@ -181,6 +181,7 @@ def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.Da
 
 def _write_pages(given: argparse.Namespace) -> int:
     """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
+    from ..analysis.measures import ACCURACY
     from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
     from .assembly import NoRuns, build_page
     from .beside import write_beside
@@ -225,10 +226,10 @@ def _write_pages(given: argparse.Namespace) -> int:
             continue
         except BenchError as error:
             print(f"afl-report: {spec.sweep}, {name}: {error}", file=sys.stderr)
-            code = 1
+            code = max(code, error.exit_code if isinstance(error, ConfigError) else 1)
     if not written and not code:
         raise none
-    if written:
+    if written and given.metric == ACCURACY:
         write_board(out, given.html)
     return code
 
@@ -258,14 +259,14 @@ def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> 
     """A paper's page, or at scale small its section of the overview: that page itself only where it is asked for."""
     from .pages.overview import SCALE, write_overview
 
-    folder = out / page.spec.sweep / name
-    if page.scale != SCALE:
-        target = _write_parts(page, folder, given, None if given.all_figures else FIGURES)
-        page.write_claims(folder)
-    else:
+    folder, in_overview = out / page.spec.sweep / name, page.scale == SCALE and page.is_judged
+    if in_overview:
         target = write_overview(page, out / page.spec.paper / SCALE)
-        if page.spec.sweep in given.names:
-            target = _write_parts(page, folder, given)
+    if not in_overview or page.spec.sweep in given.names:
+        figures = None if given.all_figures or page.scale == SCALE else FIGURES
+        target = _write_parts(page, folder, given, figures)
+    if page.is_judged and not in_overview:
+        page.write_claims(folder)
     page.pack_runs(out)
     _say_left_out(page, target)
     return target

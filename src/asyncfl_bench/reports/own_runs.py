@@ -13,10 +13,9 @@ from ..analysis.looks import LEVELS
 from ..analysis.measures import limiting_axis
 from ..analysis.place import group_runs
 from ..config.settings import DEFAULT_STEPS
-from ..errors import BenchError, ConfigError, InputError, did_you_mean
-from ..tracking.metrics import COUNTERS, SENT
+from ..errors import BenchError, ConfigError, InputError
 from ..tracking.runs import load_points
-from .assembly import finish_page
+from .assembly import check_metric, finish_page
 from .blocks import Accuracies, Averages, ClientAccuracy, Curves, Overall, RealClients, Timeline, Values
 from .pages.page import Page
 from .pages.provenance import runs_text
@@ -56,13 +55,7 @@ def own_page(
         reasons = ", ".join(f"{count} {reason}" for reason, count in placed.left_out["reason"].value_counts().items())
         raise BenchError(f"{title}: no run to show ({reasons or 'none with these settings'})")
     points = load_points(placed.runs)
-    if metric not in points or points[metric].isna().all():
-        known = [
-            name
-            for name in points.columns
-            if name not in ("run", *COUNTERS, *SENT, "bytes") and points[name].notna().any()
-        ]
-        raise ConfigError("--metric", metric, f"must be one of {', '.join(known)}{did_you_mean(metric, known)}")
+    check_metric(points, metric)
     spent = tuple(Measure(f"summary.used.{name}") for name in _SPENT if f"summary.used.{name}" in placed.runs)
     axes = axes or [decision.axis if decision is not None and decision.axis else limiting_axis(placed.runs)]
     primary, *others = late_measures(*axes)

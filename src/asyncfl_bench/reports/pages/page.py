@@ -208,6 +208,11 @@ class Page:
         )
 
     @property
+    def is_judged(self) -> bool:
+        """Return True if the page judges claims; claims are about the test accuracy."""
+        return self.metric == measures.ACCURACY
+
+    @property
     def claims(self) -> list[claims.Verdict]:
         """The verdicts of the claims that these runs judge."""
         return [one.verdict for one in self.judged]
@@ -221,7 +226,8 @@ class Page:
     def command(self) -> str:
         """What writes the page."""
         length = "" if self.length == "standard" else f" --length {self.length}"
-        return f"afl-report {self.spec.sweep} --profile {self.profile} --scale {self.scale}{length}"
+        metric = "" if self.is_judged else f" --metric {self.metric}"
+        return f"afl-report {self.spec.sweep} --profile {self.profile} --scale {self.scale}{length}{metric}"
 
     def pack_runs(self, results: Path) -> None:
         """Add every run of this page that ended to the archive of its paper."""
