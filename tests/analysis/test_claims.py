@@ -763,6 +763,15 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
             assert (claims.paper_folders()[paper] / "published" / file).exists()
 
 
+def test_the_documentation_lists_every_measure_and_its_better_direction():
+    text = (ROOT / "docs/reference/claims.md").read_text(encoding="utf-8").partition("## Measures")[2]
+    assert [name for name in MEASURES if f"`{name}`" not in text] == []
+    higher = {name for name, kind in MEASURES.items() if not (kind.lower or kind.is_accuracy)}
+    assert set(text.partition("Higher is better: accuracies, ")[2].partition(".")[0].split(", ")) == {
+        f"`{name}`" for name in higher
+    }
+
+
 def archived_runs(paper: str) -> pd.DataFrame:
     """The archived runs that ended well, each with a made-up value."""
     frame = load_runs(ROOT / "results" / paper / "runs.parquet")
