@@ -64,7 +64,7 @@ class GivenValues(RunMeasures):
     def ends(self, runs, axis):
         return self.placed.runs.get("end", pd.Series(1.0, index=self.placed.runs.index)).reindex(runs).astype(float)
 
-    def values_at_budget(self, name, axis, budgets):
+    def values_at_budget(self, name, axis, budgets, least=3):
         column = "last" if name == "accuracy" and "last" in self.placed.runs else "value"
         return self.placed.runs[column].reindex(budgets.index).dropna().astype(float), name == "late"
 
@@ -574,6 +574,16 @@ def test_fewer_than_three_late_evaluations_leave_the_last_value_and_mark_it():
     found = judge(measured_runs(curves), **ORDER)
     assert (found.yardstick, found.difference) == ("last", 25)  # of both methods, though one has a late value
     assert found.measured_text.endswith("3 seeds, by the last value")
+
+
+def test_a_later_seed_with_two_late_evaluations_keeps_their_mean():
+    """The three lowest seeds have four: they choose the mean for all."""
+    curves = {("ace", s): long_curve(100, *[late] * 4) for s, late in enumerate((30, 60, 45))}
+    curves |= {("ace", s): ([0.0, 85.0, 100.0], [10.0, 50.0, 70.0]) for s in (3, 4)}
+    curves |= {("asgd", s): long_curve(100, *[30] * 4) for s in range(5)}
+    found = judge(measured_runs(curves), **ORDER)
+    assert (found.yardstick, found.seeds) == ("late", 5)
+    assert found.difference == pytest.approx((0 + 30 + 15 + 30 + 30) / 5)
 
 
 def test_two_budgets_of_the_same_runs_have_one_yardstick():

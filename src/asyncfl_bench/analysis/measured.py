@@ -125,10 +125,12 @@ class RunMeasures:
             raise BenchError(f"measure {name}: mse/…, a column of the runs or one of {', '.join(MEASURES)}")
         return found.reindex(self.placed.runs.index).astype(float)
 
-    def values_at_budget(self, name: str, axis: str, budgets: pd.Series) -> tuple[pd.Series, bool]:
+    def values_at_budget(
+        self, name: str, axis: str, budgets: pd.Series, least: int = MIN_LATE
+    ) -> tuple[pd.Series, bool]:
         """Return ``late`` or ``accuracy`` of each run at its budget, and whether it is ``late``.
 
-        late is the mean over the last fifth of the budget. Where one of the runs has fewer than three evaluations
+        late is the mean over the last fifth of the budget. Where one of the runs has fewer than ``least`` evaluations
         there, or ended at ``budget.target_accuracy``, the value of every run is that at its budget, on a straight line
         between evaluations.
         """
@@ -139,7 +141,7 @@ class RunMeasures:
                 run: y_p[(x_p > (1 - LATE_SHARE) * budgets[run]) & (x_p <= budgets[run])]
                 for run, (x_p, y_p) in pieces.items()
             }
-            if all(len(y_p) >= MIN_LATE for y_p in within.values()):
+            if all(len(y_p) >= least for y_p in within.values()):
                 return pd.Series({run: y_p.mean() for run, y_p in within.items()}, dtype=float), True
         last = {run: measures.value_at(x_p, y_p, budgets[run]) for run, (x_p, y_p) in pieces.items()}
         return pd.Series(last, dtype=float), False

@@ -143,7 +143,7 @@ def runs_for_page(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     gaps.
 
     A run of another sweep fills a gap if only it ended well, or else only it diverged: a sweep repeats neither. Runs of
-    another results version fill no gap and leave one.
+    another results version do not count here.
     """
     own, current = are_made_for(grid, runs), runs["results_version"] == RESULTS_VERSION
     others, taken = runs[~own & current & runs["experiment"].isin(grid.jobs["experiment"])], own

@@ -157,8 +157,7 @@ class ClaimQuery:
                 yield from ((one, other) for other in others)
 
     def _other_settings(self, name: Series) -> list[Mapping[str, Any]]:
-        """Return the settings of all other series of the algorithm, planned or run, that differ from ``name`` in its
-        settings."""
+        """Return the settings of the algorithm's other series, planned or run: those that differ from ``name``."""
         frame, own = pd.concat([self.measured.runs, self.measured.placed.planned]), self._settings(name)
         known = frame[
             _matching_rows(frame, {**self.where, "algorithm": own["algorithm"]}) & ~_matching_rows(frame, own)
@@ -253,8 +252,8 @@ class ClaimQuery:
         all cells. Then yield one without values for each absent cell."""
         kind, measure = self.decide["kind"], self.measure
         question: Question = "equivalence" if kind in ("close", "alike", "equals") else "difference"
-        points = getattr(MEASURES.get(measure), "unit", "") == "points" and not self.decide.get("relative")
-        can_tie = kind in ("order", "loses") and points and "at_least" not in self.decide
+        is_in_points = measure in MEASURES and MEASURES[measure].unit == "points" and not self.decide.get("relative")
+        can_tie = kind in ("order", "loses") and is_in_points and "at_least" not in self.decide
         tie = self.decide.get("tie", POINTS_OF_A_TIE if can_tie else None)
         used = "last" if part.uses_last.any() else measure
         experiments = union_of(part.experiments.values())
@@ -266,7 +265,7 @@ class ClaimQuery:
             extra_error=part.error,
             resolution=self._resolution(used, experiments),
             yardstick=used,
-            series=part.series if question == "difference" and share == 1 and points else (),
+            series=part.series if question == "difference" and share == 1 and is_in_points else (),
             place=part.fixed,
             experiments=experiments,
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from .measured import AT_BUDGET, CHANCE_MARGIN, MEASURES, RunMeasures
+from .measured import AT_BUDGET, CHANCE_MARGIN, MEASURES, MIN_LATE, RunMeasures
 from .statistics import MIN_SEEDS
 
 NEVER_REACHED = "target never reached"
@@ -120,7 +120,8 @@ def _add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: st
         for (seed, _), of in row.groupby(["seed", "budget"]):
             budgets = of.drop_duplicates("run").set_index("run")["budget"]
             if measure == "late":
-                means, is_late = measured.values_at_budget("late", axis, budgets)
+                least = MIN_LATE if seed in first else 1  # the first seeds choose the yardstick of all
+                means, is_late = measured.values_at_budget("late", axis, budgets, least)
                 values |= of["run"].map(means).to_dict()
                 late &= is_late or seed not in first
             last |= of["run"].map(measured.values_at_budget("accuracy", axis, budgets)[0]).to_dict()

@@ -16,7 +16,7 @@ from ...analysis.claims import PageVerdicts
 from ...analysis.contrasts import POINTS_OF_A_TIE, WITH_STEP, Contrast, compare_pairs
 from ...analysis.differences import value_texts
 from ...analysis.looks import LEVELS
-from ...analysis.measured import AT_BUDGET, MEASURES, RunMeasures
+from ...analysis.measured import AT_BUDGET, MEASURES, MIN_LATE, RunMeasures
 from ...analysis.place import MatchedRuns
 from ...analysis.rankings import pair_table
 from ...analysis.statistics import MIN_SEEDS
@@ -248,10 +248,12 @@ def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
     if kind in AT_BUDGET:
         table = measures.values_at_equal_budget(page.placed, page.points, axis, page.metric).assign(is_last=False)
         for _, of in table.groupby("cell") if kind == "late" else ():
+            first = sorted(of["seed"].unique())[:MIN_SEEDS]  # they choose the yardstick of all, as in comparisons
             by_seed: dict[Any, tuple[pd.Series, bool]] = {
-                seed: page.measured.values_at_budget(kind, axis, own["budget"]) for seed, own in of.groupby("seed")
+                seed: page.measured.values_at_budget(kind, axis, own["budget"], MIN_LATE if seed in first else 1)
+                for seed, own in of.groupby("seed")
             }
-            is_late = all(by_seed[seed][1] for seed in sorted(by_seed)[:MIN_SEEDS])  # as in comparisons
+            is_late = all(by_seed[seed][1] for seed in first)
             at_end = page.measured.values_at_budget("accuracy", axis, of["budget"])[0]
             values = pd.concat([found for found, _ in by_seed.values()]) if is_late else at_end
             table.loc[of.index, "value"], table.loc[of.index, "is_last"] = values, not is_late

@@ -1,0 +1,97 @@
+"""The runs of a multirun that chooses its seeds: planned jobs, their folders, and those that are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from ..config import RESULTS_VERSION, Settings
+from ..errors import ConfigError
+from ..tracking.archive import archive_folders
+from ..tracking.records import MEASURED
+from ..tracking.runs import load_runs
+from . import pending
+from .decide_words import Request
+from .history import finished_in
+from .jobs import Job
+from .progress import count_runs
+from .run import plan_multirun
+
+
+def settings_of(jobs: Iterable[Job]) -> list[Settings]:
+    """Return the settings of the jobs that can run."""
+    return [job.settings for job in jobs if job.settings is not None]
+
+
+@dataclass
+class AskedRuns:
+    """The runs that one command asks for, seed by seed: its grid, with the seeds of the looks.
+
+    request  what ``decide`` asks
+    words    the command's overrides without those of ``decide``
+    folder   overrides that set the folder of the runs
+    Raises ConfigError for a grid that cannot be compared, and for runs by another results version.
+    """
+
+    request: Request
+    words: list[str]
+    folder: list[str] = field(init=False)
+    _jobs: dict[int, dict[str, Job]] = field(default_factory=dict)  # seed -> experiment -> job
+
+    def __post_init__(self) -> None:
+        planned, self.folder = plan_multirun([*self.words, "seed=0"])
+        for job in planned:
+            if job.settings is None or job.drawn:
+                why = job.error or "is a search, whose trials have no pairs"
+                raise ConfigError("decide", "true", f"cannot compare {' '.join(job.overrides)}: {why}")
+        self._jobs[0] = {job.settings.experiment: job for job in planned if job.settings}
+        self._check_versions()
+
+    def jobs(self, seed: int) -> dict[str, Job]:
+        """Return experiment -> job of a seed."""
+        if seed not in self._jobs:
+            planned = plan_multirun([*self.words, f"seed={seed}"])[0]
+            self._jobs[seed] = {job.settings.experiment: job for job in planned if job.settings is not None}
+        return self._jobs[seed]
+
+    @property
+    def settings(self) -> list[Settings]:
+        """Return the settings of every experiment."""
+        return settings_of(self.jobs(0).values())
+
+    @cached_property
+    def own_folder(self) -> Path:
+        """Return the folder of this command's runs."""
+        return self.settings[0].directory.parent
+
+    @cached_property
+    def outputs(self) -> list[Path]:
+        """Return the folders in which runs are looked for."""
+        return list({(one.asked_output_dir or Path(one.root.output_dir)).expanduser(): None for one in self.settings})
+
+    def finished_runs(self, seeds: int) -> pd.DataFrame | None:
+        """Return the finished runs of the first seeds as ``load_runs`` does; None if there is none."""
+        jobs = [job for seed in range(seeds) for job in self.jobs(seed).values()]
+        places = pending.places_of(jobs)
+        found = [result for job in jobs if (result := job.finished_result(places, again=True)) is not None]
+        if not found:
+            return None
+        runs = load_runs(*dict.fromkeys(result.directory for result in found))
+        return runs[runs["identity"].isin({one.identity for one in settings_of(jobs)})]
+
+    def _check_versions(self) -> None:
+        """Raise ConfigError if runs of these experiments were made by another results version."""
+        names, folder_names = set(self.jobs(0)), {one.root.archive_dir for one in self.settings}
+        archives = {place for name in folder_names for place in archive_folders(name)}
+        folders = {"output_dir": self.outputs, "archive_dir": sorted(archives)}
+        for key, places in folders.items():
+            past = [one for one in finished_in(places, MEASURED) if one.summary.get("experiment") in names]
+            if other := [one for one in past if one.summary.get("results_version") != RESULTS_VERSION]:
+                versions = ", ".join(sorted({str(one.summary.get("results_version")) for one in other}))
+                what = f"has {count_runs(len(other))} of this multirun by results version {versions}"
+                how = "looks cannot mix them; choose another folder, or move them away"
+                raise ConfigError(key, places[0], f"{what}, and this is {RESULTS_VERSION}: {how}")
