@@ -120,9 +120,13 @@ def test_ties_are_decided_by_the_margin_and_pairs_at_chance_get_no_seeds(runner,
     assert answer.stdout.count("open: at chance") == 3
     planned = afl_run(*GRID, "decide=true", "decide.tie=30", "--plan").stdout
     assert "no runs: more seeds decide none of these pairs" in planned and "about 0" not in planned
+    runner.summary = {"exit_status": "diverged"}
+    answer = afl_run(*GRID, "decide=true", "output_dir=diverged")
+    assert len(runner.launched) == 2 and answer.stdout.count("open: at chance") == 3
+    runner.summary = {}
     runner.means |= {"ace": 77.0, "asgd": 76.5, "fedbuff": 76.0}
     answer = afl_run(*GRID, "decide=true", "decide.tie=30", "output_dir=others")
-    assert len(runner.launched) == 2  # ACE's lead of 0.5 excludes zero, which comes before a tie
+    assert len(runner.launched) == 3  # ACE's lead of 0.5 excludes zero, which comes before a tie
     assert "3 of 3 pairs decided (ACE ties with FedBuff; ACE above vanilla ASGD; FedBuff ties with vanilla ASGD)" in (
         answer.stdout
     )

@@ -17,6 +17,7 @@ import pandas as pd
 from . import names
 from .looks import LEVELS, Question, decide_by_looks, seeds_needed
 from .measured import RunMeasures
+from .place import cells_in_order
 from .sides import measure_sides, why_no_answer
 from .statistics import MIN_SEEDS, Interval
 
@@ -190,7 +191,8 @@ def compare_pairs(
     if "experiment" in measured.runs:
         by_place = measured.runs.groupby(["cell", "series"])["experiment"]
         experiments = {(str(cell), str(series)): frozenset(of) for (cell, series), of in by_place}
-    for cell, number in itertools.product(measured.placed.cell_names, range(len(asked))):
+    cells = cells_in_order(measured.runs, measured.placed.cells)  # those in which all runs diverged, too
+    for cell, number in itertools.product(cells, range(len(asked))):
         row = (cell, number)
         by_seed, pair = _row_by_seed(differences, row), asked[number]
         if len(by_seed):

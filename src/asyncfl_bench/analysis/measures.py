@@ -153,8 +153,8 @@ def unsteadiness(points: pd.DataFrame) -> pd.Series:
 def common_limit(placed: MatchedRuns, points: pd.DataFrame, most: float) -> pd.Series:
     """Up to where runs are compared: ``most``, or the earliest end among the runs of one value of ``paper``.
 
-    Only runs that ended by their time limit anybody: not those whose model could not change any more (no clients left),
-    nor those of as many server iterations or uploads, whose quick ones would cut the others short.
+    Only runs that ended by their time limit count. A run without clients left ends early, and a limit of iterations or
+    uploads would cut all runs where the fastest ends.
     Returns the limit by value of the cells' key ``paper``.
     """
     ends = curve(points, TIME).groupby("run", sort=False)["x"].max().reindex(placed.runs.index)

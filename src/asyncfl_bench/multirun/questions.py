@@ -74,7 +74,8 @@ class PairsQuestion:
         if (runs := self._asked.finished_runs(seeds)) is not None:
             placed = match_runs(self._grid, runs, cells=self._planned.cells)
             _check_damaged(placed, runs, set(self.decision.experiments), self._asked.own_folder)
-            measured = RunMeasures(placed, load_points(placed.runs)) if len(placed.runs) else None
+            known = len(placed.runs) + len(placed.diverged)
+            measured = RunMeasures(placed, load_points(placed.runs)) if known else None
         return judge_pairs(measured, self._planned, self.decision, seeds)
 
     def describe(self, subjects: Sequence[Subject]) -> str:
