@@ -413,10 +413,13 @@ def test_alike_asks_for_a_tie_of_two_series():
     assert (apart.verdict, apart.against, apart.ties) == ("fails", 1, 0)
 
 
-def test_wider_bands_are_larger_distances_from_the_mean_over_seeds():
-    frame = runs(asgd=[80.0, 100, 70, 110, 90], ace=[90.0, 90.1, 89.9, 90.2, 89.8])
+def test_wider_bands_are_larger_distances_from_the_mean_of_three_seeds_whatever_later_ones_are():
+    frame = runs(asgd=[80.0, 100, 90, 110, 70], ace=[90.0, 90.1, 89.9, 90.2, 89.8])
     found = ask(frame, kind="wider", groups=[["asgd"], ["ace"]])
-    assert found.difference == pytest.approx((10 + 10 + 20 + 20 + 0) / 5 - 0.12) and found.seeds == 5
+    assert found.difference == pytest.approx((10 + 10 + 0 + 20 + 20) / 5 - 0.12) and found.seeds == 5
+    frame = runs(asgd=[80.0, 100, 90, 200], ace=[90.0, 90.1, 89.9, 90.2])
+    found = ask(frame, kind="wider", groups=[["asgd"], ["ace"]])
+    assert found.difference == pytest.approx(20 / 3 - 0.2 / 3) and found.seeds == 3  # of the look at three
     assert ask(frame, kind="wider", groups=[["ace"], ["asgd"]]).difference == -found.difference
 
 

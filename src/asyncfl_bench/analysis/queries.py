@@ -20,7 +20,7 @@ from .contrasts import POINTS_OF_A_TIE, WITH_STEP, Contrast, union_of
 from .looks import Question
 from .measured import MEASURES, RunMeasures, unit_of
 from .sides import measure_sides, why_no_answer
-from .statistics import sampling_error
+from .statistics import MIN_SEEDS, sampling_error
 
 Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; or settings
 
@@ -84,7 +84,7 @@ class ClaimQuery:
 
     def _compare_spread(self, share: float) -> Iterator[_Part]:
         """Yield the spread over seeds of each series minus that of each of the next group, as distances from
-        the mean."""
+        the mean of the lowest three seeds."""
         for one, other in self._series_pairs():
             name = f"spread of {self._label(one)} - {self._label(other)}"
             yield self._part(name, [(one, {}), (other, {})], [1, -1], share, spread=True)
@@ -202,7 +202,7 @@ class ClaimQuery:
             if self.decide.get("relative"):
                 tables = [table.where(table > 0).map(lambda value: 100 * math.log(value)) for table in tables]
             if spread:
-                tables = [table.sub(table.mean(axis=1), axis=0).abs() for table in tables]
+                tables = [table.sub(table.iloc[:, :MIN_SEEDS].mean(axis=1), axis=0).abs() for table in tables]
             total = sum((sign * one * table for one, table in zip(signs, tables, strict=True)), start=-subtracted)
             return total[total.notna().any(axis=1) | total.index.isin(list(reasons))]
 
