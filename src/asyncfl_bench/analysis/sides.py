@@ -67,7 +67,7 @@ def measure_sides(
         given = runs["side"].map(dict(enumerate(at))).astype(float) if any(one is not None for one in at) else None
         shared = ends.groupby([runs["row"], runs["seed"]]).transform("min") * share
         runs["budget"] = shared if given is None else given
-        _add_values_at_budget(measured, runs, measure, axis)
+        add_values_at_budget(measured, runs, measure, axis)
     elif measure == "time_to_target" and target is not None:
         runs["value"] = runs["run"].map(measured.times_to(target, axis))
     else:
@@ -108,8 +108,8 @@ def _time_budgets(runs: pd.DataFrame, ends: pd.Series) -> pd.Series:
     return missed.fillna(ends.groupby(keys).transform("max"))
 
 
-def _add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: str, axis: str) -> None:
-    """Fill the columns value, last and uses_last of ``runs``.
+def add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: str, axis: str) -> None:
+    """Fill the columns value, last and uses_last of ``runs`` by their columns run, row, seed and budget.
 
     All runs of a row have the same yardstick, also where its sides have different budgets.
     """

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -16,10 +15,10 @@ from ...analysis.claims import PageVerdicts
 from ...analysis.contrasts import POINTS_OF_A_TIE, WITH_STEP, Contrast, compare_pairs
 from ...analysis.differences import value_texts
 from ...analysis.looks import LEVELS
-from ...analysis.measured import AT_BUDGET, MEASURES, MIN_LATE, RunMeasures
+from ...analysis.measured import AT_BUDGET, MEASURES, RunMeasures
 from ...analysis.place import MatchedRuns
 from ...analysis.rankings import pair_table
-from ...analysis.statistics import MIN_SEEDS
+from ...analysis.sides import add_values_at_budget
 from ...analysis.verdicts import PART
 from ...files import write_text
 from ...tracking.archive import NAME as ARCHIVE_NAME
@@ -145,7 +144,7 @@ class Page:
         return float(self.limits[self.runs["cell"] == cell].min())
 
     def values(self, measure: Measure) -> pd.DataFrame:
-        """A row a run: run, series, cell, its keys, seed, value; at a budget also budget, end, evaluations and is_last.
+        """A row a run: run, series, cell, its keys, seed, value; at a budget also budget, evaluations and is_last.
 
         is_last  of `late`: the cell's last values, as a run has too few evaluations
         """
@@ -247,17 +246,12 @@ def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
     kind, axis = measure.kind, measure.budget_axis
     if kind in AT_BUDGET:
         table = measures.values_at_equal_budget(page.placed, page.points, axis, page.metric).assign(is_last=False)
-        for _, of in table.groupby("cell") if kind == "late" else ():
-            first = sorted(of["seed"].unique())[:MIN_SEEDS]  # they choose the yardstick of all, as in comparisons
-            by_seed: dict[Any, tuple[pd.Series, bool]] = {
-                seed: page.measured.values_at_budget(kind, axis, own["budget"], MIN_LATE if seed in first else 1)
-                for seed, own in of.groupby("seed")
-            }
-            is_late = all(by_seed[seed][1] for seed in first)
-            at_end = page.measured.values_at_budget("accuracy", axis, of["budget"])[0]
-            values = pd.concat([found for found, _ in by_seed.values()]) if is_late else at_end
-            table.loc[of.index, "value"], table.loc[of.index, "is_last"] = values, not is_late
-        return table.rename_axis("run").reset_index()
+        table = table.rename_axis("run").reset_index()
+        if kind == "late":
+            found = table.assign(row=table["cell"])
+            add_values_at_budget(page.measured, found, kind, axis)
+            table["value"], table["is_last"] = found["value"], found["uses_last"].eq(True)
+        return table
     table = page.runs[["series", "cell", *page.keys, "seed"]].copy()
     known = kind in MEASURES or kind.startswith("mse/") or kind in page.runs
     table["value"] = page.measured.values(kind, axis) if known else math.nan
