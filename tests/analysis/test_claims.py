@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from asyncfl_bench.analysis import claims, judgements
-from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, from_json, read_claims, read_verdicts, to_json
+from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, read_claims, read_verdicts, to_json
 from asyncfl_bench.analysis.contrasts import compare_pairs
 from asyncfl_bench.analysis.judgements import judge_claim
 from asyncfl_bench.analysis.looks import ALPHA as LEVEL
@@ -75,7 +75,7 @@ def ask(
     decide = {"measure": "late", **decide}
     claim = Claim("ace", "x", "item", "place", "sentence", ("ace/figure2",), decide, where or {}, series=series or {},
                   changed=changed)  # fmt: skip
-    return judge_claim(claim, GivenValues(frame, cells, planned), list(cells), seen).verdict
+    return judge_claim(claim, GivenValues(frame, cells, planned), seen).verdict
 
 
 # ACE and vanilla ASGD of five seeds at α = 0.1, β = 5 on digits
@@ -292,7 +292,7 @@ LOSES = {"kind": "loses", "along": "delay", "start": "exp_beta5", "end": "exp_be
 def ask_loss(frame: pd.DataFrame, where=None, series=("fedbuff",), **more) -> Verdict:
     decide = {"measure": "late", **LOSES, "series": list(series), **more}
     claim = Claim("ace", "x", "item", "place", "sentence", ("ace/figure2",), decide, where or {})
-    return judge_claim(claim, GivenValues(frame, [ALPHA, "delay"]), [ALPHA, "delay"]).verdict
+    return judge_claim(claim, GivenValues(frame, [ALPHA, "delay"])).verdict
 
 
 def test_a_loss_is_start_minus_end_in_every_cell():
@@ -395,7 +395,7 @@ def test_equal_within_a_margin_needs_the_whole_interval_inside():
         decide = {"kind": "close", "along": "algorithm.cache.precision", "values": ["fp32", "int8"], "margin": margin}
         claim = Claim("ace", "x", "i", "p", "s", ("ace/figure_a3",), {"measure": "late", "series": ["ace"], **decide})
         cells = ["algorithm.cache.precision"]
-        return judge_claim(claim, GivenValues(frame, cells), cells).verdict
+        return judge_claim(claim, GivenValues(frame, cells)).verdict
 
     near = [89.9, 91.0, 92.1]  # differences 0.1, 0, -0.1: 0 ± 0.457 at the first look
     assert close(near, 0.5).verdict == "holds" and close(near, 0.4).verdict == "inconclusive"
@@ -450,14 +450,14 @@ def test_published_numbers_are_compared_cell_by_cell_with_the_test_sets_error():
         runs(fedavg=({**full, "availability.probability": 0.9}, [75.0, 76.7, 97.2])),
     ])  # fmt: skip
     cells = ["paper", "availability.probability"]
-    found = judge_claim(claim, GivenValues(frame, cells), cells).verdict
+    found = judge_claim(claim, GivenValues(frame, cells)).verdict
     assert found.contrasts == 20 and found.verdict == "inconclusive" and found.agree == 1
     assert (
         found.reason.endswith("FedAvg, P = 0.5 - 96.664 and 15 more; needs about 30 seeds (1 of 19)")
         and found.contrast == "FedAvg, P = 0.9 - 93.056"
     )
     small = frame.assign(scale="small")
-    assert judge_claim(claim, GivenValues(small, cells), cells).verdict.verdict == "not run"
+    assert judge_claim(claim, GivenValues(small, cells)).verdict.verdict == "not run"
 
 
 def test_the_rest_are_all_other_values_of_the_same_settings():
@@ -552,7 +552,7 @@ def measured_runs(curves: dict[tuple[str, int], tuple[list[float], list[float]]]
 
 def judge(measured: RunMeasures, **decide) -> Verdict:
     claim = Claim("ace", "x", "i", "p", "s", ("ace/figure2",), {"measure": "late", "axis": "iteration", **decide})
-    return judge_claim(claim, measured, []).verdict
+    return judge_claim(claim, measured).verdict
 
 
 def long_curve(end: float, *last: float) -> tuple[list[float], list[float]]:
@@ -612,7 +612,7 @@ def test_a_pair_of_a_page_and_of_a_claim_use_the_same_seeds(last, first):
     measured = GivenValues(both([90.0, 91.1, 92.3, 93.0, 94.2, 95.1], last))
     claim = Claim("ace", "x", "i", "p", "s", ("ace/figure2",), {"measure": "late", **ORDER})
     (pair,) = compare_pairs(measured, "late", "iteration", pairs=[("ace", "asgd")], seen=3)["contrast"]
-    (judged,) = judge_claim(claim, measured, [], seen=3).contrasts
+    (judged,) = judge_claim(claim, measured, seen=3).contrasts
     assert pair.by_seed.index.tolist() == judged.by_seed.index.tolist() == list(range(first, 6))
     assert pair.interval.mean == judged.interval.mean
 
@@ -628,7 +628,7 @@ def test_a_small_test_set_widens_only_the_intervals_of_its_own_cell():
     measured = GivenValues(pd.concat(both_cells), ["dataset"])
     pairs = compare_pairs(measured, "best", "iteration", levels=None).set_index("cell")["contrast"]
     claim = Claim("ace", "x", "i", "p", "s", ("ace/figure2",), ORDER | {"measure": "best"})
-    judged = {one.place["dataset"]: one for one in judge_claim(claim, measured, ["dataset"]).contrasts}
+    judged = {one.place["dataset"]: one for one in judge_claim(claim, measured).contrasts}
     for name, step in (("small", 1), ("large", 0.01)):
         half = stats.t.ppf(0.975, 2) * step / math.sqrt(6) / math.sqrt(3)
         assert pairs[name].interval.low == pytest.approx(2 - half)
@@ -804,7 +804,7 @@ def test_every_claim_can_be_evaluated_on_the_archived_runs_of_its_sweep_or_has_n
         measured = GivenValues(frame, pages[sweep].cells)
         for claim in read_claims(paper):
             if sweep in claim.readings:
-                found = judge_claim(claim, measured, measured.placed.cells)
+                found = judge_claim(claim, measured)
                 assert found.verdict.verdict in claims.VERDICTS and found.contrasts
                 judged[claim.key].add(found.verdict.verdict)
     runs_of = set(archived_runs(paper)["sweep"])
@@ -899,14 +899,17 @@ def test_an_ill_formed_file_is_refused_with_the_claim(tmp_path, monkeypatch):
 def test_claims_json_comes_back_and_has_no_nan(tmp_path):
     verdicts = (Verdict("ace/x", "inconclusive", difference=1.5, seeds=2), Verdict("ace/y", "blocked", "why"))
     page = PageVerdicts("ace/figure2", "published", "small", "standard", verdicts)
-    text = to_json(page)
-    ((place, again),) = from_json(text)
+    text, path = to_json(page), tmp_path / "claims.json"
+    path.write_text(text)
+    ((place, again),) = read_verdicts(path)
     assert "NaN" not in text and to_json(again) == text and place == ""
     assert again.verdicts[0].difference == 1.5 and math.isnan(again.verdicts[0].low)
-    assert [place for place, _ in from_json(f"[{text}]")] == ["#figure2-published-small"]
+    path.write_text(f"[{text}]")
+    assert [place for place, _ in read_verdicts(path)] == ["#figure2-published-small"]
+    path.write_text(text.replace('"format": 2', '"format": 1'))
     with pytest.raises(BenchError, match="not of format"):
-        from_json(text.replace('"format": 2', '"format": 1'))
+        read_verdicts(path)
     for damaged in (text[:40], text.replace('"claim"', '"clam"'), '{"format": 2}'):
-        (tmp_path / "claims.json").write_text(damaged)
+        path.write_text(damaged)
         with pytest.raises(BenchError, match=r"claims\.json: .*; remove it and write all of its pages again"):
-            read_verdicts(tmp_path / "claims.json")
+            read_verdicts(path)

@@ -216,7 +216,7 @@ def test_a_pair_has_the_same_word_in_a_claim_and_on_its_page(paper_page):
     page = paper_page("ace/figure2", runs, keys=("algorithm",), blocks=(), rankings=())
     late = {"measure": "late", "axis": "iteration"}
     page.judged = [
-        judge_claim(replace(one.claim, decide={**one.claim.decide, **late}), page.measured, page.placed.cells)
+        judge_claim(replace(one.claim, decide={**one.claim.decide, **late}), page.measured)
         for one in page.judged
         if one.claim.decide["kind"] == "order"
     ]

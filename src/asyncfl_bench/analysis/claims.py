@@ -293,19 +293,17 @@ def to_dict(page: PageVerdicts) -> dict[str, Any]:
     return content
 
 
-def from_json(text: str) -> list[tuple[str, PageVerdicts]]:
-    """The pages of a ``claims.json``, each with its place in README.md beside it: a page's own, which is all of it, or
-    those of an overview, each a section (``#figure2-published-small``). Raises BenchError for another format."""
-    content: Any = json.loads(text)
-    if not isinstance(content, list):
-        return [("", _from_dict(content))]
-    return [(f"#{page.section.replace(' ', '-')}", page) for page in map(_from_dict, content)]
-
-
 def read_verdicts(path: Path) -> list[tuple[str, PageVerdicts]]:
-    """Return the pages of a ``claims.json``, see ``from_json``. Raises BenchError for a damaged file."""
+    """Return the pages of a ``claims.json``, each with its place in README.md beside it: a page's own, which is all of
+    it, or those of an overview, each a section (``#figure2-published-small``).
+
+    Raises BenchError for a damaged file or another format.
+    """
     try:
-        return from_json(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, list):
+            return [("", _from_dict(content))]
+        return [(f"#{page.section.replace(' ', '-')}", page) for page in map(_from_dict, content)]
     except (BenchError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise BenchError(f"{path}: {error}; remove it and write all of its pages again (afl-report)") from None
 

@@ -12,9 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from ..config.places import paper_folders
 from .claims import Claim, Verdict, papers_with_claims, read_claims, seen_in_sweeps
 from .contrasts import Contrast
 from .looks import ALPHA, FEW_SEEDS
@@ -44,7 +42,7 @@ class Judgement:
     @property
     def is_decided(self) -> bool:
         """Return True if no seed can change the verdict."""
-        return self.verdict.verdict in ("holds", "fails", "tie", "blocked") and not self.is_provisional
+        return self.verdict.verdict in ("holds", "fails", "tie") and not self.is_provisional
 
 
 def evaluate_claims(
@@ -59,7 +57,7 @@ def evaluate_claims(
     """
     found = []
     for claim, reading, asked in _read_differently(sweep, measured, readings):
-        judged = judge_claim(asked, measured, measured.placed.cells, seen_seeds(sweep, scale), most)
+        judged = judge_claim(asked, measured, seen_seeds(sweep, scale), most)
         found.append(replace(judged, claim=claim, verdict=replace(judged.verdict, reading=reading)))
     return [one for one in found if one.verdict.verdict != "not run" or sweep == one.claim.readings[0]]
 
@@ -69,9 +67,7 @@ def experiments_of_claims(
 ) -> dict[tuple[str, str], frozenset[str]]:
     """Return (claim, reading) -> the experiments among ``planned`` that it compares. Nothing is measured."""
     return {
-        (claim.key, reading): ClaimRuns(
-            asked.decide, asked.where, asked.series, planned, planned.placed.cells, _published_folder(claim)
-        ).experiments()
+        (claim.key, reading): ClaimRuns(asked, planned).experiments()
         for claim, reading, asked in _read_differently(sweep, planned, readings)
         if claim.decide
     }
@@ -93,28 +89,18 @@ def _read_differently(sweep: str, measured: RunMeasures, readings: Sequence[str]
         yield claim, reading, replace(claim, where={**claim.where, **where})
 
 
-def _published_folder(claim: Claim) -> Path:
-    return paper_folders()[claim.paper] / "published"
-
-
 def seen_seeds(sweep: str, scale: str) -> int:
     """Return below which seed the runs of a sweep at a scale were made before the rules were declared."""
     seen = seen_in_sweeps(sweep.partition("/")[0])
     return int({**seen, **seen.get(sweep, {})}.get(scale, 0))
 
 
-def judge_claim(
-    claim: Claim, measured: RunMeasures, cells: Sequence[str], seen: int = 0, most: float = math.inf
-) -> Judgement:
-    """Return the judgement of a page's runs on ``claim``.
+def judge_claim(claim: Claim, measured: RunMeasures, seen: int = 0, most: float = math.inf) -> Judgement:
+    """Return the judgement of a page's runs on ``claim``, which the page's sweep is a reading of.
 
-    cells  the keys that make the page's cells
     seen, most   see ``Contrast.counting_seeds``
     """
-    if not claim.readings:
-        word = "blocked" if claim.blocked else "not run"
-        return Judgement(claim, Verdict(claim.key, word, claim.blocked or claim.not_run), ())
-    query = ClaimQuery(claim.decide, claim.where, claim.series, measured, cells, _published_folder(claim))
+    query = ClaimQuery(claim, measured)
     contrasts, first_seed = query.contrasts(), seen if claim.changed else 0
     if not any(len(contrast.by_seed) for contrast in contrasts):
         diverged = any(contrast.no_answer == "partner diverged" for contrast in contrasts)

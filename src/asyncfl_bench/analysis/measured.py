@@ -172,10 +172,12 @@ class RunMeasures:
 
     def resolution(self, experiments: Collection[str] = ()) -> float:
         """Return the step of one test accuracy [points]: one sample of the smallest test set of these experiments,
-        by default of all; 0 for another metric."""
+        by default of all; 0 for another metric or where runs do not tell."""
         if not (self.is_accuracy and self.metric.startswith("test/")):
             return 0.0
-        return measures.test_step(self.runs[self.runs["experiment"].isin(experiments)] if experiments else self.runs)
+        runs = self.runs[self.runs["experiment"].isin(experiments)] if experiments else self.runs
+        samples = pd.to_numeric(runs.get("summary.task.test_samples", pd.Series(dtype=float))).min()
+        return 100 / samples if samples > 0 else 0.0
 
     def unit(self, name: str) -> str:
         """Return the unit of a difference of the measure; a metric that is not an accuracy has none."""
@@ -297,14 +299,3 @@ MEASURES = {
     "versions": MeasureKind("versions", True, _versions),  # most versions of the model in clients' work at once
 }
 AT_BUDGET = tuple(name for name, kind in MEASURES.items() if kind.compute is None)
-
-
-def unit_of(name: str, relative: bool, axis: str, runs: pd.DataFrame) -> str:
-    """Return the unit of a difference of the measure; times have that of their axis."""
-    if relative:
-        return LOG_RATIO
-    if not name.startswith("time"):
-        return MEASURES[name].unit if name in MEASURES else ""
-    ticks = set(runs.get("clock", ())) == {"ticks"}
-    label = names.axis_label(axis, ["ticks"] if ticks else runs.get("delay.unit", ()))
-    return label.partition("[")[2].rstrip("]") if axis == "virtual_time" else label

@@ -41,12 +41,6 @@ def curve(points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFra
     return found.drop_duplicates(["run", "x"], keep="last").reset_index(drop=True)
 
 
-def test_step(runs: pd.DataFrame) -> float:
-    """How much one test sample is of the accuracy [points], for the smallest test set; 0 where runs do not tell."""
-    samples = pd.to_numeric(runs.get("summary.task.test_samples", pd.Series(dtype=float))).min()
-    return 100 / samples if samples > 0 else 0.0
-
-
 def values_at_equal_budget(
     placed: MatchedRuns, points: pd.DataFrame, axis: str, metric: str = ACCURACY
 ) -> pd.DataFrame:
@@ -54,16 +48,15 @@ def values_at_equal_budget(
     ``run``.
 
     axis     iteration, uploads, virtual_time or bytes
-    Columns series, cell, the keys of the cell, seed, budget, value, evaluations and end. The value is on a straight
-    line between evaluations, NaN before the first. evaluations counts those within the budget after 0: with fewer than
-    two the value is mostly interpolation. end is where the run itself ended.
+    Columns series, cell, the keys of the cell, seed, budget, value and evaluations. The value is on a straight line
+    between evaluations, NaN before the first. evaluations counts those within the budget after 0: with fewer than two
+    the value is mostly interpolation.
     """
     curves = curve(points, axis, metric)
     ends = curves.groupby("run", sort=False)["x"].max()
     table = placed.runs[["series", "cell", *placed.cells, "seed"]].copy()
     table = table[table.index.isin(ends.index)]
-    table["end"] = ends.reindex(table.index)
-    table["budget"] = table.groupby("cell")["end"].transform("min")
+    table["budget"] = ends.reindex(table.index).groupby(table["cell"]).transform("min")
     by_run = {run: (of["x"].to_numpy(), of["y"].to_numpy()) for run, of in curves.groupby("run", sort=False)}
     values, counts = [], []
     for run, budget in zip(table.index, table["budget"], strict=True):

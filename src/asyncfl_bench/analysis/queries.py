@@ -9,32 +9,29 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from ..config.places import paper_folders
 from ..errors import BenchError
 from . import names
+from .claims import Claim
 from .contrasts import POINTS_OF_A_TIE, WITH_STEP, Contrast, union_of
 from .looks import Question
-from .measured import MEASURES, RunMeasures, unit_of
+from .measured import LOG_RATIO, MEASURES, RunMeasures
 from .sides import measure_sides, why_no_answer
 from .statistics import MIN_SEEDS, sampling_error
 
 Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; or settings
 
 
-@dataclass(frozen=True)
 class ClaimQuery:
     """The runs and the comparison that a claim's ``decide`` asks of one page (keys: docs/reference/claims.md)."""
 
-    decide: Mapping[str, Any]
-    where: Mapping[str, Any]
-    series: Mapping[str, Mapping[str, Any]]  # name -> settings, and a label
-    measured: RunMeasures
-    cells: Sequence[str]
-    published: Path  # folder of the paper's numbers
+    def __init__(self, claim: Claim, measured: RunMeasures):
+        self.decide, self.where, self.series = claim.decide, claim.where, claim.series
+        self.measured, self.cells, self.paper = measured, measured.placed.cells, claim.paper
 
     def contrasts(self) -> list[Contrast]:
         """Return every comparison of the claim, those without runs included."""
@@ -55,7 +52,14 @@ class ClaimQuery:
     @property
     def unit(self) -> str:
         """Of the differences; times have that of their axis."""
-        return unit_of(self.measure, bool(self.decide.get("relative")), self.axis, self.measured.runs)
+        if self.decide.get("relative"):
+            return LOG_RATIO
+        if not self.measure.startswith("time"):
+            return MEASURES[self.measure].unit if self.measure in MEASURES else ""
+        runs = self.measured.runs
+        ticks = set(runs.get("clock", ())) == {"ticks"}
+        label = names.axis_label(self.axis, ["ticks"] if ticks else runs.get("delay.unit", ()))
+        return label.partition("[")[2].rstrip("]") if self.axis == "virtual_time" else label
 
     @property
     def measure(self) -> str:
@@ -131,7 +135,7 @@ class ClaimQuery:
             for name, number in expected.items():
                 yield self._part(f"{self._label(name)} - {number}", [(name, {})], [1], share, number, turned=False)
             return
-        rows = pd.read_csv(self.published / expected["file"])
+        rows = pd.read_csv(paper_folders()[self.paper] / "published" / expected["file"])
         keys = [key for key in rows.columns if key in ("algorithm", "paper") or "." in key]
         here = {key: value for key, value in self.where.items() if key in rows}
         for _, row in rows[_matching_rows(rows, here)].iterrows():
@@ -346,8 +350,8 @@ class ClaimRuns(ClaimQuery):
         return _Part(name, experiments={} if any(of.empty for of in frames) else {"": _experiments(frames)})
 
 
-def _experiments(frames: Sequence[pd.DataFrame | None]) -> frozenset[str]:
-    return union_of(frozenset(of["experiment"]) for of in frames if of is not None and "experiment" in of)
+def _experiments(frames: Sequence[pd.DataFrame]) -> frozenset[str]:
+    return union_of(frozenset(of["experiment"]) for of in frames if "experiment" in of)
 
 
 def _mean_of_parts(parts: list[_Part]) -> _Part:
