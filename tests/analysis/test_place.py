@@ -206,7 +206,7 @@ def test_anything_can_be_compared_shown_in_panels_and_chosen(tmp_path):
         write_run(tmp_path, "ace", alpha=alpha)
         write_run(tmp_path, "fedbuff", alpha=alpha)
     runs = load_runs(tmp_path)
-    placed = group_runs(runs, compare="heterogeneity.alpha", panels=["algorithm"], where={"delay.beta": "5"})
+    placed = group_runs(runs, compare=["heterogeneity.alpha"], panels=["algorithm"], where={"delay.beta": "5"})
     assert placed.series_names == ["α = 0.1", "α = 0.3", "α = 1.0"]
     assert placed.cell_names == ["ACE", "FedBuff"] and len(placed.runs) == 6
     few = group_runs(runs, where={"heterogeneity.alpha": "0.30", "algorithm": "ace"})

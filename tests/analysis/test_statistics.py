@@ -186,8 +186,8 @@ def test_the_sampling_error_is_binomial():
     assert sampling_error(100.0, 201) == pytest.approx(100 * math.sqrt(0.5 / 201 * (1 - 0.5 / 201) / 201))
 
 
-def test_order_agreement_is_tau_b_and_none_where_it_is_undefined():
+def test_order_agreement_is_tau_b_and_nan_where_it_is_undefined():
     assert order_agreement([1, 2, 3, 4], [2, 1, 3, 4]) == pytest.approx(4 / 6)
     first, second = [1, 2, 2, 3, 5, 5], [2, 1, 3, 3, 4, 6]
     assert order_agreement(first, second) == pytest.approx(stats.kendalltau(first, second).statistic)
-    assert order_agreement([1, 1], [1, 2]) is None and order_agreement([1], [1]) is None
+    assert math.isnan(order_agreement([1, 1], [1, 2])) and math.isnan(order_agreement([1], [1]))

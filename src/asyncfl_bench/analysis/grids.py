@@ -51,7 +51,8 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     command = (f"sweep={sweep}", f"profile={profile}", f"scale={scale}", *long, *more)
     grids = drawn_grids(sweep_grids(list(command)), command)
     words = tuple(tuple(job) for job in jobs_of(grids))
-    varied = [key for key in dict.fromkeys(itertools.chain(*grids)) if _is_varied(grids, key)]
+    known = dict.fromkeys(itertools.chain(*grids))
+    varied = [key for key in known if len({value for grid in grids for value in grid.get(key, [None])}) > 1]
     rows: list[dict[str, Any]] = []
     by_experiment: dict[str, Settings] = {}
     for job, row in zip(words, job_identities(words), strict=True):
@@ -107,10 +108,3 @@ def job_identities(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         names = {"identity": settings.identity, "experiment": settings.experiment, "seed": seed}
         rows.append({**names, "error": None, "settings": settings})
     return rows
-
-
-def _is_varied(grids: list[dict[str, list[str]]], key: str) -> bool:
-    """Return True if the jobs have several values of the key."""
-    return len({tuple(grid[key]) if key in grid else None for grid in grids}) > 1 or any(
-        len(grid.get(key, [])) > 1 for grid in grids
-    )

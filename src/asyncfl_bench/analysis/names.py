@@ -82,12 +82,9 @@ def _page_order() -> dict[str, int]:
     return {labels[algorithm]: place for place, algorithm in enumerate(SHOWN_ORDER)}
 
 
-def algorithm_label(algorithm: str, weight: str | None = None, own: str | None = None) -> str:
-    """Return the label of an algorithm: ``ACE``; ``FedAsync+Hinge`` for fedasync with the weight hinge.
-
-    own  the label of a rule from outside the package
-    """
-    return (own or rule_labels().get(algorithm, algorithm)) + (f"+{weight.capitalize()}" if weight else "")
+def algorithm_label(algorithm: str) -> str:
+    """Return the label of an algorithm: ``ACE``."""
+    return rule_labels().get(algorithm, algorithm)
 
 
 def label_with_server_time(run: Mapping[str, Any]) -> str:
@@ -114,11 +111,13 @@ def setting_label(key: str, value: object) -> str:
 def series_label(algorithm: str, variant: Mapping[str, object], own: str | None = None) -> str:
     """Return what a line or row is called: ``ACED, τ_algo = 10``, ``FedAsync+Hinge``.
 
-    variant: key -> value; own: see ``algorithm_label``
+    variant: key -> value; own: the label of a rule from outside the package
     """
     weight = variant.get(WEIGHT)
+    base = own or algorithm_label(algorithm)
+    base += f"+{str(weight).capitalize()}" if weight not in (None, "-", "") else ""
     others = [setting_label(key, value) for key, value in variant.items() if key != WEIGHT]
-    return ", ".join([algorithm_label(algorithm, str(weight) if weight not in (None, "-") else None, own), *others])
+    return ", ".join([base, *others])
 
 
 def cell_label(keys: Sequence[str], cell: Sequence[object]) -> str:

@@ -58,7 +58,6 @@ class MatchedRuns:
     left_out: pd.DataFrame
     expected: int
     cells: list[str] = field(default_factory=list)
-    tuned: tuple[str, ...] = ()
     apart: list[str] = field(default_factory=list)
     diverged: pd.DataFrame = field(default_factory=pd.DataFrame)
     planned: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -103,7 +102,7 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
 
 def group_runs(
     runs: pd.DataFrame,
-    compare: str | Sequence[str] = "algorithm",
+    compare: Sequence[str] = ("algorithm",),
     panels: Sequence[str] = (),
     where: Mapping[str, object] | None = None,
 ) -> MatchedRuns:
@@ -113,8 +112,7 @@ def group_runs(
     Settings that differ inside a series and cell are never averaged over. Those of algorithm and client become a part
     of the series' name, others another key of the cell. Raises ConfigError when no run has such a key.
     """
-    compared = [compare] if isinstance(compare, str) else list(dict.fromkeys(compare))
-    panels = list(dict.fromkeys(panels))
+    compared, panels = list(dict.fromkeys(compare)), list(dict.fromkeys(panels))
     for key in (*compared, *panels, *(where or {})):
         _check_known(key, runs)
     for key, value in (where or {}).items():
@@ -210,7 +208,7 @@ def _build_matched_runs(
     named = ~reasons.isin(("", _COPY))
     left = everything.reindex(columns=list(LEFT_OUT)).assign(reason=reasons, note=notes)[named]
     left = left.loc[sorted(left.index, key=lambda run: (reasons[run], str(run)))]
-    return MatchedRuns(used, pd.DataFrame(), left, 0, cells, tuned, diverged=everything[reasons == "diverged"].copy())
+    return MatchedRuns(used, pd.DataFrame(), left, 0, cells, diverged=everything[reasons == "diverged"].copy())
 
 
 def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
@@ -363,4 +361,4 @@ def _is_same_value(own: object, value: object) -> bool:
 
 def _is_series_key(key: str) -> bool:
     """Return True if the setting names a series; other settings make cells."""
-    return key.startswith(OWN) or f"{key}." in OWN
+    return f"{key}.".startswith(OWN)

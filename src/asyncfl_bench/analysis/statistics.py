@@ -181,12 +181,9 @@ def sampling_error(accuracy_percent: float, test_samples: int) -> float:
     return 100 * math.sqrt(share * (1 - share) / test_samples)
 
 
-def order_agreement(measured: Values, published: Values) -> float | None:
-    """Kendall's tau-b of two lists of values of the same things, in -1 .. 1; None where ties or length leave none."""
-    if len(measured) < 2 or len(measured) != len(published):
-        return None
-    tau = float(stats.kendalltau(measured, published).statistic)
-    return None if math.isnan(tau) else tau
+def order_agreement(measured: Values, published: Values) -> float:
+    """Kendall's tau-b of two lists of values of the same things, in -1 .. 1; NaN where ties or length leave none."""
+    return float(stats.kendalltau(measured, published).statistic) if len(measured) > 1 else math.nan
 
 
 def _drop_missing(values: Values) -> np.ndarray:

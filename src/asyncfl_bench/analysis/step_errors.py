@@ -46,9 +46,7 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
 
 def _run_errors(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
     """Return a row of ``error_table`` for one run from its measured points."""
-    lines = lines.reindex(
-        columns=[*lines.columns, *({f"mse/{name}" for name in _MEASURED.values()} - {*lines.columns})]
-    )
+    lines = lines.reindex(columns=lines.columns.union([f"mse/{name}" for name in _MEASURED.values()]))
     stopped = "mse/frozen" in lines and bool(lines["mse/frozen"].notna().any())
     lines = lines[lines["mse/frozen"].notna()] if stopped else lines
     row = {column: lines[f"mse/{name}"].mean() for column, name in _MEASURED.items()}

@@ -50,7 +50,7 @@ def own_page(
     decision = decision if list(compare) == ["algorithm"] else None  # it names series by their algorithm
     if decision is not None:
         panels = panels or [key for key in decision.cells if key in runs]
-    placed = group_runs(runs, list(compare), panels, where)
+    placed = group_runs(runs, compare, panels, where)
     if placed.runs.empty:
         reasons = ", ".join(f"{count} {reason}" for reason, count in placed.left_out["reason"].value_counts().items())
         raise BenchError(f"{title}: no run to show ({reasons or 'none with these settings'})")

@@ -280,5 +280,4 @@ def _agreement(page: Page, measure: Measure, cell: str) -> float:
             {names.algorithm_label(name): place for place, name in enumerate(page.spec.order)}, dtype=float
         )
     both = means.index.intersection(order.index)
-    tau = statistics.order_agreement(means[both].to_numpy(), order[both].to_numpy())
-    return math.nan if tau is None else tau
+    return statistics.order_agreement(means[both].to_numpy(), order[both].to_numpy())
