@@ -8,7 +8,6 @@ import pytest
 
 from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.claims import NAME, PageVerdicts, Verdict, to_json
-from asyncfl_bench.reports.pages.provenance import RUNS_BY
 
 CLAIMS = """\
 name: Demo
@@ -55,7 +54,7 @@ def write_page(results: Path, name: str, *verdicts: Verdict, profile="published"
     folder.mkdir(parents=True)
     page = PageVerdicts(f"demo/{name}", profile, scale, "standard", verdicts)
     (folder / NAME).write_text(to_json(page))
-    (folder / "README.md").write_text(f"# A page\n\n{RUNS_BY} 0.1.0\n")
+    (folder / "README.md").write_text("# A page\n\n- runs by asyncfl_bench 0.1.0\n")
     return f"{folder.relative_to(results)}/README.md"
 
 

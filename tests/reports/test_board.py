@@ -141,15 +141,6 @@ def test_links_lead_to_pages_and_the_same_pages_give_the_same_bytes(results):
         write_board(results)
 
 
-def test_a_page_without_runs_is_named_below_the_tables(tmp_path, demo):
-    folder = tmp_path / "demo/figure2/published-full"
-    folder.mkdir(parents=True)
-    (folder / "README.md").write_text("# An earlier page")
-    write_page(tmp_path, "figure1", found("faster", "holds"))
-    last = write_board(tmp_path).read_text().splitlines()[-1]
-    assert last.endswith("verdicts: [demo/figure2/published-full](demo/figure2/published-full/README.md).")
-
-
 def test_the_browser_page_loads_nothing_and_links_pages_for_browsers(results):
     (results / "demo/figure1/published-medium/page.html").write_text("<html>")
     write_board(results, html=True)

@@ -14,7 +14,6 @@ from ..analysis import claims
 from ..analysis.claims import BOARDS, VERDICTS, Claim, PageVerdicts, Verdict
 from ..analysis.verdicts import pages_of, read_pages, reasons_of, size_rank, verdict_of
 from ..files import write_text
-from .pages.provenance import RUNS_BY
 from .pages.write import Part, Table
 
 TITLE = "What the papers claim and what the runs say"
@@ -77,6 +76,12 @@ class Row:
         return f"{used} of {total}" if total > used else str(used or "")
 
     @property
+    def scale_text(self) -> str:
+        return (
+            f"{self.scale}, {self.seeds} seed{'s' * (self.seeds != '1')}" if self.scale and self.seeds else self.scale
+        )
+
+    @property
     def item(self) -> str:
         """The item of the paper, as a link to the page that judged the claim."""
         return f"[{self.claim.item}]({self.link.partition('#')[0]})" if self.link else self.claim.item
@@ -89,7 +94,7 @@ def write_board(results: Path, html: bool = False) -> Path:
     """
     target = results / "README.md"
     rows = board_rows(read_pages(results))
-    text = board_text(rows) + _list_pages_without_runs(results)
+    text = board_text(rows)
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         results.mkdir(parents=True, exist_ok=True)
         write_text(target, text)
@@ -184,15 +189,8 @@ def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
 
 def _board_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Return the table that readers see, a row a claim."""
-    lines = [
-        (row.item, row.sentence, row.measured, f"**{row.verdict.marked_word}**", _scale_text(row.scale, row.seeds))
-        for row in rows
-    ]
+    lines = [(row.item, row.sentence, row.measured, f"**{row.verdict.marked_word}**", row.scale_text) for row in rows]
     return pd.DataFrame(lines, columns=["item", "claim", "measured", "verdict", "scale"])
-
-
-def _scale_text(scale: str, seeds: str) -> str:
-    return f"{scale}, {seeds} seed{'s' * (seeds != '1')}" if scale and seeds else scale
 
 
 def _count_reasons(verdicts: Sequence[Verdict]) -> list[tuple[str, int]]:
@@ -224,15 +222,3 @@ def _browser_link(link: str, results: Path) -> str:
     """Return the Markdown link with the HTML page in place of README.md, where there is one."""
     found = re.search(r"\(([^)#]*)README\.md", link)
     return link.replace("README.md", "page.html") if found and (results / found[1] / "page.html").exists() else link
-
-
-def _list_pages_without_runs(results: Path) -> str:
-    """Return a line of links to pages without verdicts, whose runs were not kept; empty if there are none."""
-    pages = [
-        page for page in sorted(results.glob("*/*/*/README.md")) if RUNS_BY not in page.read_text(encoding="utf-8")
-    ]
-    folders = [page.parent.relative_to(results).as_posix() for page in pages]
-    links = ", ".join(f"[{folder}]({folder}/README.md)" for folder in folders)
-    return (
-        f"\nPages of an earlier version, whose runs were not kept, and so without verdicts: {links}.\n" if links else ""
-    )

@@ -17,7 +17,6 @@ from .problems import partial_image_sets, problems
 from .write import Part, Table, format_number
 
 ORIGIN = "## Where this comes from"  # every page ends so
-RUNS_BY = "- runs by asyncfl_bench"  # every page whose runs are archived says so
 AGAIN = "repeat a damaged run's command with `rerun=true`"
 _NAMED = 20  # runs that are missing or left out and named one by one
 
@@ -103,7 +102,7 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
     )
     versions = f"{distinct_values('summary.versions.asyncfl_bench')}, torch {distinct_values('summary.versions.torch')}"
     revisions, here = distinct_values("summary.git_revision"), version("asyncfl_bench")
-    lines.append(f"{RUNS_BY} {versions}, revision {revisions}; page by {here}")
+    lines.append(f"- runs by asyncfl_bench {versions}, revision {revisions}; page by {here}")
     moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
     if moved.max() > 0:
         counts = dict.fromkeys(f"{count:g}" for count in (moved[moved > 0].min(), moved.max()))
