@@ -78,7 +78,6 @@ PAGES = (
         _SKEW_BY_DELAY,
         (ErrorParts(),),
         primary=None,
-        rankings=(),
     ),
     _page(
         "figure2",
@@ -149,7 +148,6 @@ PAGES = (
         ("clock", "delay", "algorithm.tau_algo"),
         (MeasureBySetting("algorithm.tau_algo", (_ACTIVE,)), Values((_ACTIVE, LATE))),
         primary=None,
-        rankings=(),
     ),
     _page(
         "dropout_bias",
@@ -161,7 +159,6 @@ PAGES = (
         (ErrorParts(),),
         problems=("cifar10 with resnet18",),
         primary=None,
-        rankings=(),
     ),
     PageSpec(
         "ace/noise_and_skew",
@@ -231,7 +228,6 @@ PAGES = (
             ),
         ),
         primary=None,
-        rankings=(),
     ),
     _text("table_a2", f"100 clients for 500 server iterations, as the text has it. {_STEP}"),
     _text("table_a2_minilm", "100 clients for 500 server iterations, on frozen features of MiniLM-L6."),
@@ -273,7 +269,6 @@ PAGES = (
             ),
         ),
         primary=None,
-        rankings=(),
         shares_runs_with=("ace/table_a1",),
     ),
 )

@@ -63,7 +63,6 @@ def _search(number: int, searched: str, *names: str, form: str = "") -> PageSpec
         ("paper",),
         blocks,
         primary=None,
-        rankings=(),
         shares_runs_with=others,
     )
 

@@ -115,7 +115,8 @@ def _forest_picture(page: Page, measure: Measure, best: pd.DataFrame, margin: fl
 
 def ranking_table(page: Page) -> list[Part]:
     """Return all pairs by the page's other measures, for a CSV file; nothing without such measures."""
-    tables = [page.pairs_by(one).assign(measure=one.kind, axis=one.budget_axis) for one in page.spec.rankings]
+    rankings = page.spec.rankings if page.spec.primary is not None else ()
+    tables = [page.pairs_by(one).assign(measure=one.kind, axis=one.budget_axis) for one in rankings]
     tables = [table for table in tables if len(table)]
     return [Table("rankings", None, pd.concat(tables))] if tables else []
 
@@ -140,23 +141,19 @@ class Overall:
                 if self.reference in whole and series != self.reference:
                     above = statistics.probability_of_improvement(of, whole[self.reference])
                 rows.append((page.label(measure), series, mean, low, high, *above))
-        names = ["by", "algorithm", "iqm", "low", "high", "above", "above_low", "above_high"]
-        data = pd.DataFrame(rows, columns=names)
+        columns = ["by", "algorithm", "iqm", "low", "high", "above", "above_low", "above_high"]
+        data = pd.DataFrame(rows, columns=columns)
         if len(page.cells) < 2 or data["algorithm"].nunique() < 2:
             return []
-        table = data[["by", "algorithm"]].assign(
-            mean=data["iqm"].map(format_number), at=interval_texts(data["low"], data["high"])
-        )
-        table["above"] = data["above"].map(format_number)
-        table["interval"] = interval_texts(data["above_low"], data["above_high"])
-        table.columns = [
-            *names[:2],
-            "interquartile mean",
-            "95 % interval",
-            f"P(above {self.reference})",
-            "95 % interval ",
-        ]
-        return ["## Over all cells", Table("overall", table, data, 2)]
+        shown = {
+            "by": data["by"],
+            "algorithm": data["algorithm"],
+            "interquartile mean": data["iqm"].map(format_number),
+            "95 % interval": interval_texts(data["low"], data["high"]),
+            f"P(above {self.reference})": data["above"].map(format_number),
+            "95 % interval ": interval_texts(data["above_low"], data["above_high"]),
+        }
+        return ["## Over all cells", Table("overall", pd.DataFrame(shown), data, 2)]
 
 
 @dataclass(frozen=True)
