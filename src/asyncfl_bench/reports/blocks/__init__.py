@@ -1,5 +1,7 @@
 """Blocks of pages. A block is a few settings; called with a page it returns tables, figures and headings."""
 
+# ruff: noqa: F401 (pages of papers import blocks from here)
+
 from .averages import Averages
 from .clients import ClientAccuracy, KeptUploads, Stragglers
 from .comparisons import Cost, Overall
@@ -8,25 +10,3 @@ from .live import RealClients
 from .mse import ErrorParts
 from .tables import Accuracies, Counts, Search, Staleness, Values, WallSeconds
 from .timeline import Timeline
-
-__all__ = [
-    "Accuracies",
-    "Averages",
-    "ClientAccuracy",
-    "Cost",
-    "Counts",
-    "Curves",
-    "ErrorParts",
-    "HeatMaps",
-    "KeptUploads",
-    "MeasureBySetting",
-    "MetricsOfSeries",
-    "Overall",
-    "RealClients",
-    "Search",
-    "Staleness",
-    "Stragglers",
-    "Timeline",
-    "Values",
-    "WallSeconds",
-]

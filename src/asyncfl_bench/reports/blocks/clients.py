@@ -202,5 +202,5 @@ def _split_figure(page: Page, clients: pd.DataFrame) -> Picture:
         order = np.lexsort((-share_nc.max(axis=1), share_nc.argmax(axis=1)))
         texts = page.cell_texts.loc[one["cell"].iloc[0], keys]
         maps.append((names.cell_label(keys, list(texts)), 100 * share_nc[order].T))
-    figure = label_maps(maps, "clients, by their most frequent label", "label", "share of a client's samples [%]")
-    return Picture("clients_split", figure, "Share of each label among the samples of each client, of the first seed")
+    alt = "Share of each label among the samples of each client, of the first seed"
+    return Picture("clients_split", label_maps(maps), alt)

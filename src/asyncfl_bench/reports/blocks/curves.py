@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -82,9 +82,7 @@ class Curves:
         for series in [one for one in page.series if one in self.only] if self.only else page.series_in_figures:
             points = within[within["run"].isin(runs.index[runs["series"] == series])]
             curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
-            x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
-            line = Line(series, page.styles[series], x, y, *(band if curve["seeds"].max() > 1 else ()))
-            lines.append(replace(line, ends=self.ends))
+            lines.append(_mean_line(series, page.styles[series], curve, self.ends))
         keys = pd.Series(page.cells.loc[cell])
         if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
             theirs = page.spec.published.curves_of(page.spec.paper, keys)
@@ -94,6 +92,12 @@ class Curves:
         rest = [key for key in page.keys if key != self.split]
         title = names.cell_label(rest, list(page.cell_texts.loc[cell, rest]))
         return Panel(title, lines, top=100.0 if names.is_percent(metric) else None)
+
+
+def _mean_line(label: str, look: style.Style, curve: pd.DataFrame, ends: bool = False) -> Line:
+    """Return a curve of ``mean_curve`` as a line, with a band if it is of several seeds."""
+    x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
+    return Line(label, look, x, y, *(band if curve["seeds"].max() > 1 else ()), ends=ends)
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,7 @@ class MetricsOfSeries:
             for metric, label in self.metrics.items():
                 curve = measured.mean_curve(points, "iteration", metric) if metric in points else points[:0]
                 if not curve.empty:
-                    x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
-                    lines.append(Line(label, looks[label], x, y, *(band if curve["seeds"].max() > 1 else ())))
+                    lines.append(_mean_line(label, looks[label], curve))
             panels.append(Panel(", ".join(filter(None, (str(cell), series))), lines))
         if not any(panel.lines for panel in panels):
             return []

@@ -184,11 +184,10 @@ def _draw_lines(axes: Axes, panel: Panel, x_log: bool) -> None:
         low, high = (
             None if edge is None else np.minimum(edge[keep], panel.top or np.inf) for edge in (line.low, line.high)
         )
+        drawn = {"markersize": 4.5, "linewidth": 1.5} | _line_look(line)
         if line.dotted:
-            axes.plot(x, y, color=style.colour, linestyle=":", linewidth=1.3)
+            axes.plot(x, y, **drawn)
             continue
-        drawn: dict[str, Any] = {"color": style.colour, "marker": style.marker, "markersize": 4.5, "linewidth": 1.5}
-        drawn["linestyle"] = style.dashes if line.linked else "none"
         if line.points:
             x = x + gap * 0.3 * ((with_points.index(line) + 0.5) / len(with_points) - 0.5) * (not x_log)
             bars = None if low is None or high is None else np.nan_to_num(np.stack([y - low, high - y])).clip(0)
@@ -218,6 +217,14 @@ def _draw_lines(axes: Axes, panel: Panel, x_log: bool) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _line_look(line: Line) -> dict[str, Any]:
+    """Return what a line has in common with its mark in the legend, as matplotlib's settings."""
+    style = line.style
+    if line.dotted:
+        return {"color": style.colour, "linestyle": ":", "linewidth": 1.3}
+    return {"color": style.colour, "linestyle": style.dashes if line.linked else "none", "marker": style.marker}
+
+
 def _set_y_limits(lines: list[Line], drawn: tuple[float, float], top: float | None) -> tuple[float, float]:
     """The y axis: never beyond ``top``; the upper part alone where what comes after the first tenth is within it; at
     least five hundredths of ``top`` high, as an axis must not make much of noise."""
@@ -239,19 +246,7 @@ def _add_legend(figure: Figure, lines: list[Line], across: int) -> None:
     """Below the panels, where it covers no line."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], color=line.style.colour, linestyle=":", linewidth=1.3)
-        if line.dotted
-        else Line2D(
-            [],
-            [],
-            color=line.style.colour,
-            linestyle=line.style.dashes if line.linked else "none",
-            marker=line.style.marker,
-            markersize=5,
-        )
-        for line in lines
-    ]
+    handles = [Line2D([], [], **({"markersize": 5} | _line_look(line))) for line in lines]
     labels = [line.label for line in lines]
     if any(line.ends for line in lines):
         handles.append(Line2D([], [], color="0.3", linestyle="none", **_END_MARK))
@@ -373,8 +368,9 @@ def heat_maps(
     return figure
 
 
-def label_maps(maps: Sequence[tuple[str, np.ndarray]], x_label: str, y_label: str, bar: str) -> Figure:
-    """Up to three maps in a row, each a title and shares (labels, clients) in percent, without numbers in them."""
+def label_maps(maps: Sequence[tuple[str, np.ndarray]]) -> Figure:
+    """Up to three maps in a row, each a title and the share of each label (rows) among the samples of each client
+    (columns) in percent, without numbers in them. Clients are in the order of their most frequent label."""
     across = min(3, len(maps))
     down = math.ceil(len(maps) / across)
     figure = new_figure(1.4 + 3.4 * across, 0.5 + 2.2 * down)
@@ -386,8 +382,8 @@ def label_maps(maps: Sequence[tuple[str, np.ndarray]], x_label: str, y_label: st
         axes.set_title(title, fontsize=10)
         axes.spines[:].set_visible(False)
         if place % across == 0:
-            axes.set_ylabel(y_label)
+            axes.set_ylabel("label")
         if place + across >= len(maps):
-            axes.set_xlabel(x_label)
-    figure.colorbar(image, ax=grid.ravel().tolist(), label=bar, shrink=0.9)
+            axes.set_xlabel("clients, by their most frequent label")
+    figure.colorbar(image, ax=grid.ravel().tolist(), label="share of a client's samples [%]", shrink=0.9)
     return figure

@@ -37,7 +37,8 @@ class RealClients:
                     tables.append(_client_table(run))
             except InputError as error:
                 said = f"left out; {error}"
-            lines.append(f"- {_describe_run(page, run)}: {said}")
+            names = (run["series"], run["cell"], f"seed {run['seed']}")
+            lines.append(f"- {', '.join(filter(None, names))}: {said}")
         shown = [_join_tables(page, tables)] if tables else []
         return ["## Real and replayed", _TEXT, *shown, "\n".join(lines)]
 
@@ -75,10 +76,6 @@ def _join_tables(page: Page, tables: list[pd.DataFrame]) -> Table:
         shown[title] = ["-" if value != value else f"{value:.3g}" for value in data[name]]
     words = [name for name in ("cell", "algorithm", "seed") if name != "cell" or shown[name].nunique() > 1]
     return Table("real_clients", shown[[*words, *shown.columns[3:]]], page.with_keys(data), len(words) + 1)
-
-
-def _describe_run(page: Page, run: pd.Series) -> str:
-    return ", ".join(filter(None, (run["series"], run["cell"] if page.keys else "", f"seed {run['seed']}")))
 
 
 def _describe_replay(run: pd.Series) -> str:

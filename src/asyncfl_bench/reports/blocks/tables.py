@@ -153,7 +153,7 @@ class Values:
         for count in ["seeds", *(["diverged"] if data["diverged"].any() else [])]:
             table[count] = data[count].astype(str).to_list()
         data = page.with_keys(data.rename_axis(["cell", "series"]).reset_index())
-        whole = Table("measured", table if page.keys else table.drop(columns="cell"), data, 2 if page.keys else 1)
+        whole = Table("measured", table, data, 2)
         return ["## All measures", whole, Table("measured_by_seed", None, page.with_keys(by_run))]
 
 
@@ -250,20 +250,11 @@ class Search:
 
     def _margins(self, grid: pd.DataFrame) -> pd.DataFrame:
         """Return the best, median and worst accuracy of each value of each key, over all values of the others."""
-        rows = [
-            (
-                grid["cell"].iloc[0],
-                key,
-                value,
-                *of["best"].agg(["max", "median", "min"]),
-                len(of),
-                of["published"].any(),
-            )
-            for key in self.keys
-            for value, of in grid.groupby(key)
-        ]
-        columns = ["cell", "key", "value", "best", "median", "worst", "settings", "published"]
-        return pd.DataFrame(rows, columns=columns)
+        best = {name: ("best", how) for name, how in (("best", "max"), ("median", "median"), ("worst", "min"))}
+        counts = {"settings": ("best", "size"), "published": ("published", "any")}
+        tables = [grid.groupby(key).agg(**best, **counts).rename_axis("value").reset_index() for key in self.keys]
+        margins = pd.concat(tables, keys=self.keys, names=["key"]).reset_index("key")
+        return margins.assign(cell=grid["cell"].iloc[0])[["cell", *margins.columns]]
 
 
 @dataclass(frozen=True)

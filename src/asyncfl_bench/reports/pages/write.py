@@ -102,7 +102,9 @@ def write_parts(
         path.unlink(missing_ok=True)
     drawn = [part for part in flat if isinstance(part, Picture)][:figures]
     for table in [part for part in flat if isinstance(part, Table)]:
-        write_csv(table.data, folder / f"{table.name}.csv")
+        csv = folder / f"{table.name}.csv"
+        with naming_file(csv):
+            table.data.to_csv(csv, index=False, lineterminator="\n", float_format="%.10g")
         if "tex" in formats and table.shown is not None:
             write_text(folder / f"{table.name}.tex", latex_table(table.shown, table.words))
     for picture in drawn:
@@ -145,39 +147,30 @@ def _escape_html(text: str) -> str:
     return commands + fence + re.sub(r"<(?=[A-Za-z/!?])", "&lt;", rest)
 
 
-def write_csv(frame: pd.DataFrame, path: Path) -> None:
-    with naming_file(path):
-        frame.to_csv(path, index=False, lineterminator="\n", float_format="%.10g")
-
-
 def write_picture(picture: Picture, folder: Path, formats: Collection[str] = ()) -> Path:
     """Write the figure as PNG, and as svg and pdf if ``formats`` has them: no date, no version and fixed ids.
 
     Returns the path of the PNG.
     """
-    path = folder / picture.name
-    with naming_file(path.with_suffix(".png")):
-        _write_figure(picture.figure, path, formats)
-    return path.with_suffix(".png")
-
-
-def _write_figure(figure: Figure, path: Path, formats: Collection[str]) -> None:
-    """As ``write_picture``."""
     import matplotlib
     from PIL import Image
 
-    raw = io.BytesIO()
-    figure.savefig(raw, format="png", metadata={"Software": None})
-    raw.seek(0)
-    # 256 colours are plenty for lines and bands, and a third of the bytes
-    Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path.with_suffix(".png"), optimize=True)
-    figure.set_layout_engine("none")  # what was laid out for the PNG stays where it is
-    with matplotlib.rc_context({"svg.hashsalt": path.name, "svg.fonttype": "none", "pdf.fonttype": 42}):
-        if "svg" in formats:
-            figure.savefig(path.with_suffix(".svg"), format="svg", metadata={"Date": None, "Creator": None})
-        if "pdf" in formats:
-            nothing = {"CreationDate": None, "Creator": None, "Producer": None}
-            figure.savefig(path.with_suffix(".pdf"), format="pdf", metadata=nothing)
+    figure, path, raw = picture.figure, folder / f"{picture.name}.png", io.BytesIO()
+    no_origin = {
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }
+    fixed = {"svg.hashsalt": picture.name, "svg.fonttype": "none", "pdf.fonttype": 42}
+    with naming_file(path), matplotlib.rc_context(fixed):
+        figure.savefig(raw, format="png", metadata={"Software": None})
+        raw.seek(0)
+        # 256 colours are plenty for lines and bands, and a third of the bytes
+        Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+        figure.set_layout_engine("none")  # what was laid out for the PNG stays where it is
+        for form, metadata in no_origin.items():
+            if form in formats:
+                figure.savefig(path.with_suffix(f".{form}"), format=form, metadata=metadata)
+    return path
 
 
 def markdown_table(shown: pd.DataFrame, words: int = 1) -> str:
