@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,15 +52,13 @@ def picture_beside(pages: Sequence[Page], name: str) -> Picture:
         raise BenchError(f"{pages[0].spec.sweep}: these profiles have no cell in common; choose another scale")
     metric, curves = pages[0].metric, Curves(_AXIS, ends=True)
     panels: list[Panel] = []
-    seeds = []
-    for cell in cells:
-        for page in pages:
-            counts = page.runs[page.runs["cell"] == cell].groupby("series")["seed"].nunique()
-            few, most = counts.min(), counts.max()
-            seeds.append(f"{few} seeds" if few == most else f"{few} to {most} seeds")
-            panel = curves.build_panel(page, metric, cell, log=True)
-            panel.title = f"{_STEPS.get(page.profile, page.profile)}: {panel.title}, {seeds[-1]}"
-            panels.append(panel)
+    for cell, page in itertools.product(cells, pages):
+        counts = page.runs[page.runs["cell"] == cell].groupby("series")["seed"].nunique()
+        few, most = counts.min(), counts.max()
+        seeds = f"{few} seeds" if few == most else f"{few} to {most} seeds"
+        panel = curves.build_panel(page, metric, cell, log=True)
+        panel.title = f"{_STEPS.get(page.profile, page.profile)}: {panel.title}, {seeds}"
+        panels.append(panel)
     label = names.metric_label(metric)
     figure = line_panels(panels, pages[0].axis_label(_AXIS), label, columns=len(pages), x_log=True)
     titles = "; ".join(panel.title for panel in panels)

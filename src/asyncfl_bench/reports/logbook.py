@@ -117,9 +117,8 @@ def _claim_table(name: str, rows: Sequence[Row], linked: bool) -> Table:
     lines = []
     for row in rows:
         found = row.verdict
-        why = f"indication: {found.indication}" if found.marked_word != found.verdict else ""
         page = row.item if linked else row.claim.item
-        measured = "; ".join(filter(None, (found.result_text, why)))
+        measured = "; ".join(filter(None, (found.measured_text, found.reason_text)))
         lines.append(
             (
                 page.replace("](", "](../"),
@@ -221,12 +220,10 @@ def _hours_text(runs: pd.DataFrame) -> str:
 
 def _environment_parts(runs: pd.DataFrame) -> list[Part]:
     packages = ("asyncfl_bench", "python", "torch", "torchvision", "numpy")
-    versions = {name: distinct_values(runs, f"summary.versions.{name}") for name in packages}
+    keys = {name: f"summary.versions.{name}" for name in packages}
+    keys |= {"devices:": "summary.device", "threads of a run:": "summary.threads", "data:": "summary.data_source"}
     revisions = runs.get("summary.git_revision", pd.Series(dtype=object)).dropna().astype(str).str[:12]
     counted = ", ".join(f"`{name}` ({count})" for name, count in sorted(revisions.value_counts().items()))
-    lines = [f"- {name} {text}" for name, text in versions.items() if text]
-    lines += [f"- devices: {text}" for text in [distinct_values(runs, "summary.device")] if text]
-    lines += [f"- threads of a run: {text}" for text in [distinct_values(runs, "summary.threads")] if text]
-    lines += [f"- data: {text}" for text in [distinct_values(runs, "summary.data_source")] if text]
+    lines = [f"- {name} {text}" for name, key in keys.items() if (text := distinct_values(runs, key))]
     lines += [f"- revisions, with their runs: {counted}"] if counted else []
     return ["\n".join([*lines, f"- this report: asyncfl_bench {version('asyncfl_bench')}"])]

@@ -47,17 +47,12 @@ def write_overview(page: Page, folder: Path) -> Path:
     lines = {**dict(_LINE.findall(text)), page.verdicts.section: _page_line(page)}
     folder.mkdir(parents=True, exist_ok=True)
     _write_claims(page, folder / NAME)
-    write_text(target, overview_text(page.spec.paper, lines, folder / NAME))
-    return target
-
-
-def overview_text(paper: str, lines: dict[str, str], claims: Path) -> str:
-    """Return the text of an overview. lines: of each page by its name; claims: a ``claims.json``, if there is one."""
-    table = _claim_table(paper, claims)
-    parts = [_FIRST.format(paper=paper), _TEXT]
+    table = _claim_table(page.spec.paper, folder / NAME)
+    parts = [first, _TEXT]
     parts += ["## Claims", _CLAIMS, markdown_table(table, len(table.columns))] if len(table) else []
     parts += ["## Pages", _PAGES, "\n".join(f"- **{name}**: {lines[name]}" for name in sorted(lines))]
-    return "\n\n".join(parts) + "\n"
+    write_text(target, "\n\n".join(parts) + "\n")
+    return target
 
 
 def _claim_table(paper: str, path: Path) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,6 +55,7 @@ class Page:
     judged: list[judgements.Judgement] = field(default_factory=list)
     tie: float | None = None
     is_borrowed: bool = False
+    _values: dict[Measure, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     @property
     def keys(self) -> list[str]:
@@ -135,25 +136,18 @@ class Page:
         """The measures of the page's runs."""
         return RunMeasures(self.placed, self.points, self.metric, self.spec.limit, self.spec.levels)
 
-    @property
-    def limits(self) -> pd.Series:
-        """Run -> limit of time: the page's, or the earliest end among the runs of its protocol (cell key ``paper``)."""
-        return self.measured.limits
-
     def limit_of(self, cell: str) -> float:
-        return float(self.limits[self.runs["cell"] == cell].min())
+        """Return the limit of time: the page's, or the earliest end among the cell's protocol (cell key ``paper``)."""
+        return float(self.measured.limits[self.runs["cell"] == cell].min())
 
     def values(self, measure: Measure) -> pd.DataFrame:
         """A row a run: run, series, cell, its keys, seed, value; at a budget also budget, evaluations and is_last.
 
         is_last  of `late`: the cell's last values, as a run has too few evaluations
         """
-        return self._cached_values(measure).copy()
-
-    @functools.cached_property
-    def _cached_values(self) -> Callable[[Measure], pd.DataFrame]:
-        """Return ``_compute_values`` of this page with a cache by measure."""
-        return functools.cache(functools.partial(_compute_values, self))
+        if measure not in self._values:
+            self._values[measure] = _compute_values(self, measure)
+        return self._values[measure].copy()
 
     @property
     def levels(self) -> Mapping[int, float] | None:
