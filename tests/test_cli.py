@@ -1,7 +1,6 @@
 """The command as a person types it."""
 
 import errno
-import functools
 import io
 import json
 import os
@@ -220,11 +219,8 @@ class Lost(io.TextIOBase):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.EPIPE, *slow(errno.ENOSPC, errno.EIO)])
 def test_a_lost_standard_error_ends_no_run(number, tmp_path, monkeypatch, afl_run):
-    from asyncfl_bench.tracking.progress import Progress
-
     monkeypatch.setattr(sys, "stderr", Lost(number))
-    at_once = functools.partialmethod(Progress.__init__, quiet_seconds=0)
-    monkeypatch.setattr(Progress, "__init__", at_once)
+    monkeypatch.setattr("asyncfl_bench.tracking.progress._QUIET_SECONDS", 0)
     for words in (["seed=0"], ["-m", "seed=0,1", "rerun=true"]):
         assert afl_run(*words, "scale=smoke", "model=softmax", "algorithm=asgd").returncode == 0
     summaries = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/summary.json")]

@@ -241,7 +241,7 @@ def test_an_offline_start_that_ends_after_it_was_given_up_gets_no_points(late, t
     def init(**arguments):
         if isinstance(answer := next(starts), OSError):
             raise answer
-        tracker._given_up = late  # the run has waited long enough
+        tracker.gave_up = late  # the run has waited long enough
         return answer
 
     names = {"setup": len, "Settings": dict, "teardown": lambda: None, "init": init}

@@ -329,21 +329,18 @@ def _sort_records(records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=lambda record: (record.name, str(record.identity)))
 
 
-def _portable_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config without the places of the machine that ran it, since archives are given to others."""
-    return {key: value for key, value in config.items() if key not in _LOCAL}
-
-
 def _build_table(records: list[Record]) -> Any:
     """Return the records as a table, a row a run."""
     import pyarrow as pa
 
+    # without the places of the machine that ran it, since archives are given to others
+    portable = [{key: value for key, value in one.config.items() if key not in _LOCAL} for one in records]
     texts = {
         "name": [_unique_name(record) for record in records],
         "identity": [record.identity for record in records],
         "experiment": [record.experiment for record in records],
         "status": [record.status for record in records],
-        "config": [json.dumps(_portable_config(record.config), default=str) for record in records],
+        "config": [json.dumps(config, default=str) for config in portable],
         "summary": [json.dumps(record.summary) for record in records],
     }
     arrays: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in texts.items()}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _SECONDS_BETWEEN_REDRAWS = 0.1
+_QUIET_SECONDS = 10.0  # off a terminal: at most one line in this time, so nothing for a run that is shorter
 
 
 class Progress:
@@ -22,7 +23,6 @@ class Progress:
     total          the budget in its own unit (iterations, uploads, virtual time ...), or None when it has no end
     label          the run's short name
     stream         where to write; None means stderr
-    quiet_seconds  off a terminal: at most one line in this time, so nothing for a run that is shorter
     done           how much of the budget was used before this process began (a resumed run)
     clock          seconds, only differences matter
     """
@@ -32,7 +32,6 @@ class Progress:
         total: int | float | None,
         label: str,
         stream: TextIO | None = None,
-        quiet_seconds: float = 10.0,
         done: int | float = 0,
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -49,8 +48,8 @@ class Progress:
             self._next = self._started  # the first update is drawn at once
             self._open_bar()
         else:
-            self._wait = quiet_seconds
-            self._next = self._started + quiet_seconds
+            self._wait = _QUIET_SECONDS
+            self._next = self._started + _QUIET_SECONDS
 
     def update(
         self,

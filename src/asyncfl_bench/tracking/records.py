@@ -21,7 +21,6 @@ from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
 MEASURED = ("ok", "diverged")  # statuses of runs that ended by themselves
 
-
 _NOTE = 200  # letters of a note about a value
 _EXACT = 2**53  # whole numbers up to here are exact in floating point
 _HELD = 4096  # runs whose files are kept in memory as long as they do not change
@@ -136,7 +135,8 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
         except (BenchError, OSError, ValueError, OverflowError) as error:
             return check_record(Record(name, "unreadable", _describe(error, path / METRICS_NAME), config, summary))
     try:
-        clients = _read_clients(path / CLIENTS_NAME) if "clients" in summary else {}
+        table = read_parquet(path / CLIENTS_NAME) if "clients" in summary else None
+        clients = {} if table is None else {name: table[name].to_numpy() for name in table.column_names}
     except (OSError, ValueError) as error:
         return check_record(Record(name, "unreadable", _describe(error, path / CLIENTS_NAME), config, summary))
     return check_record(Record(name, status, note, config, summary, points, clients))
@@ -221,12 +221,6 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
         return identity_of_tree({**tree, "seed": None} if without_seed else tree, digests)
     except (OSError, KeyError, AttributeError, TypeError):
         return None
-
-
-def _read_clients(path: Path) -> dict[str, np.ndarray]:
-    """Return the columns of clients.parquet. Raises OSError or ValueError."""
-    table = read_parquet(path)
-    return {name: column.to_numpy() for name, column in zip(table.column_names, table.columns, strict=True)}
 
 
 def _build_columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:

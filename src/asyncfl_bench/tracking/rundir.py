@@ -55,10 +55,6 @@ class RunDirectory:
     def checkpoint_path(self) -> Path:
         return self.path / CHECKPOINT_NAME
 
-    @property
-    def summary_path(self) -> Path:
-        return self.path / SUMMARY_NAME
-
     def write_config(self, text: str) -> None:
         """config.yaml: the resolved config as YAML text."""
         with atomic_write(self.path / CONFIG_NAME) as file:
@@ -67,7 +63,7 @@ class RunDirectory:
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """summary.json. Its presence says the run ended, so it is written last. NaN and infinities become null."""
         text = json.dumps(to_json_types(dict(summary)), indent=2, allow_nan=False) + "\n"
-        with atomic_write(self.summary_path) as file:
+        with atomic_write(self.path / SUMMARY_NAME) as file:
             file.write(text.encode())
 
     @contextmanager

@@ -34,7 +34,7 @@ class Trace(Stateful):
     def __init__(self, path: Path, types: dict[str, type] = TRACE_TYPES):
         self.path, self.types = Path(path), types
         self._pending: list[tuple] = []
-        self._chunks: list[list[np.ndarray]] = []
+        self._chunks: list[list[np.ndarray]] = [[np.empty(0, dtype) for dtype in self.types.values()]]
 
     def add(self, row: tuple) -> None:
         """One arrival, as a tuple in the order of the columns."""
@@ -52,10 +52,7 @@ class Trace(Stateful):
     def columns(self) -> dict[str, np.ndarray]:
         """All arrivals so far, one array per column."""
         self._convert()
-        if len(self._chunks) != 1:
-            empty: list[np.ndarray] = [np.empty(0, dtype) for dtype in self.types.values()]
-            parts = zip(*self._chunks, strict=True) if self._chunks else zip(empty, strict=True)
-            self._chunks = [[np.concatenate(part) for part in parts]]
+        self._chunks = [[np.concatenate(parts) for parts in zip(*self._chunks, strict=True)]]
         return dict(zip(self.types, self._chunks[0], strict=True))
 
     def state_dict(self) -> dict[str, object]:

@@ -68,11 +68,6 @@ class TensorboardTracker(Tracker):
     def finish(self, summary: dict[str, object], exit_code: int) -> None:
         settings = {key: value for key, value in flat_items(self._config) if isinstance(value, (bool, int, float, str))}
         items = flat_items(cast("dict[str, Any]", summary.get("final") or {}), "final/")
-        final = {key: value for key, value in items if _is_finite_number(value)}
+        final = {key: value for key, value in items if isinstance(value, (int, float)) and math.isfinite(value)}
         self._writer.add_hparams(settings, final, run_name=".")  # not as a separate run
         self._writer.close()
-
-
-def _is_finite_number(value: Any) -> bool:
-    """Return True for a number that is neither NaN nor infinite."""
-    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -70,12 +70,8 @@ class WandbTracker(Tracker):
         super().__init__(config)
         self.wants_model = config.artifact
         self._run: Any = None  # W&B's run while there is one
-        self._given_up = self._warned = False
-
-    @property
-    def gave_up(self) -> bool:
-        """Return True if W&B did not answer in time, so that its run lacks points."""
-        return self._given_up
+        self.gave_up = False  # W&B did not answer in time, so its run lacks points
+        self._warned = False
 
     def describe(self) -> str:
         mode = self.config.mode or configured_mode()
@@ -92,7 +88,7 @@ class WandbTracker(Tracker):
             return
         import wandb
 
-        self._facts, self._given_up, self._warned = run, False, False
+        self._facts, self.gave_up, self._warned = run, False, False
         arguments: dict[str, Any] = {
             "project": self.config.project,
             "entity": self.config.entity,
@@ -134,14 +130,14 @@ class WandbTracker(Tracker):
             if time.monotonic() < WandbTracker._last_failure + _RETRY_SECONDS and self.config.mode is None:
                 raise BenchError("no answer to an earlier run")
             run = self._init_run(wandb, arguments, self.config.mode)
-            self._run = None if self._given_up else run
+            self._run = None if self.gave_up else run
             return
         except Exception as error:  # no key, no network, a refused name: all the same to the run
             first = error
         no_key = "No API key" in str(first)
         if not (no_key or isinstance(first, BenchError)):
             WandbTracker._last_failure = time.monotonic()
-        if self._given_up:
+        if self.gave_up:
             return
         try:
             with suppress(SystemExit):  # as W&B ends a program whose service did not end well
@@ -150,7 +146,7 @@ class WandbTracker(Tracker):
         except Exception as second:
             say(f"W&B gets nothing of this run ({first_line(second)}); the run directory has everything")
             return
-        if self._given_up:
+        if self.gave_up:
             return
         self._run = run
         reason = "not logged in to W&B" if no_key else f"W&B did not start ({first_line(first)})"
@@ -229,7 +225,7 @@ class WandbTracker(Tracker):
         thread.start()
         thread.join(seconds)
         if not outcome:
-            self._run, self._given_up, self._warned = None, True, True
+            self._run, self.gave_up, self._warned = None, True, True
             WandbTracker._last_failure = time.monotonic()
             say(f"W&B has not answered for {seconds:g} s and gets nothing more; the run's own files are complete")
             _end_service()
