@@ -55,10 +55,6 @@ class Diagnostics(Observer):
         """What it says of the whole run, in ``diagnosed`` of summary.json."""
         return {}
 
-    def load_state_dict(self, state: dict) -> None:
-        """After the model was put back; replaces all that ``start`` prepared."""
-        super().load_state_dict(state)
-
 
 def has_diagnostics(measured: dict | None, wanted: dict) -> bool:
     """Return True if the ``diagnostics`` section ``measured`` of a run has all that the section ``wanted`` asks

@@ -44,10 +44,7 @@ class SimulatedConfig(CheckedSettings):
 
     keep_uploads = False  # no setting here
     computes = True  # this process computes the clients' work
-
-    @property
-    def takes_place(self) -> bool:
-        return False
+    takes_place = False
 
     @property
     def counts_file(self) -> Path | None:
@@ -84,10 +81,7 @@ class RealConfig(SimulatedConfig):
     strikes: Annotated[int, at_least(1)] = 3
     keep_uploads: Annotated[bool, absent(False)] = False
     computes = False
-
-    @property
-    def takes_place(self) -> bool:
-        return True
+    takes_place = True
 
 
 class Real(Simulated):

@@ -279,12 +279,9 @@ class Inbox:
 
     def load_state_dict(self, state: dict, in_flight: Sequence[Work]) -> None:
         """Puts replies back that were not used, and sends the other work in flight again."""
-
-        def array(tensor: Any) -> np.ndarray | None:
-            return None if tensor is None else tensor.numpy().copy()
-
         for saved in state["came"]:
-            arrays = {name: array(saved[name]) for name in ("vector_d", "outputs_uc")}
+            tensors = {name: saved[name] for name in ("vector_d", "outputs_uc") if saved[name] is not None}
+            arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}
             self._came[saved["sequence"]] = Reply(**saved | arrays)
         self._order.extend(state["order"])
         self.refusals.update(state["refusals"])

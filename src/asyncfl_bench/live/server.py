@@ -20,7 +20,7 @@ from ..tracking.rundir import UPLOADS_NAME
 from ..types import Work
 from .clock import GRAIN, Clock
 from .record import RecordFile
-from .replies import Inbox, Transport, Vectors
+from .replies import Inbox, Transport
 from .uploads import UploadFile, UploadSource
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class LiveQueue(WorkQueue):
     ):
         super().__init__(LiveComputer(inbox, real, file), memories=memories, keeps_base=keeps_base)
         self._inbox, self._record = inbox, record
-        inbox.vectors = self._copy_vectors
+        inbox.vectors = lambda work: [None if v is None else np.array(v.numpy(), np.float32) for v in self.start(work)]
 
     def dispatch(self, work: Work, model_d: torch.Tensor) -> None:
         super().dispatch(work, model_d)
@@ -139,9 +139,6 @@ class LiveQueue(WorkQueue):
         finally:
             self._record.close()
             super().close()
-
-    def _copy_vectors(self, work: Work) -> Vectors:
-        return [None if one is None else np.array(one.numpy(), np.float32) for one in self.start(work)]
 
     def state_dict(self) -> dict:
         return super().state_dict() | {"inbox": self._inbox.state_dict()}

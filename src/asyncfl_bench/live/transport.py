@@ -31,6 +31,7 @@ class ThreadedTransport(Transport, ABC):
         self.closed, self.is_open, self.report = False, False, report
         self.failure = self.refusal = ""
         self._n, self._clients_wait, self._started = n_clients, clients_wait, False
+        self._stop: list[int] = []
 
     @abstractmethod
     def begin(self) -> None:
@@ -40,17 +41,14 @@ class ThreadedTransport(Transport, ABC):
     def clients_here(self) -> set[int]:
         """Return the clients that are here."""
 
-    def count_here(self) -> int:
-        return len(self.clients_here())
-
     def start(self, stop: list[int]) -> None:
         if self._started:
             return
-        self._started = True
+        self._started, self._stop = True, stop
         self.begin()
         said = time.monotonic()
         until = said + self._clients_wait
-        while not stop and (here := self.count_here()) < self._n:
+        while not stop and (here := len(self.clients_here())) < self._n:
             if self.refusal:
                 raise BenchError(self.refusal)
             if time.monotonic() > until:
@@ -77,7 +75,7 @@ class ThreadedTransport(Transport, ABC):
         self.replies.put(Reply(clients, work.sequence, problem=problem))
 
     def status(self) -> str:
-        here = self.count_here()
+        here = len(self.clients_here())
         return f"{here} here" + (f", {self._n - here} away" if here < self._n else "")
 
 

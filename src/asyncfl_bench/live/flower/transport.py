@@ -105,13 +105,8 @@ class FlowerTransport(ThreadedTransport):
         self.run = run | {"identity": identity, "within": config.answer_within}
         self.clients = [_Client(number) for number in range(n_clients)]
         self._nodes: dict[int, _Node] = {}
-        self._stop: list[int] = []
 
     # -- the server's thread -----------------------------------------------------------------------------------------
-
-    def start(self, stop: list[int]) -> None:
-        self._stop = stop
-        super().start(stop)
 
     def begin(self) -> None:
         threading.Thread(target=self._look, name="afl-nodes", daemon=True).start()
