@@ -110,11 +110,9 @@ class Verdict:
 
     def _format(self, value: float) -> str:
         """Return a difference with its sign; of logarithms as the ratio that it means."""
-        return (
-            f"{math.exp(value / 100):.3g}"
-            if self.unit == LOG_RATIO and not math.isnan(value)
-            else _format_signed(value)
-        )
+        if self.unit == LOG_RATIO and not math.isnan(value):
+            return f"{math.exp(value / 100):.3g}"
+        return f"{value:+.2f}" if abs(value) < 100 else f"{value:+.0f}"
 
     @property
     def tally(self) -> str:
@@ -315,7 +313,3 @@ def _from_dict(content: Any) -> PageVerdicts:
     for one in verdicts:
         one.update({key: math.nan for key, value in one.items() if value is None})
     return PageVerdicts(**content, verdicts=tuple(Verdict(**one) for one in verdicts))
-
-
-def _format_signed(value: float) -> str:
-    return f"{value:+.2f}" if abs(value) < 100 else f"{value:+.0f}"

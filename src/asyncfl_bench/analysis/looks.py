@@ -54,7 +54,8 @@ def decide_by_looks(
         found = paired_interval(known_s.iloc[:seeds], resolution, extra_error, level, margin)
         tested = found.p
         if question == "equivalence":
-            tested = _p_at_margin(known_s.iloc[:seeds], margin, resolution, extra_error)
+            nearer = math.copysign(float(margin or 0), found.mean)  # of the two margins
+            tested = paired_interval(known_s.iloc[:seeds] - nearer, resolution, extra_error).p
         p, p_tie = min(p, tested * ALPHA / level), min(p_tie, found.p_tie * ALPHA / level)
         found = replace(found, verdict=_decision_word(found, margin, question))
         if first is None or first.verdict == "open":
@@ -71,12 +72,6 @@ def _decision_word(found: Interval, margin: float | None, question: Question) ->
     elif margin is not None and (found.low > margin or found.high < -margin):
         return "larger" if found.low > margin else "smaller"
     return "tie" if margin is not None and -margin <= found.low and found.high <= margin else "open"
-
-
-def _p_at_margin(values_s: pd.Series, margin: float | None, resolution: float, extra_error: float) -> float:
-    """Return the two-sided p of "the mean is at the nearer margin"."""
-    nearer = math.copysign(float(margin or 0), float(values_s.mean()))
-    return paired_interval(values_s - nearer, resolution, extra_error).p
 
 
 def seeds_needed(
