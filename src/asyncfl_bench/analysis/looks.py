@@ -54,24 +54,23 @@ def decide_by_looks(
         found = paired_interval(known_s.iloc[:seeds], resolution, extra_error, level, margin)
         tested = found.p
         if question == "equivalence":
+            found = replace(found, verdict=_equivalence_word(found, margin))
             nearer = math.copysign(float(margin or 0), found.mean)  # of the two margins
             tested = paired_interval(known_s.iloc[:seeds] - nearer, resolution, extra_error).p
         p, p_tie = min(p, tested * ALPHA / level), min(p_tie, found.p_tie * ALPHA / level)
-        found = replace(found, verdict=_decision_word(found, margin, question))
         if first is None or first.verdict == "open":
             first = found
     assert first is not None
     return replace(first, p=p, p_tie=p_tie if margin is not None else math.nan, total=total)
 
 
-def _decision_word(found: Interval, margin: float | None, question: Question) -> str:
-    """Return the word of one look: an interval that excludes zero decides before a tie."""
-    if question == "difference":
-        if found.low > 0 or found.high < 0:
-            return "larger" if found.low > 0 else "smaller"
-    elif margin is not None and (found.low > margin or found.high < -margin):
+def _equivalence_word(found: Interval, margin: float | None) -> str:
+    """Return the word of a look that asks whether the mean is within the margin."""
+    if margin is None:
+        return "open"
+    if found.low > margin or found.high < -margin:
         return "larger" if found.low > margin else "smaller"
-    return "tie" if margin is not None and -margin <= found.low and found.high <= margin else "open"
+    return "tie" if -margin <= found.low and found.high <= margin else "open"
 
 
 def seeds_needed(

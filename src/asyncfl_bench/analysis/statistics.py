@@ -73,9 +73,12 @@ def paired_interval(
     half = float(special.stdtrit(n - 1, 1 - level / 2)) * error
     p = min(1.0, 2 * _tail(abs(mean), error, n))
     p_tie = math.nan if margin is None else min(1.0, 2 * _tail(margin - abs(mean), error, n))
-    word = "open" if p >= level else "larger" if mean > 0 else "smaller"
-    word = "tie" if word == "open" and p_tie < level else word
-    return Interval(mean, mean - half, mean + half, p, n, word, p_tie, error, n)
+    low, high, word = mean - half, mean + half, "open"
+    if low > 0 or high < 0:  # it decides before a tie
+        word = "larger" if low > 0 else "smaller"
+    elif margin is not None and -margin <= low and high <= margin:
+        word = "tie"
+    return Interval(mean, low, high, p, n, word, p_tie, error, n)
 
 
 def _tail(distance: float, error: float, n: int) -> float:
