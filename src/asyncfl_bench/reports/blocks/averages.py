@@ -55,8 +55,7 @@ def _table(page: Page, runs: pd.DataFrame) -> Table:
                     for name, lead in zip(("lead of the best", "lead of its mean"), leads, strict=True)
                 }
             )
-    shown = pd.DataFrame(texts)
-    return Table("averages", shown if page.keys else shown.drop(columns="cell"), page.with_keys(pd.DataFrame(rows)), 2)
+    return Table("averages", pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
 
 
 def _lead_columns(name: str, lead: Contrast, there: bool) -> dict[str, Any]:
@@ -73,5 +72,5 @@ def _by_seed(runs: pd.DataFrame, key: str) -> pd.Series:
 def _interval(contrast: Contrast) -> str:
     """``+1.2 [0.3, 2.1], better``"""
     numbers = decision_columns(contrast)
-    (interval,) = interval_texts(pd.Series(numbers["low"]), pd.Series(numbers["high"]))
+    (interval,) = interval_texts([numbers["low"]], [numbers["high"]])
     return f"{format_number(numbers['difference'], '+')} {interval}, {numbers['verdict']}"

@@ -108,12 +108,7 @@ def _means_table(page: Page, name: str, found: pd.DataFrame, titles: dict[str, s
         texts.append(
             {"cell": cell, "algorithm": series} | {title: mean_and_deviation(of[key]) for key, title in titles.items()}
         )
-    return _build_table(page, name, texts, pd.DataFrame(rows))
-
-
-def _build_table(page: Page, name: str, texts: list[dict[str, str]] | pd.DataFrame, data: pd.DataFrame) -> Table:
-    shown = pd.DataFrame(texts)
-    return Table(name, shown if page.keys else shown.drop(columns="cell"), page.with_keys(data), 2)
+    return Table(name, pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
 
 
 def _kept_labels_figure(page: Page, clients: pd.DataFrame, by_number: bool) -> Picture:
@@ -160,7 +155,7 @@ def _accuracy_table(page: Page) -> Table:
     shown["fast - slow"] = data["difference"].map(lambda gap: format_number(gap, "+"))
     shown["interval"] = interval_texts(data["low"], data["high"])
     shown["seeds"], shown["verdict"] = seeds_texts(data), data["verdict"]
-    return _build_table(page, "clients", shown, data)
+    return Table("clients", shown, page.with_keys(data), 2)
 
 
 def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> Picture:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,13 +67,13 @@ def ranking_parts(page: Page) -> list[Part]:
         return []
     best = best_methods(pairs)
     best["tau"] = [_agreement(page, measure, cell) for cell in best["cell"]]
-    digits = [page.decimals(measure)] * len(best)
+    digits = page.decimals(measure)
     shown = pd.DataFrame(
         {
             "cell": best["cell"],
             "best method": best["best"],
             "deciding rival": best["next"],
-            "difference": [format_number(d, "+", n) for d, n in zip(best["difference"], digits, strict=True)],
+            "difference": [format_number(difference, "+", digits) for difference in best["difference"]],
             "interval": interval_texts(best["low"], best["high"], digits),
             "seeds": seeds_texts(best),
             "verdict": [f"**{verdict}**" for verdict in best["verdict"]],
@@ -178,11 +178,11 @@ class Cost:
         if not rows:
             return []
         data = pd.DataFrame(rows)
-        digits = [page.decimals(self.measure)] * len(data)
+        digits = page.decimals(self.measure)
         columns = {
             "cell": data["cell"],
             "algorithm": data["series"],
-            "lost": [format_number(value, "+", digits[0]) for value in data["difference"]],
+            "lost": [format_number(value, "+", digits) for value in data["difference"]],
             "interval": interval_texts(data["low"], data["high"], digits),
             "seeds": seeds_texts(data),
             "verdict": data["verdict"],
@@ -243,10 +243,10 @@ def other_keys(page: Page, key: str) -> Iterator[tuple[str, pd.DataFrame]]:
         yield names.cell_label(rest, list(page.cell_texts.loc[cells.index[0], rest])), cells
 
 
-def interval_texts(low: pd.Series, high: pd.Series, digits: Sequence[int] = ()) -> list[str]:
-    """Return texts like ``[1.20, 3.40]``, by default with two digits; ``-`` if there is none."""
-    three = zip(low, high, digits or [2] * len(low), strict=True)
-    return ["-" if a != a else f"[{format_number(a, '', n)}, {format_number(b, '', n)}]" for a, b, n in three]
+def interval_texts(low: Iterable[float], high: Iterable[float], digits: int = 2) -> list[str]:
+    """Return texts like ``[1.20, 3.40]``; ``-`` if there is none."""
+    ends = [[format_number(end, "", digits) for end in pair] for pair in zip(low, high, strict=True)]
+    return ["-" if first == "-" else f"[{first}, {last}]" for first, last in ends]
 
 
 def seeds_texts(data: pd.DataFrame) -> list[str]:

@@ -96,8 +96,9 @@ class Curves:
 
 def _mean_line(label: str, look: style.Style, curve: pd.DataFrame, ends: bool = False) -> Line:
     """Return a curve of ``mean_curve`` as a line, with a band if it is of several seeds."""
-    x, y, *band = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
-    return Line(label, look, x, y, *(band if curve["seeds"].max() > 1 else ()), ends=ends)
+    x, y, low, high = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
+    has_band = curve["seeds"].max() > 1
+    return Line(label, look, x, y, low if has_band else None, high if has_band else None, ends=ends)
 
 
 @dataclass(frozen=True)

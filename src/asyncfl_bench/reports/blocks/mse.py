@@ -55,11 +55,9 @@ class ErrorParts:
 
 def _skews(page: Page, table: pd.DataFrame) -> list[Part]:
     skew = next((key for key in page.keys if key.startswith("heterogeneity.")), None)
-    ratios = (
-        drift_ratios(page.runs, page.with_keys(table).assign(cell=table["cell"]), page.keys, skew)
-        if skew
-        else pd.DataFrame()
-    )
+    if skew is None:
+        return []
+    ratios = drift_ratios(page.runs, page.with_keys(table).assign(cell=table["cell"]), page.keys, skew)
     if ratios.empty:
         return []
     shown = ratios.assign(drift=ratios["drift"].map(_number), zeta2=ratios["zeta2"].map(_number))

@@ -136,7 +136,7 @@ class Values:
             by_run[measure.name] = page.values(measure).set_index("run")["value"]
         lost = page.placed.left_out.query("reason == 'diverged'").groupby(["cell", "series"]).size()
         groups = by_run.groupby(["cell", "series"])
-        own = {place: of for place, of in groups}
+        own = dict(iter(groups))
         cells = [*page.cells.index, *sorted({cell for cell, _ in lost.index} - set(page.cells.index))]
         series = names.ordered_series([*page.series, *(name for _, name in lost.index)])
         places = [(cell, name) for cell in cells for name in series if (cell, name) in own or (cell, name) in lost]
@@ -239,7 +239,7 @@ class Search:
         table = pd.DataFrame({"cell": cell, "rank": [f"{rank:.0f} of {len(grid)}" for rank in kept["rank"]]})
         for key in keys:
             table[names.key_label(key)] = pd.Series(value_texts(grid[key]), index=grid.index)[kept.index].to_list()
-        by_place = {place: of for place, of in groups}
+        by_place = dict(iter(groups))
         for measure in shown_measures:
             places = kept[keys].itertuples(index=False, name=None)
             table[page.label(measure)] = [

@@ -160,8 +160,10 @@ def write_picture(picture: Picture, folder: Path, formats: Collection[str] = ())
         "svg": {"Date": None, "Creator": None},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     }
-    fixed = {"svg.hashsalt": picture.name, "svg.fonttype": "none", "pdf.fonttype": 42}
-    with naming_file(path), matplotlib.rc_context(fixed):
+    with (
+        naming_file(path),
+        matplotlib.rc_context({"svg.hashsalt": picture.name, "svg.fonttype": "none", "pdf.fonttype": 42}),
+    ):
         figure.savefig(raw, format="png", metadata={"Software": None})
         raw.seek(0)
         # 256 colours are plenty for lines and bands, and a third of the bytes
