@@ -824,8 +824,8 @@ def test_seeds_that_were_seen_are_those_of_sweeps_and_scales_that_exist(paper):
 
 
 def test_seen_seeds_of_a_sweep_come_before_those_of_the_paper():
-    assert judgements.seen_seeds("ace/figure2", "medium") == 3 and judgements.seen_seeds("ace/table_a1", "medium") == 1
-    assert judgements.seen_seeds("ace/figure2", "full") == 0
+    assert claims.seen_seeds("ace/figure2", "medium") == 3 and claims.seen_seeds("ace/table_a1", "medium") == 1
+    assert claims.seen_seeds("ace/figure2", "full") == 0
 
 
 def text_with_includes(sweep):

@@ -192,9 +192,10 @@ def reading_note(sweep: str) -> str:
     return str((_read_content(sweep.partition("/")[0]).get("readings") or {}).get(sweep, ""))
 
 
-def seen_in_sweeps(paper: str) -> dict[str, Any]:
-    """Return the entry ``seen`` of a paper: scale -> number of seeds, and sweep -> the same for it alone."""
-    return dict(_read_content(paper).get("seen") or {})
+def seen_seeds(sweep: str, scale: str) -> int:
+    """Return below which seed the runs of a sweep at a scale were made before the rules were declared."""
+    seen = _read_content(sweep.partition("/")[0]).get("seen") or {}
+    return int({**seen, **seen.get(sweep, {})}.get(scale, 0))
 
 
 @cache

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from .claims import Claim, Verdict, papers_with_claims, read_claims, seen_in_sweeps
+from .claims import Claim, Verdict, papers_with_claims, read_claims, seen_seeds
 from .contrasts import Contrast
 from .looks import ALPHA, FEW_SEEDS
 from .measured import RunMeasures
@@ -87,12 +87,6 @@ def _read_differently(sweep: str, measured: RunMeasures, readings: Sequence[str]
     read = {cell_label(keys, values): dict(zip(keys, values, strict=True)) for values in combinations}
     for claim, (reading, where) in itertools.product(claims_of_sweep(sweep), read.items()):
         yield claim, reading, replace(claim, where={**claim.where, **where})
-
-
-def seen_seeds(sweep: str, scale: str) -> int:
-    """Return below which seed the runs of a sweep at a scale were made before the rules were declared."""
-    seen = seen_in_sweeps(sweep.partition("/")[0])
-    return int({**seen, **seen.get(sweep, {})}.get(scale, 0))
 
 
 def judge_claim(claim: Claim, measured: RunMeasures, seen: int = 0, most: float = math.inf) -> Judgement:

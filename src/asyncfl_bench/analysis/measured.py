@@ -218,9 +218,8 @@ def _time_to_level(of: RunMeasures, axis: str) -> pd.Series:
     return measures.time_to_reach(of.early, of.placed.runs["dataset"].map(of.levels).astype(float), axis, of.metric)
 
 
-def _dissimilarity(of: RunMeasures, axis: str) -> pd.Series:
-    found = of.points.reindex(columns=["run", "dissimilarity/squared"]).dropna()
-    return found.groupby("run")["dissimilarity/squared"].mean()
+def _mean_of_points(name: str, of: RunMeasures, axis: str) -> pd.Series:
+    return of.points.reindex(columns=["run", name]).dropna().groupby("run")[name].mean()
 
 
 def _similarity_gap(more: str, less: str, of: RunMeasures, axis: str) -> pd.Series:
@@ -250,11 +249,6 @@ def _state_vectors(place: str, of: RunMeasures, axis: str) -> pd.Series:
     return of.placed.runs[f"summary.state_bytes.{place}"] / (4 * of.placed.runs["summary.parameters"])
 
 
-def _active_clients(of: RunMeasures, axis: str) -> pd.Series:
-    found = of.points.reindex(columns=["run", "rule/active_clients_mean"]).dropna()
-    return found.groupby("run")["rule/active_clients_mean"].mean()
-
-
 def _versions(of: RunMeasures, axis: str) -> pd.Series:
     return of.points.reindex(columns=["run", "in_flight/versions_max"]).groupby("run").max().iloc[:, 0]
 
@@ -271,7 +265,8 @@ MEASURES = {
     "time_to_level": MeasureKind("", True, _time_to_level),
     # mean change between evaluations, from the time of 90 % of the best on
     "unsteadiness": MeasureKind("points", True, lambda of, axis: measures.unsteadiness(of.early)),
-    "dissimilarity": MeasureKind("", True, _dissimilarity),  # mean over evaluations; diagnostics=dissimilarity
+    # mean over evaluations; diagnostics=dissimilarity
+    "dissimilarity": MeasureKind("", True, partial(_mean_of_points, "dissimilarity/squared")),
     # mean over evaluations of a difference of cosines; diagnostics=similarity
     **{
         name: MeasureKind("thousandths", lower, partial(_similarity_gap, *kinds), title=title, decimals=2)
@@ -295,7 +290,8 @@ MEASURES = {
     "uploads_per_iteration": MeasureKind("uploads", True, _uploads_per_iteration),  # without a first round of all
     "server_vectors": MeasureKind("vectors", True, partial(_state_vectors, "server")),  # state in vectors of d floats
     "client_vectors": MeasureKind("vectors", True, partial(_state_vectors, "clients")),  # of all clients together
-    "active_clients": MeasureKind("clients", False, _active_clients),  # in ACED's mean, over evaluations
+    # in ACED's mean, over evaluations
+    "active_clients": MeasureKind("clients", False, partial(_mean_of_points, "rule/active_clients_mean")),
     "versions": MeasureKind("versions", True, _versions),  # most versions of the model in clients' work at once
 }
 AT_BUDGET = tuple(name for name, kind in MEASURES.items() if kind.compute is None)

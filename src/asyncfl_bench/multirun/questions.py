@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..analysis.claims import seen_seeds
 from ..analysis.contrasts import POINTS_OF_A_TIE
 from ..analysis.decisions import FIRST_LOOK, Decision, Subject, cell_keys, judge_pairs, pair_table, pairs_of
 from ..analysis.grids import Grid, grid_of, planned_frame
-from ..analysis.judgements import Judgement, claims_of_sweep, evaluate_claims, experiments_of_claims, seen_seeds
+from ..analysis.judgements import Judgement, claims_of_sweep, evaluate_claims, experiments_of_claims
 from ..analysis.measured import RunMeasures
 from ..analysis.measures import limiting_axis, shared_axis
 from ..analysis.place import MatchedRuns, encoder_words, match_runs

@@ -158,7 +158,7 @@ class Page:
     def seen_seeds(self) -> int:
         """Seeds below it were run before the rules were declared."""
         has_claims = self.spec.paper in claims.papers_with_claims()
-        return judgements.seen_seeds(self.spec.sweep, self.scale) if has_claims else 0
+        return claims.seen_seeds(self.spec.sweep, self.scale) if has_claims else 0
 
     @functools.cached_property
     def pairs(self) -> pd.DataFrame:
