@@ -42,12 +42,12 @@ class Grid:
     planned: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
 
 
-def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, more: Sequence[str] = ()) -> Grid:
+def grid_of(sweep: str, profile: str, scale: str, length: str = "standard", more: Sequence[str] = ()) -> Grid:
     """The jobs of a sweep, composed. Raises ConfigError when there is no such sweep, profile or scale.
 
     more  further overrides, as on the command line: ``["seed=0,1"]``
     """
-    long = [f"length={length}"] if length not in (None, "standard") else []
+    long = [f"length={length}"] if length != "standard" else []
     command = (f"sweep={sweep}", f"profile={profile}", f"scale={scale}", *long, *more)
     grids = drawn_grids(sweep_grids(list(command)), command)
     words = tuple(tuple(job) for job in jobs_of(grids))
@@ -68,7 +68,6 @@ def grid_of(sweep: str, profile: str, scale: str, length: str | None = None, mor
     once = jobs["identity"].isna() | ~jobs["identity"].duplicated()  # two lists of words may give the same run
     kept = tuple(word for word, keep in zip(words, once, strict=True) if keep)
     command = tuple(_DIGEST.sub("DIR", word) for word in command)
-    length = length or "standard"
     planned = planned_frame(by_experiment.values())
     return Grid(sweep, profile, scale, length, jobs[once].reset_index(drop=True), command, kept, planned)
 

@@ -114,7 +114,9 @@ def group_runs(
     """
     compared, panels = list(dict.fromkeys(compare)), list(dict.fromkeys(panels))
     for key in (*compared, *panels, *(where or {})):
-        _check_known(key, runs)
+        if key not in runs or key.startswith("summary."):
+            known = [str(name) for name in runs.columns if not str(name).startswith("summary.")]
+            raise ConfigError("key", key, f"must be a setting of these runs{did_you_mean(key, known)}")
     for key, value in (where or {}).items():
         runs = runs[_rows_with_value(runs[key], value)]
     reasons = _exclusion_reasons(runs)
@@ -332,12 +334,6 @@ def _experiments_beyond(grid: Grid, runs: pd.DataFrame, known: set[str], tuned: 
     )
     jobs = [(*rest, f"{tuned}={value}") for rest in rests for value in values]
     return {str(row["experiment"]) for row in job_identities(jobs) if row["experiment"] is not None}
-
-
-def _check_known(key: str, runs: pd.DataFrame) -> None:
-    if key not in runs or key.startswith("summary."):
-        known = [str(name) for name in runs.columns if not str(name).startswith("summary.")]
-        raise ConfigError("key", key, f"must be a setting of these runs{did_you_mean(key, known)}")
 
 
 def _rows_with_value(column: pd.Series, value: object) -> list[bool]:

@@ -76,9 +76,9 @@ def measured_page(
     # those of another sweep's run with the same settings are that sweep's; claims ask for this page's
     for frame in (placed.runs, placed.diverged, placed.planned):
         frame["profile"], frame["scale"], frame["length"] = profile, scale, grid.length
-    page = Page(spec, placed, load_points(placed.runs), profile, scale, grid.length, metric, max_series)
-    check_metric(page.points, metric)
-    page.is_borrowed = is_borrowed
+    points = load_points(placed.runs)
+    check_metric(points, metric)
+    page = Page(spec, placed, points, profile, scale, grid.length, metric, max_series, is_borrowed=is_borrowed)
     page.notes += [_SMOKE] if scale == "smoke" else []
     diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
     page.computed = runs.reindex(index=[*placed.runs.index, *diverged], columns=["experiment", "summary.wall_seconds"])

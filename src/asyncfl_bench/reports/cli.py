@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -182,6 +182,7 @@ def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.Da
 def _write_pages(given: argparse.Namespace) -> int:
     """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
     from ..analysis.measures import ACCURACY
+    from ..config import options
     from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
     from .assembly import NoRuns, build_page
     from .beside import write_beside
@@ -192,7 +193,9 @@ def _write_pages(given: argparse.Namespace) -> int:
         raise UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
     out, folder = _output_folder(given, False), (given.runs or Path("runs")).expanduser()
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
-    _check_choices([*wanted.items(), *(("profile", profile) for profile in given.beside)])
+    for key, value in [*wanted.items(), *(("profile", profile) for profile in given.beside)]:
+        if value not in (known := options(key)):
+            raise UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
     command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
     archive = given.archive or Path(RESULTS)
     for option, place, content in (("runs", folder, "runs"), ("archive", archive, "archives of runs (*.parquet)")):
@@ -313,14 +316,6 @@ def _find_specs(names: Sequence[str]) -> list[PageSpec]:
         near = did_you_mean(name, [*known])
         raise UsageError(f"{name}: neither runs nor a page{near}; pages: {', '.join(known)}")
     return list(found.values())
-
-
-def _check_choices(wanted: Iterable[tuple[str, str]]) -> None:
-    from ..config import options
-
-    for key, value in wanted:
-        if value not in (known := options(key)):
-            raise UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
 
 
 def _combinations(runs: pd.DataFrame, spec: PageSpec, wanted: dict[str, str]) -> list[tuple[str, str, str]]:

@@ -88,11 +88,8 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     judged = [row for row in own if row.verdict.verdict in JUDGED]
     name = claims.paper_title(paper)
     sentence = f"What runs of asyncfl_bench say about the claims of the {name} paper, and how to repeat them."
-    parts: list[Part] = [sentence, "## Result", *count_parts(own, "claims of the paper"), "## Claims of the paper"]
-    parts += [
-        _MEASURED,
-        _claim_table("claims", judged, linked),
-    ]
+    parts: list[Part] = [sentence, "## Result", *count_parts(own, "claims of the paper")]
+    parts += ["## Claims of the paper", _MEASURED, _claim_table("claims", judged, linked)]
     for kind, heading in (("question", "Controls and questions"), ("construction", "Results by construction")):
         if asked := [row for row in rows if row.claim.board == kind and row.verdict.verdict in JUDGED]:
             parts += [f"## {heading}", _claim_table(kind, asked, linked)]

@@ -48,9 +48,7 @@ class PageRuns:
 
     @property
     def name(self) -> str:
-        one = self.verdicts
-        length = "" if one.length == "standard" else f"-{one.length}"
-        return f"{one.sweep} {one.profile}-{one.scale}{length}"
+        return f"{self.verdicts.sweep.partition('/')[0]}/{self.verdicts.section}"
 
     @property
     def commands(self) -> str:
@@ -122,13 +120,12 @@ def setup_parts(every: Sequence[PageRuns], runs: pd.DataFrame, linked: bool) -> 
 
 
 def _data_row(name: str, runs: pd.DataFrame) -> dict[str, str]:
-    counts = {split: distinct_values(runs, f"summary.task.{split}_samples") for split in ("train", "test")}
     return {
         "data set": name,
         "source": describe_choice("dataset", name) if name in options("dataset") else "",
         "files": distinct_values(runs, "summary.data_source"),
-        "training samples": counts["train"],
-        "test samples": counts["test"],
+        "training samples": distinct_values(runs, "summary.task.train_samples"),
+        "test samples": distinct_values(runs, "summary.task.test_samples"),
         "classes": distinct_values(runs, "summary.task.classes"),
     }
 
