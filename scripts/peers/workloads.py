@@ -34,10 +34,10 @@ WORKLOADS = {
 
 def network(workload: Workload) -> torch.nn.Module:
     """The module our own runs train, built by our own code: it needs torch and nothing else."""
-    from asyncfl_bench.models import layers, networks
+    from asyncfl_bench.models import convolutional, layers, networks
 
     if workload.network == "lenet5":
-        return networks.sequential(layers.lenet5((3, 32, 32), 10))
+        return networks.sequential(convolutional.LeNet5(convolutional.LeNet5Config()).layers((3, 32, 32), 10))
     return networks.sequential(layers.mlp((1, 28, 28), [200], 10))
 
 

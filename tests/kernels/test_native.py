@@ -26,6 +26,7 @@ from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.kernels import compiler, native
 from asyncfl_bench.kernels.native import Convolution, NativeNetwork, Shapes
 from asyncfl_bench.models import layers, networks
+from asyncfl_bench.models.convolutional import Cnn, CnnConfig, CnnOnePool, CnnOnePoolConfig, LeNet5, LeNet5Config
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.task import Task
 
@@ -52,12 +53,12 @@ def blocks(*convolutions: tuple[int, int, int, int, bool], features: int, hidden
 
 
 NETWORKS = {
-    "lenet5 on 3 channels": (lambda: networks.sequential(layers.lenet5((3, 32, 32), 10)), (3, 32, 32)),
-    "lenet5 on 1 channel": (lambda: networks.sequential(layers.lenet5((1, 28, 28), 10)), (1, 28, 28)),
-    "lenet5, odd and small": (lambda: networks.sequential(layers.lenet5((1, 13, 15), 4)), (1, 13, 15)),
-    "cnn": (lambda: networks.sequential(layers.cnn((3, 10, 7), 20, 10)), (3, 10, 7)),
-    "cnn_one_pool": (lambda: networks.sequential(layers.cnn_one_pool((1, 12, 11), 62)), (1, 12, 11)),
-    "cnn_one_pool on femnist": (lambda: networks.sequential(layers.cnn_one_pool((1, 28, 28), 62)), (1, 28, 28)),
+    "lenet5 on 3 channels": (lambda: LeNet5(LeNet5Config()).build((3, 32, 32), 10, 0), (3, 32, 32)),
+    "lenet5 on 1 channel": (lambda: LeNet5(LeNet5Config()).build((1, 28, 28), 10, 0), (1, 28, 28)),
+    "lenet5, odd and small": (lambda: LeNet5(LeNet5Config()).build((1, 13, 15), 4, 0), (1, 13, 15)),
+    "cnn": (lambda: Cnn(CnnConfig(20)).build((3, 10, 7), 10, 0), (3, 10, 7)),
+    "cnn_one_pool": (lambda: CnnOnePool(CnnOnePoolConfig()).build((1, 12, 11), 62, 0), (1, 12, 11)),
+    "cnn_one_pool on femnist": (lambda: CnnOnePool(CnnOnePoolConfig()).build((1, 28, 28), 62, 0), (1, 28, 28)),
     "three blocks, 17 channels": (
         lambda: blocks((2, 17, 3, 1, True), (17, 9, 2, 0, False), (9, 20, 3, 2, True), features=180, hidden=(7,)),
         (2, 13, 13),
@@ -132,7 +133,7 @@ def test_targets_may_be_shares_of_the_classes_whatever_their_sum(total):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: networks.sequential(layers.lenet5((3, 17, 12), 10)),
+        lambda: LeNet5(LeNet5Config()).build((3, 17, 12), 10, 0),
         lambda: networks.sequential(layers.mlp((3, 17, 12), [7], 10)),
     ],
 )
@@ -268,7 +269,7 @@ def test_no_address_beyond_its_memory_is_touched(name, tmp_path):
 
 
 def test_shapes_are_read_from_the_network():
-    shapes = Shapes.try_from_module(networks.sequential(layers.lenet5((3, 32, 32), 10)), (3, 32, 32))
+    shapes = Shapes.try_from_module(LeNet5(LeNet5Config()).build((3, 32, 32), 10, 0), (3, 32, 32))
     first, second = Convolution(3, 32, 32, 6, 5, 0, True), Convolution(6, 14, 14, 16, 5, 0, True)
     assert shapes == Shapes((first, second), (400, 120, 84, 10))
     assert second.shape == (16, 5, 5)

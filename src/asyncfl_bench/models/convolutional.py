@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from ..errors import check, list_some
 from ..ranges import absent, at_least, one_of, within
 from ..types import Facts
-from . import layers
 from .base import ModelConfig, SequentialConfig, SequentialModel
-from .layers import Layer, Shape
+from .layers import Composite, Layer, Shape, stack
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +36,9 @@ class LeNet5(SequentialModel):
     least_pixels = 12
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
-        return layers.lenet5(data_shape, classes)
+        padding = 2 if min(data_shape[1:]) < 32 else 0
+        features = f"conv 6 5 {padding}, relu, pool 2, conv 16 5, relu, pool 2"
+        return stack(data_shape, f"{features}, flatten, linear 120, relu, linear 84, relu, linear {classes}")
 
 
 @dataclass
@@ -60,7 +61,8 @@ class Cnn(SequentialModel):
     least_pixels = 4
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
-        return layers.cnn(data_shape, self.config.hidden, classes)
+        features = "conv 32 3 1, relu, pool 2, conv 64 3 1, relu, pool 2"
+        return stack(data_shape, f"{features}, flatten, linear {self.config.hidden}, relu, linear {classes}")
 
 
 @dataclass
@@ -83,7 +85,7 @@ class CnnOnePool(SequentialModel):
     least_pixels = 6
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
-        return layers.cnn_one_pool(data_shape, classes)
+        return stack(data_shape, f"conv 32 3, relu, conv 64 3, relu, pool 2, flatten, linear {classes}")
 
 
 @dataclass
@@ -107,7 +109,8 @@ class AlexNet(SequentialModel):
     least_pixels = 12
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
-        return layers.alexnet(data_shape, classes)
+        features = "conv 32 3 1, pool 2, relu, conv 64 3 1, pool 2, relu, conv 128 3 1, conv 256 3 1, conv 256 3 1"
+        return stack(data_shape, f"{features}, pool 3 2, relu, flatten, linear 1024, linear 512, linear {classes}")
 
 
 @dataclass
@@ -202,7 +205,23 @@ class ResNet18(SequentialModel):
         )
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
-        return layers.resnet(data_shape, classes, self.config.width, self.config.stages)
+        width, (channels, height, breadth) = self.config.width, data_shape
+        stem = (width, height, breadth)
+        weights = channels * width * 9
+        found = [
+            Composite("convolution", data_shape, stem, d=weights, work=weights * height * breadth),
+            Composite("normalisation", stem, stem, d=2 * width),
+            Layer("relu", stem, stem),
+        ]
+        for stage, blocks in enumerate(self.config.stages):
+            before, wide = found[-1].out, 2**stage * width
+            convolutions = [wide * wide * 9] * 2 * blocks
+            if stage:  # the first block halves the sides, and its shortcut is a convolution
+                height, breadth = (height + 1) // 2, (breadth + 1) // 2
+                convolutions = [before[0] * wide, before[0] * wide * 9, *convolutions[1:]]
+            d, out = sum(convolutions) + 2 * wide * len(convolutions), (wide, height, breadth)
+            found.append(Composite("stage", before, out, d=d, work=sum(convolutions) * height * breadth))
+        return [*found, *stack(found[-1].out, f"mean, flatten, linear {classes}")]
 
 
 @dataclass
@@ -253,4 +272,7 @@ class Vgg16(SequentialModel):
     least_pixels = 32
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
-        return layers.vgg16(data_shape, classes)
+        blocks = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+        features = ", ".join("".join(f"conv {wide} 3 1, relu, " for wide in widths) + "pool 2" for widths in blocks)
+        linear = f"linear 4096, relu, linear 4096, relu, linear {classes}"
+        return stack(data_shape, f"{features}, flatten, {linear}", norm=True)
