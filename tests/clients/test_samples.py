@@ -8,8 +8,9 @@ from asyncfl_bench.clients import samples as samples_module
 from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.samples import Samples
 from asyncfl_bench.data.base import Data
+from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.flat import FlatModel
-from asyncfl_bench.models.perceptrons import Softmax, SoftmaxConfig
+from asyncfl_bench.models.perceptrons import Softmax
 from asyncfl_bench.models.task import Task
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.types import Work
@@ -21,7 +22,7 @@ PARTITION = [np.arange(13), np.arange(13, 40), np.arange(40, 41)]
 def task():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(41, 1, 12, 12)).astype(np.float32), rng.integers(0, 3, 41)
-    flat = FlatModel(Softmax(SoftmaxConfig()).build((1, 12, 12), 3, seed=0))
+    flat = FlatModel(Softmax(ModelConfig()).build((1, 12, 12), 3, seed=0))
     return Task(Data(x, y, x[:5], y[:5], 3), PARTITION, flat, "cpu")
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.flat import FlatModel
-from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax, SoftmaxConfig
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax
 
 SHAPE, CLASSES = (1, 3, 4), 5
 MODELS = {
-    "softmax": Softmax(SoftmaxConfig()),
+    "softmax": Softmax(ModelConfig()),
     "one hidden layer": Mlp(MlpConfig([7])),
     "three hidden layers": Mlp(MlpConfig([9, 8, 6])),
 }

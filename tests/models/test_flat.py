@@ -8,6 +8,7 @@ from tiers import slow
 from torch.nn import functional as F
 
 from asyncfl_bench.errors import BenchError
+from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import (
     Cnn,
     CnnConfig,
@@ -20,10 +21,10 @@ from asyncfl_bench.models.convolutional import (
 )
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.language import Lstm, LstmConfig
-from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax, SoftmaxConfig
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax
 
 MODELS = {
-    "softmax": (Softmax(SoftmaxConfig()), (1, 8, 8)),
+    "softmax": (Softmax(ModelConfig()), (1, 8, 8)),
     "mlp": (Mlp(MlpConfig([20])), (1, 8, 8)),
     "cnn": (Cnn(CnnConfig()), (1, 8, 8)),
     "cnn_one_pool": (CnnOnePool(CnnOnePoolConfig()), (1, 8, 8)),

@@ -5,11 +5,12 @@ import torch
 from torch import nn
 
 from asyncfl_bench.models import convolutional as images
+from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import LeNet5, LeNet5Config
 from asyncfl_bench.models.footprint import footprint
 from asyncfl_bench.models.language import FastText, FastTextConfig, Lstm, LstmConfig
 from asyncfl_bench.models.layers import Size
-from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax, SoftmaxConfig
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax
 from asyncfl_bench.models.transformers import VitSmall, VitSmallConfig
 from asyncfl_bench.types import Footprint
 
@@ -94,7 +95,7 @@ def test_a_model_is_counted_before_it_is_built(model):
 def test_models_that_cannot_be_cut_are_counted_too():
     with torch.device("meta"):
         for model in (
-            Softmax(SoftmaxConfig()),
+            Softmax(ModelConfig()),
             images.ResNet18(images.ResNet18Config(norm="batch")),
         ):
             found = footprint(model.build((3, 33, 38), 7, 0), torch.zeros(1, 3, 33, 38))

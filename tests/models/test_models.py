@@ -7,6 +7,7 @@ import torch
 
 from asyncfl_bench.data.vision import torchvision
 from asyncfl_bench.errors import BenchError, ConfigError
+from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import (
     AlexNet,
     AlexNetConfig,
@@ -24,13 +25,13 @@ from asyncfl_bench.models.convolutional import (
     Vgg16Config,
 )
 from asyncfl_bench.models.language import Lstm, LstmConfig
-from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax, SoftmaxConfig
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax
 from asyncfl_bench.models.transformers import VitSmall, VitSmallConfig
 
 VIT = VitSmall(VitSmallConfig())
 RESNET = ResNet18(ResNet18Config())
 ALL = [
-    Softmax(SoftmaxConfig()),
+    Softmax(ModelConfig()),
     Mlp(MlpConfig()),
     LeNet5(LeNet5Config()),
     Cnn(CnnConfig()),
@@ -191,7 +192,7 @@ def test_building_leaves_torchs_own_draws_as_they_were(model):
 
 
 def test_softmax_starts_at_zero():
-    module = Softmax(SoftmaxConfig()).build((60,), 10, seed=0)
+    module = Softmax(ModelConfig()).build((60,), 10, seed=0)
     assert parameters(module) == 610 and all((p == 0).all() for p in module.parameters())
 
 

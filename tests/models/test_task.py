@@ -14,18 +14,18 @@ from asyncfl_bench.data.partition import (
     Dirichlet,
     DirichletConfig,
     Iid,
-    IidConfig,
     Natural,
-    NaturalConfig,
     Shards,
     ShardsConfig,
+    SplitConfig,
 )
 from asyncfl_bench.data.synthetic import Synthetic, SyntheticConfig
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import Cnn, CnnConfig, LeNet5, LeNet5Config
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.language import FastText, FastTextConfig, Lstm, LstmConfig
-from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax, SoftmaxConfig
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax
 from asyncfl_bench.models.task import Task, build_task
 from asyncfl_bench.randomness import Streams
 
@@ -34,7 +34,7 @@ SCALE = Scale((0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
 
 def digits(model, heterogeneity=None, **settings):
     settings = {"n_clients": 10, "data_dir": ".", "streams": Streams(0), "device": "cpu"} | settings
-    return build_task(Digits(DigitsConfig()), heterogeneity or Iid(IidConfig()), model, **settings)
+    return build_task(Digits(DigitsConfig()), heterogeneity or Iid(SplitConfig()), model, **settings)
 
 
 def photographs(n=20, side=8):
@@ -42,7 +42,7 @@ def photographs(n=20, side=8):
     x = rng.integers(0, 256, (n, 3, side, side), dtype=np.uint8)
     y = rng.integers(0, 10, n)
     data = Data(x, y, x[:5], y[:5], classes=10, scale=SCALE, augmentable=True)
-    flat = FlatModel(Softmax(SoftmaxConfig()).build(data.shape, 10, 0))
+    flat = FlatModel(Softmax(ModelConfig()).build(data.shape, 10, 0))
     return Task(data, [np.arange(n)], flat, "cpu", augment=True), x, y
 
 
@@ -54,7 +54,7 @@ def normalised(x):
 @pytest.mark.parametrize(
     "model, eta, steps, wanted",
     [
-        (Softmax(SoftmaxConfig()), 0.5, 300, 0.93),
+        (Softmax(ModelConfig()), 0.5, 300, 0.93),
         (Mlp(MlpConfig([50])), 0.5, 300, 0.94),
         pytest.param(Cnn(CnnConfig(32)), 0.3, 250, 0.95, marks=pytest.mark.slow),
     ],
@@ -124,7 +124,7 @@ def test_augmentation_draws_are_uniform_over_offsets_and_sides():
 
 
 def test_the_zero_model_has_the_loss_of_guessing():
-    task = digits(Softmax(SoftmaxConfig()))
+    task = digits(Softmax(ModelConfig()))
     metrics = task.evaluate(task.flat.initial_d())
     assert metrics["test/loss"] == pytest.approx(np.log(10), rel=1e-6)
     data = Digits(DigitsConfig()).load(None, Streams(0), 1)
@@ -178,7 +178,7 @@ def test_a_synthetic_task_keeps_its_own_clients():
     dataset = Synthetic(SyntheticConfig(max_samples=60))
     streams = Streams(0)
     settings = {"n_clients": 4, "data_dir": ".", "streams": streams, "device": "cpu"}
-    task = build_task(dataset, Natural(NaturalConfig()), Softmax(SoftmaxConfig()), **settings)
+    task = build_task(dataset, Natural(SplitConfig()), Softmax(ModelConfig()), **settings)
     assert task.clients.samples_n.tolist() == [len(p) for p in dataset.load(None, streams, 4).natural]
     facts = task.describe()
     assert facts["d"] == 610 and facts["shape"] == [60] and facts["clients"] == 4 and facts["classes"] == 10
@@ -190,7 +190,7 @@ def test_a_synthetic_task_keeps_its_own_clients():
     [
         ("n_clients", {"n_clients": 1438}),
         ("n_clients", {"n_clients": 0}),
-        ("heterogeneity", {"heterogeneity": Natural(NaturalConfig())}),
+        ("heterogeneity", {"heterogeneity": Natural(SplitConfig())}),
         ("heterogeneity.min_samples", {"heterogeneity": Dirichlet(DirichletConfig(min_samples=200))}),
         ("heterogeneity.shards_per_client", {"heterogeneity": Shards(ShardsConfig(200))}),
         ("model", {"model": LeNet5(LeNet5Config())}),
@@ -199,7 +199,7 @@ def test_a_synthetic_task_keeps_its_own_clients():
 )
 def test_parts_that_do_not_fit_are_refused_by_their_full_key(key, settings):
     with pytest.raises(ConfigError) as caught:
-        digits(**({"model": Softmax(SoftmaxConfig())} | settings))
+        digits(**({"model": Softmax(ModelConfig())} | settings))
     assert caught.value.key == key
 
 
@@ -207,7 +207,7 @@ def test_a_data_set_with_other_clients_is_refused_by_its_full_key():
     dataset = Synthetic(SyntheticConfig(clients=3))
     settings = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"}
     with pytest.raises(ConfigError, match=r"^dataset\.clients=3: must be null or equal n_clients=4"):
-        build_task(dataset, Natural(NaturalConfig()), Softmax(SoftmaxConfig()), **settings)
+        build_task(dataset, Natural(SplitConfig()), Softmax(ModelConfig()), **settings)
 
 
 # --- token ids
@@ -226,7 +226,7 @@ class Copying:
 def copying(model=None, **settings):
     settings = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"} | settings
     model = model or Lstm(LstmConfig(hidden=16, layers=1))
-    return build_task(Copying(), Natural(NaturalConfig()), model, **settings)
+    return build_task(Copying(), Natural(SplitConfig()), model, **settings)
 
 
 def test_token_ids_stay_integers_on_their_way_to_the_network():
@@ -263,7 +263,7 @@ def test_held_back_token_ids_are_judged_as_the_test_set_is():
 
 
 def test_models_of_numbers_and_token_ids_refuse_each_other_in_one_line():
-    for model, name in ((Mlp(MlpConfig()), "mlp"), (Softmax(SoftmaxConfig()), "softmax"), (Cnn(CnnConfig()), "cnn")):
+    for model, name in ((Mlp(MlpConfig()), "mlp"), (Softmax(ModelConfig()), "softmax"), (Cnn(CnnConfig()), "cnn")):
         with pytest.raises(ConfigError, match=rf"^model={name}: needs numbers, .* of 10 token ids; model=lstm"):
             copying(model)
     with pytest.raises(ConfigError, match=r"^model=lstm: needs token ids, the data set has samples of 1x8x8 numbers"):
@@ -282,9 +282,7 @@ class Padded(Copying):
 def test_models_that_read_to_the_last_token_or_no_tokens_refuse_padded_texts():
     words = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"}
     with pytest.raises(ConfigError, match=r"^model=lstm: needs samples of one length, .* model=fasttext takes them"):
-        build_task(Padded(), Natural(NaturalConfig()), Lstm(LstmConfig()), **words)
+        build_task(Padded(), Natural(SplitConfig()), Lstm(LstmConfig()), **words)
     with pytest.raises(ConfigError, match=r"^model=mlp: needs numbers, .*; model=fasttext takes them"):
-        build_task(Padded(), Natural(NaturalConfig()), Mlp(MlpConfig()), **words)
-    assert (
-        build_task(Padded(), Natural(NaturalConfig()), FastText(FastTextConfig()), **words).flat.embedding is not None
-    )
+        build_task(Padded(), Natural(SplitConfig()), Mlp(MlpConfig()), **words)
+    assert build_task(Padded(), Natural(SplitConfig()), FastText(FastTextConfig()), **words).flat.embedding is not None

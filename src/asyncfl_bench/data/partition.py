@@ -244,15 +244,8 @@ class Clusters(Split):
         return np.split(rng.permutation(samples), np.cumsum(size_1n[0])[:-1])
 
 
-@dataclass
-class IidConfig(SplitConfig):
-    """No settings."""
-
-
 class Iid(Split):
     """Samples dealt at random; sizes differ by at most one."""
-
-    Config = IidConfig
 
     def split(
         self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
@@ -306,15 +299,9 @@ class Shards(Split):
         return [shard for samples in classes for shard in np.array_split(samples, count // len(size_c))]
 
 
-@dataclass
-class NaturalConfig(SplitConfig):
-    """No settings."""
-
-
 class Natural(Split):
     """The clients the data set comes with; n_clients must be their number."""
 
-    Config = NaturalConfig
     labels_only = False
 
     def split(

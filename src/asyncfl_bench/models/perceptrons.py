@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING
 
 from ..errors import check
 from . import layers
-from .base import Model, ModelConfig, SequentialConfig, SequentialModel
+from .base import Model, SequentialConfig, SequentialModel
 from .layers import Layer, Shape, Size
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass
-class SoftmaxConfig(ModelConfig):
-    """No settings."""
-
-
 class Softmax(Model):
     """Multinomial logistic regression: one linear layer with bias, all zero at the start. A convex problem."""
 
-    Config = SoftmaxConfig
     name = "softmax"
 
     def build(self, data_shape: Shape, classes: int, seed: int) -> torch.nn.Module:
