@@ -44,6 +44,18 @@ class PrivateConfig(CheckedSettings):
         return None
 
 
+class DataSet:
+    """Base of all data sets. ``load(data_dir, streams, n_clients)`` gives a ``Data``; nothing is read before that.
+
+    loads_once  a second ``load`` in a process costs nothing, so that a run looks at its data before torch is imported
+    """
+
+    loads_once = False
+
+    def __init__(self, config):
+        self.config = config
+
+
 class Scale(NamedTuple):
     """How uint8 pixels become floats: (pixel / 255 - mean) / std, one number per channel."""
 

@@ -1,8 +1,4 @@
-"""Data sets with real samples: digits, five image sets, and a user's own arrays.
-
-A class takes its config; ``load(data_dir, streams, n_clients)`` gives a ``Data``. Nothing is read before that. Where
-``loads_once``, a second ``load`` in a process costs nothing, so that a run looks at its data before torch is imported.
-"""
+"""Data sets with real samples: digits, five image sets, and a user's own arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +15,17 @@ from ..files import atomic_write, cache_folder
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
 from .archive import ARRAYS, build_cached, file_version, load_cached, read_npz
-from .base import DATA_DIRECTORY, Data, DataError, MissingData, Scale, channels_first, check_labels, samples_by_client
+from .base import (
+    DATA_DIRECTORY,
+    Data,
+    DataError,
+    DataSet,
+    MissingData,
+    Scale,
+    channels_first,
+    check_labels,
+    samples_by_client,
+)
 from .sources import read_class_folders
 
 
@@ -30,7 +36,7 @@ class DigitsConfig(CheckedSettings):
     split_seed: Annotated[int, within("[0, 4294967295]")] = 0
 
 
-class Digits:
+class Digits(DataSet):
     """scikit-learn's 1797 handwritten digits of 8x8 pixels, 10 classes: 1437 to train, 360 to test.
 
     Stratified split, the same for every run seed. Pixels 0 .. 16 become float32 0 .. 1, shape (1, 8, 8).
@@ -39,9 +45,6 @@ class Digits:
 
     Config = DigitsConfig
     loads_once = True
-
-    def __init__(self, config: DigitsConfig):
-        self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         return load_cached(("digits", self.config.split_seed), self._read)
@@ -118,7 +121,7 @@ class TorchvisionImagesConfig(CheckedSettings):
     download: bool = False
 
 
-class TorchvisionImages:
+class TorchvisionImages(DataSet):
     """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 or CINIC-10 as (N, C, H, W) uint8.
 
     ``<data_dir>/<name>.npz`` (x_train, y_train, x_test, y_test; images (N, 28, 28) or (N, 32, 32, 3) uint8) is used
@@ -128,9 +131,6 @@ class TorchvisionImages:
 
     Config = TorchvisionImagesConfig
     loads_once = True
-
-    def __init__(self, config: TorchvisionImagesConfig):
-        self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         path = self.file(Path(data_dir))
@@ -193,7 +193,7 @@ class ArraysConfig:
         check(self.path is not None and Path(self.path).expanduser().is_file(), "path", self.path, wanted)
 
 
-class Arrays:
+class Arrays(DataSet):
     """A user's own data from one .npz file.
 
     x_train, x_test  floats (N, F) or (N, C, H, W), used as they are; or uint8 images (N, H, W) or (N, H, W, C), scaled
@@ -205,9 +205,6 @@ class Arrays:
 
     Config = ArraysConfig
     loads_once = True
-
-    def __init__(self, config: ArraysConfig):
-        self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         assert self.config.path is not None

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..randomness import Streams
 from .archive import build_cached
-from .base import DATA_DIRECTORY, Data, Scale, channels_first
+from .base import DATA_DIRECTORY, Data, DataSet, Scale, channels_first
 from .pool import Part, PoolConfig, join_parts, read_pool, split_pool
 
 CLASSES = 62  # digits, upper-case letters, lower-case letters, in this order
@@ -19,7 +19,7 @@ SIDE = 28  # pixels
 REPOSITORY = "flwrlabs/femnist"
 
 
-class Femnist:
+class Femnist(DataSet):
     """LEAF's FEMNIST, 62 classes, (1, 28, 28) uint8, with its writers as clients (``heterogeneity=natural``).
 
     Files    ``<data_dir>/femnist.npz`` (arrays as in ``pool``). Else it is made, once, of LEAF's own json files below
@@ -32,9 +32,6 @@ class Femnist:
 
     Config = PoolConfig
     loads_once = True
-
-    def __init__(self, config: PoolConfig):
-        self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         pool = read_pool(_file(Path(data_dir), self.config.download), (SIDE, SIDE), values=256, classes=CLASSES)

@@ -21,7 +21,7 @@ import torch
 from ..errors import ConfigError
 from ..randomness import Streams
 from .archive import ARRAYS
-from .base import Data, DataError
+from .base import Data, DataError, DataSet
 from .datasets import build_data
 
 HELD: dict[str, Any] = {}  # digest: arrays or network
@@ -40,13 +40,10 @@ class GivenDataConfig:
     kind: str = ""
 
 
-class GivenData:
+class GivenData(DataSet):
     """Samples given as an object, see ``arrays_of``."""
 
     Config = GivenDataConfig
-
-    def __init__(self, config: GivenDataConfig):
-        self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         return build_data("dataset", find_object(self.config.digest, self.config.kind), self.config.kind)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..randomness import Streams
 from .archive import build_cached
-from .base import DATA_DIRECTORY, Data, DataError, describe_unreadable_text
+from .base import DATA_DIRECTORY, Data, DataError, DataSet, describe_unreadable_text
 from .pool import Part, PoolConfig, join_parts, read_pool, split_pool
 
 CONTEXT = 80
@@ -28,7 +28,7 @@ REPOSITORY = "flwrlabs/shakespeare"
 SPEECHES = "shakespeare-speeches.jsonl"
 
 
-class Shakespeare:
+class Shakespeare(DataSet):
     """The next of 80 characters from the 80 before it, (80,) uint8 token ids, with roles as clients
     (``heterogeneity=natural``). A client is a role of one play.
 
@@ -49,9 +49,6 @@ class Shakespeare:
 
     Config = PoolConfig
     loads_once = True
-
-    def __init__(self, config: PoolConfig):
-        self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         symbols = len(ALPHABET)

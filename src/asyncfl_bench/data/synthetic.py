@@ -17,7 +17,7 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, within
 from ..types import Facts
 from .archive import load_cached
-from .base import Data, train_count
+from .base import Data, DataSet, train_count
 
 FEATURES, CLASSES = 60, 10
 Samples = tuple[np.ndarray, np.ndarray]
@@ -55,7 +55,7 @@ class SyntheticConfig(CheckedSettings):
         return {"alpha": "on any sample: it raises all classes alike; dataset.beta spreads the clients' inputs"}
 
 
-class Synthetic:
+class Synthetic(DataSet):
     """Synthetic(alpha, beta), 60 features, 10 classes, with its own clients (``heterogeneity=natural``).
 
     Client i    u_i ~ N(0, alpha), B_i ~ N(0, beta); W_i (60, 10) and b_i (10,) ~ N(u_i, 1); v_i (60,) ~ N(B_i, 1)
@@ -77,9 +77,6 @@ class Synthetic:
 
     Config = SyntheticConfig
     loads_once = True
-
-    def __init__(self, config: SyntheticConfig):
-        self.config = config
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         if self.config.clients not in (None, n_clients):

@@ -44,12 +44,8 @@ class UnlabelledConfig(CheckedSettings):
     def idle(self, facts: Facts) -> dict[str, str]:
         if facts.outputs or not fields(self):
             return {}
-        return dict.fromkeys(
-            ("", *(field.name for field in fields(self))), f"with algorithm={facts.algorithm}, {_UNUSED}"
-        )
-
-
-_UNUSED = "whose server uses no samples; distillation=fedecho does"
+        why = f"with algorithm={facts.algorithm}, whose server uses no samples; distillation=fedecho does"
+        return dict.fromkeys(("", *(field.name for field in fields(self))), why)
 
 
 @dataclass
@@ -61,13 +57,19 @@ class SamplesConfig(UnlabelledConfig):
     samples: Annotated[int | None, at_least(1, null="for 2000 or what can be had")] = None
 
 
-class Nothing:
+class Unlabelled:
+    """Base of the choices. ``draw(data, data_dir, generator)`` gives what is left for the clients, and the samples."""
+
+    Config: type[UnlabelledConfig] = SamplesConfig
+
+    def __init__(self, config):
+        self.config = config
+
+
+class Nothing(Unlabelled):
     """The server has none."""
 
     Config = UnlabelledConfig
-
-    def __init__(self, config: UnlabelledConfig):
-        """There is nothing to keep."""
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         return data, None
@@ -79,13 +81,10 @@ class HeldBackConfig(SamplesConfig):
         return {}  # it leaves the clients fewer samples in any case
 
 
-class HeldBack:
+class HeldBack(Unlabelled):
     """Some of the training samples, which no client then has."""
 
     Config = HeldBackConfig
-
-    def __init__(self, config: SamplesConfig):
-        self.config = config
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         total = len(data.y_train)
@@ -127,14 +126,10 @@ class ImagesConfig(SamplesConfig):
         check(self.name in others, "name", self.name, allowed)
 
 
-class Images:
+class Images(Unlabelled):
     """Training images of another set; of STL-10 those without labels."""
 
     Config = ImagesConfig
-
-    def __init__(self, config: ImagesConfig):
-        assert config.name is not None  # resolved
-        self.config = config
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         check_images(data)
@@ -178,13 +173,10 @@ class OwnArrayConfig(SamplesConfig):
         check(ok, "path", self.path, "an existing .npy file, or an .npz file with the array x")
 
 
-class OwnArray:
+class OwnArray(Unlabelled):
     """A user's own samples: floats of the shape and scale of the clients' samples, or uint8 images of any size."""
 
     Config = OwnArrayConfig
-
-    def __init__(self, config: OwnArrayConfig):
-        self.config = config
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         assert self.config.path is not None
@@ -218,13 +210,8 @@ def _array(path: Path) -> np.ndarray:
     return found
 
 
-class Noise:
+class Noise(Unlabelled):
     """Independent numbers, uniform between the lowest and the highest of the training set."""
-
-    Config = SamplesConfig
-
-    def __init__(self, config: SamplesConfig):
-        self.config = config
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         shape = (self.config.samples or USUAL, *data.shape)
@@ -234,13 +221,8 @@ class Noise:
         return data, generator.uniform(low, high, shape).astype(np.float32)
 
 
-class OtherSplit:
+class OtherSplit(Unlabelled):
     """What the data set has besides the samples to train and to test, its labels thrown away."""
-
-    Config = SamplesConfig
-
-    def __init__(self, config: SamplesConfig):
-        self.config = config
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         if data.x_other is None:
