@@ -92,6 +92,12 @@ def _check_bound(name: str, bound: object) -> None:
         raise TypeError(f"{name}({bound!r}) has a bound that is not a number; write {name}(0)")
 
 
+def check_client_numbers(name: str, numbers: list[float] | None, n: int) -> None:
+    """Raises ConfigError unless ``numbers`` is None or has one number > 0 for each of n clients."""
+    ok = numbers is None or (len(numbers) == n and min(numbers) > 0)
+    check(ok, name, numbers, f"a list of numbers > 0, one for each of the {n} clients, or null")
+
+
 class CheckedSettings:
     """Base of dataclasses of settings. Raises ConfigError for a value outside its field's range."""
 

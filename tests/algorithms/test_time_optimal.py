@@ -197,10 +197,10 @@ def test_rescaled_asgd_ends_near_the_optimum_with_times_known_or_seen(times, eta
 
 def test_rescaled_asgd_refuses_times_that_are_not_one_per_client():
     with pytest.raises(
-        ConfigError, match=r"^algorithm.times=\[1.0, 2.0\]: must be one number for each of the 3 clients"
+        ConfigError, match=r"^algorithm.times=\[1.0, 2.0\]: must be a list of numbers > 0, one for each of the 3"
     ):
         compose(["algorithm=rescaled_asgd", "algorithm.times=[1,2]", "n_clients=3"])
-    with pytest.raises(ConfigError, match=r"^algorithm.times=\[1.0, 0.0\]: must be numbers > 0"):
+    with pytest.raises(ConfigError, match=r"^algorithm.times=\[1.0, 0.0\]: must be a list of numbers > 0"):
         compose(["algorithm=rescaled_asgd", "algorithm.times=[1,0]", "n_clients=2"])
 
 

@@ -160,7 +160,7 @@ REFUSED = {
         ("delay=work_and_link delay.client_factors=[1,nan] n_clients=2", "client_factors=.*nan.*: must be finite"),
         ("delay=work_and_link delay.client_factors=[1,a] n_clients=2", "must be a list of numbers"),
         ("delay=work_and_link delay.client_factors=[1,0] n_clients=2", "must be a list of numbers > 0"),
-        ("delay=work_and_link delay.client_factors=[1,2] n_clients=3", "must be a number for each of the 3 clients"),
+        ("delay=work_and_link delay.client_factors=[1,2] n_clients=3", "one for each of the 3 clients"),
         ("delay=work_and_link delay.client_factors=3", "must be a list of numbers"),
     ],
     "out of range": [

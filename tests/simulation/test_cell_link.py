@@ -186,8 +186,8 @@ def test_cuts_that_the_model_does_not_have_are_refused(cuts):
     [
         ("delay.slowest=2e10", r"delay.slowest=2\S*: must be at most delay.fastest=1e\+10"),
         ("delay.nearest=2", "delay.nearest=2.*: must be at most delay.radius=1"),
-        ("delay.speeds=[1e9]", "must be a number for each of the 20 clients, or null"),
-        ("delay.distances=[0]", "must be a list of numbers > 0, or null"),
+        ("delay.speeds=[1e9]", "must be a list of numbers > 0, one for each of the 20 clients, or null"),
+        ("delay.distances=[0]", "must be a list of numbers > 0, one for each of the 20 clients, or null"),
         ("delay.position=square", "must be one of distance, disc"),
     ],
 )

@@ -210,8 +210,14 @@ def test_a_run_goes_on_bit_for_bit(words, executor):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["schedule.weights=[1,2]"], r"^schedule\.weights=\[1.0, 2.0\]: must be one number for each of the 6 clients"),
-        (["schedule.weights=[1,1,1,1,1,0]"], r"^schedule\.weights=.*: must be numbers > 0, or null$"),
+        (
+            ["schedule.weights=[1,2]"],
+            r"^schedule\.weights=\[1.0, 2.0\]: must be .*, one for each of the 6 clients, or null$",
+        ),
+        (
+            ["schedule.weights=[1,1,1,1,1,0]"],
+            r"^schedule\.weights=.*: must be a list of numbers > 0, ",
+        ),
         (
             ["schedule.draw=shuffled", "schedule.weights=[1,1,1,1,1,2]"],
             r"^schedule\.weights=.*: has no effect with schedule.draw=shuffled",

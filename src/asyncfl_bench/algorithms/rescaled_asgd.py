@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import check
+from ..ranges import check_client_numbers
 from .base import ServerRule, StepConfig
 from .needs import Needs
 
@@ -17,14 +18,9 @@ class RescaledAsgdConfig(StepConfig):
 
     times: list[float] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self.times is None or min(self.times, default=0) > 0, "times", self.times, "numbers > 0, or null")
-
     def resolve(self, facts) -> None:
         super().resolve(facts)
-        ok = self.times is None or len(self.times) == facts.n_clients
-        check(ok, "times", self.times, f"one number for each of the {facts.n_clients} clients, or null")
+        check_client_numbers("times", self.times, facts.n_clients)
         allowed = "numbers with schedule=uniform_queue, under which work also takes the time that it waits"
         check(self.times is not None or not facts.queues, "times", self.times, allowed)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
-from ..ranges import greater_than, one_of
+from ..ranges import check_client_numbers, greater_than, one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .delay import Delay, DelayConfig
 
@@ -44,14 +44,10 @@ class CellLinkConfig(DelayConfig):
         super().__post_init__()
         check(self.slowest <= self.fastest, "slowest", self.slowest, f"at most delay.fastest={self.fastest:g}")
         check(self.nearest <= self.radius, "nearest", self.nearest, f"at most delay.radius={self.radius:g}")
-        for name in ("speeds", "distances"):
-            given = self.__dict__[name]
-            check(given is None or min(given, default=0) > 0, name, given, "a list of numbers > 0, or null")
 
     def resolve(self, facts: Facts) -> None:
-        for name in ("speeds", "distances"):
-            given, allowed = self.__dict__[name], f"a number for each of the {facts.n_clients} clients, or null"
-            check(given is None or len(given) == facts.n_clients, name, given, allowed)
+        check_client_numbers("speeds", self.speeds, facts.n_clients)
+        check_client_numbers("distances", self.distances, facts.n_clients)
         self._sharing = facts.concurrency if self.channel == "shared" else 1
         size = facts.workload.batch_size
         self._batch_size = float(size) if isinstance(size, int) else np.inf

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
-from ..ranges import at_least, greater_than, one_of, within
+from ..ranges import at_least, check_client_numbers, greater_than, one_of, within
 from ..types import Facts, Work
 from .delay import Delay, DelayConfig
 
@@ -318,15 +318,8 @@ class WorkAndLinkConfig(DelayConfig):
     clients_sigma: Annotated[float, at_least(0)] = 0.0
     client_factors: list[float] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = self.client_factors is None or min(self.client_factors, default=0) > 0
-        check(ok, "client_factors", self.client_factors, "a list of numbers > 0, or null")
-
     def resolve(self, facts: Facts) -> None:
-        factors, n = self.client_factors, facts.n_clients
-        ok = factors is None or len(factors) == n
-        check(ok, "client_factors", factors, f"a number for each of the {n} clients, or null")
+        check_client_numbers("client_factors", self.client_factors, facts.n_clients)
 
     def idle(self, facts: Facts) -> dict[str, str]:
         found = {}

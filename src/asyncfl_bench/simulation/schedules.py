@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Stream
-from ..ranges import CheckedSettings, one_of
+from ..ranges import CheckedSettings, check_client_numbers, one_of
 from ..stateful import Stateful
 from ..types import Facts
 
@@ -127,15 +127,9 @@ class UniformQueueConfig(ScheduleConfig):
     draw: Annotated[str, one_of("random", "shuffled")] = "random"
     weights: list[float] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ok = self.weights is None or min(self.weights, default=0) > 0
-        check(ok, "weights", self.weights, "numbers > 0, or null")
-
     def resolve(self, facts: Facts) -> None:
         super().resolve(facts)
-        ok = self.weights is None or len(self.weights) == facts.n_clients
-        check(ok, "weights", self.weights, f"one number for each of the {facts.n_clients} clients, or null")
+        check_client_numbers("weights", self.weights, facts.n_clients)
 
     def idle(self, facts: Facts) -> dict[str, str]:
         why = "with schedule.draw=shuffled; random has them"
