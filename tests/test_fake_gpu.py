@@ -81,7 +81,7 @@ def task_on_gpu(model):
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (12, 3, 8, 8), dtype=np.uint8), rng.integers(0, 4, 12)
     data = Data(x, y, x[:5], y[:5], 4, Scale((0.1, 0.2, 0.3), (0.5, 1.0, 2.0)), x_validation=x[:2], y_validation=y[:2])
-    return Task(data, [np.arange(6), np.arange(6, 12)], FlatModel(model.build(data.shape, 4, 0)), "cuda", augment=True)
+    return Task(data, [np.arange(6), np.arange(6, 12)], FlatModel(model.build(data.shape, 4, 0)), "cuda")
 
 
 @pytest.mark.parametrize("model", [Mlp(MlpConfig([5])), Cnn(CnnConfig(5))], ids=["formulas", "vmap"])
@@ -96,7 +96,7 @@ def test_samples_crops_stacked_models_and_evaluation_are_on_the_gpu(model):
         out_pd = torch.empty((p, task.flat.d), device="cuda")
         weight_pb = task.from_numpy(np.full((p, size), 1 / size, np.float32))
         assert task.flat.stacked_gradient(w_d.repeat(p, 1), x, y, weight_pb, out_pd).device.type == "cuda"
-        assert task.gradient(w_d, x[0], y[0], out_pd[0]).device.type == "cuda"
+        assert task.flat.gradient(w_d, x[0], y[0], out_pd[0]).device.type == "cuda"
         assert set(task.evaluate(w_d)) == {"test/accuracy", "test/loss", "validation/accuracy", "validation/loss"}
 
 

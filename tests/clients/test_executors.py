@@ -52,7 +52,7 @@ def test_a_gradient_is_taken_at_the_model_of_its_dispatch_not_of_its_delivery():
     delivery = executor.deliver(Work(3, 0, 0, 0, 1))
     x, y = task.batch(Batches(task.partition, 10, Streams(0)).batches_of(Work(3, 0, 0, 0, 1))[0])
     expected = torch.empty_like(model_d)
-    expected_loss = task.gradient(at_dispatch, x, y, expected)
+    expected_loss = task.flat.gradient(at_dispatch, x, y, expected)
     assert torch.equal(delivery.vector_d, expected)
     assert float(delivery.loss) == float(expected_loss) == pytest.approx(np.log(10), rel=1e-5)
     assert len(executor.versions) == 0
@@ -68,7 +68,7 @@ def test_a_clients_step_is_smaller_in_each_of_its_pieces_of_work_and_others_keep
         sent[client, count] = executor.deliver(work).vector_d.clone()
     assert torch.equal(sent[3, 1], sent[3, 0] / 2) and torch.equal(sent[3, 2], sent[3, 0] / 4)
     gradient = torch.empty_like(sent[4, 0])
-    task.gradient(task.flat.initial_d(), *task.batch(task.partition[4]), gradient)
+    task.flat.gradient(task.flat.initial_d(), *task.batch(task.partition[4]), gradient)
     torch.testing.assert_close(sent[4, 0], -0.4 * gradient)
 
 
@@ -102,7 +102,7 @@ def test_the_local_step_of_a_run_follows_the_server_iterations_of_the_models_sen
     assert {iteration for _, iteration, *_ in sent} >= {0, 1, 5, 15}
     for client, iteration, upload_d, start_d in sent:
         gradient_d = torch.empty_like(start_d)
-        task.gradient(start_d, *task.batch(task.partition[client]), gradient_d)
+        task.flat.gradient(start_d, *task.batch(task.partition[client]), gradient_d)
         torch.testing.assert_close(upload_d, -0.4 * 0.9**iteration * gradient_d, rtol=1e-4, atol=1e-7)
 
 
@@ -182,7 +182,7 @@ def test_batch_norm_statistics_move_towards_those_of_delivered_clients(tmp_path)
     after = task.flat.statistics()
     task.flat.reset_statistics()
     x, y = task.batch(Batches(task.partition, 10, Streams(0)).batches_of(work)[0])
-    task.gradient(task.flat.initial_d(), x, y, torch.empty(task.flat.d))
+    task.flat.gradient(task.flat.initial_d(), x, y, torch.empty(task.flat.d))
     of_the_batch = task.flat.statistics()
     torch.testing.assert_close(after, 0.75 * before + 0.25 * of_the_batch)
     assert not torch.equal(after, before)

@@ -43,7 +43,7 @@ def photographs(n=20, side=8):
     y = rng.integers(0, 10, n)
     data = Data(x, y, x[:5], y[:5], classes=10, scale=SCALE, augmentable=True)
     flat = FlatModel(Softmax(ModelConfig()).build(data.shape, 10, 0))
-    return Task(data, [np.arange(n)], flat, "cpu", augment=True), x, y
+    return Task(data, [np.arange(n)], flat, "cpu"), x, y
 
 
 def normalised(x):
@@ -66,7 +66,7 @@ def test_digits_are_learnt_by_plain_sgd(model, eta, steps, wanted):
     g_d = torch.empty_like(w_d)
     before = task.evaluate(w_d)
     for _ in range(steps):
-        task.gradient(w_d, *task.batch(rng.integers(0, 1437, 64)), g_d)
+        task.flat.gradient(w_d, *task.batch(rng.integers(0, 1437, 64)), g_d)
         w_d.add_(g_d, alpha=-eta)
     after = task.evaluate(w_d)
     assert before["test/accuracy"] < 0.3 and after["test/accuracy"] > wanted and after["test/loss"] < 0.3
@@ -147,13 +147,13 @@ def test_evaluation_changes_neither_draws_nor_model_nor_training():
     w_d = task.flat.initial_d()
     x, y = task.batch(np.arange(8))
     plain_d, after_d = torch.empty_like(w_d), torch.empty_like(w_d)
-    task.gradient(w_d, x, y, plain_d)
+    task.flat.gradient(w_d, x, y, plain_d)
     state = torch.get_rng_state()
     numpy_state = np.random.get_state()[1].copy()
     assert task.evaluate(w_d) == task.evaluate(w_d)
     assert torch.equal(torch.get_rng_state(), state) and np.array_equal(np.random.get_state()[1], numpy_state)
     assert torch.equal(w_d, task.flat.initial_d()) and task.flat.module.training
-    task.gradient(w_d, x, y, after_d)
+    task.flat.gradient(w_d, x, y, after_d)
     assert torch.equal(plain_d, after_d)
 
 
@@ -245,7 +245,7 @@ def test_an_lstm_learns_to_copy_a_token():
     g_d = torch.empty_like(w_d)
     before = task.evaluate(w_d)
     for _ in range(400):
-        task.gradient(w_d, *task.batch(rng.integers(0, 400, 32)), g_d)
+        task.flat.gradient(w_d, *task.batch(rng.integers(0, 400, 32)), g_d)
         w_d.add_(g_d, alpha=-1.0)
     assert before["test/accuracy"] < 0.4 and task.evaluate(w_d)["test/accuracy"] > 0.95
 

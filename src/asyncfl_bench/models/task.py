@@ -41,7 +41,6 @@ class Task:
     data       moved to ``device`` once, images as uint8, token ids as they are
     partition  n arrays of training-sample indices
     flat       the model; moved to ``device``
-    augment    whether training batches are to be cropped and flipped (the caller draws and passes the offsets)
     tests_c    (C,) test samples of each class
     moved      samples that were moved between clients so that each holds the least number asked for
     groups_n   (n,) planted group of each client; None where the split plants none
@@ -55,34 +54,32 @@ class Task:
         partition: list[np.ndarray],
         flat: FlatModel,
         device: str,
-        augment: bool = False,
         moved: int = 0,
         groups_n: np.ndarray | None = None,
         x_server: np.ndarray | None = None,
     ):
         self.partition, self.moved = partition, moved
         self.flat = flat.to(device)
-        self.augment = augment
         self.clients = count_samples(partition, data.y_train, data.classes, groups_n)
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
         self.digest = data.digest if x_server is None else digest_arrays(x_server, before=data.digest)
         self.tests_c = np.bincount(data.y_test, minlength=data.classes)
         self.device = torch.device(device)
-        self._x_train, self._y_train = self._to_device(data.x_train), self._to_device(data.y_train)
-        self._judged = {"test": (self._to_device(data.x_test), self._to_device(data.y_test))}
+        self._x_train, self._y_train = self.from_numpy(data.x_train), self.from_numpy(data.y_train)
+        self._judged = {"test": (self.from_numpy(data.x_test), self.from_numpy(data.y_test))}
         if data.x_validation is not None and data.y_validation is not None:
-            self._judged["validation"] = self._to_device(data.x_validation), self._to_device(data.y_validation)
+            self._judged["validation"] = self.from_numpy(data.x_validation), self.from_numpy(data.y_validation)
         self.compiled: NativeNetwork | None = None  # computes instead of ``flat`` where no executor is involved
         self._threads = 1
         self._factor: Tensor | None = None
         self._offset: Tensor | None = None
         if data.scale is not None:
             mean, std = np.asarray(data.scale.mean), np.asarray(data.scale.std)
-            self._factor = self._to_device((1 / (255 * std)).astype(np.float32)).view(-1, 1, 1)
-            self._offset = self._to_device((-mean / std).astype(np.float32)).view(-1, 1, 1)
+            self._factor = self.from_numpy((1 / (255 * std)).astype(np.float32)).view(-1, 1, 1)
+            self._offset = self.from_numpy((-mean / std).astype(np.float32)).view(-1, 1, 1)
         self.server: ServerSamples | None = None
         if x_server is not None:
-            self.server = ServerSamples(self.as_float(self._to_device(x_server)), self.flat, self.classes)
+            self.server = ServerSamples(self.as_float(self.from_numpy(x_server)), self.flat, self.classes)
 
     @cached_property
     def footprint(self) -> Footprint:
@@ -104,7 +101,8 @@ class Task:
         if self.server is not None:
             self.server.compiled = network
 
-    def _to_device(self, array: np.ndarray) -> Tensor:
+    def from_numpy(self, array: np.ndarray) -> Tensor:
+        """The array on the task's device."""
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def batch(self, indices: np.ndarray | Tensor, augment: Augmentation | None = None) -> tuple[Tensor, Tensor]:
@@ -115,11 +113,11 @@ class Task:
                  pixels around it, is cut at row dy and column dx and then mirrored left to right where flip is true
         """
         if isinstance(indices, np.ndarray):
-            indices = torch.from_numpy(indices).to(self.device)
+            indices = self.from_numpy(indices)
         flat_index = indices.reshape(-1)
         x = self._x_train.index_select(0, flat_index)
         if augment is not None:
-            x = crop_and_flip(x, *(torch.from_numpy(np.ascontiguousarray(a)).to(self.device).view(-1) for a in augment))
+            x = crop_and_flip(x, *(self.from_numpy(offsets).view(-1) for offsets in augment))
         y = self._y_train.index_select(0, flat_index)
         return self.as_float(x).view(*indices.shape, *self.shape), y.view(indices.shape)
 
@@ -136,18 +134,10 @@ class Task:
         chosen = BatchSelection(indices, augment, CROP_PADDING)
         return network.gradient(w_d, self._x_train, self._y_train, out_d, bias_c, chosen)
 
-    def from_numpy(self, array: np.ndarray) -> Tensor:
-        """The array on the task's device."""
-        return torch.from_numpy(array).to(self.device)
-
     def draw_augmentation(self, generator: np.random.Generator, b: int) -> Augmentation:
         """dy, dx (b,) integers 0 .. 8 and flip (b,) bool, all uniform."""
         dy_b, dx_b = generator.integers(0, 2 * CROP_PADDING + 1, size=(2, b))
         return dy_b, dx_b, generator.random(b) < 0.5
-
-    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
-        """As ``FlatModel.gradient``."""
-        return self.flat.gradient(w_d, x, y, out_d)
 
     def evaluate(self, w_d: Tensor, hits_c: np.ndarray | None = None) -> dict[str, float]:
         """``test/accuracy`` (share, 0 to 1) and ``test/loss`` (mean cross-entropy in nats) of ``w_d`` on the test set,
@@ -288,4 +278,4 @@ def build_task(
         flat = FlatModel(_build_module(model, data, streams.model.integer()))
     with naming_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
-    return Task(data, partition, flat, device, augment, heterogeneity.moved, heterogeneity.groups_n, x_server)
+    return Task(data, partition, flat, device, heterogeneity.moved, heterogeneity.groups_n, x_server)
