@@ -49,7 +49,7 @@ def test_a_run_counts_the_steps_of_its_passes():
 def test_the_rule_may_say_k_for_each_client_and_its_unit_is_the_clients():
     words = ["algorithm=asyncfeded", "algorithm.k_initial=4", "client.local_epochs=2", "client.batch_size=16"]
     built = build_run(compose([*words, "scale=smoke", "model=softmax", "delay=uniform"]))
-    built.simulation.begin()
+    built.simulation.step()
     for work in built.simulation.in_flight.values():
         held = len(built.task.partition[work.client])
         assert (work.k, work.local_steps, work.samples) == (4, 4 * -(-held // 16), 4 * held)

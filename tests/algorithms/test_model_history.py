@@ -43,7 +43,7 @@ def test_a_bounded_history_gives_the_bits_of_an_unbounded_one_and_holds_no_more_
     simulation, versions = built.simulation, built.executor.versions
     everything = Everything(built.model_d)
     simulation.observers.append(everything)
-    simulation.begin()
+    simulation.step()
     while everything.compared < 120:
         simulation.step()
         held = {work.iteration for work in simulation.in_flight.values() if not work.lost}

@@ -351,7 +351,7 @@ def test_a_run_takes_the_time_its_samples_and_its_models_bytes_ask_for():
 
     words = ["delay=work_and_link", "delay.seconds_per_sample=0.01", "delay.bandwidth=1000", "delay.link_spread=0"]
     built = build_run(compose([*words, "algorithm=fedavg", "client.local_epochs=3", "scale=smoke", "model=softmax"]))
-    built.simulation.begin()
+    built.simulation.step()
     assert len(built.simulation.in_flight) == 10
     for work in built.simulation.in_flight.values():
         held = len(built.task.partition[work.client])

@@ -22,7 +22,6 @@ from .executor import Executor, StagedExecutor
 from .observer import Observer
 from .slots import Slots
 from .timeline import Timeline
-from .traffic import Traffic
 
 TICK, ROUND = "tick", "round"  # ends at which a rule is asked for its own step
 
@@ -78,7 +77,9 @@ class Simulation(Stateful):
         self._started = False
         self._uploads_without_change = self._uploads_at_this_time = 0  # of the global model; lost ones included
         footprint = footprint or Footprint(model_d.numel(), model_d.numel())
-        self._traffic = Traffic(rule, footprint.client_parameters, model_d.element_size())
+        numbers = footprint.client_parameters
+        self._model_bytes = numbers * model_d.element_size() * (1 + rule.needs.second_vector)
+        self._upload_bytes = numbers * 8 if rule.needs.keeps == "previous" else self._model_bytes  # of doubles
         delay.start(clients, streams, footprint)
         availability.start(clients.n, streams)
         schedule.start(clients.n, concurrency, streams.schedule)
@@ -95,13 +96,6 @@ class Simulation(Stateful):
         """Runs until the budget is used up; returns the budget key that ended it, "no_clients" or "stalled"."""
         while (ended_by := self.step()) is None:
             pass
-        return ended_by
-
-    def begin(self) -> str | None:
-        """All up to the first dispatches: the first round, if the rule asks for one. Returns why the run is over."""
-        ended_by = self.step()
-        while self._timeline.now:
-            ended_by = self.step()
         return ended_by
 
     def step(self) -> str | None:
@@ -247,7 +241,7 @@ class Simulation(Stateful):
         for observer in self.observers:
             observer.received(upload, changed)
         counters.uploads += 1
-        counters.uplink_bytes += self._traffic.upload
+        counters.uplink_bytes += self._upload_bytes
         counters.client_steps += work.local_steps
         self._uploads_without_change += 1
         if changed:
@@ -374,7 +368,7 @@ class Simulation(Stateful):
     def _dispatch(self, work: Work) -> None:
         own = self.rule.resumes_from(work.client)
         start_d = self.model_d if own is None else own[1]
-        self.counters.downlink_bytes += self._traffic.model if own is None else 0
+        self.counters.downlink_bytes += self._model_bytes if own is None else 0
         if not work.lost:
             self.executor.dispatch(work, start_d)
         for observer in self.observers:
