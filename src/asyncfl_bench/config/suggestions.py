@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import MOST_LISTED, did_you_mean
 from .choices import choices_with, groups
 from .classes import part_class
+from .overrides import flat_items
 from .settings import PARTS
 
 # name in other tools, without capitals, dashes and underscores -> the setting or group here, or a whole override
@@ -128,10 +129,6 @@ def _without_marks(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-def _paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted keys of all settings, without sections."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _paths(value, f"{prefix}{key}.")
-        elif key != "_target_":
-            yield f"{prefix}{key}"
+def _paths(tree: Mapping[str, Any]) -> list[str]:
+    """Return the dotted keys of all settings, without sections."""
+    return [key for key, _ in flat_items(tree) if not key.endswith("_target_")]
