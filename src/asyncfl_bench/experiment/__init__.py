@@ -4,7 +4,7 @@ Importing this loads neither torch nor data; ``execute`` does, once it has somet
 """
 
 from .execute import execute
-from .result import RunResult, complete_result, finished_result
+from .result import RunResult, finished_result
 from .stopping import SCHEDULER_SIGNALS
 
-__all__ = ["SCHEDULER_SIGNALS", "RunResult", "complete_result", "execute", "finished_result"]
+__all__ = ["SCHEDULER_SIGNALS", "RunResult", "execute", "finished_result"]

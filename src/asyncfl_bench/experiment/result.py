@@ -93,20 +93,20 @@ class RunResult:
 
 
 def finished_result(
-    settings: Settings, places: Mapping[str, Path] | None = None, or_diverged: bool = False
+    settings: Settings,
+    places: Mapping[str, Path] | None = None,
+    *,
+    or_diverged: bool = False,
+    again: bool = False,
 ) -> RunResult | None:
     """Return the result of a complete run with the same settings and all requested files; None with ``rerun=true``.
 
     places       identity of a run -> an archive or another directory, used if the run's own directory has no result
     or_diverged  accept a diverged run too, as a sweep does
+    again        also accept a run that ``rerun=true`` repeats
     """
-    return None if settings.root.rerun else complete_result(settings, places, or_diverged)
-
-
-def complete_result(
-    settings: Settings, places: Mapping[str, Path] | None = None, or_diverged: bool = False
-) -> RunResult | None:
-    """Return the result as ``finished_result`` does, also with ``rerun=true``."""
+    if settings.root.rerun and not again:
+        return None
     for place in (settings.directory, (places or {}).get(settings.identity)):
         if place is None:
             continue
@@ -148,7 +148,7 @@ def _has_whole_trace(directory: Path, summary: dict) -> bool:
     return all(there) and (directory / "model_final.pt").exists()
 
 
-def _is_complete(summary: dict, settings: Settings, or_diverged: bool = False) -> bool:
+def _is_complete(summary: dict, settings: Settings, or_diverged: bool) -> bool:
     return (
         summary.get("exit_status") in ("ok", "diverged")[: 1 + or_diverged]
         and summary.get("identity") == settings.identity

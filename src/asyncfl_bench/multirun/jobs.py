@@ -57,11 +57,11 @@ class Job:
 
         again  also accept a finished run that was to be repeated
         """
-        from ..experiment import complete_result, finished_result
+        from ..experiment import finished_result
 
         if self.settings is None:
             return None
-        return (complete_result if again else finished_result)(self.settings, places, or_diverged=True)
+        return finished_result(self.settings, places, or_diverged=True, again=again)
 
     def summary_stamp(self) -> int | None:
         """When the summary in its directory was written; None without one."""
