@@ -118,11 +118,6 @@ class LocalConfig(CheckedSettings):
         epochs = self.local_epochs is not None
         return Workload(self.local_epochs or self.local_steps, self.batch_size, epochs)
 
-    @property
-    def one_step(self) -> bool:
-        """Whether every piece of work is a single mini-batch step."""
-        return self.workload.one_step
-
 
 class LocalTraining:
     """Turns a received model into an upload.
@@ -246,16 +241,12 @@ class LocalTraining:
             self._decay(start, out)
             out.mul_(-lr)
             return
-        descent = self.descent(start, lr)
+        descent = Descent(self.config, start, lr)
         for step in range(steps):
             self._raise_if_stopped()
             gradient(descent.w, step, out)
             descent.take(out)
         out.copy_(descent.w).sub_(start)
-
-    def descent(self, start, lr) -> Descent:
-        """From a received model, which is left as it is, with a fresh optimizer."""
-        return Descent(self.config, start, lr)
 
     def _adamw(self, start, gradient, steps, out) -> None:
         import torch
@@ -280,7 +271,7 @@ def clip(gradient, norm: float) -> None:
 
 
 class Descent:
-    """Steps of torch's SGD, one by one.
+    """Steps of torch's SGD, one by one, from a received model, which is left as it is.
 
     w         (..., d) the local model;  lr  a number, or (..., 1) one for each client
     velocity  (..., d) with momentum, after the first step; else None

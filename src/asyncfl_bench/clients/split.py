@@ -100,7 +100,7 @@ class SplitExecutor:
     # -- computing, in any thread --------------------------------------------------------------------------------------
 
     def _task(self, work: Work, start_d: Tensor) -> _Task:
-        return _Task(work, start_d, self.local.descent(start_d, self.local.lr(work)), self.samples.steps(work))
+        return _Task(work, start_d, Descent(self.local.config, start_d, self.local.lr(work)), self.samples.steps(work))
 
     def _next(self, task: _Task, gradient: Tensor) -> Delivery:
         assert task.back is not None

@@ -92,7 +92,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
         return equip(settings.parts["algorithm"].build(), storage, streams, task.server, cut)
 
     def build_whole_rule() -> ServerRule:
-        return _wrap_rule(settings, build_rule(), streams)
+        return settings.parts["distillation"].build().wrap_rule(build_rule(), streams)
 
     rule, stop = build_whole_rule(), Stop()
     if isinstance(rule, SplitRule):
@@ -204,11 +204,6 @@ def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] |
     return executor.computer
 
 
-def _wrap_rule(settings: Settings, rule: ServerRule, streams: Streams) -> ServerRule:
-    """Wrap the equipped rule with the distillation that follows each step."""
-    return settings.parts["distillation"].build().wrap_rule(rule, streams)
-
-
 def _build_task(settings: Settings, streams: Streams, device: str, clients: Sequence[int] | None) -> Task:
     parts = settings.parts
     dataset = parts["dataset"].build()
@@ -273,7 +268,7 @@ def _count_vectors(
     """Count the model vectors that the run will hold."""
     flat, concurrency, n = task.flat, settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
-    one_step = settings.parts["client"].config.one_step and not rule.needs.chooses_k  # else K may grow
+    one_step = settings.parts["client"].config.workload.one_step and not rule.needs.chooses_k  # else K may grow
     guess = memory.count_vectors(
         settings,
         rule,
@@ -300,7 +295,7 @@ def build_dry_run(
     algorithm = settings.parts["algorithm"]
     server = None if task.server is None else NullServer(task.server.samples)
     rule = equip(algorithm.target(algorithm.config.for_dry_run()), Storage(rounding=streams.cache), streams, server)
-    rule = _wrap_rule(settings, rule, streams)
+    rule = settings.parts["distillation"].build().wrap_rule(rule, streams)
     variates = NullVariates() if rule.needs.keeps == "variate" else None
     queue = WorkQueue(NullComputer(computer, server), memories=variates, keeps_base=rule.needs.base)
     return _build_simulation(settings, rule, torch.zeros(1), task, queue, streams), queue

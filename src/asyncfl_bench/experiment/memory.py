@@ -166,7 +166,8 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
         return least, most
     rule = settings.parts["distillation"].build().wrap_rule(rule, streams)
     client = settings.parts["client"]
-    local = client.build(client.config.upload).vectors(1 if client.config.one_step and not rule.needs.chooses_k else 2)
+    one_step = client.config.workload.one_step and not rule.needs.chooses_k
+    local = client.build(client.config.upload).vectors(1 if one_step else 2)
     measuring = settings.parts["diagnostics"].build().vectors(rule, n, concurrency)
     together = machine.available_cores(settings.root.threads) * most_together(size.d)
     computing, outputs = (2 + local) * together + measuring, classes * (USUAL if asked is None else asked)
