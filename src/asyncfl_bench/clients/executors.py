@@ -128,10 +128,10 @@ class SequentialComputer:
 
     def _rows_read(self, work: Work, anchor_d, shift_d) -> SelectedRows | None:
         """What computes the work of a model with a large embedding, where no other row needs a gradient."""
-        embedding = self.task.flat.embedding
-        if embedding is None or not self.local.leaves_linearly(anchor_d, shift_d):
+        flat = self.task.flat
+        if flat.embedding is None or not self.local.leaves_linearly(anchor_d, shift_d):
             return None
-        return embedding.select_rows(*self.samples.at_once(work), self._bias(work))
+        return flat.select_rows(*self.samples.at_once(work), self._bias(work))
 
     def _upload(self, work: Work, read: SelectedRows | None, gradient, start_d, out_d, *bent) -> None:
         """Writes it. read: the small model of the rows that the work's samples read, computed with instead."""

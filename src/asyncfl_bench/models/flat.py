@@ -6,6 +6,7 @@ Legend: d parameters, b batch statistics, p models at once, B samples of a mini-
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 from ..errors import BenchError
 from ..kernels.stacked import StackedPerceptron
 from .networks import Block, Encoder, FastText
-from .rows import EmbeddingModel
+from .rows import SelectedRows
 
 
 class FlatModel:
@@ -26,7 +27,7 @@ class FlatModel:
     used, which is therefore kept alive; nothing here ever writes to it.
     d          number of parameters that are trained; frozen ones stay as they are
     alone      what is computed for one model at a time: recurrent layers, say, whose kernels do no more; None: several
-    embedding  the model seen through the rows of its embedding that samples read, or None
+    embedding  the module where it has an embedding of which samples read a few rows; else None
     """
 
     def __init__(self, module: nn.Module):
@@ -45,7 +46,7 @@ class FlatModel:
         self.d = sum(self._sizes)
         self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self.perceptron = StackedPerceptron.try_from_module(module)
-        self.embedding = EmbeddingModel.try_from_module(module)
+        self.embedding = module if isinstance(module, FastText) else None
         transformers = (Encoder, Block), "a transformer"
         kinds = ((nn.RNNBase, "a recurrent network"), (FastText, "an embedding of words"), transformers)
         self.alone = next((what for kind, what in kinds if any(isinstance(m, kind) for m in modules)), None)
@@ -135,6 +136,11 @@ class FlatModel:
                 return self.module(x)
         finally:
             self.module.train()
+
+    def select_rows(self, x: Tensor, y: Tensor, steps: Iterator[Tensor], bias_c: Tensor | None) -> SelectedRows:
+        """Return the small model of the rows of ``embedding`` that these samples read."""
+        assert self.embedding is not None
+        return SelectedRows(self.embedding, x, y, steps, bias_c)
 
     def named_tensors(self, w_d: Tensor) -> dict[str, Tensor]:
         """Return name -> tensor, with parameters from ``w_d`` and the current buffers: copies on the model's device."""

@@ -13,43 +13,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from .networks import FastText
-
-
-class EmbeddingModel:
-    """A ``FastText`` network on flat vectors, for any number of threads."""
-
-    def __init__(self, network: FastText):
-        self.network = network
-        self.width = network.embedding.embedding_dim
-        self.classes = network.output.out_features
-        self.numbers = network.embedding.weight.numel()  # of the embedding, which comes first in the flat vector
-
-    @classmethod
-    def try_from_module(cls, module: nn.Module) -> EmbeddingModel | None:
-        """Return the model of a ``FastText`` network; None for any other network."""
-        return cls(module) if isinstance(module, FastText) else None
-
-    def select_rows(self, x: Tensor, y: Tensor, steps: Iterator[Tensor], bias_c: Tensor | None = None) -> SelectedRows:
-        """The small model for samples x (m, L) token ids with labels y (m,); steps: (B,) their places, step by step;
-        bias_c: (C,) joins the logits."""
-        return SelectedRows(self, x, y, steps, bias_c)
 
 
 class SelectedRows:
     """The rows that some samples read and the linear layer, as a model with its own flat vectors.
 
     Such a vector has s numbers: the rows in their order, then weight and bias of the linear layer.
+    x (m, L) token ids with labels y (m,); steps: (B,) their places, step by step; bias_c: (C,) joins the logits
     """
 
-    def __init__(self, model: EmbeddingModel, x: Tensor, y: Tensor, steps: Iterator[Tensor], bias_c: Tensor | None):
-        self._model, self._y, self._steps, self._bias_c = model, y, steps, bias_c
-        row, there = model.network.rows(x)
+    def __init__(self, network: FastText, x: Tensor, y: Tensor, steps: Iterator[Tensor], bias_c: Tensor | None):
+        self._y, self._steps, self._bias_c = y, steps, bias_c
+        self._embedded = network.embedding.weight.numel()  # the embedding comes first in the flat vector
+        self._width, self._classes = network.embedding.embedding_dim, network.output.out_features
+        row, there = network.rows(x)
         row_e = row[there]  # of each word or bigram, sample after sample
-        read = torch.zeros(model.numbers // model.width, dtype=torch.bool, device=x.device)
+        read = torch.zeros(network.embedding.num_embeddings, dtype=torch.bool, device=x.device)
         read[row_e] = True  # and not torch.unique, which sorts them
         self._rows_r = read.nonzero().view(-1)
         place = torch.empty(len(read), dtype=torch.int64, device=x.device)
@@ -57,7 +40,7 @@ class SelectedRows:
         self._place_e = place[row_e]
         self._count_m = there.sum(dim=1)
         self._first_m = self._count_m.cumsum(0) - self._count_m
-        self._numbers = len(self._rows_r) * model.width
+        self._numbers = len(self._rows_r) * self._width
 
     def select_rows(self, w_d: Tensor) -> Tensor:
         """(s,) copy of the numbers of the small model, out of the (d,) model."""
@@ -67,7 +50,7 @@ class SelectedRows:
     def write_rows(self, w_s: Tensor, out_d: Tensor) -> None:
         """Write the numbers of the small model back to their positions in ``out_d``."""
         rows, rest = self._halves(out_d)
-        rows[self._rows_r] = w_s[: self._numbers].view(-1, self._model.width)
+        rows[self._rows_r] = w_s[: self._numbers].view(-1, self._width)
         rest.copy_(w_s[self._numbers :])
 
     def gradient(self, w_s: Tensor, out_s: Tensor) -> Tensor:
@@ -94,10 +77,10 @@ class SelectedRows:
 
     def _halves(self, w_d: Tensor) -> tuple[Tensor, Tensor]:
         """Views: the whole embedding, (rows, E), and what is behind it."""
-        return w_d[: self._model.numbers].view(-1, self._model.width), w_d[self._model.numbers :]
+        return w_d[: self._embedded].view(-1, self._width), w_d[self._embedded :]
 
     def _parts(self, w_s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Views: embedding (R, E), weight (C, E) and bias (C,)."""
-        width, classes = self._model.width, self._model.classes
+        width, classes = self._width, self._classes
         rows, weight, bias = w_s.split([self._numbers, classes * width, classes])
         return rows.view(-1, width), weight.view(classes, width), bias
