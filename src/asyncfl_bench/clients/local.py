@@ -156,12 +156,7 @@ class LocalTraining:
         anchor    (..., d) what the proximal term pulls to; None: the received model
         shift     (..., d) added to each gradient; None: nothing
         """
-        if self.config.clip is not None:
-            gradient = self._with_clipping(gradient, self.config.clip)
-        if shift is not None:
-            gradient = self._with_correction(gradient, shift)
-        if self.config.proximal:
-            gradient = self._with_proximal_term(gradient, start if anchor is None else anchor)
+        gradient = self._bend(gradient, start if anchor is None else anchor, shift)
         lr = self.config.lr if lr is None else lr
         if self.upload_kind == "gradient":
             gradient(start, 0, out)
@@ -205,31 +200,24 @@ class LocalTraining:
         if self.stop:
             raise Stopped
 
-    def _with_clipping(self, gradient, norm):
-        def clip_to_norm(w, step, out) -> None:
-            gradient(w, step, out)
-            clip(out, norm)
+    def _bend(self, gradient, anchor, shift):
+        """Return the gradient clipped, then shifted, then with the proximal term; arguments as in ``upload``."""
+        norm, mu = self.config.clip, self.config.proximal
+        away = anchor.new_empty(anchor.shape) if mu else None
 
-        return clip_to_norm
-
-    def _with_proximal_term(self, gradient, anchor):
-        away = anchor.new_empty(anchor.shape)
-
-        def with_proximal_term(w, step, out) -> None:
+        def bent_gradient(w, step, out) -> None:
             import torch
 
             gradient(w, step, out)
-            torch.sub(w, anchor, out=away)  # first the difference: at the anchor itself the pull is exactly zero
-            out.add_(away, alpha=self.config.proximal)
+            if norm is not None:
+                clip(out, norm)
+            if shift is not None:
+                out.add_(shift)
+            if mu:
+                torch.sub(w, anchor, out=away)  # first the difference: at the anchor itself the pull is exactly zero
+                out.add_(away, alpha=mu)
 
-        return with_proximal_term
-
-    def _with_correction(self, gradient, shift):
-        def with_correction(w, step, out) -> None:
-            gradient(w, step, out)
-            out.add_(shift)
-
-        return with_correction
+        return gradient if norm is None and shift is None and not mu else bent_gradient
 
     def _decay(self, w, gradient) -> None:
         if self.config.weight_decay:
