@@ -10,6 +10,7 @@ import dataclasses
 import io
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +24,11 @@ from . import machine
 
 if TYPE_CHECKING:
     from ..algorithms.base import ServerRule
-    from ..types import ClientTable, Message, Reply, Upload
+    from ..types import ClientTable, Upload
 
 FOLLOWED = 20  # changes of the model until the copy is dropped
 OFFERED = ("storage", "draws", "server", "part")  # by the run, see equip: no state of the rule
+CALLS = ("receive_message", "replies", "tick", "round", "dispatched", "work_for", "resumes_from")  # the copy gets, too
 ROOM = 4  # copies of the state that must fit into free memory: what is written, what is read, the copy's, and a reserve
 
 
@@ -55,7 +57,7 @@ class ProbedRule:
         self._is_possible = True
 
     def __getattr__(self, name: str) -> Any:  # only reached for what is not here
-        return getattr(self.__dict__["rule"], name)
+        return partial(self._call_both, name) if name in CALLS else getattr(self.__dict__["rule"], name)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -71,27 +73,6 @@ class ProbedRule:
             self._restore_copy()
         self._uploads += 1
         return self._call_both("receive", upload)
-
-    def receive_message(self, message: Message) -> bool:
-        return self._call_both("receive_message", message)
-
-    def replies(self) -> list[tuple[int, Reply]]:
-        return self._call_both("replies")
-
-    def tick(self) -> bool:
-        return self._call_both("tick")
-
-    def round(self) -> bool:
-        return self._call_both("round")
-
-    def dispatched(self, client: int) -> None:
-        self._call_both("dispatched", client)
-
-    def work_for(self, client: int) -> int | None:
-        return self._call_both("work_for", client)
-
-    def resumes_from(self, client: int) -> tuple[int, torch.Tensor] | None:
-        return self._call_both("resumes_from", client)
 
     def _restore_copy(self) -> None:
         self._copy = None
