@@ -98,12 +98,9 @@ def _main(arguments: list[str]) -> int:
             from ..tracking.trackers_sync import send_offline_runs
 
             return send_offline_runs(arguments[1:] or ["runs"])
-        if arguments and arguments[0].partition("=")[0] == "--import-fleet":
-            return _import_fleet(arguments)
-        if arguments and arguments[0].partition("=")[0] == "--replay":
-            return _replay_run(arguments)
-        if arguments and arguments[0].partition("=")[0] == "--live-app":
-            return _write_live_app(arguments)
+        others = {"--import-fleet": _import_fleet, "--replay": _replay_run, "--live-app": _write_live_app}
+        if arguments and (flag := arguments[0].partition("=")[0]) in others:
+            return others[flag](arguments)
         if "--check" in arguments:
             return _check_contract([a for a in arguments if a != "--check"])
         if any(a in HYDRA_FLAGS for a in arguments):
