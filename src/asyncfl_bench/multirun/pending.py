@@ -184,14 +184,13 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) 
             if batches:
                 say(f"{trouble}; continuing with {sum(map(len, batches))} runs")
         else:
-            in_use = [job for job, one in zip(batch, returns, strict=True) if _is_postponed(one)]
+            answers = [_answer_of(one) for one in returns]
+            in_use = [job for job, answer in zip(batch, answers, strict=True) if answer["postponed"]]
             postponed += in_use
-            for job, one in zip(batch, returns, strict=True):
-                job.error = _failure_message(one) or (
-                    one.return_value["line"] if _exit_code(one) not in (0, EXIT_INTERRUPTED) else None
-                )
+            for job, answer in zip(batch, answers, strict=True):
+                job.error = None if answer["code"] in (0, EXIT_INTERRUPTED) else answer["line"]
             lines.report_ended([job for job in batch if job not in in_use])
-            if any(_exit_code(one) == EXIT_INTERRUPTED for one in returns):
+            if any(answer["code"] == EXIT_INTERRUPTED for answer in answers):
                 break
     return trouble
 
@@ -236,22 +235,12 @@ def _was_interrupted(job: Job) -> bool:
     return (_outcome(job, None) or "").startswith("interrupted")
 
 
-def _failure_message(job_return: Any) -> str | None:
-    """Return in one line what a job raised; None if it returned."""
+def _answer_of(job_return: Any) -> dict[str, Any]:
+    """Return the answer of a job's function (multirun.run); of a job that raised, its error in one line."""
     if job_return.status.name == "COMPLETED":
-        return None
+        return dict(job_return.return_value)
     error = job_return._return_value  # hydra's property raises it
-    return typed_line(error)
-
-
-def _is_postponed(job_return: Any) -> bool:
-    """Return True if another process works on the run."""
-    return _failure_message(job_return) is None and bool(job_return.return_value["postponed"])
-
-
-def _exit_code(job_return: Any) -> int:
-    """Return the exit code of a job; 1 if it crashed instead of returning."""
-    return int(job_return.return_value["code"]) if _failure_message(job_return) is None else 1
+    return {"code": 1, "line": typed_line(error), "postponed": False}
 
 
 def _outcome(job: Job, trouble: str | None) -> str | None:
