@@ -51,7 +51,7 @@ class Delay:
     def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
         """footprint: what the model costs to compute and to send, for laws that go by it."""
         self._stream, self.footprint = streams.delay, footprint
-        self.samples_n, self.labels_nc = clients.samples_n, clients.labels_nc
+        self.n, self.samples_n, self.labels_nc = clients.n, clients.samples_n, clients.labels_nc
         self.speed_n = self._speeds(clients.n, streams)
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:

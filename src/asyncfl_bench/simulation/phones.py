@@ -9,7 +9,7 @@ import numpy as np
 
 from ..randomness import Streams
 from ..ranges import at_least, greater_than
-from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
+from ..types import Facts, Work
 from .delay import Delay, DelayConfig
 from .fleet import FleetFile, check_file
 
@@ -56,12 +56,8 @@ class Phones(Delay):
     Config = PhonesConfig
     config: PhonesConfig
 
-    def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
-        """Read the file, if one is given. Raises InputError or ConfigError for a wrong file."""
-        self.n = clients.n
-        super().start(clients, streams, footprint)
-
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
+        """Draw or read the speeds. Raises InputError or ConfigError for a wrong file."""
         config = self.config
         if config.path is not None:
             self.file = FleetFile(config.path, (COLUMNS,))
