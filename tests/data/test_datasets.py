@@ -294,7 +294,7 @@ def test_a_pipe_in_the_place_of_the_digits_is_replaced(tmp_path, monkeypatch):
 
 
 def test_without_a_request_no_host_is_contacted(tmp_path, monkeypatch):
-    monkeypatch.setattr(download, "fetch_dataset", None)
+    monkeypatch.setattr(download, "download_arrays", None)
     with pytest.raises(DataError, match=r"^CIFAR10 is missing\. Looked for .*cifar10.npz .* dataset.download=true"):
         load_images(tmp_path, "cifar10")
 

@@ -168,9 +168,9 @@ class TorchvisionImages(DataSet):
             return build_cached(paths[0], lambda: read_class_folders(folder, known.image), remedies)
         if not self.config.download:
             raise MissingData(f"{known.label} is missing. {remedies}")
-        from .download import fetch_dataset  # here only: a machine with the file needs no torchvision
+        from .download import download_arrays  # here only: a machine with the file needs no torchvision
 
-        return fetch_dataset(known.label, data_dir, paths, remedies)
+        return build_cached(paths[0], lambda: download_arrays(known.label, data_dir, remedies), remedies)
 
 
 def ways_out(name: str, paths: list[Path]) -> str:

@@ -1,4 +1,4 @@
-"""Fetching an image set once, with torchvision, and keeping it as one .npz file."""
+"""Fetching an image set with torchvision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from .archive import build_cached
 from .base import DataError
 from .sources import read_class_folders
 from .vision import torchvision
@@ -16,15 +15,8 @@ CINIC10 = "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.g
 CINIC10_MD5 = "6ee4d0c996905fe93221de577967a372"
 
 
-def fetch_dataset(label: str, data_dir: Path, paths: list[Path], ways_out: str) -> Path:
-    """Download the data set ``label`` into ``data_dir``, write ``paths[0]`` and return it.
-
-    One of several jobs downloads, and the others wait for its file. Raises DataError with the paths and the remedies.
-    """
-    return build_cached(paths[0], lambda: _download(label, data_dir, ways_out), ways_out)
-
-
-def _download(label: str, data_dir: Path, ways_out: str) -> dict[str, np.ndarray]:
+def download_arrays(label: str, data_dir: Path, ways_out: str) -> dict[str, np.ndarray]:
+    """Download the data set ``label`` into ``data_dir``. Raises DataError with the remedies."""
     vision = torchvision(f"Downloading {label}")
     try:
         if label == "CINIC10":  # arXiv:1810.03505, which torchvision lacks
