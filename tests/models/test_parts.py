@@ -22,7 +22,7 @@ from asyncfl_bench.models.convolutional import (
     Vgg16Config,
 )
 from asyncfl_bench.models.flat import FlatModel
-from asyncfl_bench.models.parts import Cut, split_layers
+from asyncfl_bench.models.parts import Cut
 from asyncfl_bench.models.perceptrons import Mlp, MlpConfig
 from asyncfl_bench.models.transformers import VitSmall, VitSmallConfig
 
@@ -102,7 +102,7 @@ def test_a_bias_joins_the_logits_of_the_loss_that_is_answered():
 
 def test_a_graph_may_wait_while_others_are_computed():
     config, flat, x, _, _ = built("lenet5")
-    client, _ = split_layers(flat, config.usual_cut)
+    client = Cut(flat, config.usual_cut, tuple(x.shape[1:]), 10).client
     one_d, other_d = flat.initial_d()[: client.d].requires_grad_(), (flat.initial_d()[: client.d] * 2).requires_grad_()
     alone = torch.autograd.grad(client(one_d, x).square().sum(), one_d)[0]
     waiting = client(one_d, x)

@@ -278,7 +278,7 @@ def _count_vectors(
         computing=computer.vectors(1 if one_step else 2) + diagnostics.vectors(rule, n, concurrency),
         outputs=task.server.samples * task.server.classes if task.server else 0,
     )
-    if not memory.needs_dry_run(concurrency, flat.d):
+    if concurrency * flat.d * memory.FLOAT < memory.DRY_RUN_FROM:
         return guess
     # a run that is too large with one version of the model is not simulated first: that takes a minute where n is large
     least = replace(guess, versions=1, uploads=1)

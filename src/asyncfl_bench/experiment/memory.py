@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..models.layers import Size
 
 FLOAT = 4
-DRY_RUN_FROM = 2**26  # bytes of model versions; below, guessing high costs nothing
+DRY_RUN_FROM = 2**26  # bytes of model versions that a dry run counts; below, guessing high costs nothing
 
 
 @dataclass(frozen=True)
@@ -256,8 +256,3 @@ def _free_disk(folder: Path) -> int | None:
         return shutil.disk_usage(machine.existing_folder(folder)).free
     except OSError:
         return None
-
-
-def needs_dry_run(concurrency: int, d: int) -> bool:
-    """Return True if the model versions may be so large that a dry run should count them."""
-    return concurrency * d * FLOAT >= DRY_RUN_FROM

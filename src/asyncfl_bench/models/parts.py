@@ -74,16 +74,6 @@ class CompiledPart:
         return self
 
 
-def split_layers(flat: FlatModel, layers: int) -> tuple[Part, Part]:
-    """Split an ``nn.Sequential`` model into its first ``layers`` and the other layers.
-
-    The parameters of the first layers are the first in the model's flat vector.
-    """
-    module = copy.deepcopy(flat.module)
-    assert isinstance(module, nn.Sequential)
-    return Part(module[:layers]), Part(module[layers:])
-
-
 class Cut:
     """A task whose model is cut: what the clients compute with, and what the server does (``types.ServerPart``).
 
@@ -95,7 +85,9 @@ class Cut:
     """
 
     def __init__(self, flat: FlatModel, layers: int, shape: tuple[int, ...], classes: int):
-        part, self._server = split_layers(flat, layers)
+        module = copy.deepcopy(flat.module)
+        assert isinstance(module, nn.Sequential)
+        part, self._server = Part(module[:layers]), Part(module[layers:])
         self.client: Part | CompiledPart = part
         self.d_client, self.classes, self.server_tensors = part.d, classes, self._server.tensors
         self._w_d, self._shape = flat.initial_d(), shape
