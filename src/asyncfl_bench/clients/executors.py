@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     import torch
 
     from .queue import Start
-
-
-class SelectedRows(Protocol):
-    """The part of a model with a large embedding that a piece of work reads (models.rows.SelectedRows)."""
-
-    def select_rows(self, w_d: torch.Tensor) -> torch.Tensor: ...
-
-    def write_rows(self, w_s: torch.Tensor, out_d: torch.Tensor) -> None: ...
-
-    def gradient(self, w_s: torch.Tensor, out_s: torch.Tensor) -> torch.Tensor: ...
 
 
 class SequentialComputer:
@@ -126,14 +116,15 @@ class SequentialComputer:
         assert total is not None
         return ComputedUpload(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
 
-    def _rows_read(self, work: Work, anchor_d, shift_d) -> SelectedRows | None:
-        """What computes the work of a model with a large embedding, where no other row needs a gradient."""
+    def _rows_read(self, work: Work, anchor_d, shift_d) -> Any:
+        """What computes the work of a model with a large embedding, where no other row needs a gradient, a
+        models.rows.SelectedRows; else None."""
         flat = self.task.flat
         if flat.embedding is None or not self.local.leaves_linearly(anchor_d, shift_d):
             return None
         return flat.select_rows(*self.samples.at_once(work), self._bias(work))
 
-    def _upload(self, work: Work, read: SelectedRows | None, gradient, start_d, out_d, *bent) -> None:
+    def _upload(self, work: Work, read, gradient, start_d, out_d, *bent) -> None:
         """Writes it. read: the small model of the rows that the work's samples read, computed with instead."""
         steps, lr = work.local_steps, self.local.lr(work)
         if read is None:

@@ -5,21 +5,14 @@ Legend: u samples, B of a mini-batch, C classes, d parameters.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from ..kernels.native import NativeNetwork
+from ..kernels.stacked import StackedPerceptron
 from .flat import FlatModel
 
 SAMPLES = 256  # of one forward pass, as in evaluation: more leave a CPU's cache
-
-
-class Network(Protocol):
-    """FlatModel, NativeNetwork or StackedPerceptron."""
-
-    def logits(self, w_d: Tensor, x: Tensor) -> Tensor: ...
 
 
 class ServerSamples:
@@ -44,6 +37,6 @@ class ServerSamples:
         self._flat.load_statistics(statistics_b)
         return loss
 
-    def outputs(self, network: Network, w_d: Tensor) -> Tensor:
+    def outputs(self, network: FlatModel | NativeNetwork | StackedPerceptron, w_d: Tensor) -> Tensor:
         """(u, C) logits at ``w_d``. For any number of threads with a network each."""
         return torch.cat([network.logits(w_d, x) for x in self._x_u.split(SAMPLES)])
