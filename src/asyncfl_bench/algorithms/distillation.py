@@ -28,9 +28,7 @@ FORWARD = 1 / 3  # of the work of a sample through the network and back
 
 @dataclass
 class NoDistillationConfig(CheckedSettings):
-    @property
-    def takes_place(self) -> bool:
-        return False
+    takes_place = False
 
 
 class NoDistillation:

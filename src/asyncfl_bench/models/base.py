@@ -121,11 +121,6 @@ class SequentialConfig(ModelConfig):
     cut: Annotated[int | None, at_least(1, null="for the model's own")] = field(default=None, kw_only=True)
     can_be_cut = True
     usual_cut = first_cut = 1  # the least at which the clients' part has parameters
-    number_of_layers = 0  # the last one has parameters
-
-    @property
-    def layers(self) -> int:
-        return self.number_of_layers
 
     def resolve(self, facts: Facts) -> None:
         if facts.cuts and self.cut is None:

@@ -20,7 +20,7 @@ class LeNet5Config(SequentialConfig):
     """Cut behind the second pool if nothing else is said."""
 
     usual_cut = 6
-    number_of_layers = 12
+    layers = 12
 
 
 class LeNet5(SequentialModel):
@@ -49,7 +49,7 @@ class CnnConfig(SequentialConfig):
 
     hidden: Annotated[int, at_least(1)] = 128
     usual_cut = 6  # behind the second pool
-    number_of_layers = 10
+    layers = 10
 
 
 class Cnn(SequentialModel):
@@ -70,7 +70,7 @@ class CnnOnePoolConfig(SequentialConfig):
     """Cut behind the pool if nothing else is said."""
 
     usual_cut = 5
-    number_of_layers = 7
+    layers = 7
 
 
 class CnnOnePool(SequentialModel):
@@ -93,7 +93,7 @@ class AlexNetConfig(SequentialConfig):
     """Cut behind the second ReLU, as GAS has it, if nothing else is said."""
 
     usual_cut = 6
-    number_of_layers = 15
+    layers = 15
 
 
 class AlexNet(SequentialModel):
@@ -162,7 +162,7 @@ class ResNet18Config(SequentialConfig, NormalisedConfig):
         default=None, kw_only=True
     )
     usual_cut = 4
-    number_of_layers = 10
+    layers = 10
     stages: ClassVar[tuple[int, ...]] = (2, 2, 2, 2)  # residual blocks of each
 
     @property
@@ -230,7 +230,7 @@ class ResNet8Config(ResNet18Config):
 
     groups: int = 8
     width: Annotated[int, at_least(1)] = 16
-    number_of_layers = 9
+    layers = 9
     stages = (1, 1, 1)
 
 
@@ -253,7 +253,7 @@ class Vgg16Config(SequentialConfig, NormalisedConfig):
     """Cut behind the second pool, as GAS has it, if nothing else is said."""
 
     usual_cut = 10
-    number_of_layers = 37
+    layers = 37
 
 
 class Vgg16(SequentialModel):

@@ -16,9 +16,7 @@ from .delay import Delay, DelayConfig
 
 @dataclass
 class NoDelayConfig(DelayConfig):
-    @property
-    def takes_time(self) -> bool:
-        return False
+    takes_time = False
 
 
 class NoDelay(Delay):

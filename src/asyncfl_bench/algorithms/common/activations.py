@@ -98,7 +98,7 @@ class ActivationStatistics(Stateful):
         else:
             spread.add_(scaled_ba.square().sum(dim=0))
         if self.ridge_at == "merge" and before:
-            self._variances(spread).add_(self.ridge)
+            (spread.diagonal() if self.form == "full" else spread).add_(self.ridge)
         mean_a.lerp_(new_mean_a, new / total)
         self.weight_c[label] = total
 
@@ -117,9 +117,6 @@ class ActivationStatistics(Stateful):
         if self.form == "full":
             return torch.addmm(mean_a, normal_ba, _factor(spread, ridge, raise_if_stopped).T)
         return normal_ba.mul_((spread + ridge).sqrt()).add_(mean_a)
-
-    def _variances(self, spread: torch.Tensor) -> torch.Tensor:
-        return spread.diagonal() if self.form == "full" else spread
 
 
 class ExponentialWeights(Stateful):
