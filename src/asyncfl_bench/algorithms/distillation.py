@@ -31,18 +31,6 @@ class NoDistillationConfig(CheckedSettings):
     takes_place = False
 
 
-class NoDistillation:
-    """No distillation after a step of the rule."""
-
-    Config = NoDistillationConfig
-
-    def __init__(self, config: NoDistillationConfig):
-        """There is nothing to keep."""
-
-    def wrap_rule(self, rule: ServerRule, streams: Streams) -> ServerRule:
-        return rule
-
-
 @dataclass
 class DistillationConfig(CheckedSettings):
     """
@@ -93,14 +81,20 @@ class Distillation:
     The gradient of f is that of one cross-entropy, with targets alpha p + (1 - alpha) onehot(argmax y).
     """
 
-    Config = DistillationConfig
+    Config: type[CheckedSettings] = DistillationConfig
 
-    def __init__(self, config: DistillationConfig):
+    def __init__(self, config):
         self.config = config
 
     def wrap_rule(self, rule: ServerRule, streams: Streams) -> ServerRule:
         """The rule with distillation after each of its steps."""
         return Distilled(rule, self.config, streams) if self.config.takes_place else rule
+
+
+class NoDistillation(Distillation):
+    """No distillation after a step of the rule."""
+
+    Config = NoDistillationConfig
 
 
 class Distilled(Recorder, ServerRule):
