@@ -281,12 +281,7 @@ class Descent:
             velocity = self.velocity
             self.velocity = gradient.clone() if velocity is None else velocity.mul_(self._momentum).add_(gradient)
             gradient = self.velocity
-        _step(self.w, gradient, self.lr)
-
-
-def _step(w, direction, lr) -> None:
-    """w <- w - lr * direction"""
-    if isinstance(lr, float):
-        w.add_(direction, alpha=-lr)
-    else:
-        w.addcmul_(direction, lr, value=-1)
+        if isinstance(self.lr, float):
+            self.w.add_(gradient, alpha=-self.lr)
+        else:
+            self.w.addcmul_(gradient, self.lr, value=-1)

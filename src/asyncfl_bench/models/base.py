@@ -23,17 +23,6 @@ if TYPE_CHECKING:
     from ..data.texts import Reader
 
 
-def require_images(name: str, data_shape: tuple[int, ...], least: int) -> None:
-    """ConfigError unless samples are (C, H, W) with H and W of at least ``least`` pixels."""
-    if len(data_shape) != 3:
-        allowed = f"needs images, the data set has {data_shape[0]} features; model=mlp or model=softmax takes them"
-        raise ConfigError("", name, allowed)
-    height, width = data_shape[1:]
-    if min(height, width) < least:
-        allowed = f"needs images of at least {least}x{least} pixels, the data set has {height}x{width}"
-        raise ConfigError("", name, f"{allowed}; model=mlp takes them")
-
-
 @dataclass
 class ModelConfig(CheckedSettings):
     """Settings of a model; the base of all."""
@@ -96,8 +85,13 @@ class Model:
             takes = "lstm" if padding is None else "fasttext"
             allowed = f"needs numbers, the data set has samples of {shape[0]} token ids; model={takes} takes them"
             raise ConfigError("", self.name, allowed)
-        if self.least_pixels:
-            require_images(self.name, shape, self.least_pixels)
+        if self.least_pixels and len(shape) != 3:
+            allowed = f"needs images, the data set has {shape[0]} features; model=mlp or model=softmax takes them"
+            raise ConfigError("", self.name, allowed)
+        if self.least_pixels and min(shape[1:]) < self.least_pixels:
+            least, found = (f"{height}x{width}" for height, width in ([self.least_pixels] * 2, shape[1:]))
+            allowed = f"needs images of at least {least} pixels, the data set has {found}; model=mlp takes them"
+            raise ConfigError("", self.name, allowed)
 
     def check_files(self, classes: int) -> None:
         """Raise ConfigError or InputError for files that cannot be those of the model; loads no torch."""

@@ -37,8 +37,9 @@ class CellLinkConfig(DelayConfig):
     speeds: list[float] | None = None
     distances: list[float] | None = None
     cuts: list[int] | None = None
-    _sharing = 1
-    _batch_size = np.inf  # without a type, so no field that would change the identity of runs
+    # without a type, so no fields that would change the identity of runs
+    sharing = 1  # clients that have the channel
+    most_samples = np.inf  # of a mini-batch
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,9 +49,9 @@ class CellLinkConfig(DelayConfig):
     def resolve(self, facts: Facts) -> None:
         check_client_numbers("speeds", self.speeds, facts.n_clients)
         check_client_numbers("distances", self.distances, facts.n_clients)
-        self._sharing = facts.concurrency if self.channel == "shared" else 1
+        self.sharing = facts.concurrency if self.channel == "shared" else 1
         size = facts.workload.batch_size
-        self._batch_size = float(size) if isinstance(size, int) else np.inf
+        self.most_samples = float(size) if isinstance(size, int) else np.inf
         if self.cuts is not None and facts.cuts:
             ok = bool(self.cuts) and all(0 < cut < facts.layers for cut in self.cuts)
             allowed = f"a list of numbers from 1 to {facts.layers - 1}, of the model's {facts.layers} layers, or null"
@@ -64,15 +65,6 @@ class CellLinkConfig(DelayConfig):
         if self.distances is not None:
             found |= dict.fromkeys(("nearest", "radius", "position"), "with delay.distances, which are the clients'")
         return found
-
-    @property
-    def own_hertz(self) -> float:
-        """Of one client's channel."""
-        return self.hertz / self._sharing
-
-    def batch_n(self, samples_n: np.ndarray) -> np.ndarray:
-        """(n,) samples in a mini-batch of each client."""
-        return np.minimum(samples_n, self._batch_size)
 
 
 class CellLink(Delay):
@@ -105,12 +97,13 @@ class CellLink(Delay):
     def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
         super().start(clients, streams, footprint)
         loss_n = 128.1 + 37.6 * np.log10(self._distances(clients.n, streams))
-        hertz = self.config.own_hertz
+        hertz = self.config.hertz / self.config.sharing
         self.rate_n = hertz * np.log2(1 + self.POWER * 10 ** (-loss_n / 10) / (hertz * self.NOISE))
         self.cost_n = [footprint] * clients.n
         if self.config.cuts is not None and footprint.at_cut:
             costs = [footprint.at_cut[cut - 1] for cut in self.config.cuts]
-            sent_nc = np.outer(self.config.batch_n(clients.samples_n), [cost.message_bytes(1) for cost in costs])
+            batch_n = np.minimum(clients.samples_n, self.config.most_samples)
+            sent_nc = np.outer(batch_n, [cost.message_bytes(1) for cost in costs])
             time_nc = 2 * np.array([cost.client_macs for cost in costs]) / self.speed_n[:, None]
             time_nc = time_nc + 8 * sent_nc / self.rate_n[:, None]
             self.cost_n = [costs[choice] for choice in np.abs(time_nc - np.median(time_nc)).argmin(axis=1)]

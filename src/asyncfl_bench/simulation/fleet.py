@@ -63,7 +63,8 @@ class FleetFile:
     def __init__(self, path: str, layouts: Layouts):
         self.path = Path(path).expanduser()
         # of a .csv the line in which a row ends, of a .parquet the row's number from 0
-        self._word, self._place_r, values = _csv(self.path) if self._is_csv else _parquet(self.path)
+        read = _csv if self.path.suffix.lower() == ".csv" else _parquet
+        self._word, self._place_r, values = read(self.path)
         _check_columns(self.path, values, layouts)
         if not self._place_r:
             raise InputError(f"{self.path}: must have at least one row besides the names of its columns")
@@ -72,10 +73,6 @@ class FleetFile:
             raise self.refusal(self._client_r.index(""), "client must be a whole number or text, found nothing")
         self.clients = _in_order(set(self._client_r))
         self.columns = {name: self._numbers(name, column) for name, column in values.items() if name not in WORDS}
-
-    @property
-    def _is_csv(self) -> bool:
-        return self.path.suffix.lower() == ".csv"
 
     def rows_of(self, n: int) -> list[list[int]]:
         """(n,) the rows of each of the first n clients, in the file's order. Raises ConfigError when it has fewer."""

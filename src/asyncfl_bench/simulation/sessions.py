@@ -12,12 +12,14 @@ class Sessions:
 
     online_s, offline_s  ascending; no two overlap or touch
     period               they come again after so long, >= the last end; None: they happen once
+    last                 end of the last session of a turn
     Each question costs O(log s).
     """
 
     def __init__(self, online_s: list[float], offline_s: list[float], period: float | None):
         self._online_s, self._offline_s, self._period = online_s, offline_s, period
         self._worked_s = list(accumulate(end - begin for begin, end in zip(online_s, offline_s, strict=True)))
+        self.last = offline_s[-1]
         self._goes_on = period is not None and online_s[0] == 0 and offline_s[-1] == period  # into the next turn
 
     def at(self, time: float) -> tuple[float, float] | None:
@@ -55,11 +57,6 @@ class Sessions:
                 turns, rest = turns - 1, total
         place = bisect_left(self._worked_s, rest)
         return turn_start + turns * (self._period or 0.0) + self._offline_s[place] - (self._worked_s[place] - rest)
-
-    @property
-    def last(self) -> float:
-        """End of the last session of a turn."""
-        return self._offline_s[-1]
 
     def _find(self, time: float) -> tuple[int, float] | None:
         """(place, start of its turn) of the first session that ends after ``time``."""
