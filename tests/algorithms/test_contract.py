@@ -68,6 +68,12 @@ class Liar(Asgd):
         return False
 
 
+class LateLiar(Asgd):
+    def receive(self, upload):
+        super().receive(upload)
+        return upload.staleness < 50
+
+
 class Counting(Asgd):
     def start(self, model_d, clients, upload_kind):
         super().start(model_d, clients, upload_kind)
@@ -109,6 +115,7 @@ class Unchecked(Asgd):
     ("rule", "check", "problem"),
     [
         (Liar, "changes", "receive answered False and changed the model"),
+        (LateLiar, "changes", "receive answered False and changed the model"),
         (Forgetful, "state", r"add to state_names what it lacks \(these attributes differ: velocity_d\)"),
         (Counting, "state", r"stats says something else after a restore; .* \(these attributes differ: seen\)"),
         (Borrower, "borrowed vectors", "uses a vector of an upload after receive has returned"),

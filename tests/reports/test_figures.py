@@ -147,6 +147,7 @@ def test_a_table_whose_headers_repeat_keeps_every_column_and_symbols_survive_in_
     write_parts([Table("twice", shown, shown)], tmp_path, ["tex"])
     assert (tmp_path / "twice.csv").read_text() == "α [%],α [%]\nmy_rule|x,±1\n"
     assert markdown_table(shown).splitlines()[2] == "| my_rule\\|x |    ±1 |"
+    assert r"\textbf{ties with a\_b}" in latex_table(pd.DataFrame({"verdict": ["**ties with a_b**"]}))
     assert r"my\_rule|x & $\pm$1 \\" in latex_table(shown) and latex_table(shown).startswith(r"\begin{tabular}{lr}")
 
 

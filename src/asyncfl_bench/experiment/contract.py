@@ -82,7 +82,8 @@ class Candidate:
         """Return an upload of every client, then ``count`` uploads of random clients."""
         generator, n = np.random.default_rng(0), self.clients.n
         clients = [*range(n), *generator.integers(0, n, count)]
-        return [(int(c), torch.tensor(generator.normal(size=D)).float(), int(generator.integers(4))) for c in clients]
+        stale = (0, 1, 2, 3, 60, 1000)  # a rule may drop stale uploads
+        return [(int(c), torch.tensor(generator.normal(size=D)).float(), int(generator.choice(stale))) for c in clients]
 
 
 def _unwrap(rule: Any) -> ServerRule:

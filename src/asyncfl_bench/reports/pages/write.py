@@ -25,6 +25,7 @@ _ESCAPES |= {character: "\\" + character for character in "&%$#_{}"}
 _SYMBOLS = {"±": r"\pm", "≈": r"\approx", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "ε": r"\epsilon"}
 _SYMBOLS |= {"κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu", "τ": r"\tau", "η": r"\eta", "σ": r"\sigma", "ζ": r"\zeta"}
 _SYMBOLS |= {"−": "-", "≥": r"\geq", "≤": r"\leq", ">": ">", "<": "<", "∇": r"\nabla", "²": "^2"}
+_BOLD = re.compile(r"\*\*(.+?)\*\*")  # of Markdown
 _ESCAPES |= {character: f"${symbol}$" for character, symbol in _SYMBOLS.items()} | {"…": r"\ldots{}"}
 
 
@@ -191,7 +192,7 @@ def markdown_table(shown: pd.DataFrame, words: int = 1) -> str:
 def latex_table(shown: pd.DataFrame, words: int = 1) -> str:
     """Return a tabular environment (package booktabs)."""
     cells = [
-        " & ".join("".join(_ESCAPES.get(c, c) for c in str(text)) for text in line) + r" \\"
+        " & ".join(_BOLD.sub(r"\\textbf{\1}", "".join(_ESCAPES.get(c, c) for c in str(text))) for text in line) + r" \\"
         for line in [shown.columns, *shown.to_numpy()]
     ]
     columns = "l" * words + "r" * (shown.shape[1] - words)
