@@ -22,9 +22,9 @@ def no_torch(monkeypatch):
         (["output_dir=file/below"], r"^output_dir=file/below: .*Not a directory"),
         (
             ["delay=trace", "delay.path=bad.csv"],
-            "bad.csv: must have the columns client, .* found client, tme",
+            "bad.csv: must have the columns client, .*; found client, tme",
         ),
-        (["availability=trace", "availability.path=bad.csv"], "must have the columns client, online, offline or"),
+        (["availability=trace", "availability.path=bad.csv"], "must have the columns client, online, offline; or"),
         (["dataset=arrays", "dataset.path=bad.npz"], r"bad.npz: y_train has 9 labels, x_train has shape \(10, 3\)"),
         (["dataset=arrays", "dataset.path=flat.npz"], r"flat.npz: x_train must be floats \(N, F\)"),
         (["dataset=arrays", "dataset.path=good.npz", "model=lenet5"], "^model=lenet5: needs images, .* 3 features"),

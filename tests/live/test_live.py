@@ -89,7 +89,8 @@ def test_a_replay_gives_the_bits_of_a_run_with_clients_that_answer_in_any_order(
     words = VARIANTS.get(case, [f"algorithm={case}"])
     by_time = [word for word in WORDS if "every_uploads" not in word] if "by time" in case else WORDS
     live, comparison = live_and_replayed(monkeypatch, Losing if "losing" in case else Threads, [*by_time, *words])
-    assert not comparison.difference and comparison.points >= 5, comparison
+    least = 2 if case == "malenia" else 5  # the order of the answers sets how many uploads a round of it has
+    assert not comparison.difference and comparison.points >= least, comparison
     lost = live.summary["used"]["discarded"]
     assert (lost > 0) == ("losing" in case)
     if "restart" in case:

@@ -58,10 +58,10 @@ def test_blank_lines_spaces_and_a_byte_order_mark_are_no_matter(tmp_path):
 
 
 DURATIONS = [
-    ("", "f.csv: must have the columns client, duration or client, duration, start or client, cycle, .*, found none"),
+    ("", "f.csv: must have the columns client, duration; or client, duration, start; or client, cycle, .*; found none"),
     ("client,duration\n", "f.csv: must have at least one row"),
-    ("client,time\na,1\n", "f.csv: must have the columns client, duration or .*, found client, time"),
-    ("client,duration,begin\na,1,2\n", "f.csv: must have the columns .*, found client, duration, begin"),
+    ("client,time\na,1\n", "f.csv: must have the columns client, duration; or .*; found client, time"),
+    ("client,duration,begin\na,1,2\n", "f.csv: must have the columns .*; found client, duration, begin"),
     ("client,duration,duration\na,1,2\n", "f.csv: must have each column once"),
     ("client,duration\na,1\n\nb,fast\n", "f.csv, line 4: duration must be a number > 0, found fast"),
     ("client,duration\na,1\nb,-2\n", "f.csv, line 3: duration must be a number > 0, found -2"),
@@ -88,7 +88,7 @@ def test_a_file_of_durations_that_cannot_be_meant_is_refused_in_one_message(cont
 
 
 SESSIONS = [
-    ("client,online\na,1\n", "f.csv: must have the columns client, online, offline or client, start, duration, found"),
+    ("client,online\na,1\n", "f.csv: must have the columns client, online, offline; or client, start, duration; found"),
     ("client,online,offline\na,1,x\n", "f.csv, line 2: offline must be a number > 0, found x"),
     ("client,online,offline\na,5,5\n", r"f.csv, line 2: offline must be a number > online \(5\), found 5"),
     ("client,start,duration\na,5,0\n", "f.csv, line 2: duration must be a number > 0, found 0"),

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean
+from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean, list_some
 from ..files import say
 from .options import FIGURES, UsageError, build_parser, refuse_others
 
@@ -314,7 +314,8 @@ def _find_specs(names: Sequence[str]) -> list[PageSpec]:
         if Path(name).exists():
             raise UsageError(f"{name}: own runs cannot be asked for together with pages, nor with --runs or --archive")
         near = did_you_mean(name, [*known])
-        raise UsageError(f"{name}: neither runs nor a page{near}; pages: {', '.join(known)}")
+        pages = list_some(known, "afl-report --help")
+        raise UsageError(f"{name}: neither runs nor a page{near}; pages: {pages}")
     return list(found.values())
 
 

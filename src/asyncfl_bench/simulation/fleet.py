@@ -46,8 +46,8 @@ def check_file(path: str | None, columns: str, layouts: Layouts) -> None:
 def _check_columns(file: Path, names: Iterable[str], layouts: Layouts) -> None:
     """Raise InputError unless the columns are ``client`` and those of a layout."""
     if not any({*names} == {"client", *layout} for layout in layouts):
-        allowed = " or ".join(", ".join(("client", *layout)) for layout in layouts)
-        raise InputError(f"{file}: must have the columns {allowed}, found {', '.join(names) or 'none'}")
+        allowed = "; or ".join(", ".join(("client", *layout)) for layout in layouts)
+        raise InputError(f"{file}: must have the columns {allowed}; found {', '.join(names) or 'none'}")
 
 
 class FleetFile:
