@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -17,6 +17,7 @@ from ..config.places import paper_folders
 from ..errors import BenchError
 from . import names
 from .claims import Claim
+from .comparison import Comparison, mean_of_comparisons
 from .contrasts import POINTS_OF_A_TIE, WITH_STEP, Contrast, union_of
 from .looks import Question
 from .measured import LOG_RATIO, MEASURES, RunMeasures
@@ -46,7 +47,9 @@ class ClaimQuery:
         }
         found = [(part, share) for share in self._shares for part in kinds[self.decide["kind"]](share)]
         if self.decide.get("together"):
-            found = [(_mean_of_parts([part for part, one in found if one == share]), share) for share in self._shares]
+            found = [
+                (mean_of_comparisons([part for part, one in found if one == share]), share) for share in self._shares
+            ]
         return [contrast for part, share in found for contrast in self._split_by_cell(part, share)]
 
     @property
@@ -73,7 +76,7 @@ class ClaimQuery:
     def _shares(self) -> list[float]:
         return [float(share) for share in _as_list(self.decide.get("budget", 1.0))]
 
-    def _compare_order(self, share: float) -> Iterator[_Part]:
+    def _compare_order(self, share: float) -> Iterator[Comparison]:
         """Yield each series of a group minus each of the next group; with ``at_least``, minus that number too."""
         least = float(self.decide.get("at_least", 0))
         beyond = f", beyond {least:g}" if least else ""
@@ -86,14 +89,14 @@ class ClaimQuery:
             ]
             yield replace(part, name=" - ".join(names_of) + beyond)
 
-    def _compare_spread(self, share: float) -> Iterator[_Part]:
+    def _compare_spread(self, share: float) -> Iterator[Comparison]:
         """Yield the spread over seeds of each series minus that of each of the next group, as distances from
         the mean of the lowest three seeds."""
         for one, other in self._series_pairs():
             name = f"spread of {self._label(one)} - {self._label(other)}"
             yield self._part(name, [(one, {}), (other, {})], [1, -1], share, spread=True)
 
-    def _compare_loss(self, share: float) -> Iterator[_Part]:
+    def _compare_loss(self, share: float) -> Iterator[Comparison]:
         """Yield what moving the setting ``along`` from ``start`` to ``end`` costs each series.
 
         With ``than``, the cost at those settings is subtracted. With ``others``, the cost of the series is
@@ -120,14 +123,14 @@ class ClaimQuery:
                 label = f"loss of {self._label(name)}, {change}{beyond}"
                 yield self._part(label, two(name, {}), [1, -1], share, least)
 
-    def _compare_close(self, share: float) -> Iterator[_Part]:
+    def _compare_close(self, share: float) -> Iterator[Comparison]:
         """Yield the difference of each series between any two ``values`` of ``along``, to be within the margin."""
         along, pairs = self.decide["along"], list(itertools.combinations(self.decide["values"], 2))
         for name, (one, other) in itertools.product(self.decide["series"], pairs):
             label = f"{self._label(name)}, {names.key_label(along, [one])} {one} - {other}"
             yield self._part(label, [(name, {along: one}), (name, {along: other})], [1, -1], share)
 
-    def _compare_to_expected(self, share: float) -> Iterator[_Part]:
+    def _compare_to_expected(self, share: float) -> Iterator[Comparison]:
         """Yield each series minus a number, a setting of its runs or its cell's published number, to be within
         the margin."""
         expected = self.decide["expected"]
@@ -146,7 +149,7 @@ class ClaimQuery:
             error = sampling_error(number, samples) if samples else 0.0
             yield replace(self._part(label, [(settings, {})], [1], share, number, turned=False), error=error)
 
-    def _compare_to_value(self, share: float) -> Iterator[_Part]:
+    def _compare_to_value(self, share: float) -> Iterator[Comparison]:
         """Yield each series minus a number that it must exceed."""
         turned = -1 if self.measured.lower_is_better(self.measure) else 1
         for name, number in self.decide["expected"].items():
@@ -178,7 +181,7 @@ class ClaimQuery:
         minus: float | str = 0.0,
         turned: bool = True,
         spread: bool = False,
-    ) -> _Part:
+    ) -> Comparison:
         """Return the signed sum of the sides under ``where`` and each side's own settings: a row a cell, a column a
         seed. What a side fixes makes no cell; ``at`` is a budget. ``minus`` is a number or a setting."""
         settings, at, cells, frames = self._match_sides(sides)
@@ -186,7 +189,7 @@ class ClaimQuery:
             if frame.duplicated([*cells, "seed"]).any():
                 raise BenchError(f"{self._label(of)} has several runs with one seed in one cell; no mean may mix them")
         if any(frame.empty for frame in frames):
-            return _Part(name)
+            return Comparison(name)
         found = measure_sides(
             self.measured, frames, cells, self.measure, self.axis, at, share, self.decide.get("target")
         )
@@ -222,7 +225,7 @@ class ClaimQuery:
             by_cell = pd.concat(frames).groupby(cells, dropna=False)
             experiments = {values if len(cells) > 1 else values[0]: _experiments([of]) for values, of in by_cell}
         uses_last, absent = found.uses_last.reindex(table.index), self._absent_cells(settings, cells, table)
-        return _Part(
+        return Comparison(
             name, table, last, reasons, uses_last, series=pair, fixed=fixed, experiments=experiments, absent=absent
         )
 
@@ -251,7 +254,7 @@ class ClaimQuery:
         cells = [key for key in self.cells if all(isinstance(one.get(key, []), list) for one in settings)]
         return settings, at, cells, [self.measured.runs[_matching_rows(self.measured.runs, one)] for one in settings]
 
-    def _split_by_cell(self, part: _Part, share: float) -> Iterator[Contrast]:
+    def _split_by_cell(self, part: Comparison, share: float) -> Iterator[Contrast]:
         """Yield a contrast for each cell; with ``over: mean``, one for the mean over cells of seeds that have
         all cells. Then yield one without values for each absent cell."""
         kind, measure = self.decide["kind"], self.measure
@@ -323,54 +326,21 @@ class ClaimQuery:
         return names.series_label(settings.pop("algorithm"), settings)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One comparison of a claim before it is split by cell: its table, and the same by the last value."""
-
-    name: str
-    table: pd.DataFrame = field(default_factory=pd.DataFrame)
-    last: pd.DataFrame = field(default_factory=pd.DataFrame)
-    no_answer: Mapping[Any, str] = field(default_factory=dict)
-    uses_last: pd.Series = field(default_factory=lambda: pd.Series(dtype=bool))
-    error: float = 0.0
-    series: tuple[str, ...] = ()  # of a difference of two
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of the cells with one value
-    experiments: Mapping[Any, frozenset[str]] = field(default_factory=dict)  # by cell
-    absent: Mapping[tuple[str, ...], str] = field(default_factory=dict)  # cells of the sweep that ``table`` lacks
-
-
 class ClaimRuns(ClaimQuery):
     """The runs that a claim compares. Nothing is measured, so they may be planned runs."""
 
     def experiments(self) -> frozenset[str]:
         return union_of(contrast.experiments for contrast in self.contrasts())
 
-    def _part(self, name: str, sides: Sequence[tuple[Series, Mapping[str, Any]]], *args: Any, **more: Any) -> _Part:
+    def _part(
+        self, name: str, sides: Sequence[tuple[Series, Mapping[str, Any]]], *args: Any, **more: Any
+    ) -> Comparison:
         frames = self._match_sides(sides)[3]
-        return _Part(name, experiments={} if any(of.empty for of in frames) else {"": _experiments(frames)})
+        return Comparison(name, experiments={} if any(of.empty for of in frames) else {"": _experiments(frames)})
 
 
 def _experiments(frames: Sequence[pd.DataFrame]) -> frozenset[str]:
     return union_of(frozenset(of["experiment"]) for of in frames if "experiment" in of)
-
-
-def _mean_of_parts(parts: list[_Part]) -> _Part:
-    """Return the mean of the comparisons, which have the same cells; without runs if one has none."""
-    if not all(part.experiments for part in parts):
-        return _Part(f"mean of {len(parts)} comparisons")
-    keys = dict.fromkeys(cell for part in parts for cell in part.experiments)
-    experiments = {cell: union_of(part.experiments.get(cell, frozenset()) for part in parts) for cell in keys}
-    if any(part.table.empty for part in parts):
-        return _Part(f"mean of {len(parts)} comparisons", experiments=experiments)
-    tables, last = [part.table for part in parts], [part.last for part in parts]
-    mean_last = sum(last[1:], start=last[0]) / len(parts) if all(len(one) for one in last) else pd.DataFrame()
-    common = set.intersection(*(set(part.no_answer) for part in parts))
-    reasons = {cell: parts[0].no_answer[cell] for cell in common}
-    total = sum(tables[1:], start=tables[0]) / len(parts)
-    uses_last = pd.concat([part.uses_last for part in parts], axis=1).any(axis=1)
-    name, uses_last = f"mean of {len(parts)} comparisons", uses_last.reindex(total.index)
-    absent = {text: label for part in parts for text, label in part.absent.items()}
-    return _Part(name, total, mean_last, reasons, uses_last, experiments=experiments, absent=absent)
 
 
 def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:

@@ -10,8 +10,9 @@ from ..simulation.observer import Observer
 from ..stateful import Stateful
 
 if TYPE_CHECKING:
+    from ..simulation.counters import Counters
     from ..tracking.rundir import RunDirectory
-    from ..types import Counters, Work
+    from ..types import Work
 
 CANCELLED_NAME = "cancelled.parquet"
 TYPES: dict[str, type] = {

@@ -11,8 +11,9 @@ from ..simulation.observer import Observer
 from ..stateful import Stateful
 
 if TYPE_CHECKING:
+    from ..simulation.counters import Counters
     from ..tracking.rundir import RunDirectory
-    from ..types import Counters, Message, Reply
+    from ..types import Message, Reply
 
 EXCHANGES_NAME = "exchanges.parquet"
 TYPES: dict[str, type] = {

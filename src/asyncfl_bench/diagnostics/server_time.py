@@ -11,7 +11,8 @@ import numpy as np
 
 from ..algorithms.common.split import SplitRule
 from ..ranges import at_least
-from ..types import Counters, Upload
+from ..simulation.counters import Counters
+from ..types import Upload
 from .base import Diagnostics, DiagnosticsConfig
 
 _CALLS, _OF_SPLIT = ("receive", "tick", "round"), ("receive_message",)  # of the rule

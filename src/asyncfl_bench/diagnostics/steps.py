@@ -13,9 +13,9 @@ from ..types import Recorder
 if TYPE_CHECKING:
     import torch
 
+    from ..simulation.counters import Counters
     from ..tracking.rundir import RunDirectory
     from ..tracking.trace import Trace
-    from ..types import Counters
 
 DECISIONS_NAME = "rule.parquet"
 

@@ -12,10 +12,10 @@ from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..diagnostics.base import has_diagnostics
 from ..errors import BenchError, ConfigError, first_line, typed_line
 from ..files import atomic_write, remove_leftovers, say
+from ..simulation.counters import Counters
 from ..storage import bytes_of
 from ..tracking.records import read_directory
 from ..tracking.rundir import RunDirectory
-from ..types import Counters
 
 if TYPE_CHECKING:
     from .components import Components

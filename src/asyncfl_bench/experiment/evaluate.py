@@ -26,9 +26,9 @@ from ..tracking.progress import Progress
 from ..tracking.rundir import CLIENTS_NAME
 
 if TYPE_CHECKING:
+    from ..simulation.counters import Counters
     from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Trackers
-    from ..types import Counters
     from .components import Components
     from .stopping import Stop
 

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from ..ranges import CheckedSettings, absent, greater_than, within
-from ..types import USUAL_ITERATIONS, Counters
+from ..types import USUAL_ITERATIONS
+from .counters import Counters
 
 TARGET = "target_accuracy"
 COUNTED = ("server_iterations", "uploads", "client_steps", "bytes", "messages", "server_steps")

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..stateful import Stateful
-from ..types import Counters, Work, Workload
+from ..types import Work, Workload
+from .counters import Counters
 
 
 class Dispatches(Stateful):

@@ -14,9 +14,10 @@ from typing import cast
 from ..errors import BenchError
 from ..randomness import Streams
 from ..stateful import Stateful
-from ..types import ClientTable, Counters, Delivery, Footprint, Recorder, Reply, Work, Workload
+from ..types import ClientTable, Delivery, Footprint, Recorder, Reply, Work, Workload
 from . import received
 from .budget import BudgetConfig
+from .counters import Counters
 from .dispatches import Dispatches
 from .executor import Executor, StagedExecutor
 from .observer import Observer

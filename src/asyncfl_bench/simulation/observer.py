@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..stateful import Stateful
-from ..types import Counters, Message, Reply, Upload, Work
+from ..types import Message, Reply, Upload, Work
+from .counters import Counters
 
 
 class Observer(Stateful):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..types import Counters, Delivery, Message, Upload, Work
+from ..types import Delivery, Message, Upload, Work
+from .counters import Counters
 
 
 def upload(work: Work, delivery: Delivery, samples: int, counters: Counters) -> Upload:
