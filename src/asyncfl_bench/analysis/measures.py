@@ -162,8 +162,8 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
 
     The lowest three seeds choose, so that later seeds change no number of a look. Only those values compete that have
     the most runs of these seeds that ended well: one that diverges for some seeds must not win by the others. Of equal
-    accuracies the smaller value wins. A test accuracy takes no part. Where all runs
-    diverged, those of the smallest value stay, as diverged ones.
+    accuracies the smaller value wins. A test accuracy takes no part. Where all runs diverged, those of the smallest
+    value stay, as diverged ones.
     Returns what is placed with the chosen runs only, and one row for each series and cell: series, cell, its keys,
     tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
     count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),

@@ -156,7 +156,7 @@ class LocalTraining:
         anchor    (..., d) what the proximal term pulls to; None: the received model
         shift     (..., d) added to each gradient; None: nothing
         """
-        gradient = self._bend(gradient, start if anchor is None else anchor, shift)
+        gradient = self._adjust(gradient, start if anchor is None else anchor, shift)
         lr = self.config.lr if lr is None else lr
         if self.upload_kind == "gradient":
             gradient(start, 0, out)
@@ -200,12 +200,12 @@ class LocalTraining:
         if self.stop:
             raise Stopped
 
-    def _bend(self, gradient, anchor, shift):
+    def _adjust(self, gradient, anchor, shift):
         """Return the gradient clipped, then shifted, then with the proximal term; arguments as in ``upload``."""
         norm, mu = self.config.clip, self.config.proximal
         away = anchor.new_empty(anchor.shape) if mu else None
 
-        def bent_gradient(w, step, out) -> None:
+        def adjusted_gradient(w, step, out) -> None:
             import torch
 
             gradient(w, step, out)
@@ -217,7 +217,7 @@ class LocalTraining:
                 torch.sub(w, anchor, out=away)  # first the difference: at the anchor itself the pull is exactly zero
                 out.add_(away, alpha=mu)
 
-        return gradient if norm is None and shift is None and not mu else bent_gradient
+        return gradient if norm is None and shift is None and not mu else adjusted_gradient
 
     def _decay(self, w, gradient) -> None:
         if self.config.weight_decay:

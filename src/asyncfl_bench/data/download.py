@@ -20,10 +20,8 @@ def download_arrays(label: str, data_dir: Path, ways_out: str) -> dict[str, np.n
     vision = torchvision(f"Downloading {label}")
     try:
         if label == "CINIC10":  # arXiv:1810.03505, which torchvision lacks
-            folder, part = (
-                data_dir / "CINIC-10",
-                data_dir / ".CINIC-10.part",
-            )  # a half-unpacked one passes for the whole
+            folder = data_dir / "CINIC-10"
+            part = data_dir / ".CINIC-10.part"  # a folder that is half unpacked would be read as the whole
             shutil.rmtree(part, ignore_errors=True)
             unpack = vision.datasets.utils.download_and_extract_archive
             unpack(CINIC10, str(data_dir), str(part), md5=CINIC10_MD5, remove_finished=True)

@@ -77,9 +77,10 @@ class Row:
 
     @property
     def scale_text(self) -> str:
-        return (
-            f"{self.scale}, {self.seeds} seed{'s' * (self.seeds != '1')}" if self.scale and self.seeds else self.scale
-        )
+        """The scale of the page and its seeds: ``medium, 5 seeds``."""
+        if not (self.scale and self.seeds):
+            return self.scale
+        return f"{self.scale}, {self.seeds} seed{'s' * (self.seeds != '1')}"
 
     @property
     def item(self) -> str:
