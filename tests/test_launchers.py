@@ -16,8 +16,10 @@ from omegaconf import OmegaConf
 
 from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.errors import ConfigError, format_value
+from asyncfl_bench.files import is_locked
 from asyncfl_bench.multirun.jobs import plan, sweep_grids
 from asyncfl_bench.multirun.launchers import PRESETS, check_numbers
+from asyncfl_bench.tracking.rundir import LOCK_NAME
 
 SWEEP = ["-m", "algorithm=asgd", "scale=smoke", "model=softmax", "progress=false", "output_dir=runs"]
 LONG = [*SWEEP, "budget.server_iterations=1000000", "evaluation.every=500", "seed=0"]
@@ -194,7 +196,7 @@ def test_a_run_told_of_its_end_is_saved_and_the_requeued_job_goes_on_from_there(
     sweep.terminate()
     assert sweep.communicate(timeout=100) and sweep.returncode == 75
     assert [one["exit_status"] for one in summaries(tmp_path)] == ["interrupted"]
-    assert not (metrics.parent / ".lock").exists(), "the job outlived the command"
+    assert not is_locked(metrics.parent / LOCK_NAME), "the job outlived the command"
 
 
 @pytest.mark.process

@@ -226,7 +226,7 @@ def has_active_runs() -> bool:
 
 
 def _lock(job: Job) -> Path:
-    """There while a process is at the run, and after one that was killed."""
+    """The file that a process holds while it works on the run."""
     assert job.settings is not None
     return job.settings.directory / LOCK_NAME
 
