@@ -1,7 +1,9 @@
 """What lies in a run directory is the run's own, whole, and not lost by mistake."""
 
+import json
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -54,6 +56,34 @@ def test_the_trace_of_an_interrupted_run_is_not_taken_for_the_whole_one(monkeypa
     assert whole.ok and not (whole.directory / "trace.parquet").exists()
     traced = run(TRACED)
     assert "already_complete" not in traced.summary and rows(traced.directory) == traced.summary["used"]["uploads"]
+
+
+def test_changed_code_of_a_rule_is_said_of_a_finished_and_of_a_resumed_run(tmp_path, monkeypatch, capfd):
+    code, parts = tmp_path / "rule_of_mine.py", tmp_path / "parts"
+    code.write_text("from asyncfl_bench.algorithms.asgd import Asgd\n\n\nclass Mine(Asgd):\n    label = 'mine'\n")
+    (parts / "algorithm").mkdir(parents=True)
+    (parts / "algorithm" / "mine.yaml").write_text("# Mine\n_target_: rule_of_mine.Mine\neta: 0.1 # step\n")
+    monkeypatch.delitem(sys.modules, "rule_of_mine", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def call():
+        result = run([*QUICK[:-1], "algorithm=mine"], config_dir=parts)
+        return result, capfd.readouterr().err
+
+    first, said = call()
+    again, said_again = call()
+    assert first.ok and again.summary["already_complete"] and "has changed" not in said + said_again
+    code.write_text(code.read_text().replace("'mine'", "'other'"))
+    again, said = call()
+    assert again.summary["already_complete"] and f"{code}: has changed since a finished run; rerun=true" in said
+    _, said = call()
+    assert "has changed" not in said, "once in a process"
+
+    path = first.directory / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"exit_status": "interrupted"}))
+    resumed, said = call()
+    assert resumed.ok and f"{code}: has changed since this run stopped; rerun=true" in said
+    assert resumed.summary["code"] != first.summary["code"]
 
 
 def test_a_run_that_begins_again_leaves_nothing_of_the_one_before(monkeypatch):

@@ -87,6 +87,8 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps:
     for name, part in settings.parts.items():
         if name not in NOT_IDENTITY and (digest := _content_digest(name, part.config)) is not None:
             settings.digests[name] = digest
+        if (file := part.own_file) is not None:
+            settings.code[name] = sha256_of(file)
     settings.tree = _resolved_tree(settings, sections)
     return settings
 

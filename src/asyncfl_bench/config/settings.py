@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from ..errors import check
 from ..files import cache_folder
 from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
 from ..types import Facts
+from .places import is_built_in
 
 if TYPE_CHECKING:
     from ..algorithms.needs import Needs
@@ -155,6 +157,13 @@ class Part:
     def build(self, *args, **kwargs):
         return self.target(self.config, *args, **kwargs)
 
+    @property
+    def own_file(self) -> str | None:
+        """The file of a user's class; None for classes of this package and of a notebook."""
+        module = None if is_built_in(self.target) else sys.modules.get(self.target.__module__)
+        file = getattr(module, "__file__", None)
+        return file if file and os.path.isfile(file) else None
+
 
 @dataclass(frozen=True)
 class EarlierRun:
@@ -179,6 +188,7 @@ class Settings:
     asked_output_dir: Path | None = None  # of a sweep's run, whose own output_dir is the sweep's folder below that
     earlier: EarlierRun | None = None  # what is resumed, where that had another budget and so was another run
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the files that its `path` or `folder` names
+    code: dict[str, str] = field(default_factory=dict)  # by part of a user's class, the SHA-256 of its module's file
     default_steps: bool = False  # no step size was chosen or searched
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 

@@ -16,6 +16,7 @@ from ..simulation.counters import Counters
 from ..storage import bytes_of
 from ..tracking.records import read_directory
 from ..tracking.rundir import RunDirectory
+from .result import say_changed_code
 
 if TYPE_CHECKING:
     from .components import Components
@@ -135,6 +136,7 @@ class Checkpoints:
             state, remarks = read_checkpoint(path, identity, place.metrics.count_whole_lines())
             self._check(state)
             self._load(state, path)
+            say_changed_code(self._settings, record.summary, "this run stopped; rerun=true starts from the beginning")
         except BenchError as error:
             if root.resume or isinstance(error, DamagedState):
                 raise

@@ -148,6 +148,7 @@ class Run:
             "data_source": parts.task.source,
             "data_digest": parts.task.digest,
             **({"digests": settings.digests} if settings.digests else {}),
+            **({"code": settings.code} if settings.code else {}),
             "final": self.evaluations.last,
             "best": self.evaluations.best,
             **({"default_steps": True} if settings.default_steps else {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import math
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..diagnostics.base import has_diagnostics
 from ..diagnostics.exchanges import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
+from ..files import say
 from ..tracking.archive import measured_run, read_run_points
 from ..tracking.records import MEASURED, read_directory
 from ..tracking.rundir import CLIENTS_NAME, TRACE_NAME
@@ -116,8 +118,22 @@ def finished_result(
         if _is_complete(summary, settings, or_diverged) and (
             not settings.root.trace if packed else _has_tables(place, summary, settings)  # an archive holds no traces
         ):
+            say_changed_code(settings, summary, "a finished run; rerun=true repeats such runs")
             return RunResult(place, summary | {"already_complete": True})
     return None
+
+
+def say_changed_code(settings: Settings, summary: Mapping, run: str) -> None:
+    """Print each file of a user's class that is not as in the run with this summary; a process names a file once.
+
+    run  which run that is, and what to do
+    """
+    for name, digest in summary.get("code", {}).items():
+        if settings.code.get(name, digest) != digest:
+            _say_once(f"{settings.parts[name].own_file}: has changed since {run}")
+
+
+_say_once = functools.cache(say)
 
 
 def _has_numbers(summary: dict) -> bool:
