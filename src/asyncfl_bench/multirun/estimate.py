@@ -7,7 +7,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from ..config import Settings
 from ..data.base import MissingData
@@ -166,7 +165,9 @@ def _describe_disk(runs: Sequence[Settings], facts: Sequence[Found], estimates: 
     there = existing_folder(runs[0].directory.absolute())
     free = describe_size(shutil.disk_usage(there).free)
     known = [size for size in sizes if size is not None]
-    need = f"about {describe_size(fmean(known) * len(runs))}" if known else "unknown, no run alike is finished"
+    need = f"about {describe_size(sum(known))}" if known else "unknown, no run alike is finished"
+    if 0 < len(known) < len(runs):
+        need += f" for {len(known)} of {len(runs)} runs, no run like the others is finished"
     return f"disk: {need}; {free} are free in {there}"
 
 

@@ -140,8 +140,15 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
 
 def describe_ignored_overrides(jobs: Sequence[Job]) -> list[str]:
     """Return one line for each kind of override of the command line that some jobs ignore."""
-    idle = sorted({parse_override(text).key for job in jobs for text in job.left_out})
-    lines = [f"{', '.join(idle)}: left out of the runs on which it has no effect"] if idle else []
+    left_out: dict[str, set[str]] = {}
+    for job in jobs:
+        for text in job.left_out:
+            assert job.settings is not None
+            left_out.setdefault(parse_override(text).key, set()).add(job.settings.choices["algorithm"])
+    lines = [
+        f"{key}: left out of runs of {', '.join(sorted(rules))}, on which it has no effect"
+        for key, rules in sorted(left_out.items())
+    ]
     counts = Counter(key for job in jobs for key in job.unlisted)
     return lines + [
         f"{key}: ignored in {count} of {len(jobs)} runs; their grid in the sweep file does not list it"
