@@ -194,7 +194,7 @@ def test_the_first_comparison_ends_as_the_readme_says(afl_run, tmp_path, monkeyp
     assert report(["runs"]) == 0
     found = table((tmp_path / "runs" / "report" / "README.md").read_text().partition("## Values")[2])
     said = table(section("A first comparison")).set_index("algorithm")["test accuracy [%]"]
-    values = found.set_index("algorithm").iloc[:, 0].str.removesuffix(" (best)")
+    values = found.set_index("algorithm").iloc[:, 0].str.removesuffix(" (highest)")
     assert values["ACE"] == said["ACE"] and values["FedBuff"] == said["FedBuff"]
 
 

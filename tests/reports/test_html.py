@@ -56,7 +56,7 @@ def parts() -> list:
     scores = pd.DataFrame(
         {
             "algorithm": ["ACE", "FedBuff", "vanilla ASGD", "budget"],
-            "accuracy": ["9.50 ± 0.10 (best)", "88.10 ± 1.00", "-", "all"],
+            "accuracy": ["9.50 ± 0.10 (highest)", "88.10 ± 1.00", "-", "all"],
             "steps": [500, 20, 100, 7],
             "verdict": ["**holds**", "**not run**", "**fails**", ""],
         }
@@ -411,7 +411,7 @@ class TestInChromium:
         page.run(click, 2)
         assert column(page, 2) == ["500", "100", "20", "7"]
         page.run(click, 1)  # what is no number comes after numbers, what is missing last
-        assert column(page, 1) == ["9.50 ± 0.10 (best)", "88.10 ± 1.00", "all", "-"]
+        assert column(page, 1) == ["9.50 ± 0.10 (highest)", "88.10 ± 1.00", "all", "-"]
         sorted_by = "return document.querySelector('#table-scores th:not([aria-sort=none])')"
         assert page.run(f"{sorted_by}.textContent") == "accuracy"
         assert page.run(f"{sorted_by}.getAttribute('aria-sort')") == "ascending"
@@ -430,7 +430,7 @@ class TestInChromium:
         own = points().query("series == 'ACE' and panel == 'β = 5' and iteration == 50")["test/accuracy"]
         assert float(rows[5]["test/accuracy"]) == pytest.approx(100 * own.mean(), rel=1e-4) and rows[5]["seeds"] == "4"
         assert found[names[1]].startswith("<svg") and "role-legend" in found[names[1]] and "β = 30" in found[names[1]]
-        assert found[names[2]].splitlines()[1] == "ACE,9.50 ± 0.10 (best),500,holds"
+        assert found[names[2]].splitlines()[1] == "ACE,9.50 ± 0.10 (highest),500,holds"
 
     def test_choices_are_kept_in_the_address(self, browser, whole):
         browser.open(whole, "#axis=uploads&metric=test%2Floss&panel=1&only=FedBuff&each=1")

@@ -154,7 +154,7 @@ def test_means_pairs_leaders_and_the_order_come_from_the_same_values(paper_page)
     assert table["mean"].to_dict() == pytest.approx({"ACE": 92, "CA2FL": 72, "FedBuff": 80 + 1 / 3})
     assert table.loc["ACE", "std"] == pytest.approx(2) and set(table["seeds"]) == {3}
     texts = shown(page, "values").set_index("algorithm").iloc[:, 0]
-    assert texts["ACE"] == "92.00 ± 2.00 (best)"
+    assert texts["ACE"] == "92.00 ± 2.00 (highest)"
     (best,) = page.tables["best"].to_dict("records")
     assert (best["best"], best["next"], best["seeds"]) == ("ACE", "FedBuff", 3)
     assert best["difference"] == pytest.approx(11 + 2 / 3) and best["tau"] == pytest.approx(1 / 3)
@@ -636,7 +636,7 @@ def test_a_stand_in_gets_no_difference_to_published_accuracies_and_the_real_thin
     other = paper_page("ace/table_a2", words, scale="medium", keys=("algorithm",))
     assert other.tables["published"].set_index("series").loc["ACE", "final_published"] == 63.7  # DistilBERT's
     assert "final_difference" not in other.tables["published"]
-    assert row(shown(other, "values"), algorithm="ACE").iloc[1] == "71.00 ± 1.00 (best) (63.70)"
+    assert row(shown(other, "values"), algorithm="ACE").iloc[1] == "71.00 ± 1.00 (highest) (63.70)"
     assert row(shown(other, "values_ranked"), algorithm="ACE").iloc[1].startswith("71.00 ± 1.00")  # by ``late``
 
     real = [(settings | {"choices__dataset": "newsgroups20", "choices__model": "bert_base"}, p) for settings, p in runs]
@@ -651,7 +651,7 @@ def test_a_stand_in_gets_no_difference_to_published_accuracies_and_the_real_thin
         and found.loc["vanilla ASGD", "final_beyond"]
     )
     texts = shown(page, "values").set_index("algorithm").iloc[:, 0]
-    assert texts.to_dict() == {"ACE": "71.00 ± 1.00 (best) (68.70)", "vanilla ASGD": "41.00 ± 1.00 (54.20*)"}
+    assert texts.to_dict() == {"ACE": "71.00 ± 1.00 (highest) (68.70)", "vanilla ASGD": "41.00 ± 1.00 (54.20*)"}
 
 
 # AFBS

@@ -105,7 +105,7 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
             text += " ~" if is_budget and len(of) and of["evaluations"].min() < 2 else ""
             # pairs have budgets of their two methods: the highest mean at the cell's budget may not rank first
             is_first = means.get(series) == best and len(own) > 1 and ranked.get(cell, series) == series
-            text += " (best)" if is_first else ""
+            text += f" ({'lowest' if lower else 'highest'})" if is_first else ""
             text += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
             if theirs is not None and series in theirs.index and theirs[series] == theirs[series]:
                 value = float(theirs[series])
