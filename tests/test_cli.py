@@ -134,7 +134,7 @@ def test_a_grid_runs_every_combination_and_a_failing_run_stops_no_other(tmp_path
     assert again.returncode == 1 and "6 runs, 6 of them finished already" in again.stderr
     for said in (answer.stderr, again.stderr):
         assert "2 of 6 runs diverged" in said and said.count("# diverged: ") == 2 and "did not finish" not in said
-    assert "client.lr: left out of runs of asgd, on which it has no effect" in answer.stderr
+    assert "client.lr: left out of 2 of 6 runs (asgd), on which it has no effect" in answer.stderr
     assert "afl-run seed=0 algorithm=fedbuff client.lr=1e+38 scale=smoke model=softmax" in answer.stderr
 
 

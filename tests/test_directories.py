@@ -11,8 +11,13 @@ import pytest
 import torch
 from crashing import WORDS, assert_same
 
-from asyncfl_bench import run
+from asyncfl_bench import load_runs, run
+from asyncfl_bench.analysis.grids import planned_frame
+from asyncfl_bench.analysis.place import LABEL
+from asyncfl_bench.config.places import using_folders
 from asyncfl_bench.errors import BenchError, ConfigError
+from asyncfl_bench.experiment import result
+from asyncfl_bench.multirun.jobs import plan
 
 QUICK = ["scale=smoke", "model=softmax", "progress=false", "algorithm=asgd"]
 TRACED = [*QUICK, "trace=true"]
@@ -58,32 +63,54 @@ def test_the_trace_of_an_interrupted_run_is_not_taken_for_the_whole_one(monkeypa
     assert "already_complete" not in traced.summary and rows(traced.directory) == traced.summary["used"]["uploads"]
 
 
-def test_changed_code_of_a_rule_is_said_of_a_finished_and_of_a_resumed_run(tmp_path, monkeypatch, capfd):
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    """A folder with a rule and an observer, whose modules are beside it."""
     code, parts = tmp_path / "rule_of_mine.py", tmp_path / "parts"
-    code.write_text("from asyncfl_bench.algorithms.asgd import Asgd\n\n\nclass Mine(Asgd):\n    label = 'mine'\n")
+    code.write_text("from asyncfl_bench.algorithms.asgd import Asgd\n\n\nclass Mine(Asgd):\n    label = 'My rule'\n")
     (parts / "algorithm").mkdir(parents=True)
     (parts / "algorithm" / "mine.yaml").write_text("# Mine\n_target_: rule_of_mine.Mine\neta: 0.1 # step\n")
-    monkeypatch.delitem(sys.modules, "rule_of_mine", raising=False)
+    (tmp_path / "observer_of_mine.py").write_text("from asyncfl_bench import Observer\n\n\nclass Mine(Observer): ...\n")
+    (parts / "observers").mkdir()
+    (parts / "observers" / "mine.yaml").write_text("# Mine\nmine:\n  _target_: observer_of_mine.Mine\n")
     monkeypatch.syspath_prepend(tmp_path)
+    return parts
 
-    def call():
-        result = run([*QUICK[:-1], "algorithm=mine"], config_dir=parts)
-        return result, capfd.readouterr().err
 
-    first, said = call()
-    again, said_again = call()
-    assert first.ok and again.summary["already_complete"] and "has changed" not in said + said_again
-    code.write_text(code.read_text().replace("'mine'", "'other'"))
-    again, said = call()
-    assert again.summary["already_complete"] and f"{code}: has changed since a finished run; rerun=true" in said
-    _, said = call()
-    assert "has changed" not in said, "once in a process"
+def test_a_planned_run_of_an_own_rule_belongs_to_the_series_of_the_finished_ones(parts):
+    with using_folders([parts]):
+        (job,) = plan([*QUICK, "algorithm=mine"])
+        planned = planned_frame([job.settings])
+    run([*QUICK, "algorithm=mine"], config_dir=parts)
+    assert planned[LABEL].item() == load_runs("runs")[LABEL].item() == "My rule"
 
-    path = first.directory / "summary.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"exit_status": "interrupted"}))
-    resumed, said = call()
-    assert resumed.ok and f"{code}: has changed since this run stopped; rerun=true" in said
-    assert resumed.summary["code"] != first.summary["code"]
+
+def test_changed_code_of_a_rule_is_said_of_a_finished_and_of_a_resumed_run(parts, monkeypatch, capfd):
+    code = parts.parent / "rule_of_mine.py"
+
+    def call(anew=False):
+        result._say_once.cache_clear()
+        if anew:  # as another process would
+            monkeypatch.delitem(sys.modules, "rule_of_mine", raising=False)
+        found = run([*QUICK[:-1], "algorithm=mine", "observers=mine"], config_dir=parts)
+        return found, capfd.readouterr().err.count("_of_mine: the file of this module has changed since ")
+
+    first, count = call(anew=True)
+    assert first.ok and count == 0 and [*first.summary["code"]] == ["rule_of_mine", "observer_of_mine"]
+    code.write_text(code.read_text().replace("My rule", "Another rule"))
+    again, count = call()
+    assert again.summary["already_complete"] and count == 0, "this process has the class of before"
+    again, count = call(anew=True)
+    assert again.summary["already_complete"] and count == 1
+
+    summary = first.directory / "summary.json"
+    summary.unlink()  # as of a killed run
+    resumed, count = call()
+    assert resumed.ok and count == 1 and resumed.summary["code"] == first.summary["code"], "it began with that code"
+    for damage in (None, [1], {"rule_of_mine": 1}):
+        summary.write_text(json.dumps(json.loads(summary.read_text()) | {"code": damage}))
+        again, count = call()
+        assert again.summary["already_complete"] and count == (damage == {"rule_of_mine": 1})
 
 
 def test_a_run_that_begins_again_leaves_nothing_of_the_one_before(monkeypatch):

@@ -76,7 +76,8 @@ def planned_frame(settings: Iterable[Settings]) -> pd.DataFrame:
     """Return one row per experiment, with the columns of settings that ``load_runs`` gives a run."""
     records: dict[str, Record] = {}
     for one in settings:
-        summary = {"results_version": RESULTS_VERSION, "experiment": one.experiment, "digests": one.digests}
+        summary: dict[str, Any] = {"results_version": RESULTS_VERSION, "experiment": one.experiment}
+        summary |= {"digests": one.digests} | ({"label": one.label} if one.label else {})
         records[one.experiment] = Record(one.name, "ok", "", one.tree, summary)
     frame = build_frame(records)
     paths = frame.get("model.path", pd.Series(dtype=object))

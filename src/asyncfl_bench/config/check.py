@@ -28,7 +28,7 @@ from ..errors import (
 from ..files import sha256_of
 from ..models.base import ModelConfig
 from ..ranges import absent_settings, describe_range
-from .classes import part_class
+from .classes import code_digest, part_class
 from .settings import (
     ABSENT,
     DATA_VARIABLE,
@@ -87,8 +87,8 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps:
     for name, part in settings.parts.items():
         if name not in NOT_IDENTITY and (digest := _content_digest(name, part.config)) is not None:
             settings.digests[name] = digest
-        if (file := part.own_file) is not None:
-            settings.code[name] = sha256_of(file)
+    targets: list[Any] = [part.target for part in (*settings.parts.values(), *settings.observers.values())]
+    settings.code = {one.__module__: digest for one in targets if (digest := code_digest(one)) is not None}
     settings.tree = _resolved_tree(settings, sections)
     return settings
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,13 +156,6 @@ class Part:
     def build(self, *args, **kwargs):
         return self.target(self.config, *args, **kwargs)
 
-    @property
-    def own_file(self) -> str | None:
-        """The file of a user's class; None for classes of this package and of a notebook."""
-        module = None if is_built_in(self.target) else sys.modules.get(self.target.__module__)
-        file = getattr(module, "__file__", None)
-        return file if file and os.path.isfile(file) else None
-
 
 @dataclass(frozen=True)
 class EarlierRun:
@@ -188,7 +180,7 @@ class Settings:
     asked_output_dir: Path | None = None  # of a sweep's run, whose own output_dir is the sweep's folder below that
     earlier: EarlierRun | None = None  # what is resumed, where that had another budget and so was another run
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the files that its `path` or `folder` names
-    code: dict[str, str] = field(default_factory=dict)  # by part of a user's class, the SHA-256 of its module's file
+    code: dict[str, str] = field(default_factory=dict)  # by module of users' classes, the SHA-256 of its file
     default_steps: bool = False  # no step size was chosen or searched
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 
@@ -212,6 +204,12 @@ class Settings:
     def experiment(self) -> str:
         """The same without the seed: runs of one experiment may be averaged."""
         return identity_of_tree({**self.tree, "seed": None}, self.digests)
+
+    @property
+    def label(self) -> str:
+        """The label of a user's rule; empty for rules of this package, which pages know."""
+        target = self.parts["algorithm"].target
+        return "" if is_built_in(target) else target.label
 
     @property
     def name(self) -> str:

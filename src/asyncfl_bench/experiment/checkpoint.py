@@ -90,6 +90,7 @@ class Checkpoints:
         self._saved_iteration = parts.simulation.counters.iteration
         state = {
             "data": parts.task.digest,
+            "code": self._settings.code,
             **parts.state_dict(),
             "diagnostics": {"settings": self._diagnostics, "state": parts.diagnostics.state_dict()},
             **({OBSERVERS: self._observers_state()} if parts.observers else {}),
@@ -136,7 +137,9 @@ class Checkpoints:
             state, remarks = read_checkpoint(path, identity, place.metrics.count_whole_lines())
             self._check(state)
             self._load(state, path)
-            say_changed_code(self._settings, record.summary, "this run stopped; rerun=true starts from the beginning")
+            began = state.get("code", {})
+            say_changed_code(self._settings, began, "this run began; rerun=true starts from the beginning")
+            self._settings.code |= began  # a run of two codes counts as one of the first
         except BenchError as error:
             if root.resume or isinstance(error, DamagedState):
                 raise

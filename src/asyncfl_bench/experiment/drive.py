@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ..algorithms.distillation import Distilled
 from ..config import OBSERVERS, RESULTS_VERSION, Settings
-from ..config.places import is_built_in
 from ..data.base import PrivateConfig
 from ..errors import BenchError, Stopped
 from ..files import say, to_yaml
@@ -128,8 +127,6 @@ class Run:
         """The content of summary.json."""
         settings, parts = self.settings, self.components
         used, wall, average = parts.simulation.counters, self.stopwatch.seconds, self.evaluations.average
-        target = settings.parts["algorithm"].target
-        label = "" if is_built_in(target) else target.label  # pages know the package's rules
         return {
             "exit_status": status,
             "error": error,
@@ -140,7 +137,7 @@ class Run:
             "results_version": RESULTS_VERSION,
             "algorithm": settings.choices.get("algorithm"),
             "dataset": settings.choices.get("dataset"),
-            **({"label": label} if label else {}),
+            **({"label": settings.label} if settings.label else {}),
             "delay": settings.choices.get("delay"),
             "seed": settings.root.seed,
             "parameters": parts.task.flat.d,

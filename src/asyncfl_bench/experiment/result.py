@@ -118,19 +118,20 @@ def finished_result(
         if _is_complete(summary, settings, or_diverged) and (
             not settings.root.trace if packed else _has_tables(place, summary, settings)  # an archive holds no traces
         ):
-            say_changed_code(settings, summary, "a finished run; rerun=true repeats such runs")
+            say_changed_code(settings, summary.get("code"), "a run that counts as finished; rerun=true repeats it")
             return RunResult(place, summary | {"already_complete": True})
     return None
 
 
-def say_changed_code(settings: Settings, summary: Mapping, run: str) -> None:
-    """Print each file of a user's class that is not as in the run with this summary; a process names a file once.
+def say_changed_code(settings: Settings, before: object, run: str) -> None:
+    """Print each module of a user's class that has changed since a run; a process names a module once.
 
-    run  which run that is, and what to do
+    before  the run's ``Settings.code``, or what its files have in that place
+    run     which run that is, and what to do
     """
-    for name, digest in summary.get("code", {}).items():
-        if settings.code.get(name, digest) != digest:
-            _say_once(f"{settings.parts[name].own_file}: has changed since {run}")
+    for module, digest in before.items() if isinstance(before, dict) else ():
+        if settings.code.get(module, digest) != digest:
+            _say_once(f"{module}: the file of this module has changed since {run}")
 
 
 _say_once = functools.cache(say)

@@ -167,7 +167,7 @@ def _describe_disk(runs: Sequence[Settings], facts: Sequence[Found], estimates: 
     known = [size for size in sizes if size is not None]
     need = f"about {describe_size(sum(known))}" if known else "unknown, no run alike is finished"
     if 0 < len(known) < len(runs):
-        need += f" for {len(known)} of {len(runs)} runs, no run like the others is finished"
+        need += f" for {len(known)} of {len(runs)} runs (unknown for the others)"
     return f"disk: {need}; {free} are free in {there}"
 
 

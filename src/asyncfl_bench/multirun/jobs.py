@@ -16,7 +16,7 @@ from ..config.overrides import parse_override
 from ..config.places import folder_options
 from ..config.settings import ORIGINS, Settings
 from ..config.variants import papers_with
-from ..errors import BenchError, ConfigError, check
+from ..errors import BenchError, ConfigError, check, list_some
 from . import search
 from .grid import Grid, combine, jobs_of
 from .launchers import check_launcher, check_numbers, check_sweeper
@@ -140,20 +140,25 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
 
 def describe_ignored_overrides(jobs: Sequence[Job]) -> list[str]:
     """Return one line for each kind of override of the command line that some jobs ignore."""
-    left_out: dict[str, set[str]] = {}
+    rules = Counter(_rule(job) for job in jobs)
+    left_out: dict[str, Counter[str]] = {}
     for job in jobs:
         for text in job.left_out:
-            assert job.settings is not None
-            left_out.setdefault(parse_override(text).key, set()).add(job.settings.choices["algorithm"])
-    lines = [
-        f"{key}: left out of runs of {', '.join(sorted(rules))}, on which it has no effect"
-        for key, rules in sorted(left_out.items())
-    ]
+            left_out.setdefault(parse_override(text).key, Counter())[_rule(job)] += 1
+    lines = []
+    for key, found in sorted(left_out.items()):
+        whole = [rule for rule, count in found.items() if count == rules[rule]]
+        of = f" ({list_some(sorted(whole))})" if len(whole) == len(found) < len(rules) else ""
+        lines.append(f"{key}: left out of {found.total()} of {len(jobs)} runs{of}, on which it has no effect")
     counts = Counter(key for job in jobs for key in job.unlisted)
     return lines + [
         f"{key}: ignored in {count} of {len(jobs)} runs; their grid in the sweep file does not list it"
         for key, count in sorted(counts.items())
     ]
+
+
+def _rule(job: Job) -> str:
+    return "" if job.settings is None else job.settings.choices["algorithm"]
 
 
 def _unique_jobs(jobs: list[Job]) -> list[Job]:

@@ -19,7 +19,7 @@ from .trace import TRACE_TYPES, Trace
 if TYPE_CHECKING:
     import torch
 
-LOCK_NAME = ".lock"  # held while a process works on the run; the file alone says nothing (``is_locked``)
+LOCK_NAME = ".lock"  # held while a process works on the run; a killed one leaves the file (see ``is_locked``)
 CONFIG_NAME = "config.yaml"
 METRICS_NAME = "metrics.jsonl"
 SUMMARY_NAME = "summary.json"

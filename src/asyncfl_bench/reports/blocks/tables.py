@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,6 @@ from ...analysis.differences import value_texts
 from ...analysis.measured import AT_BUDGET
 from ...analysis.place import cells_in_order
 from ...analysis.published import matching_rows, read_published
-from ...analysis.rankings import best_methods
 from ..pages.page import Page
 from ..pages.spec import BEST, TO_90, UPLOADS, Measure
 from ..pages.write import Part, Table, format_number, mean_and_deviation
@@ -88,9 +86,6 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
         return None
     is_budget, digits = measure.kind in AT_BUDGET, page.decimals(measure)
     lower = page.measured.lower_is_better(measure.kind)
-    ranked: Mapping[Any, str] = {}
-    if measure == page.spec.primary:
-        ranked = best_methods(page.pairs).set_index("cell")["best"].to_dict()
     table = pd.DataFrame({"algorithm": [*page.series, *(["budget"] if len(_budgets(values)) > 1 else [])]})
     for cell in page.cells.index:
         own = dict(list(values[values["cell"] == cell].groupby("series")))
@@ -103,9 +98,8 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
             of = own.get(series, values[:0])
             text = mean_and_deviation(of["value"], digits)
             text += " ~" if is_budget and len(of) and of["evaluations"].min() < 2 else ""
-            # pairs have budgets of their two methods: the highest mean at the cell's budget may not rank first
-            is_first = means.get(series) == best and len(own) > 1 and ranked.get(cell, series) == series
-            text += f" ({'lowest' if lower else 'highest'})" if is_first else ""
+            if len(own) > 1 and means.get(series) == best:
+                text += " (lowest)" if lower else " (highest)"
             text += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
             if theirs is not None and series in theirs.index and theirs[series] == theirs[series]:
                 value = float(theirs[series])
