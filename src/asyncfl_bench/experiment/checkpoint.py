@@ -90,7 +90,7 @@ class Checkpoints:
         self._saved_iteration = parts.simulation.counters.iteration
         state = {
             "data": parts.task.digest,
-            "code": self._settings.code,
+            **({"code": self._settings.code} if self._settings.code else {}),
             **parts.state_dict(),
             "diagnostics": {"settings": self._diagnostics, "state": parts.diagnostics.state_dict()},
             **({OBSERVERS: self._observers_state()} if parts.observers else {}),
