@@ -22,7 +22,8 @@ from asyncfl_bench.config.places import using_folders
 from asyncfl_bench.data.datasets import Digits
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine
-from asyncfl_bench.experiment.preflight import Preflight
+from asyncfl_bench.experiment.preflight import Found, Preflight
+from asyncfl_bench.multirun import estimate
 from asyncfl_bench.multirun.estimate import describe_measured_time, describe_plan, estimate_runs
 from asyncfl_bench.multirun.jobs import plan, sweep_name
 from asyncfl_bench.multirun.launchers import workers_of
@@ -104,6 +105,14 @@ def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
     text = describe_plan(jobs, {})
     assert "time: about 0:00:29, one run after another" in text and "without" not in text
     assert "disk: unknown, no run alike is finished; " in text  # those left here do not say how large the model is
+
+
+def test_the_disk_of_a_plan_is_the_sum_of_the_runs_that_it_knows(monkeypatch):
+    sizes = iter([2.0**20, None, 2.0**19])
+    monkeypatch.setattr(estimate, "_run_bytes", lambda *_: next(sizes))
+    preflight = SimpleNamespace(check=lambda settings: Found(), seconds=0.0)
+    text = describe_plan(plan(["algorithm=ace", "seed=0,1,2", *GRID[2:]]), {}, preflight=preflight)
+    assert "disk: about 1.5 MiB for 2 of 3 runs (unknown for the others); " in text
 
 
 def test_a_plan_leaves_out_runs_whose_files_lack_what_is_needed():

@@ -126,8 +126,8 @@ def finished_result(
 def say_changed_code(settings: Settings, before: object, run: str) -> None:
     """Print each module of a user's class that has changed since a run; a process names a module once.
 
-    before  the run's ``Settings.code``, or what its files have in that place
-    run     which run that is, and what to do
+    before  the entry ``code`` of the run's summary or checkpoint; other values than a mapping are ignored
+    run     the end of the message: which run it is, and how to repeat it
     """
     for module, digest in before.items() if isinstance(before, dict) else ():
         if settings.code.get(module, digest) != digest:
