@@ -170,6 +170,37 @@ def test_findings_name_device_and_hours(paper, pages):
     assert len(named) >= pages and named.str.fullmatch(r"(CPU|GPU).*; .*").all()
 
 
+def rounded(value: float, text: str, before: int = 0) -> set[str]:
+    """The value with as many decimals as the text, first rounded to ``before`` more; both where it is half-way."""
+    places = len(text.partition(".")[2])
+    first = round(value, places + before) if before else value
+    return {f"{first + nudge:.{places}f}" for nudge in (-1e-9, 1e-9)}
+
+
+@pytest.mark.parametrize("paper", ["ace", "afbs", "asyncfeded", "fedecho", "gas"])
+def test_findings_round_the_numbers_of_their_pages_once(paper):
+    """Pages show two decimals; 17.346 rounded by way of 17.35 is 17.4."""
+    rows: list[tuple[float, ...]] = []
+    for path in (ROOT / "results" / paper).glob("*/*/*.csv"):
+        frame = pd.read_csv(path)
+        if {"mean", "std"} <= {*frame}:
+            rows += frame[["mean", "std"]].itertuples(index=False, name=None)
+        if {"difference", "low", "high"} <= {*frame}:
+            differences = frame[["difference", "low", "high"]].dropna().astype(float)
+            rows += differences.itertuples(index=False, name=None)
+            rows += (-differences[["difference", "high", "low"]]).itertuples(index=False, name=None)
+    text = " ".join((ROOT / "docs" / "findings" / f"{paper}.md").read_text("utf-8").replace("−", "-").split())
+    number = r"(-?\d+\.\d+)"
+    said = re.findall(rf"{number} ± {number}", text) + re.findall(rf"{number} (?:\w+ )?\[{number}, {number}\]", text)
+    assert len(said) >= 10
+
+    def is_in(texts, before):
+        near = [row for row in rows if len(row) == len(texts) and abs(row[0] - float(texts[0])) < 0.2]
+        return any(all(t in rounded(v, t, before) for v, t in zip(row, texts, strict=True)) for row in near)
+
+    assert not [texts for texts in said if is_in(texts, 1) and not is_in(texts, 0)]
+
+
 @pytest.mark.slow
 @pytest.mark.process
 def test_the_site_is_built_without_a_warning(tmp_path):
