@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,13 @@ from asyncfl_bench.errors import BenchError
 from asyncfl_bench.tracking.metrics import COUNTERS, read_metrics
 from asyncfl_bench.tracking.rundir import RunDirectory
 from asyncfl_bench.tracking.trace import TRACE_TYPES, Trace
+
+
+def read_as_documented(path: Path) -> pd.DataFrame:
+    """The frame of the command that docs/reference/run_directory.md prints."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "run_directory.md").read_text("utf-8")
+    (command,) = re.findall(r"`(pandas\.read_json\(.*?\))`", page)
+    return eval(command, {"pandas": pd, "path": path})
 
 
 def point(iteration: int, **metrics) -> dict:
@@ -40,9 +49,17 @@ def test_nan_and_infinity_become_null_and_pandas_reads_them_as_nan(tmp_path):
         run.metrics.write(point(iteration, **{"test/loss": loss}))
     text = (tmp_path / "metrics.jsonl").read_text()
     assert text.count("null") == 3 and "NaN" not in text and "Infinity" not in text
-    losses = pd.read_json(tmp_path / "metrics.jsonl", lines=True)["test/loss"]
+    losses = read_as_documented(tmp_path / "metrics.jsonl")["test/loss"]
     assert losses.isna().tolist() == [False, True, True, True, False]
     assert losses.dropna().tolist() == [0.5, 0.25]
+
+
+def test_the_documented_command_reads_every_digit(tmp_path):
+    run, draws = RunDirectory(tmp_path), np.random.default_rng(0)
+    values = [float(value) for value in draws.random(200) * 10.0 ** draws.integers(-6, 6, 200)]
+    for iteration, loss in enumerate(values):
+        run.metrics.write(point(iteration, **{"test/loss": loss}))
+    assert read_as_documented(tmp_path / "metrics.jsonl")["test/loss"].tolist() == values
 
 
 def test_a_point_without_a_counter_is_refused_and_nothing_is_written(tmp_path):

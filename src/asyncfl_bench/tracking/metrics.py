@@ -18,8 +18,8 @@ SENT = ("uplink_bytes", "downlink_bytes")  # counters too, which some archived r
 class MetricsFile:
     """Appends points to ``path``; the file appears with the first point.
 
-    A number that is NaN or infinite is written as ``null``, which is valid JSON and which
-    ``pandas.read_json(path, lines=True)`` reads back as NaN. That a run diverged is said by summary.json.
+    A number that is NaN or infinite is written as ``null``, which is valid JSON and which pandas reads back as NaN.
+    That a run diverged is said by summary.json.
     """
 
     def __init__(self, path: Path):
