@@ -59,7 +59,8 @@ class Replay:
         x, y = self.x[self.clients[client]], self.y[self.clients[client]]
         z = x @ weight.T + bias
         if tau := self.config["client"]["logit_adjustment"]:
-            z += tau * np.log(np.bincount(y, minlength=c) / len(y) + 1e-12)
+            held = np.bincount(y, minlength=c)
+            z += np.where(held, tau, max(tau, 1)) * np.log(held / len(y) + 1e-12)
         p = np.exp(z - z.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         p[np.arange(len(y)), y] -= 1

@@ -287,17 +287,18 @@ class ClientTable:
     def n(self) -> int:
         return len(self.samples_n)
 
-    def log_shares(self) -> np.ndarray:
-        """(n, C) logarithms of each client's label shares, from its samples of each class.
+    def log_shares(self, tau: float = 1.0) -> np.ndarray:
+        """(n, C) tau times the logarithms of each client's label shares, from its samples of each class.
 
         Added to the logits of a client's loss they make a class cost what it is worth to that client (logit adjustment,
-        GAS equation 6, whose printed numerator lacks a bracket): a class that it does not hold gets almost no gradient.
+        GAS equation 6, whose printed numerator lacks a bracket). A class that it does not hold gets almost no gradient
+        under any tau > 0: the logarithm of its share is -inf, and a small tau must not make the finite one here small.
         """
         import numpy as np
 
         assert self.labels_nc is not None
         share_nc = self.labels_nc / np.maximum(self.labels_nc.sum(axis=1, keepdims=True), 1)
-        return np.log(share_nc + LEAST_SHARE)
+        return np.where(self.labels_nc == 0, max(tau, 1.0), tau) * np.log(share_nc + LEAST_SHARE)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Statistics of activations, rows generated from them, and logit adjustment (GAS)."""
 
+import hashlib
 import math
 
 import numpy as np
@@ -208,3 +209,13 @@ def test_uniform_shares_leave_the_loss_and_absent_classes_get_almost_no_gradient
     logits.requires_grad_()
     (gradient,) = torch.autograd.grad(F.cross_entropy(logits + bias[1], labels), logits)
     assert gradient[:, 0].abs().max() < 1e-10 < gradient[:, 1:].abs().min()
+
+
+def test_a_small_tau_lets_no_absent_class_through_and_others_give_the_bits_that_they_gave():
+    labels_nc = np.array([[5, 0, 3], [0, 0, 7], [1, 1, 1], [0, 0, 0]])
+    clients = ClientTable(labels_nc.sum(axis=1), labels_nc)
+    small, whole = clients.log_shares(0.1), clients.log_shares()
+    assert (small[labels_nc == 0] == whole[labels_nc == 0]).all() and whole[0, 1] < -27
+    assert (small[labels_nc > 0] == 0.1 * whole[labels_nc > 0]).all()
+    weights = b"".join(clients.log_shares(tau).astype(np.float32).tobytes() for tau in (1.0, 1.5, 3.0))
+    assert hashlib.sha256(weights).hexdigest()[:16] == "699957e4d3984561"  # as before absent classes had tau >= 1

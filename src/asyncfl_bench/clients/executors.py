@@ -62,7 +62,7 @@ class SequentialComputer:
         self.samples = Samples(task, batches, self._augment)
         self._bias_nc: torch.Tensor | None = None  # joins the logits of each client's loss
         if tau := local.config.logit_adjustment:
-            self._bias_nc = task.from_numpy((tau * task.clients.log_shares()).astype(np.float32))
+            self._bias_nc = task.from_numpy(task.clients.log_shares(tau).astype(np.float32))
 
     def begin(
         self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
