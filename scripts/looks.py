@@ -15,6 +15,7 @@ PAIRS = (6, 16)
 SAMPLES = 300_000
 FAMILIES = 20_000
 MOST = max(LEVELS)
+COLLAPSE, DEPTH = 0.15, 100  # share of the seeds, and depth in standard deviations of the others
 UNCORRECTED = dict.fromkeys(LEVELS, ALPHA)
 
 
@@ -50,6 +51,13 @@ def share_decided(
     return float((signs != 0).mean()), float(used.mean())
 
 
+def collapse_error(generator: np.random.Generator, samples: int = SAMPLES) -> float:
+    """Return the share of samples in which a method that collapses in some seeds, and is equal on average, is above."""
+    collapsed = generator.random((samples, MOST)) < COLLAPSE
+    differences = generator.standard_normal((samples, MOST)) + DEPTH * (COLLAPSE - collapsed)
+    return float((find_decisions(differences)[0] > 0).mean())
+
+
 def family_error(pairs: int, generator: np.random.Generator, families: int = FAMILIES) -> float:
     """Return the share of families of null pairs in which Holm rejects one, by repeated p-values."""
     differences = generator.standard_normal((families, pairs, MOST))
@@ -65,6 +73,7 @@ def main() -> None:
         print(f"effect {effect}: decided {share:.3f}, seeds {used:.1f}")
     print(f"five looks at p < 0.05 each: {share_decided(0, generator, UNCORRECTED)[0]:.3f}")
     print(f"Holm over {PAIRS[0]} and {PAIRS[1]} pairs:", *(f"{family_error(pairs, generator):.3f}" for pairs in PAIRS))
+    print(f"collapses by {DEPTH} in {COLLAPSE:.0%} of the seeds, mean zero: above in {collapse_error(generator):.2f}")
 
 
 if __name__ == "__main__":

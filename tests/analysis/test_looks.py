@@ -201,6 +201,12 @@ def test_the_power_printed_on_the_page_is_that_of_the_looks():
         assert found[1] == pytest.approx(used, abs=0.25)
 
 
+def test_looks_are_no_guard_against_a_method_that_collapses_as_the_page_says():
+    found = SIMULATE["collapse_error"](np.random.default_rng(7), samples=10_000)
+    (said,) = re.findall(r"is called better in (\d+) % of", " ".join(page_section("`python scripts/looks.py`").split()))
+    assert found == pytest.approx(int(said) / 100, abs=0.005 + three_errors(found, 10_000))
+
+
 @pytest.mark.slow
 def test_the_page_prints_what_the_script_prints(capsys):
     SIMULATE["main"]()
@@ -208,7 +214,12 @@ def test_the_page_prints_what_the_script_prints(capsys):
     rows = re.findall(r"effect ([\d.]+): decided ([\d.]+), seeds ([\d.]+)", printed)
     assert [tuple(map(float, row)) for row in rows] == power_table()
     uncorrected = float(re.search(r"five looks at p < 0.05 each: ([\d.]+)", printed)[1])
+    collapses = float(re.search(r"mean zero: above in ([\d.]+)", printed)[1])
     families = [float(one) for one in re.search(r"pairs: ([\d.]+) ([\d.]+)", printed).groups()]
     page = page_section("`python scripts/looks.py`")
     assert f"a false alarm in {100 * uncorrected:.1f} % of samples" in page
+    assert (
+        f"by {SIMULATE['DEPTH']} standard deviations" in page
+        and f"is called better in {100 * collapses:.0f} % of" in page
+    )
     assert f"one false alarm in {100 * families[0]:.1f} and {100 * families[1]:.1f} % of" in page
