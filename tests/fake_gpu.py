@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from asyncfl_bench import storage
-from asyncfl_bench.experiment import machine
+from asyncfl_bench.experiment import build, machine
 from asyncfl_bench.models import flat
 
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
@@ -52,6 +52,7 @@ def fake_gpu():
     with ExitStack() as stack:
         for owner, name, answer in (
             (machine, "select_device", lambda choice: choice),
+            (build, "graphs_or_none", lambda device: None),
             (machine, "device_name", str),
             (machine, "reset_peak_memory", lambda device: None),
             (machine, "peak_memory", lambda device: 0),

@@ -16,8 +16,10 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from asyncfl_bench.experiment import build, machine
 
 aten = torch.ops.aten
 MAX_EMBEDDED = 3072  # ids of a mini-batch; the gradient of an embedding of more is sorted
@@ -42,7 +44,7 @@ def _refuse(name: str, reason: str) -> None:
 class FakeGraph(TorchDispatchMode):
     """The context of a capture, then the graph.
 
-    operators  (operator, arguments, tensors that it makes) in their order
+    operators  (operator, arguments, arguments by name, tensors that it makes) in their order
     launches   kernels of a replay: operators besides views and empty memory
     replays    how often it was replayed
     """
@@ -66,7 +68,8 @@ class FakeGraph(TorchDispatchMode):
         results = func(*args, **kwargs)
         fresh = _fresh(results, (args, kwargs))
         if fresh or func._schema.is_mutable:
-            self.operators.append((func, args, kwargs, fresh))  # holds the tensors: their memory is not used again
+            # other objects on the same memory, which is held: a parameter that is bound elsewhere later is not seen
+            self.operators.append((func, *tree_map_only(Tensor, Tensor.detach, (args, kwargs, fresh))))
             self._own.update(_address(tensor) for tensor in fresh)
         return results
 
@@ -79,27 +82,28 @@ class FakeGraph(TorchDispatchMode):
         ]
         for tensor in tree_leaves(written):
             if isinstance(tensor, Tensor) and _address(tensor) not in self._own:
-                self._before.append((tensor, tensor.detach().clone()))
+                self._before.append((tensor.detach(), tensor.detach().clone()))
 
     def finish(self) -> None:
         """End the capture: nothing was computed."""
         for tensor, before in reversed(self._before):
-            tensor.detach().copy_(before)
+            tensor.copy_(before)
         self._before.clear()
         self._forget()
 
     def replay(self) -> None:
         self.replays += 1
-        for func, args, kwargs, fresh in self.operators:
-            if func.overloadpacket not in EMPTY:
-                again = _fresh(func(*args, **kwargs), (args, kwargs))
-                for old, new in zip(fresh, again, strict=True):
-                    old.detach().copy_(new.detach())
-        self._forget()
+        with _disable_current_modes():
+            for func, args, kwargs, fresh in self.operators:
+                if func.overloadpacket not in EMPTY:
+                    again = _fresh(func(*args, **kwargs), (args, kwargs))
+                    for old, new in zip(fresh, again, strict=True):
+                        old.copy_(new)
+            self._forget()
 
     def _forget(self) -> None:
         for tensor in (tensor for *_, fresh in self.operators for tensor in fresh):
-            tensor.detach().fill_(float("nan") if tensor.is_floating_point() else tensor.dtype == torch.bool)
+            tensor.fill_(float("nan") if tensor.is_floating_point() else tensor.dtype == torch.bool)
 
 
 def _refuse_operator(func, args: tuple, kwargs: dict) -> None:
@@ -139,6 +143,10 @@ class FakeGraphs:
     def __init__(self) -> None:
         self.captured: list[FakeGraph] = []
 
+    @property
+    def replays(self) -> int:
+        return sum(graph.replays for graph in self.captured)
+
     def capture(self, compute: Callable[[], object]) -> FakeGraph:
         """Run ``compute`` to warm up, then capture it. Raises CaptureRefused."""
         compute()
@@ -156,3 +164,27 @@ class FakeGraphs:
             compute()
         self.captured.append(graph)
         return graph
+
+
+def use_fake_graphs(monkeypatch, graphs: object) -> None:
+    """Runs of a CPU capture with ``graphs``."""
+    monkeypatch.setattr(machine, "NEEDS_GPU", {})
+    monkeypatch.setattr(build, "graphs_or_none", lambda device: graphs)
+
+
+class Launches(TorchDispatchMode):
+    """Counts the launches of a block: operators besides views and empty memory, and a replay of ``graphs`` as one."""
+
+    def __init__(self, graphs: FakeGraphs):
+        super().__init__()
+        self.graphs, self.operators, self._before = graphs, 0, graphs.replays
+
+    @property
+    def count(self) -> int:
+        return self.operators + self.graphs.replays - self._before
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        results = func(*args, **(kwargs or {}))
+        computes = func._schema.is_mutable or _fresh(results, (args, kwargs))
+        self.operators += bool(computes) and func.overloadpacket not in EMPTY
+        return results

@@ -116,6 +116,10 @@ def test_the_same_settings_give_the_same_bits_twice(executor):
         ({"perceptron": False}, "threads"),
         ({"perceptron": False, "cores": 1}, "sequential"),
         ({"perceptron": False, "device": "cuda"}, "batched"),
+        ({"perceptron": False, "device": "cuda", "captures": True}, "graph"),
+        ({"perceptron": True, "device": "cuda", "captures": True}, "batched"),
+        ({"perceptron": False, "device": "cuda", "captures": True, "has_statistics": True}, "sequential"),
+        ({"perceptron": False, "device": "cuda", "captures": True, "alone": "a recurrent network"}, "graph"),
         ({"perceptron": False, "has_statistics": True}, "sequential"),
         ({"perceptron": False, "alone": "a recurrent network"}, "threads"),
         ({"perceptron": False, "alone": "a recurrent network", "cores": 1}, "sequential"),
@@ -130,19 +134,21 @@ def test_auto_chooses_by_device_and_model(facts, expected):
 
 
 def test_a_choice_that_cannot_work_is_refused():
-    with pytest.raises(ConfigError, match="executor=batched: must be sequential or auto with batch normalisation"):
+    with pytest.raises(ConfigError, match="executor=batched: must be sequential or auto on a CPU with batch normal"):
         executor_class("batched", device="cpu", cores=2, perceptron=False, has_statistics=True)
     for cut in (False, True):
         with pytest.raises(ConfigError, match=r"executor=threads: must be .* on a GPU"):
             executor_class("threads", device="cuda", cores=2, perceptron=False, has_statistics=False, cut=cut)
     facts = {"cores": 2, "perceptron": False, "has_statistics": False, "alone": "a recurrent network"}
-    with pytest.raises(ConfigError, match="executor=batched: must be sequential or threads or ray or auto with"):
+    with pytest.raises(ConfigError, match="executor=batched: must be sequential or threads or ray or auto on a CPU"):
         executor_class("batched", device="cpu", **facts)
     for wanted in ("batched", "threads"):
         with pytest.raises(
-            ConfigError, match=f"executor={wanted}: must be sequential or auto with a recurrent network"
+            ConfigError, match=f"executor={wanted}: must be sequential or graph or auto on a GPU with a recurr"
         ):
-            executor_class(wanted, device="cuda:0", **facts)
+            executor_class(wanted, device="cuda:0", captures=True, **facts)
+    with pytest.raises(ConfigError, match="executor=graph: must be sequential or threads or ray or batched or auto on"):
+        executor_class("graph", device="cpu", cores=2, perceptron=False, has_statistics=False)
     with pytest.raises(ConfigError, match=r"executor=batched: must be .* with an embedding of words"):
         executor_class("batched", device="cpu", **facts | {"alone": "an embedding of words"})
 

@@ -17,6 +17,7 @@ def no_torch(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["executor=graph"], "^executor=graph: needs a GPU, and the run is on a CPU; executor=auto works there"),
         (["output_dir=/proc/x"], r"^output_dir=/proc/x: must be a folder that can be written; in /proc no file"),
         (["hydra.run.dir=/proc/x"], r"^hydra.run.dir=/proc/x: must be a folder that can be written"),
         (["output_dir=file/below"], r"^output_dir=file/below: .*Not a directory"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..errors import BenchError, ConfigError
+from ..errors import BenchError, ConfigError, check
 from ..files import say
 from .batched import BatchedComputer
 from .executors import SequentialComputer, ThreadsComputer
@@ -39,6 +39,15 @@ def native_network(choice: str, device: str, task, cut=None):
     return found
 
 
+def graphed_network(task, graphs, batch_size: int | str):
+    """Return the task's gradients as graphs (kernels.graphed.GraphedNetwork)."""
+
+    def report(reason: str) -> None:
+        _say_once(f"executor=graph: the operators of this network are launched one by one, not as a graph: {reason}")
+
+    return task.capture(graphs, 0 if isinstance(batch_size, str) else batch_size, report)
+
+
 _say_once = cache(say)  # a process, not for each run of a sweep
 
 
@@ -52,45 +61,49 @@ def executor_class(
     alone: str | None = None,
     native: bool = False,
     cut: bool = False,
+    captures: bool = False,
 ) -> str:
-    """`native`, `sequential`, `threads` or `batched` for ``auto``, as measured in docs/explanation/performance.md.
+    """The executor for ``auto``, as measured in docs/explanation/performance.md.
 
     cut: clients hold a part of the model, whose stages are computed in threads or one after another
     native: whether there is a ``native_network``, on a CPU the fastest. Else networks of linear layers gain most
     there from stacked formulas, everything else from one piece of work per core. Batch normalisation has one set of
     statistics at a time, so its work is done one after another. What is computed for one model ``alone`` cannot be
     stacked either, but threads have a network each.
+    captures: whether the gradient can be a graph, on a GPU the fastest for all but networks of linear layers
     Raises ConfigError for a choice that cannot work.
     """
     if native:
         return "native"
+    gpu = device != "cpu"
     if cut:
-        if choice == "threads" and device != "cpu":
+        if choice == "threads" and gpu:
             raise ConfigError("executor", choice, "must be sequential or auto on a GPU with a model that is cut")
         threads = choice == "threads" or (choice == "auto" and cores > 1 and not perceptron)
-        return "threads" if threads and device == "cpu" else "sequential"
-    if has_statistics:
-        if choice not in ("auto", "sequential"):
-            raise ConfigError("executor", choice, "must be sequential or auto with batch normalisation")
-        return "sequential"
-    if alone is not None:
-        choices = ("sequential", "threads", "ray", "auto") if device == "cpu" else ("sequential", "auto")
-        if choice not in choices:
-            raise ConfigError("executor", choice, f"must be {' or '.join(choices)} with {alone}")
-        if device != "cpu":
-            return "sequential"
-    if choice in ("threads", "ray") and device != "cpu":
-        raise ConfigError("executor", choice, "must be sequential, batched or auto on a GPU")
+        return "threads" if threads and not gpu else "sequential"
+    single = "batch normalisation" if has_statistics else alone
+    possible = {
+        "sequential": True,
+        "threads": not (gpu or has_statistics),
+        "ray": not (gpu or has_statistics),
+        "batched": single is None,
+        "graph": captures and not has_statistics,
+    }
     if choice != "auto":
+        allowed = [*(name for name, can_work in possible.items() if can_work), "auto"]
+        where = f"on a {'GPU' if gpu else 'CPU'}{f' with {single}' if single else ''}"
+        check(choice in allowed, "executor", choice, f"{' or '.join(allowed)} {where}")
         return choice
-    if device != "cpu" or perceptron:
+    if perceptron:
         return "batched"
-    return "threads" if cores > 1 else "sequential"
+    if gpu:
+        return next(name for name in ("graph", "batched", "sequential") if possible[name])
+    return "threads" if possible["threads"] and cores > 1 else "sequential"
 
 
 def make_computer(kind: str, *args, device: str, cores: int, network=None, **options) -> SequentialComputer:
     """The computer of the executor ``kind`` (see ``executor_class``); other arguments as for SequentialComputer."""
-    if kind == "sequential" or (kind == "native" and cores == 1):
+    if kind in ("sequential", "graph") or (kind == "native" and cores == 1):
         return SequentialComputer(*args, network=network, **options)
     if kind in ("threads", "native"):
         return ThreadsComputer(*args, workers=cores, network=network, **options)

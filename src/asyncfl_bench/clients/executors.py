@@ -34,7 +34,8 @@ class SequentialComputer:
     local     what a client does (LocalTraining)
     batches   which samples it sees
     statistics_rate  with batch norm: the server's running statistics move this far towards each delivered client's
-    network   what computes gradients, in any number of threads (kernels.native.NativeNetwork); None: the task's own
+    network   what computes gradients: kernels.native.NativeNetwork, in any number of threads, or
+              kernels.graphed.GraphedNetwork; None: the task's own
     reports   uploads come with what the local model says about the server's own samples (``task.server``)
     """
 
@@ -82,7 +83,8 @@ class SequentialComputer:
             flat.load_statistics(flat.statistics().lerp(statistics, self.statistics_rate))
 
     def vectors(self, local_steps: int) -> int:
-        return 1 + self.local.vectors(local_steps)  # the gradient in the network's own tensors
+        own = 0 if self._network is None else self._network.vectors
+        return 1 + own + self.local.vectors(local_steps)  # the gradient in the network's own tensors
 
     def close(self) -> None:
         """Ends threads, if any."""
@@ -146,7 +148,7 @@ class SequentialComputer:
     def _of_samples(self, work: Work, network) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         """Writes the gradient at (d,) of the next mini-batch into (d,), and gives the loss."""
         bias_c = self._bias(work)
-        if network is self._network:  # the kernel takes its samples in place
+        if network.reads_in_place:
             batches = self.samples.batches(work)
             return lambda w_d, into_d: self.task.gradient_in_place(network, w_d, into_d, *next(batches), bias_c)
         samples = self.samples.steps(work)

@@ -44,6 +44,7 @@ def resolve(settings: Settings) -> None:
         except ConfigError as error:
             raise error.with_prefix(name) from None
     _check_that_time_passes(settings)
+    _check_captured_model(settings)
     settings.parts["diagnostics"].target.check_run(settings)
     _check_clients(settings)
     settings.idle |= _idle_settings(settings)
@@ -146,7 +147,14 @@ def _check_cut_model(settings: Settings) -> None:
     refuse(availability.loses_work, "availability", "always or dropout")
     refuse(availability.ends_for_some and needs.answers_together, "availability", "always")
     executor, allowed = root.executor, "auto, native, threads or sequential with a model that is cut"
-    check(executor not in ("batched", "ray"), "executor", executor, allowed)
+    check(executor not in ("batched", "graph", "ray"), "executor", executor, allowed)
+
+
+def _check_captured_model(settings: Settings) -> None:
+    """Check that a graph can take the gradient of the model, if graphs are chosen."""
+    reason, name = settings.parts["model"].config.uncaptured, settings.choices.get("model")
+    allowed = f"sequential or auto with model={name}: no graph takes {reason}"
+    check(settings.root.executor != "graph" or reason is None, "executor", "graph", allowed)
 
 
 def _check_queues(settings: Settings) -> None:

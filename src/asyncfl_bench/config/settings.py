@@ -129,7 +129,7 @@ class RootConfig(CheckedSettings):
     server_seconds_per_sample: Annotated[float, at_least(0)] = 0.0
     device: str = "auto"
     threads: Annotated[int | None, at_least(1)] = None
-    executor: Annotated[str, one_of("auto", "sequential", "threads", "batched", "native", "ray")] = "auto"
+    executor: Annotated[str, one_of("auto", "sequential", "threads", "batched", "native", "graph", "ray")] = "auto"
     trace: bool = False
     progress: bool = True
     rerun: bool = False

@@ -14,7 +14,7 @@ import torch
 from ..algorithms.base import ServerRule, equip
 from ..algorithms.common.split import SplitConfig, SplitRule
 from ..clients.batches import Batches
-from ..clients.choosing import executor_class, make_computer, native_network
+from ..clients.choosing import executor_class, graphed_network, make_computer, native_network
 from ..clients.executors import SequentialComputer
 from ..clients.local import LocalTraining
 from ..clients.queue import Computer, WorkQueue
@@ -27,6 +27,7 @@ from ..config.places import is_built_in, named_folders, use_folders
 from ..data.base import PrivateConfig
 from ..errors import BenchError, ConfigError, check, first_line, naming_group
 from ..files import say
+from ..kernels.graphed import graphs_or_none
 from ..live.choice import Flower, Simulated
 from ..live.flower.transport import FlowerTransport, current_grid
 from ..live.processes import Compute, LocalProcesses
@@ -63,6 +64,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     """
     root = settings.root
     device = machine.select_device(root.device)
+    machine.refuse_without_gpu(root, device)
     machine.make_deterministic(device)
     streams = Streams(root.seed)
     task = _build_task(settings, streams, device, clients)
@@ -71,6 +73,8 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     native = native_network(root.executor, device, task, cut)
     if native is not None:
         task.evaluate_with(native, cores)
+    graphs = graphs_or_none(device)
+    captured = graphs is not None and settings.parts["model"].config.uncaptured is None
     kind = executor_class(
         root.executor,
         device=device,
@@ -80,6 +84,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
         alone=flat.alone,
         native=native is not None,
         cut=cut is not None,
+        captures=captured,
     )
     torch.set_num_threads(cores if flat.d >= machine.SMALL_MODEL else 1)
     if kind == "batched":
@@ -116,6 +121,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
         workers = 0 if kind == "sequential" or cores == 1 else cores
         executor = SplitExecutor(cut.client, cut.d_client, local, samples, workers)
     else:
+        network = graphed_network(task, graphs, client.batch_size) if kind == "graph" else native
         computer = make_computer(
             kind,
             task,
@@ -124,7 +130,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
             streams,
             device=device,
             cores=cores,
-            network=native,
+            network=network,
             augment=client.augment,
             statistics_rate=settings.parts["model"].config.statistics_rate,
             reports=rule.needs.outputs,

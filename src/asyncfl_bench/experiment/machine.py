@@ -12,10 +12,15 @@ from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 
+if TYPE_CHECKING:
+    from ..config.settings import RootConfig
+
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
+NEEDS_GPU = {"executor": ("graph", "auto")}  # setting: a value that needs a GPU, and one that works on a CPU
 SMALL_MODEL = 1_000_000  # parameters; below, splitting one operation over threads costs more than it gives
 
 
@@ -40,6 +45,13 @@ def known_device(choice: str) -> str | None:
     drivers = ("nvidiactl", "kfd", "dxg")  # CUDA, ROCm, a subsystem of Windows
     sure = choice == "cpu" or (choice == "auto" and not any(Path("/dev", name).exists() for name in drivers))
     return "cpu" if sure else None
+
+
+def refuse_without_gpu(root: RootConfig, device: str | None) -> None:
+    """Raise ConfigError for a setting that needs a GPU, if the device is a CPU."""
+    for name, (value, instead) in NEEDS_GPU.items():
+        if device == "cpu" and getattr(root, name) == value:
+            raise ConfigError(name, value, f"needs a GPU, and the run is on a CPU; {name}={instead} works there")
 
 
 def device_name(name: str) -> str:

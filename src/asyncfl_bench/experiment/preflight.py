@@ -68,12 +68,13 @@ class Preflight:
     def check(self, settings: Settings) -> Found:
         """Return what is known of the run.
 
-        Raises ConfigError for a folder that cannot be written, samples that the model cannot take, a split or samples
-        of the server's that the data set does not have, a cut that is too wide and too little memory, DataError for
-        data that are missing or of another shape.
+        Raises ConfigError for settings that need a GPU, a folder that cannot be written, samples that the model cannot
+        take, a split or samples of the server's that the data set does not have, a cut that is too wide and too little
+        memory, DataError for data that are missing or of another shape.
         """
         self.checked += 1
         root, parts = settings.root, settings.parts
+        machine.refuse_without_gpu(root, machine.known_device(root.device))
         with locating_user_errors():
             self._look_once(settings.directory.parent, lambda: _check_folder(settings))
             model, rule = parts["model"].build(), parts["algorithm"].config

@@ -188,6 +188,8 @@ class NativeNetwork:
     """Gradients of one network, from any number of threads at once: the kernel runs without the interpreter's lock."""
 
     has_statistics = False
+    reads_in_place = True
+    vectors = 0
 
     def __init__(self, library: ctypes.CDLL, width: int, numbers_cv: Tensor | None):
         pointer, count = ctypes.c_void_p, ctypes.c_int64

@@ -104,7 +104,7 @@ class Real(Simulated):
             raise ConfigError("live.answer_within", None, f"must be {allowed}")
         check(root.clock != "ticks", "clock", root.clock, f"time or auto with {here}, in real seconds")
         allowed = f"sequential, threads, native or auto with {here}, where each upload is computed alone"
-        check(root.executor not in ("batched", "ray"), "executor", root.executor, allowed)
+        check(root.executor not in ("batched", "graph", "ray"), "executor", root.executor, allowed)
         check(not root.device.startswith("cuda"), "device", root.device, f"cpu or auto with {here}")
         rate, allowed = root.server_seconds_per_sample, f"0 with {here}, whose server takes real time"
         check(not rate, "server_seconds_per_sample", rate, allowed)

@@ -52,6 +52,11 @@ class ModelConfig(CheckedSettings):
         return False
 
     @property
+    def uncaptured(self) -> str | None:
+        """Why no CUDA graph takes the model's gradient; None: a graph is tried."""
+        return "batch normalisation, which would see the samples that fill up a mini-batch" if self.batch_norm else None
+
+    @property
     def statistics_rate(self) -> float:
         """With batch normalisation: how far the server's statistics move towards those of each arriving client."""
         return 1.0

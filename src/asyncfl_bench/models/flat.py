@@ -30,6 +30,8 @@ class FlatModel:
     embedding  the module where it has an embedding of which samples read a few rows; else None
     """
 
+    reads_in_place = False  # samples of a mini-batch, where they are in the training set
+
     def __init__(self, module: nn.Module):
         self.module = module.train()
         modules: list[Any] = list(module.modules())
@@ -75,16 +77,24 @@ class FlatModel:
         """(d,) a fresh copy of the initial parameters."""
         return self._initial_d.clone()
 
-    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, bias_c: Tensor | None = None) -> Tensor:
+    def gradient(
+        self,
+        w_d: Tensor,
+        x: Tensor,
+        y: Tensor,
+        out_d: Tensor,
+        bias_c: Tensor | None = None,
+        weight_b: Tensor | None = None,
+    ) -> Tensor:
         """Writes the gradient at ``w_d`` of the mean cross-entropy of logits + ``bias_c`` over the mini-batch into
         ``out_d``.
 
         x (B, ...) float32 or token ids, y (B,) int64, out_d (d,). Returns the loss in nats, a detached scalar tensor.
+        weight_b (B,) of the samples instead of 1 / B; zeros make padding.
         Batch normalisation, if any, takes this batch into its running statistics (see ``reset_statistics``).
         """
         self._bind(w_d)
-        logits = self.module(x)
-        loss = F.cross_entropy(logits if bias_c is None else logits + bias_c, y)
+        loss = _loss(self.module(x), y, bias_c, weight_b)
         parts = torch.autograd.grad(loss, self._parameters)
         torch.cat([part.reshape(-1) for part in parts], out=out_d)
         return loss.detach()
@@ -123,9 +133,7 @@ class FlatModel:
     def _weighted_loss(
         self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight_b: Tensor, bias_c: Tensor | None = None
     ) -> Tensor:
-        logits = functional_call(self.module, parameters, (x,))
-        loss_b = F.cross_entropy(logits if bias_c is None else logits + bias_c, y, reduction="none")
-        return (loss_b * weight_b).sum()
+        return _loss(functional_call(self.module, parameters, (x,)), y, bias_c, weight_b)
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
         """(B, C) outputs at ``w_d`` in evaluation mode, without a graph; leaves the module in training mode."""
@@ -177,3 +185,11 @@ class FlatModel:
         for parameter, part, shape in zip(self._parameters, w_d.detach().split(self._sizes), self._shapes, strict=True):
             parameter.data = part.view(shape)
         self._bound = w_d.data_ptr()
+
+
+def _loss(logits: Tensor, y: Tensor, bias_c: Tensor | None, weight_b: Tensor | None) -> Tensor:
+    """Return the cross-entropy of logits (B, C) + ``bias_c`` in nats, weighted by ``weight_b``; None: its mean."""
+    logits = logits if bias_c is None else logits + bias_c
+    if weight_b is None:
+        return F.cross_entropy(logits, y)
+    return (F.cross_entropy(logits, y, reduction="none") * weight_b).sum()

@@ -30,7 +30,8 @@ class LstmConfig(ModelConfig):
 class Lstm(Model):
     """Embedding, LSTM layers over all tokens, and a linear layer on the last step's output: the token that follows.
 
-    Its work is computed one model at a time (executor sequential or threads). 819 920 parameters with 80 symbols.
+    Its work is computed one model at a time (executor sequential, threads or graph). 819 920 parameters with 80
+    symbols.
     Source: LEAF's network for Shakespeare (arXiv:1812.01097); AsyncFedED (arXiv:2205.13797) names the same layers.
     """
 
@@ -65,6 +66,7 @@ class FastTextConfig(ModelConfig):
 
     embedding: Annotated[int, at_least(1)] = 64
     buckets: Annotated[int, at_least(0)] = 65536
+    uncaptured = "an embedding, of which each piece of work reads other rows"
 
 
 class FastText(Model):

@@ -5,6 +5,7 @@ Legend: n clients, d parameters, B samples of a mini-batch, C channels, H height
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +21,7 @@ from ..data.partition import count_samples
 from ..data.texts import Texts
 from ..data.unlabelled import Nothing, UnlabelledConfig, load_and_draw, match_samples
 from ..errors import ConfigError, naming_group
+from ..kernels.graphed import GraphedNetwork, Graphs
 from ..kernels.native import BatchSelection, NativeNetwork
 from ..randomness import Streams
 from ..types import Footprint
@@ -94,6 +96,10 @@ class Task:
             values = torch.arange(256, dtype=torch.uint8).view(256, 1, 1, 1).expand(-1, self.shape[0], 1, 1)
             numbers_cv = self.as_float(values)[:, :, 0, 0].T
         return NativeNetwork.try_compile(self.flat, self.shape, numbers_cv)
+
+    def capture(self, graphs: Graphs, size: int, report: Callable[[str], None]) -> GraphedNetwork:
+        """Return the model as graphs of mini-batches of ``size`` samples. See ``GraphedNetwork``."""
+        return GraphedNetwork(self.flat.clone_for_thread(), graphs, size, report)
 
     def evaluate_with(self, network: NativeNetwork, threads: int) -> None:
         """Evaluate with this network in ``threads`` threads. The results do not depend on their number."""

@@ -1,0 +1,197 @@
+"""The gradient of any network as one launch: its operators are captured once as a CUDA graph and then replayed.
+
+For networks whose step is many small kernels: launching these one by one takes longer than computing them.
+
+Legend: d parameters, B samples of a mini-batch, C classes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..errors import first_line
+
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]  # x, y, weight_b and bias_c
+
+MOST_GRAPHS = 8  # shapes of mini-batches; those of further shapes are computed operator by operator
+SEEN_FIRST = 2  # uses of a shape before it is captured: many shapes come once
+
+
+class Graph(Protocol):
+    """Captured operators on static memory."""
+
+    def replay(self) -> None: ...
+
+
+class Graphs(Protocol):
+    """Captures operators."""
+
+    def capture(self, compute: Callable[[], object]) -> Graph:
+        """Return a graph that does what ``compute`` does, on the same memory. Its Python is called a few times.
+
+        What ``compute`` reads and writes must be in memory that stays. Raises RuntimeError if an operator cannot be
+        captured.
+        """
+        ...
+
+
+class CudaGraphs:
+    """Captures on a GPU.
+
+    All graphs share one pool of memory, since they run one after another and leave nothing in it. They also share
+    one stream to capture on: cuBLAS keeps 32 MiB for each stream in deterministic mode.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
+
+    def capture(self, compute: Callable[[], object]) -> Graph:
+        outer = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(outer)
+        with torch.cuda.stream(self._stream):  # cuDNN and cuBLAS choose kernels and create handles before the capture
+            for _ in range(3):
+                compute()
+        outer.wait_stream(self._stream)
+        graph = torch.cuda.CUDAGraph()
+        # other threads may allocate memory meanwhile
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            compute()
+        return graph
+
+
+def graphs_or_none(device: str) -> Graphs | None:
+    """Return what captures on the device; None for a CPU."""
+    return CudaGraphs(device) if device.startswith("cuda") else None
+
+
+class WeightedModel(Protocol):
+    """A torch module whose parameters are one flat vector of d numbers: ``models.flat.FlatModel``."""
+
+    def initial_d(self) -> Tensor: ...
+
+    def gradient(
+        self,
+        w_d: Tensor,
+        x: Tensor,
+        y: Tensor,
+        out_d: Tensor,
+        bias_c: Tensor | None = ...,
+        weight_b: Tensor | None = ...,
+    ) -> Tensor: ...
+
+    def logits(self, w_d: Tensor, x: Tensor) -> Tensor: ...
+
+
+class _Step:
+    """Static memory of one shape of mini-batch, and the graph that writes the gradient of what is in it."""
+
+    def __init__(self, network: GraphedNetwork, x: Tensor, y: Tensor, weight_b: Tensor, bias_c: Tensor | None):
+        self._network = network
+        self.inputs = x.clone(), y.clone(), weight_b.clone(), None if bias_c is None else bias_c.clone()
+        self.loss = network.w_d.new_zeros(())
+        self.graph = network.graphs.capture(self.compute)
+        self._check()
+
+    def compute(self) -> None:
+        self.loss.copy_(self._network.compute(*self.inputs))
+
+    def replay(self, *inputs: Tensor | None) -> Tensor:
+        for static, given in zip(self.inputs, inputs, strict=True):
+            if static is not None and given is not None:
+                static.copy_(given)
+        self.graph.replay()
+        return self.loss.clone()
+
+    def _check(self) -> None:
+        """Raise RuntimeError unless a replay at other numbers has the bits of the operators."""
+        network = self._network
+        kept_d = network.w_d.clone()
+        network.w_d.mul_(1.01)
+        for static in self.inputs:
+            if static is not None:
+                static.copy_(static.flip(0))
+        self.compute()
+        expected = [network.out_d.clone(), self.loss.clone()]
+        network.out_d.zero_()
+        self.graph.replay()
+        network.w_d.copy_(kept_d)
+        pairs = zip((network.out_d, self.loss), expected, strict=True)
+        if not all(torch.equal(found.view(torch.int32), wanted.view(torch.int32)) for found, wanted in pairs):
+            raise RuntimeError("a replay differs from its operators")
+
+
+class GraphedNetwork:
+    """Computes gradients as ``FlatModel`` does, from the third mini-batch of a shape on by a graph.
+
+    Smaller mini-batches are filled up to ``size`` with weight 0, so that most have one shape. Operators and graphs give
+    the same bits, so it does not matter which of the two computed a gradient. Not for batch normalisation, which
+    would see what is filled in.
+
+    flat    of this network alone: its parameters stay bound to static memory
+    size    samples of a full mini-batch; 0: no mini-batch is filled up
+    report  gets the reason, in one line, if the network cannot be captured
+    """
+
+    has_statistics = False
+    reads_in_place = False
+    vectors = 3  # of d floats: those below and the initial one of ``flat``
+
+    def __init__(self, flat: WeightedModel, graphs: Graphs, size: int, report: Callable[[str], None]):
+        self.graphs = graphs
+        self.w_d, self.out_d = flat.initial_d(), flat.initial_d()
+        self._flat, self._size, self._report = flat, size, report
+        self._weights: dict[tuple[int, int], Tensor] = {}
+        self._steps: dict[tuple, _Step] = {}
+        self._uses: Counter[tuple] = Counter()
+        self._captures = True
+
+    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, bias_c: Tensor | None = None) -> Tensor:
+        """See ``FlatModel.gradient``."""
+        inputs: Inputs = (*self._fill_up(x, y), bias_c)
+        self.w_d.copy_(w_d)
+        step = self._find_step(*inputs)
+        loss = self.compute(*inputs) if step is None else step.replay(*inputs)
+        out_d.copy_(self.out_d)
+        return loss
+
+    def compute(self, x: Tensor, y: Tensor, weight_b: Tensor, bias_c: Tensor | None) -> Tensor:
+        """Write the gradient at ``w_d`` into ``out_d``, operator by operator; return the loss."""
+        return self._flat.gradient(self.w_d, x, y, self.out_d, bias_c, weight_b)
+
+    def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
+        """See ``FlatModel.logits``."""
+        self.w_d.copy_(w_d)
+        return self._flat.logits(self.w_d, x)
+
+    def _fill_up(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return x, y and weights (B,) of a mini-batch of at least ``size`` samples.
+
+        A copy of the first sample is filled in: some networks divide by zero for a sample of zeros.
+        """
+        b, missing = len(y), max(0, self._size - len(y))
+        if (key := (b, missing)) not in self._weights:
+            self._weights[key] = torch.cat([y.new_full((b,), 1 / b, dtype=torch.float32), self.w_d.new_zeros(missing)])
+        if missing:
+            x, y = (torch.cat([part, part[:1].expand(missing, *part.shape[1:])]) for part in (x, y))
+        return x, y, self._weights[key]
+
+    def _find_step(self, x: Tensor, y: Tensor, weight_b: Tensor, bias_c: Tensor | None) -> _Step | None:
+        """Return the captured step for inputs of these shapes; None if the operators are to compute them."""
+        key = (tuple(x.shape), x.dtype, bias_c is None)
+        if key in self._steps:
+            return self._steps[key]
+        self._uses[key] += 1
+        if not self._captures or self._uses[key] <= SEEN_FIRST or len(self._steps) == MOST_GRAPHS:
+            return None
+        try:
+            self._steps[key] = _Step(self, x, y, weight_b, bias_c)
+        except RuntimeError as error:
+            self._captures = False
+            self._report(first_line(error)[:200])
+            return None
+        return self._steps[key]
