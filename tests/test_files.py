@@ -12,7 +12,17 @@ from filelock import FileLock
 from asyncfl_bench.errors import BenchError, RunInUse
 from asyncfl_bench.experiment.checkpoint import PARTS, read_checkpoint, write_checkpoint
 from asyncfl_bench.experiment.execute import _holding_lock
-from asyncfl_bench.files import atomic_write, is_locked, read_yaml, remove_leftovers, to_yaml, write_text
+from asyncfl_bench.files import (
+    atomic_write,
+    clean_text,
+    is_locked,
+    read_yaml,
+    remove_leftovers,
+    say,
+    show,
+    to_yaml,
+    write_text,
+)
 from asyncfl_bench.tracking.rundir import RunDirectory
 
 
@@ -120,3 +130,12 @@ def test_an_object_that_a_yaml_has_twice_is_written_twice(tmp_path):
     value = {"one": shared, "two": {"three": shared}}
     (tmp_path / "config.yaml").write_text(to_yaml(value), encoding="utf-8")
     assert read_yaml(tmp_path / "config.yaml") == value
+
+
+def test_what_is_printed_has_no_control_character_but_line_breaks_and_tabs(capsys):
+    text = "a\x1b[2Jb\r\x07\x9b\u202e\ud800 ±\N{NO-BREAK SPACE}…\tc\nd"
+    shown = r"a\x1b[2Jb\r\x07\x9b\u202e\ud800" + " ±\N{NO-BREAK SPACE}…\tc\nd"
+    say(text)
+    show(text, end="")
+    assert (*capsys.readouterr(),) == (shown, f"{shown}\n")
+    assert clean_text("a\tb\nc", one_line=True) == r"a\tb\nc"

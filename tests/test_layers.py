@@ -70,6 +70,11 @@ def test_flower_is_imported_by_its_two_apps_alone():
     assert users == {folder / "client_app.py", folder / "server_app.py"}
 
 
+def test_all_text_is_printed_by_the_two_functions_that_clean_it():
+    paths = [path for path in PACKAGE.parent.rglob("*.py") if path != PACKAGE / "files.py"]
+    assert not [path for path in paths if re.search(r"(?<![\w.])print\(", path.read_text())]
+
+
 def test_no_modules_import_each_other_in_a_circle():
     left = dict(imports_by_module())
     assert left["asyncfl_bench.experiment.execute"] >= {"asyncfl_bench.experiment.build", "asyncfl_bench.errors"}

@@ -81,7 +81,7 @@ def test_each_run_has_one_line_with_its_number_what_tells_it_apart_and_the_time_
 
 def test_runs_in_other_processes_are_noticed_while_the_launcher_waits(monkeypatch):
     said: queue.Queue[str] = queue.Queue()  # another thread says it, which capsys.readouterr may lose
-    monkeypatch.setattr("asyncfl_bench.multirun.progress.print", lambda text, **_: said.put(text), raising=False)
+    monkeypatch.setattr("asyncfl_bench.multirun.progress.show", said.put)
     monkeypatch.setattr("asyncfl_bench.multirun.progress._SECONDS_BETWEEN_LOOKS", 0.001)
     jobs = plan(GRID)
     lines = SweepProgress(jobs, jobs[2:])

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -162,11 +163,41 @@ def read_parquet(path: Path) -> Any:
     return table
 
 
+def clean_text(text: object, one_line: bool = False) -> str:
+    """Return the text with control characters as escapes (``\\x1b``). A terminal would obey those of a foreign name.
+
+    one_line  line breaks and tabs are control characters too
+    """
+    plain, kept = str(text), "" if one_line else "\n\t"
+    if plain.isprintable():
+        return plain
+    return "".join(
+        one if one.isprintable() or one in kept or unicodedata.category(one) == "Zs" else ascii(one)[1:-1]
+        for one in plain
+    )
+
+
+def spreadsheet_cell(value: object) -> object:
+    """Return a cell for a CSV file. Text that a spreadsheet would compute as a formula gets an apostrophe before it."""
+    if not isinstance(value, str) or len(value) < 2 or value[0] not in "=+-@\t\r":
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
 def say(message: str) -> None:
-    """A line on standard error. Nothing depends on its being read: a lost reader or a full disk ends no run."""
+    """A clean line on standard error. Nothing depends on its being read: a lost reader or a full disk ends no run."""
     with suppress(OSError, ValueError):  # ValueError: closed
         if sys.stderr is not None:
-            print(message, file=sys.stderr, flush=True)
+            print(clean_text(message), file=sys.stderr, flush=True)
+
+
+def show(result: object, end: str = "\n") -> None:
+    """Print the clean text of a result on standard output. Raises OSError for a lost reader."""
+    print(clean_text(result), end=end, flush=True)
 
 
 def to_json_types(value: object) -> object:

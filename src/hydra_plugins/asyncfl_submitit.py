@@ -3,10 +3,11 @@
 Hydra accepts plugins only from this package. Without the plugin this module defines nothing.
 """
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+
+from asyncfl_bench.files import say
 
 with suppress(ImportError):
     from hydra.core.singleton import Singleton
@@ -75,7 +76,7 @@ with suppress(ImportError):
 
         def stop(self, jobs: Sequence[Any]) -> None:
             array = str(jobs[0].job_id).partition("_")[0]
-            print(f"afl-run: the Slurm jobs continue without this command; scancel {array} ends them", file=sys.stderr)
+            say(f"afl-run: the Slurm jobs continue without this command; scancel {array} ends them")
 
     def _outcome(job: Any) -> JobReturn:
         """Return a job's result; for a killed job, a failure with its exception."""

@@ -19,7 +19,7 @@ from ..config.settings import RootConfig
 from ..config.suggestions import suggest_option
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
-from ..files import say
+from ..files import say, show
 from ..multirun import launchers, pending, search
 from ..multirun.decide_words import KEYS, asks_for_looks, split_request
 from ..multirun.jobs import asks_for_multirun
@@ -83,7 +83,7 @@ def _handle_stop_signal(number, frame):
 
 def _main(arguments: list[str]) -> int:
     if "--version" in arguments:
-        print(f"afl-run {__version__}")
+        show(f"afl-run {__version__}")
         return 0
     try:
         _check_folder()
@@ -92,7 +92,7 @@ def _main(arguments: list[str]) -> int:
             from ..config import manual
 
             words = [a for a in arguments if not a.startswith("-")]
-            print(manual.describe_choices(words) if words else manual.overview())
+            show(manual.describe_choices(words) if words else manual.overview())
             return 0
         if arguments[:1] == ["--sync"]:
             from ..tracking.trackers_sync import send_offline_runs
@@ -173,7 +173,7 @@ def _complete_decide() -> None:
     last = words[-1] if words else ""
     for key in KEYS if last else ():
         if key.startswith(last):
-            print(f"{key}=")
+            show(f"{key}=")
     words = [text for text in words[:-1] if text.partition("=")[0] not in KEYS] + words[-1:]
     os.environ["COMP_LINE"] = " ".join([command, *words])
 
@@ -236,7 +236,7 @@ def _run_single(overrides: list[str]) -> int:
     from ..experiment import execute  # torch comes in here, the settings are known to be valid
 
     result = execute(settings, ends_process=True)
-    print(closing_line(result, settings.time_unit))
+    show(closing_line(result, settings.time_unit))
     return result.exit_code
 
 
@@ -251,12 +251,12 @@ def _replay_run(arguments: list[str]) -> int:
 
     settings = replay_settings(names[0])
     result = execute(settings, ends_process=True)
-    print(closing_line(result, settings.time_unit))
+    show(closing_line(result, settings.time_unit))
     if result.signal is not None:
         return result.exit_code
     live = Path(names[0]).expanduser()
     comparison = compare_result(live, result)
-    print(comparison)
+    show(comparison)
     note_comparison(live, comparison, settings.identity)
     return 1 if comparison.difference else 0
 
@@ -278,7 +278,7 @@ def _write_live_app(arguments: list[str]) -> int:
     settings = compose(overrides)
     from . import live_app
 
-    print(live_app.write(Path(name).expanduser(), overrides, settings.root.n_clients))
+    show(live_app.write(Path(name).expanduser(), overrides, settings.root.n_clients))
     return 0
 
 
@@ -290,7 +290,7 @@ def _import_fleet(arguments: list[str]) -> int:
     names = [name] * bool(given) + arguments[1:]
     if len(names) != 1 or not names[0]:
         raise ConfigError(flag, " ".join(names), f"must name one file: afl-run {flag} FILE")
-    print(import_fleet(names[0]))
+    show(import_fleet(names[0]))
     return 0
 
 
@@ -317,7 +317,7 @@ def _check_contract(arguments: list[str]) -> int:
 
     code = 0
     for name, problem, what in check_rule(overrides):
-        print(f"{'failed' if problem else 'ok':<8}{name:<18}{problem or what}", flush=True)
+        show(f"{'failed' if problem else 'ok':<8}{name:<18}{problem or what}")
         code = 1 if problem else code
     return code
 
@@ -341,8 +341,8 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
     if request is not None:
         from ..multirun.decide import Looks  # brings pandas
 
-        print(Looks(request, overrides).plan(measure, preflight))
+        show(Looks(request, overrides).plan(measure, preflight))
     else:
         workers = launchers.workers_of(hydra)
-        print(describe_plan(jobs, pending.places_of(jobs), places, workers, measure, preflight))
+        show(describe_plan(jobs, pending.places_of(jobs), places, workers, measure, preflight))
     return 2 if preflight.checked and not preflight.passed else 0

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..errors import ConfigError, did_you_mean
+from ..files import say
 
 ENTRY_POINTS = "asyncfl_bench.parts"  # group of entry points whose values name packages with a folder conf/
 PACKAGE = __name__.partition(".")[0]
@@ -188,7 +189,7 @@ def _installed_places(path: tuple[str, ...]) -> list[Place]:
         folder = _package_folder(package)
         if folder is None or not (folder / "conf").is_dir():
             said = f"the installed package {package} offers parts, but has no folder conf/; left out"
-            print(f"{PACKAGE}: {said}", file=sys.stderr)
+            say(f"{PACKAGE}: {said}")
         else:
             conf = folder / "conf"
             found.append(Place(package, conf, conf / "sweep", conf / "paper"))

@@ -20,7 +20,7 @@ from ..config import Settings
 from ..config.choices import hydra_config
 from ..errors import EXIT_INTERRUPTED, ConfigError, did_you_mean
 from ..experiment.preflight import Preflight
-from ..files import say
+from ..files import say, show
 from ..tracking.records import MEASURED
 from . import pending
 from .asked import AskedRuns, settings_of
@@ -189,10 +189,10 @@ class Looks(AskedRuns):
         listed = "; ".join(one.word for one in decided if one.word not in self._told)
         self._told |= {one.word for one in decided}
         count = f"{len(decided)} of {len(subjects)} {self.question.noun} decided{f' ({listed})' if listed else ''}"
-        print(f"look {number}, {seeds} seeds: {count}; {rest}", flush=True)
+        show(f"look {number}, {seeds} seeds: {count}; {rest}")
 
     def _say_end(self, subjects: Sequence[Subject], seeds: int) -> None:
-        print(self.question.describe(subjects), flush=True)
+        show(self.question.describe(subjects))
         if waiting := [one for one in subjects if one.wanted_runs(seeds) & self._failed]:
             counts = f"{len(waiting)} of {len(subjects)} {self.question.noun}"
             say(f"{counts} wait for failed runs; the same command tries them")

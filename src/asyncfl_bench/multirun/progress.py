@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..errors import BenchError
-from ..files import read_json
+from ..files import read_json, show
 from ..tracking.progress import clock_text
 from .jobs import Job
 
@@ -80,7 +80,7 @@ class SweepProgress:
         name = words or (job.settings.name if job.settings else " ".join(job.overrides))
         rest = f"; {clock_text(left)} left" if self._left else f"; {clock_text(self._clock() - self._started)} in all"
         try:
-            print(f"[{done:{len(str(self._total))}}/{self._total}] {name}: {outcome}{rest}", flush=True)
+            show(f"[{done:{len(str(self._total))}}/{self._total}] {name}: {outcome}{rest}")
         except OSError as error:  # the reader left, or a disk is full, but the runs are wanted
             if error.errno != errno.EPIPE:
                 self.problem = BenchError(f"standard output: {error.strerror}")

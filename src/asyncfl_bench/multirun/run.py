@@ -14,7 +14,7 @@ from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config, to_co
 from ..config.composition import check_composed, replace_limits
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, RunInUse
-from ..files import say
+from ..files import say, show
 from . import pending, search
 from .jobs import Job, check_chosen, place_run, plan, sweep_name
 from .trials import describe_best_trials
@@ -34,7 +34,7 @@ def run_all(overrides: list[str]) -> int:
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     if any(job.drawn for job in pending.state.planned):
-        print(describe_best_trials(pending.state.planned, pending.places_of(pending.state.planned)))
+        show(describe_best_trials(pending.state.planned, pending.places_of(pending.state.planned)))
     if code == EXIT_INTERRUPTED:
         say("afl-run: interrupted; run the same command again to resume")
     return code
@@ -116,7 +116,7 @@ def run_hydra(arguments: list[str]) -> int:
         pending.state.worst = max(pending.state.worst, code)
         if not ours:  # ours says one itself, whatever process the run is in
             with suppress(OSError):  # the reader left, but the runs are wanted
-                print(line, flush=True)
+                show(line)
         number = None if result is None else result.signal
         if number in SCHEDULER_SIGNALS:
             if code == EXIT_INTERRUPTED:

@@ -13,6 +13,7 @@ from ..analysis import names
 from ..analysis.grids import grid_of
 from ..analysis.place import encoder_words
 from ..errors import BenchError
+from ..files import show
 from .assembly import measured_page
 from .blocks import Curves
 from .blocks.figures import Panel, line_panels
@@ -38,7 +39,7 @@ def write_beside(specs: Sequence[PageSpec], runs: pd.DataFrame, out: Path, given
         parts = [*given.beside, scale, *([length] if length != "standard" else [])]
         picture = picture_beside(pages, "-".join(parts))
         (out / spec.sweep).mkdir(parents=True, exist_ok=True)
-        print(f"written: {write_picture(picture, out / spec.sweep, given.format)}: {picture.alt}", flush=True)
+        show(f"written: {write_picture(picture, out / spec.sweep, given.format)}: {picture.alt}")
     return 0
 
 

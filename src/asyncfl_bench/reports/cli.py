@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean, list_some
-from ..files import say
+from ..files import say, show
 from .options import FIGURES, UsageError, build_parser, refuse_others
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
                 raise UsageError(f"--pack {given.pack}: must end in .parquet, as only such archives are read")
             from ..tracking.archive import pack_archive
 
-            print(f"{pack_archive(given.names, given.pack)} runs in {given.pack}")
+            show(f"{pack_archive(given.names, given.pack)} runs in {given.pack}")
             return 0
         if given.config_dir:
             from ..config import places  # brings yaml: not for --help
@@ -78,6 +78,8 @@ def main(argv: list[str] | None = None) -> int:
     except BenchError as error:
         say(f"afl-report: {error}")
         return error.exit_code
+    except BrokenPipeError:
+        raise
     except OSError as error:
         say(f"afl-report: {error.filename}: {error.strerror}; to write elsewhere, choose another place with --out")
         return 1
@@ -102,7 +104,7 @@ def entry() -> None:
     except BaseException:
         if not stopped:  # a module that was loading may have made another error of it
             raise
-        print("afl-report: stopped; run the same command again to write its pages", file=sys.stderr)
+        say("afl-report: stopped; run the same command again to write its pages")
         code = EXIT_INTERRUPTED
     raise SystemExit(code)
 
@@ -149,8 +151,8 @@ def _write_free_page(given: argparse.Namespace) -> int:
     _say_left_out(page, _write_parts(page, out, given))
     for part in page.parts:
         if isinstance(part, Table) and part.shown is not None:
-            print(markdown_table(part.shown, part.words), end="\n\n")
-    print(f"written: {out / 'README.md'}")
+            show(markdown_table(part.shown, part.words), end="\n\n")
+    show(f"written: {out / 'README.md'}")
     return 0
 
 
@@ -223,12 +225,12 @@ def _write_pages(given: argparse.Namespace) -> int:
                 lacking = f"{len(page.placed.missing)} of {page.placed.expected} runs missing"
                 say(f"left out: {lacking}, none made for this page; --profile {profile} --scale {scale} writes it")
                 continue
-            print(f"written: {_write_page(page, out, name, given)}", flush=True)
+            show(f"written: {_write_page(page, out, name, given)}")
             written += 1
         except NoRuns:  # other sweeps' runs, of which this one shares none
             continue
         except BenchError as error:
-            print(f"afl-report: {spec.sweep}, {name}: {error}", file=sys.stderr)
+            say(f"afl-report: {spec.sweep}, {name}: {error}")
             code = max(code, error.exit_code if isinstance(error, ConfigError) else 1)
     if not written and not code:
         raise none
@@ -254,7 +256,7 @@ def _write_logbook(given: argparse.Namespace) -> int:
     [paper] = given.names
     results = next(iter(archive_folders(given.archive or RESULTS)), Path(RESULTS))
     out = given.out or results
-    print(f"written: {write_logbook(paper, out if has_pages(paper, out) else results, out, given.html)}")
+    show(f"written: {write_logbook(paper, out if has_pages(paper, out) else results, out, given.html)}")
     return 0
 
 

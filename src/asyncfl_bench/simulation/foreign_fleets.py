@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, InputError, first_line
-from ..files import atomic_write, parse_json
+from ..files import atomic_write, parse_json, spreadsheet_cell
 from .phones import COLUMNS
 
 Interval = tuple[float, float]
@@ -60,7 +60,7 @@ def import_fleet(name: str) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("client", *columns))
-    writer.writerows((client, *map(repr, row)) for client, found in kept.items() for row in found)
+    writer.writerows((spreadsheet_cell(client), *map(repr, row)) for client, found in kept.items() for row in found)
     with atomic_write(target) as file:
         file.write(text.getvalue().encode())
     left_out = len(devices) - len(kept)

@@ -15,6 +15,7 @@ import pandas as pd
 from ..config import ABSENT
 from ..config.overrides import flat_items
 from ..errors import BenchError
+from ..files import clean_text
 from .archive import read_archive
 from .metrics import COUNTERS, SENT
 from .records import Record, find_runs, read_directory
@@ -156,7 +157,12 @@ def _build_row(record: Record) -> dict[str, Any]:
     }
     # a run without a setting and a run with the value at which it is absent look alike
     settings = {key: value for key, value in flatten(config).items() if not {key, key.partition(".")[0]} & absent}
-    return settings | chosen | fixed | (flatten(summary, "summary.") if summary else {})
+    row = settings | chosen | fixed | (flatten(summary, "summary.") if summary else {})
+    return {_clean(key): _clean(value) for key, value in row.items()}
+
+
+def _clean(value: Any) -> Any:
+    return clean_text(value, one_line=True) if isinstance(value, str) else value
 
 
 def _to_column(values: list[Any]) -> pd.Series:
@@ -175,6 +181,6 @@ def _to_column(values: list[Any]) -> pd.Series:
 def _archive_records(path: Path) -> dict[str, Record]:
     """Return index -> record; for a file that cannot be read, one record that says so."""
     try:
-        return {f"{path}{_SEPARATOR}{record.name}": record for record in read_archive(path)}
+        return {f"{path}{_SEPARATOR}{_clean(record.name)}": record for record in read_archive(path)}
     except BenchError as error:
         return {f"{path}{_SEPARATOR}": Record(path.name, "unreadable", str(error).removeprefix(f"{path}: "))}

@@ -9,7 +9,7 @@ import shutil
 from typing import Any, cast
 
 from ..config.overrides import flat_items
-from ..files import to_json_types
+from ..files import spreadsheet_cell, to_json_types
 from .metrics import read_metrics
 from .rundir import METRICS_NAME
 from .trackers import RunFacts, Tracker
@@ -39,7 +39,7 @@ class CsvTracker(Tracker):
         with self._path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns, restval="")
             if rows:
-                writer.writeheader()
+                writer.writerow({name: spreadsheet_cell(name) for name in self._columns})
             writer.writerows(rows)
 
 

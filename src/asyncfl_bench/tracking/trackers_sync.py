@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import BenchError, ConfigError
-from ..files import cache_folder, is_locked
+from ..files import cache_folder, is_locked, show
 from .rundir import LOCK_NAME
 from .trackers_wandb import OWNER_NAME
 
@@ -40,10 +40,9 @@ def send_offline_runs(folders: list[str]) -> int:
     found = sorted({file.resolve() for place in places for file in place.rglob(_FILES)})
     under_way = [file for file in found if is_locked(_run_directory(file) / LOCK_NAME)]
     pending = [file for file in found if file not in under_way and not _is_sent(file)]
-    print(
-        f"{_count_text(pending)} to send, {_count_text([file for file in found if _is_sent(file)])} sent before", end=""
-    )
-    print(f", {_count_text(under_way)} still running" if under_way else "", flush=True)
+    running = f", {_count_text(under_way)} still running" if under_way else ""
+    sent = [file for file in found if _is_sent(file)]
+    show(f"{_count_text(pending)} to send, {_count_text(sent)} sent before{running}")
     if not pending:
         return 0
     command = [sys.executable, "-m", "wandb", "sync", *map(str, pending)]
@@ -52,7 +51,7 @@ def send_offline_runs(folders: list[str]) -> int:
     for name in sorted({_run_id(file) for file in pending} - {_run_id(file) for file in left}):
         pieces = [file for file in pending if _run_id(file) == name]
         parts = f" ({len(pieces)} pieces)" if len(pieces) > 1 else ""
-        print(f"sent {name}{parts} from {pieces[0].parents[2]}")
+        show(f"sent {name}{parts} from {pieces[0].parents[2]}")
     if left:
         said = [line for line in (answer.stdout + answer.stderr).splitlines() if "rror" in line] or ["no reason given"]
         raise BenchError(f"{_count_text(left)} not sent ({said[-1].strip()}); the same command tries again")

@@ -15,6 +15,7 @@ from flwr.common.constant import ErrorCode  # flwr.app does not have it
 from flwr.serverapp import ServerApp
 
 from ...errors import BenchError
+from ...files import show
 from .transport import NodeReply, connected
 
 TTL = 7 * 86400.0  # s; a message that is older is dropped by Flower
@@ -74,7 +75,7 @@ def build_app(run: Callable[..., Any]) -> ServerApp:
         except BenchError as error:
             problem = str(error)
         else:
-            print(f"{result.summary['exit_status']}: {result.directory}", flush=True)
+            show(f"{result.summary['exit_status']}: {result.directory}")
             if result.ok:
                 return
             again = "; the same flwr run resumes it" if result.summary["exit_status"] == "interrupted" else ""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ...errors import BenchError, first_line
+from ...files import show
 from ...tracking.records import run_folders
 from ...tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
@@ -36,10 +37,10 @@ def watch_folders(
                 except BenchError as error:
                     text = first_line(error)
                 pause = max(every, time.monotonic() - begin)
-                print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+                show(f"{time.strftime('%H:%M:%S')} {text}")
             time.sleep(pause)
     except KeyboardInterrupt:
-        print("no longer watching")
+        show("no longer watching")
         return 0
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import BenchError
-from ...files import naming_file, write_text
+from ...files import naming_file, spreadsheet_cell, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,7 +105,8 @@ def write_parts(
     for table in [part for part in flat if isinstance(part, Table)]:
         csv = folder / f"{table.name}.csv"
         with naming_file(csv):
-            table.data.to_csv(csv, index=False, lineterminator="\n", float_format="%.10g")
+            safe = table.data.rename(columns=spreadsheet_cell).apply(_without_formulas)
+            safe.to_csv(csv, index=False, lineterminator="\n", float_format="%.10g")
         if "tex" in formats and table.shown is not None:
             write_text(folder / f"{table.name}.tex", latex_table(table.shown, table.words))
     for picture in drawn:
@@ -122,6 +123,13 @@ def write_parts(
             lines.append(part.strip("\n"))
     write_text(target, "\n\n".join(map(_escape_html, lines)) + "\n")
     return target
+
+
+def _without_formulas(column: pd.Series) -> pd.Series:
+    """Return a column for a CSV file; its numbers stay as they are."""
+    if column.dtype != object and not pd.api.types.is_string_dtype(column):
+        return column
+    return pd.Series([spreadsheet_cell(value) for value in column], column.index, object)
 
 
 def _table_lines(table: Table) -> Iterator[str]:
