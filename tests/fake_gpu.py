@@ -26,7 +26,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from asyncfl_bench import storage
 from asyncfl_bench.experiment import build, machine
-from asyncfl_bench.models import flat
 
 READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default)
 CPU_GENERATOR = torch.Generator
@@ -62,7 +61,6 @@ def fake_gpu():
             (torch, "save", write),
             (torch, "load", lambda path, **options: on_cpu(saved[int(zipfile.ZipFile(path).read("place"))])),
             (torch.autograd, "grad", _gradients),
-            (flat, "grad_and_value", lambda loss: lambda parameters, *rest: (parameters, loss(parameters, *rest))),
             (torch.nn.Module, "to", _moved),
             (FakeTensor, "numpy", _numpy),
             (FakeTensor, "data_ptr", _address),

@@ -84,7 +84,7 @@ def task_on_gpu(model):
     return Task(data, [np.arange(6), np.arange(6, 12)], FlatModel(model.build(data.shape, 4, 0)), "cuda")
 
 
-@pytest.mark.parametrize("model", [Mlp(MlpConfig([5])), Cnn(CnnConfig(5))], ids=["formulas", "vmap"])
+@pytest.mark.parametrize("model", [Mlp(MlpConfig([5])), Cnn(CnnConfig(5))], ids=["a perceptron", "convolutions"])
 def test_samples_crops_stacked_models_and_evaluation_are_on_the_gpu(model):
     p, size = 2, 3
     with fake_gpu():
@@ -95,7 +95,7 @@ def test_samples_crops_stacked_models_and_evaluation_are_on_the_gpu(model):
         assert x.shape == (p, size, 3, 8, 8) and {x.device.type, y.device.type, w_d.device.type} == {"cuda"}
         out_pd = torch.empty((p, task.flat.d), device="cuda")
         weight_pb = task.from_numpy(np.full((p, size), 1 / size, np.float32))
-        assert task.flat.stacked_gradient(w_d.repeat(p, 1), x, y, weight_pb, out_pd).device.type == "cuda"
+        assert task.flat.stack.gradient(w_d.repeat(p, 1), x, y, weight_pb, out_pd).device.type == "cuda"
         assert task.flat.gradient(w_d, x[0], y[0], out_pd[0]).device.type == "cuda"
         assert set(task.evaluate(w_d)) == {"test/accuracy", "test/loss", "validation/accuracy", "validation/loss"}
 

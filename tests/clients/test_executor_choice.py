@@ -116,16 +116,14 @@ def test_the_same_settings_give_the_same_bits_twice(executor):
         ({"perceptron": False}, "threads"),
         ({"perceptron": False, "cores": 1}, "sequential"),
         ({"perceptron": False, "device": "cuda"}, "batched"),
-        ({"perceptron": False, "device": "cuda", "captures": True}, "graph"),
+        ({"perceptron": False, "device": "cuda", "captures": True}, "batched"),
+        ({"perceptron": False, "device": "cuda", "captures": True, "stacks": False}, "graph"),
         ({"perceptron": True, "device": "cuda", "captures": True}, "batched"),
         ({"perceptron": False, "device": "cuda", "captures": True, "has_statistics": True}, "sequential"),
-        ({"perceptron": False, "device": "cuda", "captures": True, "alone": "a recurrent network"}, "graph"),
         ({"perceptron": False, "has_statistics": True}, "sequential"),
-        ({"perceptron": False, "alone": "a recurrent network"}, "threads"),
-        ({"perceptron": False, "alone": "a recurrent network", "cores": 1}, "sequential"),
-        ({"perceptron": False, "alone": "a recurrent network", "device": "cuda"}, "sequential"),
-        ({"perceptron": False, "alone": "an embedding of words"}, "threads"),
-        ({"perceptron": False, "alone": "an embedding of words", "device": "cuda"}, "sequential"),
+        ({"perceptron": False, "stacks": False}, "threads"),
+        ({"perceptron": False, "stacks": False, "cores": 1}, "sequential"),
+        ({"perceptron": False, "stacks": False, "device": "cuda"}, "sequential"),
     ],
 )
 def test_auto_chooses_by_device_and_model(facts, expected):
@@ -139,18 +137,18 @@ def test_a_choice_that_cannot_work_is_refused():
     for cut in (False, True):
         with pytest.raises(ConfigError, match=r"executor=threads: must be .* on a GPU"):
             executor_class("threads", device="cuda", cores=2, perceptron=False, has_statistics=False, cut=cut)
-    facts = {"cores": 2, "perceptron": False, "has_statistics": False, "alone": "a recurrent network"}
-    with pytest.raises(ConfigError, match="executor=batched: must be sequential or threads or ray or auto on a CPU"):
-        executor_class("batched", device="cpu", **facts)
+    facts = {"cores": 2, "perceptron": False, "has_statistics": False}
+    with pytest.raises(
+        ConfigError, match="executor=batched: must be sequential or threads or ray or auto on a CPU with"
+    ):
+        executor_class("batched", device="cpu", stacks=False, **facts)
     for wanted in ("batched", "threads"):
         with pytest.raises(
-            ConfigError, match=f"executor={wanted}: must be sequential or graph or auto on a GPU with a recurr"
+            ConfigError, match=f"executor={wanted}: must be sequential or graph or auto on a GPU with this"
         ):
-            executor_class(wanted, device="cuda:0", captures=True, **facts)
+            executor_class(wanted, device="cuda:0", captures=True, stacks=False, **facts)
     with pytest.raises(ConfigError, match="executor=graph: must be sequential or threads or ray or batched or auto on"):
-        executor_class("graph", device="cpu", cores=2, perceptron=False, has_statistics=False)
-    with pytest.raises(ConfigError, match=r"executor=batched: must be .* with an embedding of words"):
-        executor_class("batched", device="cpu", **facts | {"alone": "an embedding of words"})
+        executor_class("graph", device="cpu", **facts)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Legend: d parameters, p models at once, B samples of a mini-batch."""
+"""Legend: d parameters, B samples of a mini-batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 from tiers import slow
 from torch.nn import functional as F
 
-from asyncfl_bench.errors import BenchError
 from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import (
     Cnn,
@@ -62,59 +61,16 @@ def test_the_flat_gradient_is_autograds_on_a_plain_module(name):
     assert torch.equal(out_d, expected_d)
 
 
-@pytest.mark.parametrize("name", [*(name for name in MODELS if name != "resnet18"), *slow("resnet18")])
-def test_stacked_gradients_equal_one_by_one(name):
-    # double precision: in single, a ReLU input within rounding of zero may fall on either side
-    dtype = torch.float64
-    flat_model, shape = flat(name, dtype)
-    w_pd = torch.stack([near(flat_model.initial_d(), seed) for seed in range(2)])
-    x_pb, y_pb = sample(shape, 2, 2, dtype=dtype)
-    out_pd, one_d = torch.empty_like(w_pd), torch.empty_like(w_pd[0])
-    loss_p = flat_model.stacked_gradient(w_pd, x_pb, y_pb, torch.full((2, 2), 0.5, dtype=dtype), out_pd)
-    for i in range(2):
-        loss = flat_model.gradient(w_pd[i], x_pb[i], y_pb[i], one_d)
-        assert loss.item() == pytest.approx(loss_p[i].item(), rel=1e-9)
-        torch.testing.assert_close(out_pd[i], one_d, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["softmax", "mlp", "cnn", "lenet5"])
-def test_stacked_gradients_equal_one_by_one_in_single_precision(name):
-    flat_model, shape = flat(name)
-    w_pd = torch.stack([near(flat_model.initial_d(), seed) for seed in range(3)])
-    x_pb, y_pb = sample(shape, 3, 4)
-    out_pd, one_d = torch.empty_like(w_pd), torch.empty_like(w_pd[0])
-    flat_model.stacked_gradient(w_pd, x_pb, y_pb, torch.full((3, 4), 0.25), out_pd)
-    for i in range(3):
-        flat_model.gradient(w_pd[i], x_pb[i], y_pb[i], one_d)
-        torch.testing.assert_close(out_pd[i], one_d, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 def test_a_bias_of_the_logits_is_a_shift_of_the_last_layers_bias(name):
     flat_model, shape = flat(name, torch.float64)
-    x_pb, y_pb = sample(shape, 2, 3, dtype=torch.float64)
-    w_pd, bias_pc = flat_model.initial_d().repeat(2, 1), 3 * sample((10,), 2, dtype=torch.float64)[0]
-    shifted_pd, out_pd, one_d, expected_d = (torch.clone(w) for w in (w_pd, w_pd, w_pd[0], w_pd[0]))
-    shifted_pd[:, -10:] += bias_pc
-    loss_p = flat_model.stacked_gradient(w_pd, x_pb, y_pb, torch.full((2, 3), 1 / 3).double(), out_pd, bias_pc)
-    for i in range(2):
-        expected = flat_model.gradient(shifted_pd[i], x_pb[i], y_pb[i], expected_d)
-        torch.testing.assert_close(flat_model.gradient(w_pd[i], x_pb[i], y_pb[i], one_d, bias_pc[i]), expected)
-        torch.testing.assert_close(loss_p[i], expected, rtol=1e-6, atol=0)
-        torch.testing.assert_close(one_d, expected_d, rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(out_pd[i], expected_d, rtol=1e-6, atol=1e-8)
-
-
-def test_zero_weights_pad_short_mini_batches():
-    flat_model, shape = flat("mlp")
-    w_pd = flat_model.initial_d().repeat(2, 1)
-    x_pb, y_pb = sample(shape, 2, 5)
-    weight_pb = torch.tensor([[0.2] * 5, [0.5, 0.5, 0, 0, 0]])
-    out_pd, one_d = torch.empty_like(w_pd), torch.empty_like(w_pd[0])
-    loss_p = flat_model.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, out_pd)
-    loss = flat_model.gradient(w_pd[1], x_pb[1, :2], y_pb[1, :2], one_d)
-    torch.testing.assert_close(out_pd[1], one_d, rtol=0, atol=1e-6)
-    assert loss_p[1].item() == pytest.approx(loss.item(), rel=1e-6)
+    x, y = sample(shape, 3, dtype=torch.float64)
+    w_d, bias_c = flat_model.initial_d(), 3 * sample((10,), 1, dtype=torch.float64)[0][0]
+    shifted_d, one_d, expected_d = w_d.clone(), torch.empty_like(w_d), torch.empty_like(w_d)
+    shifted_d[-10:] += bias_c
+    expected = flat_model.gradient(shifted_d, x, y, expected_d)
+    torch.testing.assert_close(flat_model.gradient(w_d, x, y, one_d, bias_c), expected)
+    torch.testing.assert_close(one_d, expected_d, rtol=1e-9, atol=1e-12)
 
 
 def test_the_gradient_follows_the_vector_given_also_when_it_changes_in_place():
@@ -203,14 +159,6 @@ def test_a_model_without_batch_norm_has_no_statistics():
     flat_model.load_statistics(flat_model.statistics())
 
 
-def test_batch_norm_is_refused_for_stacked_models():
-    flat_model = FlatModel(ResNet18(ResNet18Config(norm="batch")).build((1, 16, 16), 10, seed=3))
-    x, y = sample((1, 16, 16), 2, 3)
-    w_pd = flat_model.initial_d().repeat(2, 1)
-    with pytest.raises(BenchError, match="norm=group"):
-        flat_model.stacked_gradient(w_pd, x, y, torch.full((2, 3), 1 / 3), torch.empty_like(w_pd))
-
-
 # --- recurrent networks
 
 
@@ -266,16 +214,3 @@ def test_moving_a_model_binds_it_again_whatever_its_layers_did_with_their_weight
     flat_model.to("cpu")
     storage = w_d.untyped_storage().data_ptr()
     assert all(p.untyped_storage().data_ptr() == storage for p in flat_model.module.parameters())
-
-
-def test_recurrent_layers_are_refused_for_stacked_models():
-    flat_model, (x, y) = FlatModel(lstm()), tokens(4)
-    assert (
-        flat_model.alone == flat_model.clone_for_thread().alone == "a recurrent network"
-        and flat("cnn")[0].alone is None
-    )
-    w_pd = flat_model.initial_d().repeat(2, 1)
-    with pytest.raises(BenchError, match="a recurrent network"):
-        flat_model.stacked_gradient(
-            w_pd, x.view(2, 2, 80), y.view(2, 2), torch.full((2, 2), 0.5), torch.empty_like(w_pd)
-        )

@@ -45,7 +45,7 @@ def most_together(d: int) -> int:
 class BatchedComputer(SequentialComputer):
     """Stacked models: the work of p clients as one computation on (p, d), on a CPU in as many parts as there are cores.
 
-    Results equal those of one after another up to rounding. Not for batch normalisation.
+    Results equal those of one after another up to rounding. For networks with a ``kernels.stacked.StackedNetwork``.
     On a CPU a perceptron's work of many steps is done piece by piece with formulas for one model
     (kernels/perceptron.py), unless steps are small and many pieces have the same number of them.
     """
@@ -130,7 +130,7 @@ class BatchedComputer(SequentialComputer):
 
     def _reports(self, works: list[Work], start_pd, out_pd: torch.Tensor) -> list[torch.Tensor | None]:
         """(u, C) outputs of each local model, where they are asked for."""
-        network = self.task.flat.perceptron or self.task.flat
+        network = self.task.flat.stack
         rows = zip(works, start_pd, out_pd, strict=True)
         return [self._outputs(work, start_d, upload_d, network) for work, start_d, upload_d in rows]
 
@@ -196,7 +196,7 @@ class BatchedComputer(SequentialComputer):
                 augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
             x_pb, y_pb = self.task.batch(index_pb, augment=augment)
             weight_pb = self.task.from_numpy(weight_pb)
-            loss_p = self.task.flat.stacked_gradient(w_pd, x_pb, y_pb, weight_pb, into_pd, bias_pc)
+            loss_p = self.task.flat.stack.gradient(w_pd, x_pb, y_pb, weight_pb, into_pd, bias_pc)
             total_p = loss_p if total_p is None else total_p + loss_p
 
         lrs = [self.local.lr(work) for work in works]
@@ -209,7 +209,7 @@ class BatchedComputer(SequentialComputer):
         return total_p if steps == 1 else total_p / steps, self._reports(works, start_pd, out_pd)
 
     def vectors(self, local_steps: int) -> int:
-        return (self.local.vectors(local_steps) + (self.task.flat.perceptron is None)) * self.together
+        return self.local.vectors(local_steps) * self.together
 
     def close(self) -> None:
         if self._pool is not None:

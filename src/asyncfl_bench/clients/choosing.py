@@ -58,7 +58,7 @@ def executor_class(
     cores: int,
     perceptron: bool,
     has_statistics: bool,
-    alone: str | None = None,
+    stacks: bool = True,
     native: bool = False,
     cut: bool = False,
     captures: bool = False,
@@ -66,11 +66,11 @@ def executor_class(
     """The executor for ``auto``, as measured in docs/explanation/performance.md.
 
     cut: clients hold a part of the model, whose stages are computed in threads or one after another
+    stacks: whether there are formulas for several models at once, which ``batched`` needs
     native: whether there is a ``native_network``, on a CPU the fastest. Else networks of linear layers gain most
     there from stacked formulas, everything else from one piece of work per core. Batch normalisation has one set of
-    statistics at a time, so its work is done one after another. What is computed for one model ``alone`` cannot be
-    stacked either, but threads have a network each.
-    captures: whether the gradient can be a graph, on a GPU the fastest for all but networks of linear layers
+    statistics at a time, so its work is done one after another.
+    captures: whether the gradient can be a graph, on a GPU the fastest for networks without such formulas
     Raises ConfigError for a choice that cannot work.
     """
     if native:
@@ -81,12 +81,12 @@ def executor_class(
             raise ConfigError("executor", choice, "must be sequential or auto on a GPU with a model that is cut")
         threads = choice == "threads" or (choice == "auto" and cores > 1 and not perceptron)
         return "threads" if threads and not gpu else "sequential"
-    single = "batch normalisation" if has_statistics else alone
+    single = "batch normalisation" if has_statistics else None if stacks else "this network"
     possible = {
         "sequential": True,
         "threads": not (gpu or has_statistics),
         "ray": not (gpu or has_statistics),
-        "batched": single is None,
+        "batched": stacks and not has_statistics,
         "graph": captures and not has_statistics,
     }
     if choice != "auto":
@@ -97,7 +97,7 @@ def executor_class(
     if perceptron:
         return "batched"
     if gpu:
-        return next(name for name in ("graph", "batched", "sequential") if possible[name])
+        return next(name for name in ("batched", "graph", "sequential") if possible[name])
     return "threads" if possible["threads"] and cores > 1 else "sequential"
 
 
@@ -109,6 +109,4 @@ def make_computer(kind: str, *args, device: str, cores: int, network=None, **opt
         return ThreadsComputer(*args, workers=cores, network=network, **options)
     if kind == "ray":
         return RayComputer(*args, cores=cores, **options)
-    # torch.func keeps one stack of transformations per process: only the written-out formulas may run in threads
-    in_threads = device == "cpu" and args[0].flat.perceptron is not None
-    return BatchedComputer(*args, workers=cores if in_threads else 1, **options)
+    return BatchedComputer(*args, workers=cores if device == "cpu" else 1, **options)

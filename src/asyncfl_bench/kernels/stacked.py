@@ -1,45 +1,141 @@
-"""Gradients of many fully connected models at once, written out.
+"""Gradients of many models of one small network at once, written out: no graph per model, no grouped convolution.
 
-Batched matrix products in place of one small graph per model: for networks of linear layers and ReLU alone, several
-times cheaper than automatic differentiation, which spends its time on bookkeeping there.
+A convolution of p models is one copy, in which every window becomes a row, and one batched matrix product. Pools and
+ReLUs see the p mini-batches as one. The operators depend on shapes alone and none reads a number, so a CUDA graph can
+capture them.
 
-Legend: p models, d parameters of each, B samples of a mini-batch, F features, C classes.
+Legend: p models, d parameters of each, B samples of a mini-batch, C classes, K numbers of a window, N windows.
+Activations of images are (p, B, channels, height, width) with any strides.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .perceptron import Layer, Perceptron
 from .plain import plain_layers
 
+aten = torch.ops.aten
 
-class StackedPerceptron:
-    """A Flatten, Linear, ReLU, …, Linear network as formulas over p flat vectors."""
 
-    def __init__(self, layers: list[Layer]):
-        self.layers = layers
+class _Linear(Layer):
+    def forward(self, w_pd: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.baddbmm(self.bias(w_pd).unsqueeze(1), a, self.weight(w_pd).transpose(1, 2)), a
+
+    def backward(self, w_pd: Tensor, error: Tensor, entered: Tensor, out_pd: Tensor, first: bool) -> Tensor | None:
+        torch.bmm(error.transpose(1, 2), entered, out=self.weight(out_pd))
+        torch.sum(error, dim=1, out=self.bias(out_pd))
+        return None if first else torch.bmm(error, self.weight(w_pd))
+
+
+@dataclass
+class _Convolution(_Linear):
+    """A linear layer of every window. inputs: K"""
+
+    kernel: int
+    stride: int
+    padding: int
+
+    def forward(self, w_pd: Tensor, a: Tensor) -> tuple[Tensor, Any]:
+        sides = a.shape[3:]
+        if self.padding:
+            a = F.pad(a, (self.padding,) * 4)
+        p, b, channels, *padded = a.shape
+        height, width = ((side - self.kernel) // self.stride + 1 for side in padded)
+        *outer, rows, columns = a.stride()
+        strides = (*outer[:2], rows * self.stride, columns * self.stride, outer[2], rows, columns)
+        windows = a.as_strided((p, b, height, width, channels, self.kernel, self.kernel), strides)
+        windows_pnk = windows.reshape(p, b * height * width, self.inputs)
+        out, _ = super().forward(w_pd, windows_pnk)
+        return out.view(p, b, height, width, self.outputs).permute(0, 1, 4, 2, 3), (windows_pnk, sides)
+
+    def backward(self, w_pd: Tensor, error: Tensor, entered: Any, out_pd: Tensor, first: bool) -> Tensor | None:
+        windows_pnk, sides = entered
+        p, b = error.shape[:2]
+        error = error.permute(0, 1, 3, 4, 2).reshape(p, -1, self.outputs)
+        error_pnk = super().backward(w_pd, error, windows_pnk, out_pd, first)
+        if error_pnk is None:
+            return None
+        columns = error_pnk.view(p * b, -1, self.inputs).transpose(1, 2)
+        return F.fold(columns, sides, self.kernel, padding=self.padding, stride=self.stride).unflatten(0, (p, b))
+
+
+class _Relu:
+    def forward(self, w_pd: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        a = a.relu_()
+        return a, a
+
+    def backward(self, w_pd: Tensor, error: Tensor, entered: Tensor, out_pd: Tensor, first: bool) -> Tensor:
+        return error.mul_(entered > 0)
+
+
+@dataclass
+class _Pool:
+    kernel: int
+    stride: int
+
+    def forward(self, w_pd: Tensor, a: Tensor) -> tuple[Tensor, Any]:
+        merged = a.flatten(0, 1)
+        out, places = aten.max_pool2d_with_indices(merged, [self.kernel] * 2, [self.stride] * 2)
+        return out.unflatten(0, a.shape[:2]), (merged, places)
+
+    def backward(self, w_pd: Tensor, error: Tensor, entered: Any, out_pd: Tensor, first: bool) -> Tensor:
+        merged, places = entered
+        sizes = [self.kernel] * 2, [self.stride] * 2, [0, 0], [1, 1], False
+        back = aten.max_pool2d_with_indices_backward(error.flatten(0, 1), merged, *sizes, places)
+        return back.unflatten(0, error.shape[:2])
+
+
+class _Flatten:
+    def forward(self, w_pd: Tensor, a: Tensor) -> tuple[Tensor, torch.Size]:
+        return a.flatten(2), a.shape
+
+    def backward(self, w_pd: Tensor, error: Tensor, entered: torch.Size, out_pd: Tensor, first: bool) -> Tensor:
+        return error.view(entered)
+
+
+class StackedNetwork:
+    """Convolutions, ReLUs, max-pools and linear layers, one after another, as formulas over p flat vectors.
+
+    perceptron  whether it consists of linear layers with a ReLU between each two
+    """
+
+    def __init__(self, layers: list[Any]):
+        self._layers = layers
+        self._first = next(place for place, layer in enumerate(layers) if isinstance(layer, Layer))
+        self._class_c: Tensor | None = None
+        kinds = [type(layer) for layer in layers if not isinstance(layer, _Flatten)]
+        self.perceptron = set(kinds[::2]) == {_Linear} and set(kinds[1::2]) <= {_Relu}
 
     @classmethod
-    def try_from_module(cls, module: nn.Module) -> StackedPerceptron | None:
+    def try_from_module(cls, module: nn.Module) -> StackedNetwork | None:
         """Return the formulas for ``module``; None for any other network."""
-        parts = [part for part in plain_layers(module) if not isinstance(part, nn.Flatten)]
-        linear = [part for part in parts[::2] if isinstance(part, nn.Linear) and part.bias is not None]
-        between = parts[1::2]
-        if not linear or len(linear) != len(parts[::2]):
+        parts = plain_layers(module)
+        if not parts or not isinstance(parts[-1], nn.Linear):
             return None
-        if len(between) != len(linear) - 1 or not all(isinstance(part, nn.ReLU) for part in between):
-            return None
-        layers, at = [], 0
-        for part in linear:
-            layers.append(Layer(at, part.out_features, part.in_features))
-            at += part.out_features * (part.in_features + 1)
+        layers: list[Any] = []
+        at = 0
+        for part in parts:
+            layer = _try_layer(part, at)
+            if layer is None or (isinstance(layer, _Relu) and not at):  # which would overwrite the samples
+                return None
+            layers.append(layer)
+            at += sum(parameter.numel() for parameter in part.parameters())
+        for place in range(len(layers) - 1):
+            # the same numbers and gradients to the last bit, ties included, with fewer numbers for the ReLU
+            if isinstance(layers[place], _Relu) and isinstance(layers[place + 1], _Pool):
+                layers[place], layers[place + 1] = layers[place + 1], layers[place]
         return cls(layers)
 
     def for_single_model(self) -> Perceptron:
-        """Return the formulas for one model at a time, with separate memory."""
-        return Perceptron(self.layers)
+        """Return the formulas of a perceptron for one model at a time, with separate memory."""
+        assert self.perceptron
+        return Perceptron([layer for layer in self._layers if isinstance(layer, Layer)])
 
     def gradient(
         self,
@@ -50,34 +146,62 @@ class StackedPerceptron:
         out_pd: Tensor,
         bias_pc: Tensor | None = None,
     ) -> Tensor:
-        """As ``FlatModel.stacked_gradient``: writes (p, d) gradients, returns (p,) losses in nats."""
-        inputs = [x_pb.flatten(2)]
-        for layer in self.layers[:-1]:
-            inputs.append(self._forward(layer, w_pd, inputs[-1]).relu_())
-        logits_pbc = self._forward(self.layers[-1], w_pd, inputs[-1])
+        """Write gradients of p models into ``out_pd`` (p, d), each of its mini-batch; return the (p,) losses in nats.
+
+        Model i's loss is sum_b weight_pb[i, b] * cross-entropy(i, b). Weights >= 0 that sum to 1 in each row give a
+        weighted mean; zeros make padding, so that mini-batches of several sizes fit in one call.
+        x_pb (p, B, ...) float32, y_pb (p, B) int64, weight_pb (p, B) float32; bias_pc (p, C) joins each model's logits.
+        """
+        logits_pbc, entered = self._forward(w_pd, x_pb)
         if bias_pc is not None:
             logits_pbc.add_(bias_pc.unsqueeze(1))
-        log_pbc = torch.log_softmax(logits_pbc, dim=2)
-        index_pb1 = y_pb.unsqueeze(2)
-        loss_p = -(log_pbc.gather(2, index_pb1).squeeze(2) * weight_pb).sum(dim=1)
-        # gradient of the weighted cross-entropy with respect to the logits: weight * (softmax - one-hot)
-        error = log_pbc.exp_().scatter_add_(2, index_pb1, log_pbc.new_full((1,), -1.0).expand(index_pb1.shape))
-        error.mul_(weight_pb.unsqueeze(2))
-        for number in range(len(self.layers) - 1, -1, -1):
-            layer, entered = self.layers[number], inputs[number]
-            torch.bmm(error.transpose(1, 2), entered, out=layer.weight(out_pd))
-            torch.sum(error, dim=1, out=layer.bias(out_pd))
-            if number:
-                error = torch.bmm(error, layer.weight(w_pd)).mul_(entered > 0)
+        log_pbc, label_pb1 = torch.log_softmax(logits_pbc, dim=2), y_pb.unsqueeze(2)
+        loss_p = -(log_pbc.gather(2, label_pb1).squeeze(2) * weight_pb).sum(dim=1)
+        # gradient of the weighted cross-entropy with respect to the logits: weight * (softmax - one-hot). A comparison
+        # makes the one-hot labels: a scatter sorts in deterministic mode. The weight comes last: equal bits on a CPU
+        error: Tensor | None = (
+            log_pbc.exp_().add_(label_pb1 == self._classes(log_pbc), alpha=-1).mul_(weight_pb.unsqueeze(2))
+        )
+        for place in range(len(self._layers) - 1, self._first - 1, -1):
+            error = self._layers[place].backward(w_pd, error, entered.pop(), out_pd, place == self._first)
         return loss_p
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
         """(B, C) outputs of one model at ``w_d`` for x (B, ...)."""
-        entered = x.flatten(1)[None]
-        for layer in self.layers[:-1]:
-            entered = self._forward(layer, w_d[None], entered).relu_()
-        return self._forward(self.layers[-1], w_d[None], entered)[0]
+        return self._forward(w_d[None], x[None])[0][0]
 
-    @staticmethod
-    def _forward(layer: Layer, w_pd: Tensor, entered: Tensor) -> Tensor:
-        return torch.baddbmm(layer.bias(w_pd).unsqueeze(1), entered, layer.weight(w_pd).transpose(1, 2))
+    def _forward(self, w_pd: Tensor, a: Tensor) -> tuple[Tensor, list[Any]]:
+        """(p, B, C) logits, and what each layer keeps for the way back."""
+        entered = []
+        for layer in self._layers:
+            a, kept = layer.forward(w_pd, a)
+            entered.append(kept)
+        return a, entered
+
+    def _classes(self, logits_pbc: Tensor) -> Tensor:
+        """(C,) numbers of the classes."""
+        if self._class_c is None or self._class_c.device != logits_pbc.device:
+            self._class_c = torch.arange(logits_pbc.shape[2], device=logits_pbc.device)
+        return self._class_c
+
+
+def _try_layer(part: nn.Module, at: int) -> Any:
+    """The formulas of a layer whose parameters begin at ``at`` of the flat vector; None for any other layer."""
+    if isinstance(part, nn.Linear) and part.bias is not None:
+        return _Linear(at, part.out_features, part.in_features)
+    if isinstance(part, nn.Conv2d) and _is_square(part):
+        kernel = part.kernel_size[0]
+        inputs = part.in_channels * kernel**2
+        return _Convolution(at, part.out_channels, inputs, kernel, part.stride[0], int(part.padding[0]))
+    if isinstance(part, nn.MaxPool2d) and (part.padding, part.dilation, part.ceil_mode) == (0, 1, False):
+        kernel_size, stride = part.kernel_size, part.stride
+        return _Pool(kernel_size, stride) if isinstance(kernel_size, int) and isinstance(stride, int) else None
+    return _Relu() if isinstance(part, nn.ReLU) else _Flatten() if isinstance(part, nn.Flatten) else None
+
+
+def _is_square(part: nn.Conv2d) -> bool:
+    """Return True for a convolution with a bias, a square kernel, one stride, and zeros around the image if any."""
+    if isinstance(part.padding, str) or part.bias is None or part.padding_mode != "zeros":
+        return False
+    same = all(len(set(sizes)) == 1 for sizes in (part.kernel_size, part.stride, part.padding))
+    return same and part.dilation == (1, 1) and part.groups == 1

@@ -1,6 +1,6 @@
 """A torch module seen as one flat vector.
 
-Legend: d parameters, b batch statistics, p models at once, B samples of a mini-batch, C classes.
+Legend: d parameters, b batch statistics, B samples of a mini-batch, C classes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional as F
 
-from ..errors import BenchError
-from ..kernels.stacked import StackedPerceptron
-from .networks import Block, Encoder, FastText
+from ..kernels.stacked import StackedNetwork
+from .networks import FastText
 from .rows import SelectedRows
 
 
@@ -26,7 +24,8 @@ class FlatModel:
     All vectors are contiguous float32 on the model's device. The module's parameters stay bound to the last vector
     used, which is therefore kept alive; nothing here ever writes to it.
     d          number of parameters that are trained; frozen ones stay as they are
-    alone      what is computed for one model at a time: recurrent layers, say, whose kernels do no more; None: several
+    stack      formulas for several models at once, where there are some; else None
+    perceptron  the same, of a network of linear layers with ReLUs between them; else None
     embedding  the module where it has an embedding of which samples read a few rows; else None
     """
 
@@ -47,11 +46,9 @@ class FlatModel:
         self._sizes = [p.numel() for p in self._parameters]
         self.d = sum(self._sizes)
         self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
-        self.perceptron = StackedPerceptron.try_from_module(module)
+        self.stack = StackedNetwork.try_from_module(module)
+        self.perceptron = self.stack if self.stack is not None and self.stack.perceptron else None
         self.embedding = module if isinstance(module, FastText) else None
-        transformers = (Encoder, Block), "a transformer"
-        kinds = ((nn.RNNBase, "a recurrent network"), (FastText, "an embedding of words"), transformers)
-        self.alone = next((what for kind, what in kinds if any(isinstance(m, kind) for m in modules)), None)
         self.to(self._initial_d.device)
 
     @property
@@ -98,42 +95,6 @@ class FlatModel:
         parts = torch.autograd.grad(loss, self._parameters)
         torch.cat([part.reshape(-1) for part in parts], out=out_d)
         return loss.detach()
-
-    def stacked_gradient(
-        self,
-        w_pd: Tensor,
-        x_pb: Tensor,
-        y_pb: Tensor,
-        weight_pb: Tensor,
-        out_pd: Tensor,
-        bias_pc: Tensor | None = None,
-    ) -> Tensor:
-        """Gradients of p models at once, each on its own mini-batch; writes (p, d), returns the (p,) losses in nats.
-
-        Model i's loss is sum_b weight_pb[i, b] * cross-entropy(i, b). Weights >= 0 that sum to 1 in each row give a
-        weighted mean; zeros make padding, so that mini-batches of several sizes fit in one call.
-        x_pb (p, B, ...) float32, y_pb (p, B) int64, weight_pb (p, B) float32; bias_pc (p, C) joins each model's logits.
-        BenchError for batch normalisation, whose statistics belong to one model at a time, and for ``alone``.
-        """
-        if self.has_statistics:
-            raise BenchError("several models at once do not work with batch normalisation; use model.norm=group")
-        if self.alone is not None:
-            raise BenchError(f"several models at once do not work with {self.alone}")
-        if self.perceptron is not None:
-            return self.perceptron.gradient(w_pd, x_pb, y_pb, weight_pb, out_pd, bias_pc)
-        w_stacked = {
-            name: part.view(-1, *shape)
-            for name, part, shape in zip(self._names, w_pd.split(self._sizes, dim=1), self._shapes, strict=True)
-        }
-        bias = () if bias_pc is None else (bias_pc,)
-        grads, loss_p = vmap(grad_and_value(self._weighted_loss))(w_stacked, x_pb, y_pb, weight_pb, *bias)
-        torch.cat([grads[name].reshape(len(w_pd), -1) for name in self._names], dim=1, out=out_pd)
-        return loss_p.detach()
-
-    def _weighted_loss(
-        self, parameters: dict[str, Tensor], x: Tensor, y: Tensor, weight_b: Tensor, bias_c: Tensor | None = None
-    ) -> Tensor:
-        return _loss(functional_call(self.module, parameters, (x,)), y, bias_c, weight_b)
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
         """(B, C) outputs at ``w_d`` in evaluation mode, without a graph; leaves the module in training mode."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.native import NativeNetwork
-from ..kernels.stacked import StackedPerceptron
+from ..kernels.stacked import StackedNetwork
 from .flat import FlatModel
 
 SAMPLES = 256  # of one forward pass, as in evaluation: more leave a CPU's cache
@@ -37,6 +37,6 @@ class ServerSamples:
         self._flat.load_statistics(statistics_b)
         return loss
 
-    def outputs(self, network: FlatModel | NativeNetwork | StackedPerceptron, w_d: Tensor) -> Tensor:
+    def outputs(self, network: FlatModel | NativeNetwork | StackedNetwork, w_d: Tensor) -> Tensor:
         """(u, C) logits at ``w_d``. For any number of threads with a network each."""
         return torch.cat([network.logits(w_d, x) for x in self._x_u.split(SAMPLES)])
