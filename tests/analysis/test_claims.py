@@ -913,3 +913,11 @@ def test_claims_json_comes_back_and_has_no_nan(tmp_path):
         path.write_text(damaged)
         with pytest.raises(BenchError, match=r"claims\.json: .*; remove it and write all of its pages again"):
             read_verdicts(path)
+
+
+def test_a_row_of_contrasts_is_unique_by_claim_contrast_and_cell():
+    """Comparisons without runs once had the name of the one cell that has runs."""
+    files = sorted((ROOT / "results").glob("*/*/*/contrasts.csv"))
+    key = ["claim", "contrast", "cell"]
+    twins = {file: int(pd.read_csv(file).duplicated(key).sum()) for file in files}
+    assert len(twins) > 50 and not any(twins.values())

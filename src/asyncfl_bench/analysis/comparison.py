@@ -27,7 +27,8 @@ class Comparison:
     series: tuple[str, ...] = ()  # of a difference of two
     fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of the cells with one value
     experiments: Mapping[Any, frozenset[str]] = field(default_factory=dict)  # by cell
-    absent: Mapping[tuple[str, ...], str] = field(default_factory=dict)  # cells of the sweep that ``table`` lacks
+    # of each cell of the sweep that ``table`` lacks: its values by key
+    absent: Mapping[tuple[str, ...], Mapping[str, Any]] = field(default_factory=dict)
 
 
 def mean_of_comparisons(parts: list[Comparison]) -> Comparison:
@@ -45,5 +46,5 @@ def mean_of_comparisons(parts: list[Comparison]) -> Comparison:
     total = sum(tables[1:], start=tables[0]) / len(parts)
     uses_last = pd.concat([part.uses_last for part in parts], axis=1).any(axis=1)
     name, uses_last = f"mean of {len(parts)} comparisons", uses_last.reindex(total.index)
-    absent = {text: label for part in parts for text, label in part.absent.items()}
+    absent = {text: place for part in parts for text, place in part.absent.items()}
     return Comparison(name, total, mean_last, reasons, uses_last, experiments=experiments, absent=absent)

@@ -231,8 +231,8 @@ class ClaimQuery:
 
     def _absent_cells(
         self, settings: Sequence[Mapping[str, Any]], cells: Sequence[str], table: pd.DataFrame
-    ) -> dict[tuple[str, ...], str]:
-        """Return the cells that the sweep has for every side and that ``table`` lacks: values as text -> label."""
+    ) -> dict[tuple[str, ...], dict[str, Any]]:
+        """Return the cells that the sweep has for every side and that ``table`` lacks: values as text -> by key."""
         planned = self.measured.placed.planned
         if not cells or planned.empty:
             return {}
@@ -243,7 +243,7 @@ class ClaimQuery:
             for frame in (table.reset_index(), *(planned[_matching_rows(planned, one)] for one in settings))
         ]
         shared = [text for text in of_sides[0] if all(text in one for one in of_sides) and text not in there]
-        return {text: names.cell_label(keys, of_sides[0][text]) for text in shared}
+        return {text: dict(zip(keys, of_sides[0][text], strict=True)) for text in shared}
 
     def _match_sides(
         self, sides: Sequence[tuple[Series, Mapping[str, Any]]]
@@ -304,8 +304,9 @@ class ClaimQuery:
                     no_answer=part.no_answer.get(cell, ""),
                     experiments=compared,
                 )
-        for label in part.absent.values():
-            yield replace(base, cell=label, experiments=frozenset())
+        for place in part.absent.values():
+            label = names.cell_label([*place], [*place.values()])
+            yield replace(base, cell=label, place={**part.fixed, **place}, experiments=frozenset())
 
     def _resolution(self, yardstick: str, experiments: frozenset[str]) -> float:
         """Return the step of one value [points], 0 unless a value is one accuracy."""
