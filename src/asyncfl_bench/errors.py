@@ -7,9 +7,12 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 EXIT_INTERRUPTED = 75  # "try again later": a run resumes from its checkpoint, a repeated multirun from its runs
 MOST_LISTED = 10  # names in a message
+PACKAGE = __name__.partition(".")[0]
 _OURS = (Path(__file__).parent, Path(__file__).parents[1] / "hydra_plugins")
 
 
@@ -166,6 +169,27 @@ def describe_place(file: str | Path, line: int | None = None) -> str:
     path = Path(file)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return f"{shown}, line {line}" if line else str(shown)
+
+
+def is_built_in(target: Any) -> bool:
+    """Return True for classes and functions of this package."""
+    return bool(target.__module__.partition(".")[0] == PACKAGE)
+
+
+def place_of_code(code: CodeType) -> str:
+    """Return the file and the first line of a function's code; an empty string for code of this package."""
+    return describe_place(code.co_filename, code.co_firstlineno) if _is_user_file(code.co_filename) else ""
+
+
+def wrong_answer(part: object, method: str, answer: object, expected: str) -> BenchError:
+    """Return an error for what a method of a part returned, with its file and line where a user wrote it.
+
+    expected  continues "must return"
+    """
+    cls = part.__class__  # of a ProbedRule the class of its rule
+    place = place_of_code(code) if (code := getattr(getattr(cls, method), "__code__", None)) else ""
+    said = f"{cls.__name__}.{method} returned {answer!r:.100}: it must return {expected}"
+    return BenchError(f"{place}: {said}" if place else said)
 
 
 def _is_user_file(file: str) -> bool:

@@ -1,9 +1,12 @@
-"""The state that a checkpoint holds, nested by part."""
+"""Base classes of parts: the state that a checkpoint holds, nested by part, and attributes that the run sets."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Any
+
+from .errors import PACKAGE, InputError, describe_place, is_built_in
 
 
 class Stateful:
@@ -49,3 +52,32 @@ def copy_containers(value: Any, device: Any = None) -> Any:
     if isinstance(value, list | deque | set):
         return [copy_containers(one, device) for one in (sorted(value) if isinstance(value, set) else value)]
     return value.to(device) if device is not None and hasattr(value, "copy_") else value
+
+
+class RunAttributes:
+    """Base class of parts with attributes that the run sets. A user's class that assigns one is refused at that line.
+
+    _set_by_run  their names
+    _settable    those that may be assigned once the run has set them
+    """
+
+    _set_by_run: tuple[str, ...] = ()
+    _settable: tuple[str, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not is_built_in(cls):  # an assignment through this takes five times as long
+            type.__setattr__(cls, "__setattr__", _set_attribute)
+
+
+def _set_attribute(part: RunAttributes, name: str, value: object) -> None:
+    """Set an attribute. Raises InputError if a user's code assigns one of ``_set_by_run``."""
+    if name in part._set_by_run and (present := vars(part).get(name, part)) is not value:  # model_d += u_d is in place
+        caller = sys._getframe(1)
+        is_ours = caller.f_globals.get("__name__", "").partition(".")[0] == PACKAGE
+        if not (is_ours or (name in part._settable and name in vars(part))):
+            is_tensor = hasattr(present, "copy_")
+            instead = f"change it in place, self.{name}.copy_(...)" if is_tensor else "choose another name"
+            place = describe_place(caller.f_code.co_filename, caller.f_lineno)
+            raise InputError(f"{place}: self.{name} is set by the run; {instead}")
+    object.__setattr__(part, name, value)

@@ -108,7 +108,8 @@ class Noisy(Asgd):
 class Unchecked(Asgd):
     class Config(Asgd.Config):
         def __post_init__(self):
-            """Forgets the ranges of the class above."""
+            if self.eta != -1:
+                super().__post_init__()
 
 
 @pytest.mark.parametrize(

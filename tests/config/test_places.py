@@ -407,12 +407,16 @@ def test_a_type_that_cannot_be_evaluated_is_answered_with_its_line(eta, base, sa
         ("Mine(Asgd)", "Mine", "must name a class for the group algorithm: one that extends ServerRule"),
         (
             "eta:",
-            "def __post_init__(self): 1 / 0\n        eta:",
+            "def __post_init__(self): super().__post_init__(1 / 0)\n        eta:",
             "^mine.py, line 11: ZeroDivisionError: division by zero",
         ),
-        ("eta:", "def resolve(self, facts): 1 / 0\n        eta:", "^mine.py, line 11: ZeroDivisionError"),
+        (
+            "eta:",
+            "def resolve(self, facts): super().resolve(1 / 0)\n        eta:",
+            "^mine.py, line 11: ZeroDivisionError",
+        ),
         ("eta:", "def adapt(self, needs): 1 / 0\n        eta:", "^mine.py, line 11: ZeroDivisionError"),
-        ("eta:", "def idle(self, facts): 1 / 0\n        eta:", "^mine.py, line 11: ZeroDivisionError"),
+        ("eta:", "def idle(self, facts): super().idle(1 / 0)\n        eta:", "^mine.py, line 11: ZeroDivisionError"),
     ],
 )
 def test_settings_that_are_not_what_a_part_needs_are_answered_with_their_line(old, new, said, parts):
@@ -556,7 +560,7 @@ def test_a_module_with_the_name_of_one_of_python_is_answered(parts):
         compose(["algorithm=asgd", "algorithm._target_=queue.Mine"])
 
 
-RAISES = RULE + "    def {method}:\n        return {{}}['nothing']\n"
+RAISES = RULE + "    def {method}:\n        return {{}}['nothing'], super().__init__, super().start\n"
 
 
 def test_an_exception_of_a_rule_names_its_line_and_the_stack_trace(parts, afl_run):

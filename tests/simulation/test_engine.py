@@ -176,7 +176,10 @@ def test_a_rule_that_answers_neither_true_nor_false_is_named():
         def receive(self, upload):
             return None
 
-    with pytest.raises(BenchError, match="Vague answered None"):
+    with pytest.raises(
+        BenchError,
+        match=r"test_engine.py, line \d+: Vague.receive returned None: it must return True if it changed the model",
+    ):
         simulate(Vague(StepConfig(eta=1.0)), n=1, delay=Scripted([[1]]), server_iterations=1)
 
 

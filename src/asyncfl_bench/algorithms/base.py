@@ -5,12 +5,13 @@ Legend: n clients, d model parameters, t server iterations, tau staleness, eta s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
 from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
-from ..stateful import Stateful
+from ..stateful import RunAttributes, Stateful
 from ..storage import Storage
 from ..types import USUAL_ITERATIONS
 from .needs import Needs
@@ -158,7 +159,7 @@ class MomentConfig(BufferConfig):
     eps: Annotated[float, greater_than(0)] = 1e-8
 
 
-class ServerRule(Stateful):
+class ServerRule(RunAttributes, Stateful, ABC):
     """Turns uploads into changes of the global model. Knows neither clock, data, model layers nor tracker.
 
     label            what reports call it; empty: as it was chosen, by the name of its yaml
@@ -185,8 +186,11 @@ class ServerRule(Stateful):
     variate_d: torch.Tensor
     server: ServerTask | None = None
     server_samples = 0.0
+    _set_by_run: tuple[str, ...] = ("model_d", "n", "step_size", "state_device", "storage", "draws", "server")
+    _settable = ("step_size",)
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.label = vars(cls).get("label", "")  # a rule that builds on another one is not that rule
         if cls.work_for is not ServerRule.work_for:
             cls.needs = replace(cls.needs, chooses_k=True)
@@ -209,9 +213,9 @@ class ServerRule(Stateful):
         # a rule adds step_size * u; a gradient points uphill, a difference downhill
         self.step_size = eta if upload_kind == "difference" else -eta
 
+    @abstractmethod
     def receive(self, upload: Upload) -> bool:
         """Uses one upload; exactly True when the global model changed (one server iteration), else exactly False."""
-        raise TypeError(f"{type(self).__name__} is a base class")
 
     def tick(self) -> bool:
         """Called once per tick under the tick clock; True when the global model changed."""
@@ -266,13 +270,13 @@ class BufferRule(ServerRule):
         self.count = 0
         return True
 
+    @abstractmethod
     def add(self, upload: Upload) -> None:
         """Put an upload into the buffer."""
-        raise TypeError(f"{type(self).__name__} is a base class")
 
+    @abstractmethod
     def step(self) -> None:
         """Change the model by a full buffer, and empty it."""
-        raise TypeError(f"{type(self).__name__} is a base class")
 
 
 def equip(

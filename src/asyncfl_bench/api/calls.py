@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import compose, places
+from ..config.members import check_members
 from ..config.overrides import parse_override
-from ..errors import EXIT_INTERRUPTED, ConfigError, locating_user_errors
+from ..errors import EXIT_INTERRUPTED, ConfigError, check, locating_user_errors
 from .objects import Objects
 from .overrides import Overrides, list_overrides
 
@@ -48,7 +49,7 @@ def run(
         if isinstance(observers, str) or not isinstance(observers, Iterable):
             observers = [observers]
         named = [one for one in observers if isinstance(one, str)]
-        given = [one for one in observers if not isinstance(one, str)]
+        given = _checked_observers(one for one in observers if not isinstance(one, str))
         words = [*list_overrides(*objects.others), *([f"observers=[{','.join(named)}]"] if named else [])]
         for one in map(parse_override, words):
             if one.key == "sweep" and one.values != ("null",):
@@ -96,6 +97,17 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
         if code == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
         return results()
+
+
+def _checked_observers(objects: Iterable[Any]) -> list[Observer]:
+    """Return the objects. Raises ConfigError for one of another class or with a mistake in its members."""
+    from ..simulation.observer import Observer
+
+    checked = [*objects]
+    for kind in map(type, checked):
+        check(issubclass(kind, Observer), "observers", kind.__name__, "an object of a class that extends Observer")
+        check_members("observers", kind.__name__, kind)
+    return checked
 
 
 def _using_folders(config_dir: ConfigDir) -> AbstractContextManager[None]:

@@ -11,16 +11,17 @@ import sys
 from typing import Any
 
 from ..errors import (
+    PACKAGE,
     ConfigError,
     check,
     describe_error,
-    describe_place,
     did_you_mean,
     list_some,
 )
 from ..files import sha256_of
 from ..ranges import Absent, CheckedSettings, Range, settings_from_arguments
-from .places import PACKAGE, allow_local_modules, module_folders
+from .members import check_members, place_of_member
+from .places import allow_local_modules, module_folders
 
 # group -> the module of the classes that its parts and their settings extend, and these classes
 _BASES = {
@@ -72,11 +73,13 @@ def part_class(key: str, name: str) -> Any:
         also = ", or a torch.nn.Module" if group == "model" else ""
         must = f"must name a class for the group {group}: one that extends {bases[0].__name__} of {bases[0].__module__}"
         raise ConfigError(key, name, must + also)
+    check_members(key, name, target)
     if group == "observers" and not hasattr(target, "Config"):
         return _with_config(target)
     if not dataclasses.is_dataclass(getattr(target, "Config", None)):
         raise ConfigError(key, name, "must name a class with a Config, the dataclass of its settings")
     _check_schema(key, name, target.Config, bases[1] if bases[1:] else object)
+    check_members(key, name, target.Config)
     return target
 
 
@@ -129,17 +132,19 @@ def _check_schema(key: str, name: str, schema: type, base: type) -> None:
     """Raise ConfigError for a dataclass of settings that does not extend ``base``, or with a field of no type."""
     if not issubclass(schema, base):
         write = f"write class {schema.__name__}({base.__name__}), imported from {base.__module__}"
-        raise ConfigError(key, name, f"its {schema.__name__} must extend {base.__name__}; {write}{_place_of(schema)}")
+        raise ConfigError(
+            key, name, f"its {schema.__name__} must extend {base.__name__}; {write}{place_of_member(schema)}"
+        )
     for cls in schema.__mro__:
         if cls.__module__.partition(".")[0] in (PACKAGE, "builtins"):
             continue
         annotations = inspect.get_annotations(cls)
         if annotations and "__dataclass_fields__" not in vars(cls):
-            raise ConfigError(key, name, f"write @dataclass above class {cls.__name__}{_place_of(cls)}")
+            raise ConfigError(key, name, f"write @dataclass above class {cls.__name__}{place_of_member(cls)}")
         for field, annotation in annotations.items():
             problem = _annotation_problem(cls, field, annotation)
             if problem:
-                raise ConfigError(key, name, f"the type of {field}: {problem}{_place_of(cls, field)}")
+                raise ConfigError(key, name, f"the type of {field}: {problem}{place_of_member(cls, field)}")
 
 
 def _annotation_problem(cls: type, field: str, annotation: object) -> str:
@@ -152,15 +157,3 @@ def _annotation_problem(cls: type, field: str, annotation: object) -> str:
     if isinstance(hint, Range | Absent):
         return "a range is not a type; write it beside one, for example Annotated[float, greater_than(0)]"
     return ""
-
-
-def _place_of(cls: type, field: str = "") -> str:
-    """Return `` (mine.py, line 9)`` for a class or one of its fields; an empty string where its file is not known."""
-    try:
-        file, (lines, first) = inspect.getfile(cls), inspect.getsourcelines(cls)
-    except (OSError, TypeError):
-        return ""
-    starts = (
-        number for number, line in enumerate(lines) if line.lstrip().startswith(f"{field}:" if field else "class ")
-    )
-    return f" ({describe_place(file, first + next(starts, 0))})"

@@ -13,13 +13,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import MOST_LISTED, ConfigError, did_you_mean, list_some
+from ..errors import MOST_LISTED, PACKAGE, ConfigError, did_you_mean, list_some
 from ..files import read_yaml
 from ..simulation.budget import TARGET
 from .check import check_settings, listed_sections
 from .choices import choice_file, choices_with, composition, groups
 from .overrides import Override, parse_override
-from .places import ALLOW_VARIABLE, PACKAGE, allowed_packages, class_names
+from .places import ALLOW_VARIABLE, allowed_packages, class_names
 from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, Settings, identity_of_tree
 from .suggestions import suggest_setting
 from .variants import papers_with

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import PACKAGE, ConfigError, did_you_mean
 from ..files import say
 
 ENTRY_POINTS = "asyncfl_bench.parts"  # group of entry points whose values name packages with a folder conf/
-PACKAGE = __name__.partition(".")[0]
 BY_HAND = "--config-dir"
 ALLOW_VARIABLE = "ASYNCFL_BENCH_ALLOW"  # packages that a run directory may have imported, with commas between
 
@@ -47,11 +46,6 @@ class Place:
 
 
 _by_hand: list[Place] = []
-
-
-def is_built_in(target: type) -> bool:
-    """Return True for classes of this package: its tests restore them at every event."""
-    return target.__module__.partition(".")[0] == PACKAGE
 
 
 def config_directory() -> Path:

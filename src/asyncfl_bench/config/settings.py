@@ -12,11 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import check
+from ..errors import check, is_built_in
 from ..files import cache_folder
 from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
 from ..types import Facts
-from .places import is_built_in
 
 if TYPE_CHECKING:
     from ..algorithms.needs import Needs

@@ -6,6 +6,7 @@ share no sample and together hold all of them. Every draw comes from the stream 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -27,7 +28,7 @@ class SplitConfig(CheckedSettings):
         return 0
 
 
-class Split:
+class Split(ABC):
     """Base of all splits.
 
     moved        samples that the last split moved so that each client holds the least number asked for
@@ -42,6 +43,12 @@ class Split:
 
     def __init__(self, config):
         self.config = config
+
+    @abstractmethod
+    def split(
+        self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
+    ) -> list[np.ndarray]:
+        """Return n index arrays, see above. natural: those of each writer, if the data have writers."""
 
 
 @dataclass

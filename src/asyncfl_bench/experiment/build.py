@@ -23,9 +23,9 @@ from ..clients.split import SplitExecutor
 from ..clients.versions import ClientMemories, ClientSums, ClientVariates, ClientVectors
 from ..config import Settings
 from ..config.check import check_settings
-from ..config.places import is_built_in, named_folders, use_folders
+from ..config.places import named_folders, use_folders
 from ..data.base import PrivateConfig
-from ..errors import BenchError, ConfigError, check, first_line, naming_group
+from ..errors import BenchError, ConfigError, check, first_line, is_built_in, naming_group
 from ..files import say
 from ..kernels.graphed import graphs_or_none
 from ..live.choice import Flower, Simulated
@@ -102,6 +102,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     rule, stop = build_whole_rule(), Stop()
     if isinstance(rule, SplitRule):
         rule.stop = stop.received
+    # tests restore the classes of this package at every event
     if not all(is_built_in(settings.parts[group].target) for group in ("algorithm", "distillation")):
         rule = add_probe(rule, settings.choices["algorithm"], build_whole_rule, flat.initial_d)
     diagnostics = settings.parts["diagnostics"].build()

@@ -18,7 +18,7 @@ from ..diagnostics.average import ModelAverage
 from ..diagnostics.cancelled import CancelledWork
 from ..diagnostics.exchanges import Exchanges
 from ..diagnostics.steps import Steps
-from ..errors import BenchError
+from ..errors import BenchError, wrong_answer
 from ..simulation.budget import TARGET
 from ..simulation.observer import Observer
 from ..stateful import Stateful
@@ -26,6 +26,7 @@ from ..tracking.progress import Progress
 from ..tracking.rundir import CLIENTS_NAME
 
 if TYPE_CHECKING:
+    from ..algorithms.base import ServerRule
     from ..simulation.counters import Counters
     from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Trackers
@@ -198,14 +199,15 @@ class Evaluations(Observer, Stateful):
             row |= {"messages": counters.messages, "server_steps": counters.server_steps}
         if parts.rule.needs.restart_at is not None:
             row["cancelled"] = counters.cancelled
-        row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics() | parts.rule.stats()
+        row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics()
+        row |= _checked_numbers(parts.rule, "stats", parts.rule.stats(), row)
         if self.average is not None:
             row |= {f"average/{key}": value for key, value in self.average.last.items()}
         if self._hits_c is not None:
             summary = self._summarize_clients(self._expected_accuracy(self._hits_c))
             row |= {f"clients/{key}": value for key, value in summary.items()}
         for observer in self._simulation.observers:
-            row |= _checked_numbers(observer, observer.measure(row), row)
+            row |= _checked_numbers(observer, "measure", observer.measure(row), row)
         self._metrics.write(row)
         self.lines += 1
         self._logged_at = _time_key(counters)
@@ -291,13 +293,22 @@ class Evaluations(Observer, Stateful):
         return {"arrivals": self.arrivals, "steps": self.steps, **average, **tables}
 
 
-def _checked_numbers(observer: Observer, measured: Mapping[str, float], row: Mapping[str, object]) -> dict[str, float]:
-    """Return what an observer measured as numbers. Raises BenchError for anything else and for a name that is taken."""
+def _checked_numbers(
+    part: ServerRule | Observer, method: str, measured: Mapping[str, float], row: Mapping[str, object]
+) -> dict[str, float]:
+    """Return what a rule or an observer measured as numbers. Raises BenchError for anything else and for a name that is
+    taken.
+
+    method  that returned ``measured``
+    """
+    if not isinstance(measured, Mapping):
+        raise wrong_answer(part, method, measured, "numbers by name, {} for none")
     found = {}
+    cls = part.__class__.__name__
     for name, value in measured.items():
-        what = f"{type(observer).__name__}.measure: {name}={value!r:.100}"
+        what = f"{cls}.{method}: {name}={value!r:.100}"
         if name in (*row, "run"):
-            raise BenchError(f"{what}: the name is taken; write {type(observer).__name__.lower()}/{name}")
+            raise BenchError(f"{what}: the name is taken; write {cls.lower()}/{name}")
         try:
             found[name] = value if isinstance(value, int) else float(value)
         except (TypeError, ValueError):

@@ -9,6 +9,7 @@ which one stands behind short samples, if any: ``build(data_shape, classes, seed
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -135,14 +136,14 @@ class SequentialConfig(ModelConfig):
         )
 
 
-class SequentialModel(Model):
+class SequentialModel(Model, ABC):
     """Base of models that are one layer after another."""
 
     config: SequentialConfig
 
+    @abstractmethod
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
         """Return the layers for samples of this shape."""
-        raise TypeError(f"{type(self).__name__} is a base class")
 
     def build(self, data_shape: Shape, classes: int, seed: int) -> torch.nn.Module:
         self.check_samples(data_shape)

@@ -7,13 +7,16 @@ stream `delay` under the client's own count, so every algorithm meets the same d
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
+from ..errors import wrong_answer
 from ..randomness import Streams
 from ..ranges import CheckedSettings, one_of
+from ..stateful import RunAttributes
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .fleet import FleetFile
 
@@ -33,7 +36,7 @@ class DelayConfig(CheckedSettings):
         return True
 
 
-class Delay:
+class Delay(RunAttributes, ABC):
     """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
 
     staged     it gives each stage of a task its own duration; of other laws a stage has an equal part of the task's
@@ -43,6 +46,7 @@ class Delay:
 
     Config = DelayConfig
     staged = False
+    _set_by_run = ("n", "samples_n", "labels_nc", "footprint")
     file: FleetFile | None = None  # where the durations are from, if they were measured
 
     def __init__(self, config: DelayConfig):
@@ -58,11 +62,13 @@ class Delay:
         """(n,) persistent number per client; its meaning belongs to the law."""
         return np.ones(n)
 
+    @abstractmethod
     def duration(self, work: Work) -> float:
         """Units of time the piece of work takes, >= 0; draws are keyed by its client and cycle."""
-        raise TypeError(f"{type(self).__name__} is a base class")
 
     def of_stage(self, work: Work) -> float:
         """Units of time that this stage of a task takes; of a task in one piece its duration."""
         duration = self.duration(work)
+        if not (isinstance(duration, int | float | np.number) and duration >= 0):
+            raise wrong_answer(self, "duration", duration, f"a number of {self.config.unit}, at least 0")
         return duration if self.staged else duration / work.stages

@@ -6,6 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
+from ..errors import wrong_answer
 from ..stateful import Stateful
 from ..types import Work, Workload
 from .counters import Counters
@@ -38,7 +41,10 @@ class Dispatches(Stateful):
         self._count_n[client] += 1
         self._rule.dispatched(client)
         k = self._rule.work_for(client)
-        k = self._workload.k if k is None else k
+        if k is None:
+            k = self._workload.k
+        elif not (isinstance(k, int | np.integer) and k >= 1):
+            raise wrong_answer(self._rule, "work_for", k, "a whole number >= 1, or None")
         own = self._rule.resumes_from(client)
         held = self._samples_n[client]
         steps = self._workload.steps(held, k)

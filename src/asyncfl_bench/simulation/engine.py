@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict
 from typing import cast
 
-from ..errors import BenchError
+from ..errors import BenchError, wrong_answer
 from ..randomness import Streams
 from ..stateful import Stateful
 from ..types import ClientTable, Delivery, Footprint, Recorder, Reply, Work, Workload
@@ -238,7 +238,7 @@ class Simulation(Stateful):
         """Gives an upload to the rule, then asks for the rule's own step at the ``ends`` that come with it."""
         counters, time = self.counters, self.counters.virtual_time
         upload = received.upload(work, delivery, self._samples_n[work.client], counters)
-        changed = self._check_answer(self.rule.receive(upload))
+        changed = self._check_answer("receive", self.rule.receive(upload))
         for observer in self.observers:
             observer.received(upload, changed)
         counters.uploads += 1
@@ -264,7 +264,7 @@ class Simulation(Stateful):
         counters, time = self.counters, self.counters.virtual_time
         message = received.message(work, delivery, self._samples_n[work.client], counters)
         # may raise Stopped: the rule then gets the same message again
-        stepped = self._check_answer(self.rule.receive_message(message))
+        stepped = self._check_answer("receive_message", self.rule.receive_message(message))
         self._timeline.end_first()
         self._timeline.waiting[work.client] = work
         counters.messages += 1
@@ -297,20 +297,20 @@ class Simulation(Stateful):
         """Ask the rule for its step at the end of a tick, of a round, or of both. Return True if the model changed."""
         changed = False
         if TICK in ends:
-            changed = self._check_answer(self.rule.tick())
+            changed = self._check_answer("tick", self.rule.tick())
             for observer in self.observers:
                 observer.ticked(changed)
         if ROUND in ends:
-            answer = self._check_answer(self.rule.round())
+            answer = self._check_answer("round", self.rule.round())
             for observer in self.observers:
                 observer.round_ended(answer)
             changed = changed or answer
         return changed
 
-    def _check_answer(self, answer: bool) -> bool:
+    def _check_answer(self, method: str, answer: bool) -> bool:
         """Return the rule's answer, and add the server's computing time. BenchError unless it is True or False."""
         if answer is not True and answer is not False:
-            raise BenchError(f"{type(self.rule).__name__} answered {answer!r}: a rule says exactly True or False")
+            raise wrong_answer(self.rule, method, answer, "True if it changed the model, else False")
         if took := self._server_rate * self.rule.server_samples:  # until then the server uses no other upload
             self.counters.virtual_time += took
             self._uploads_at_this_time = 0

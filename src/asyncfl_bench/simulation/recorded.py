@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,7 +149,7 @@ def check_same_record(delay: Delay, availability: Always) -> None:
         raise InputError("delay=recorded goes with availability=recorded, and both with the same path")
 
 
-class LateLosses(Timeline):
+class LateLosses(Timeline, ABC):
     """A timeline on which a loss is known at the end of the work alone.
 
     discard  tells the executor that work will never be delivered
@@ -158,9 +159,9 @@ class LateLosses(Timeline):
         super().__init__()
         self._discard = discard
 
+    @abstractmethod
     def is_lost(self, work: Work) -> bool:
         """Whether the upload of work that ends now never arrives."""
-        raise TypeError(f"{type(self).__name__} is a base class")
 
     def reach(self, time: float, *, together: bool) -> None:
         super().reach(time, together=together)

@@ -5,6 +5,7 @@ Legend: d model parameters, S the clients that delivered in a round, n_i samples
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,6 +91,6 @@ class RoundRule(ServerRule):
         self.step(mean_d, delivered)
         return True
 
+    @abstractmethod
     def step(self, mean_d: torch.Tensor, delivered: int) -> None:
         """Changes the model; (d,) ``mean_d``, of that many clients, is the rule's to overwrite."""
-        raise TypeError(f"{type(self).__name__} is a base class")

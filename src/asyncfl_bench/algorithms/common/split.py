@@ -5,6 +5,7 @@ Legend: u the clients' part, s the server's, d parameters of the part in questio
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -67,6 +68,7 @@ class SplitRule(ServerRule):
     upload_kinds = ("difference",)
     part: ServerPart
     stop: Sequence[int] = ()
+    _set_by_run = (*ServerRule._set_by_run, "part", "stop", "client_d", "server_d")
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -76,6 +78,7 @@ class SplitRule(ServerRule):
         super().start(model_d, clients, upload_kind)
         self.client_d, self.server_d = model_d[: self.part.d_client], model_d[self.part.d_client :]
 
+    @abstractmethod
     def receive_message(self, message: Message) -> bool:
         """Uses one message; exactly True when the server's part of the model changed (a server step, no server
         iteration), else exactly False. Sets ``server_samples``.
@@ -83,21 +86,20 @@ class SplitRule(ServerRule):
         May raise ``Stopped``, see ``raise_if_stopped``: it then gets the same message again, in this process or in the
         one that resumes, and must give the result of an undisturbed call.
         """
-        raise TypeError(f"{type(self).__name__} is a base class")
 
     def raise_if_stopped(self) -> None:
         """Raises ``Stopped`` as soon as the run is to stop."""
         if self.stop:
             raise Stopped
 
+    @abstractmethod
     def replies(self) -> list[tuple[int, Reply]]:
         """Called after every message: (client, reply) of the clients that begin their next stage. A client without a
         reply waits for one that follows another client's message."""
-        raise TypeError(f"{type(self).__name__} is a base class")
 
     def receive(self, upload: Upload) -> bool:
         self.server_samples = 0.0
-        return super().receive(upload)
+        return super().receive(upload)  # type: ignore[safe-super]  # of the rule's other base
 
     def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
         """Single-precision numbers that the rule keeps besides ``vectors``: of messages and of copies of the server's
