@@ -596,3 +596,41 @@ def test_curves_of_days_are_drawn_in_days(tmp_path):
     page = own_page(load_runs(tmp_path), "runs", axes=["virtual_time"])
     (axes,) = next(part for part in page.parts if isinstance(part, Picture) and part.name[:6] == "curves").figure.axes
     assert axes.get_xlabel() == "virtual time [days]" and axes.lines[0].get_xdata().tolist() == [0, 10]
+
+
+@pytest.mark.parametrize(
+    "metric, declared, best",
+    [
+        ("mine/gap", None, None),
+        ("mine/gap", "lower", "ACE"),
+        ("mine/gap", "higher", "FedBuff"),
+        ("mine/loss", None, "ACE"),
+        ("mine/loss", "higher", "ACE"),
+    ],
+)
+def test_a_method_is_best_by_a_metric_with_a_direction_alone(tmp_path, metric, declared, best):
+    """The name of a loss tells its direction; of another metric an observer declares it."""
+    points = [(i, 10 * i, float(i), 0.5) for i in range(11)]
+    for algorithm, level in (("ace", 1.0), ("fedbuff", 2.0)):
+        for seed in range(3):
+            values = {metric: [level + 0.01 * seed + 0.1 * (10 - i) for i in range(11)]}
+            write_run(
+                tmp_path,
+                algorithm,
+                seed,
+                points=points,
+                columns=values,
+                summary={"better": {metric: declared}} if declared else {},
+            )
+    page = own_page(load_runs(tmp_path), "own", metric=metric)
+    tables = {part.name: part for part in flatten_parts(page.parts) if isinstance(part, Table)}
+    values = page.measured.values("best", "iteration").groupby(page.runs["series"]).mean().dropna()
+    said = any("no method is called best" in str(note) for note in page.notes)
+    assert said == (best is None) and ("best" in tables) == (best is not None) == bool(len(values))
+    text = " ".join(part.shown.to_string() for part in tables.values() if part.shown is not None)
+    if best is None:
+        assert "(highest)" not in text and "(lowest)" not in text
+        return
+    lower = best == "ACE"
+    assert tables["best"].data["best"].tolist() == [best] and ("(lowest)" in text) == lower
+    assert values["ACE"] == pytest.approx(1.01 if lower else 2.01)

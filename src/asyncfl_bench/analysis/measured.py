@@ -184,11 +184,20 @@ class RunMeasures:
         kind = MEASURES.get(name)
         return "" if kind is None or (kind.unit == "points" and not self.is_accuracy) else kind.unit
 
-    def lower_is_better(self, name: str) -> bool:
-        """Return True if small values of the measure are good ones; parts of an error are."""
+    @cached_property
+    def metric_is_lower_better(self) -> bool | None:
+        """Return True if small values of the metric are good ones; None if neither its name nor an observer of the
+        runs (``Observer.better``) tells."""
+        known = names.lower_is_better(self.metric)
+        declared = self.runs.get(f"summary.better.{self.metric}", pd.Series(dtype=object)).dropna().unique()
+        return declared[0] == "lower" if known is None and len(declared) == 1 else known
+
+    def lower_is_better(self, name: str) -> bool | None:
+        """Return True if small values of the measure are good ones, as of parts of an error; None if it is a value of
+        a metric of unknown direction."""
         kind = MEASURES.get(name)
         if kind is not None and kind.is_accuracy:
-            return names.lower_is_better(self.metric)
+            return self.metric_is_lower_better
         return kind.lower if kind else True
 
     @cached_property
@@ -201,6 +210,10 @@ class RunMeasures:
             return pd.DataFrame()
         table = table.rename(columns={key: f"mse/{key}" for key in table.columns if key not in keys})
         return self.placed.runs[keys].merge(table, how="left", on=keys).set_axis(self.placed.runs.index)
+
+
+def _best_value(of: RunMeasures, axis: str) -> pd.Series:
+    return measures.best_values(of.early, of.metric, of.metric_is_lower_better)
 
 
 def _time_to_90(of: RunMeasures, axis: str) -> pd.Series:
@@ -254,10 +267,10 @@ def _versions(of: RunMeasures, axis: str) -> pd.Series:
 
 
 MEASURES = {
-    # test accuracy [%]: at the budget; mean over the last fifth of it; highest; last
+    # the metric: at the budget; mean over the last fifth of it; highest, or lowest if that is better; last
     "accuracy": MeasureKind("points", False, None, True),
     "late": MeasureKind("points", False, None, True),
-    "best": MeasureKind("points", False, lambda of, axis: measures.best_values(of.early, of.metric), True),
+    "best": MeasureKind("points", False, _best_value, True),
     "final": MeasureKind("points", False, lambda of, axis: measures.final_values(of.points, of.metric), True),
     # along the axis, to 90 % of the run's own best, of the lowest mean best of the cell, to the paper's accuracy
     "time_to_90": MeasureKind("", True, _time_to_90),

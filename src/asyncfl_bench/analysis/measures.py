@@ -114,9 +114,10 @@ def final_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
     return curve(points, "iteration", metric).drop_duplicates("run", keep="last").set_index("run")["y"]
 
 
-def best_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
-    """Return the highest value of every run that has one."""
-    return curve(points, TIME, metric).groupby("run", sort=False)["y"].max()
+def best_values(points: pd.DataFrame, metric: str = ACCURACY, lower: bool | None = False) -> pd.Series:
+    """Return the highest value of every run that has one, or the lowest if ``lower``; none for None (not known)."""
+    values = curve(points if lower is not None else points[:0], TIME, metric).groupby("run", sort=False)["y"]
+    return values.min() if lower else values.max()
 
 
 def time_to_reach(

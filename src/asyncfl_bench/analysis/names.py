@@ -157,9 +157,11 @@ def is_percent(metric: str) -> bool:
     return metric.endswith("accuracy")
 
 
-def lower_is_better(metric: str) -> bool:
-    """Whether less of the metric is better: losses, errors and times."""
-    return metric.rpartition("/")[2].startswith(("loss", "error", "perplexity", "time"))
+def lower_is_better(metric: str) -> bool | None:
+    """Return True for losses, errors and times, False for accuracies, and None for a metric of unknown direction."""
+    if metric.rpartition("/")[2].startswith(("loss", "error", "perplexity", "time")):
+        return True
+    return False if metric.endswith("accuracy") else None
 
 
 def natural_key(value: object) -> tuple:

@@ -127,6 +127,7 @@ class Run:
         """The content of summary.json."""
         settings, parts = self.settings, self.components
         used, wall, average = parts.simulation.counters, self.stopwatch.seconds, self.evaluations.average
+        better = {metric: word for one in parts.simulation.observers for metric, word in one.better.items()}
         return {
             "exit_status": status,
             "error": error,
@@ -154,6 +155,7 @@ class Run:
             "diagnosed": parts.diagnostics.summary(),
             **({"live": parts.live.summary()} if parts.live is not None else {}),
             **({"observers": observers} if (observers := settings.tree[OBSERVERS]) else {}),
+            **({"better": better} if better else {}),
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
             **({"clients": self.evaluations.clients} if self.evaluations.clients else {}),
             **({"average": {"uploads": average.window, **average.last}} if average else {}),

@@ -20,6 +20,10 @@ from .pages.spec import PageSpec
 from .pages.write import More, Part, Picture, Table
 
 _SMOKE = "The index of all claims leaves smoke tests out."
+_NO_DIRECTION = (
+    "Higher or lower values of {} may be better, so no method is called best. The attribute `better` of an observer "
+    "declares which."
+)
 _UNJUDGED = "This page has no verdicts of claims, which are judged by test/accuracy."
 
 
@@ -111,9 +115,12 @@ def finish_page(page: Page, header: Sequence[Part], commands: Sequence[str]) -> 
     if "series_in_figures" in vars(page) and (
         others := [series for series in page.series if series not in page.series_in_figures]
     ):
+        which = "first" if page.measured.metric_is_lower_better is None else "best"
         page.notes.append(
-            f"Curves show the {len(page.series_in_figures)} best series; left out of them: {'; '.join(others)}."
+            f"Curves show the {len(page.series_in_figures)} {which} series; left out of them: {'; '.join(others)}."
         )
+    if page.measured.metric_is_lower_better is None:
+        page.notes.append(_NO_DIRECTION.format(page.metric))
     first = [*values_parts(page), *_take_first(made, Picture)]
     if not ranking:
         first = [*_take_first(made, Table), *first]

@@ -72,7 +72,8 @@ def own_page(
     tie = None if decision is None else decision.tie
     page = Page(spec, placed, points, metric=metric, max_series=max_series, tie=tie)
     apart = _describe_apart(placed.apart, compare)
-    decisions = [] if decision is None else _decision_parts(page, decision)
+    has_direction = page.measured.metric_is_lower_better is not None
+    decisions = _decision_parts(page, decision) if decision is not None and has_direction else []
     if "summary.default_steps" in placed.runs and (count := int(placed.runs["summary.default_steps"].eq(True).sum())):
         page.notes.append(f"{count} of {len(placed.runs)} runs have {DEFAULT_STEPS}.")
     times = [*([] if timeline is None else timeline(page)), *RealClients()(page)]

@@ -18,7 +18,18 @@ class Observer(Stateful):
     call they may hold other numbers, so copy what is kept. An exception ends the run as failed. Of a resumed run it
     receives the events from the checkpoint on; an observer of the group ``observers`` then has the attributes of
     ``state_names`` as they were. A finished run has no more events, so ``run`` refuses observers for it.
+
+    better  metric of ``measure`` -> ``higher`` or ``lower``, the values that are good. A page names a best method by a
+            metric with a direction alone. Raises ValueError for another word.
     """
+
+    better: Mapping[str, str] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for metric, word in cls.better.items():
+            if word not in ("higher", "lower"):
+                raise ValueError(f"{cls.__name__}.better: {metric!r} is {word!r}; write 'higher' or 'lower'")
 
     def dispatched(self, work: Work, model_d) -> None:
         """Work was dispatched; its client starts from ``model_d``, shape (d,)."""

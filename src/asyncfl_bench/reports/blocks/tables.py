@@ -98,7 +98,7 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
             of = own.get(series, values[:0])
             text = mean_and_deviation(of["value"], digits)
             text += " ~" if is_budget and len(of) and of["evaluations"].min() < 2 else ""
-            if len(own) > 1 and means.get(series) == best:
+            if lower is not None and len(own) > 1 and means.get(series) == best:
                 text += " (lowest)" if lower else " (highest)"
             text += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
             if theirs is not None and series in theirs.index and theirs[series] == theirs[series]:

@@ -95,10 +95,14 @@ class Page:
 
     @functools.cached_property
     def series_in_figures(self) -> list[str]:
-        """The series that figures show: all, or the best by their mean final value."""
+        """The series that figures show: all, or the best by their mean final value; the first ones if the metric has
+        no direction."""
+        lower = self.measured.metric_is_lower_better
+        if len(self.series) <= self.max_series or lower is None:
+            return self.series[: self.max_series]
         means = self.values(Measure("final")).groupby("series")["value"].mean()
-        best = means.sort_values(ascending=names.lower_is_better(self.metric)).index[: self.max_series]
-        return self.series if len(self.series) <= self.max_series else [one for one in self.series if one in best]
+        best = means.sort_values(ascending=lower).index[: self.max_series]
+        return [one for one in self.series if one in best]
 
     def axis_label(self, axis: str) -> str:
         return names.axis_label(axis, self.units)
@@ -166,8 +170,10 @@ class Page:
         return self.pairs_by(self.spec.primary) if self.spec.primary is not None else pd.DataFrame()
 
     def pairs_by(self, measure: Measure) -> pd.DataFrame:
-        """All pairs of series in every cell by a measure, see ``pair_table``."""
+        """All pairs of series in every cell by a measure, see ``pair_table``; empty if it has no direction."""
         axis = measure.budget_axis
+        if self.measured.lower_is_better(measure.kind) is None:
+            return pd.DataFrame()
         return pair_table(
             compare_pairs(self.measured, measure.kind, axis, self.levels, tie=self.tie, seen=self.seen_seeds)
         )
