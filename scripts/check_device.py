@@ -4,10 +4,9 @@
 
 Each run is made twice on the device, whose bits must be equal, and once on the CPU: the arrivals (client, time,
 staleness of every upload) must be equal, the models may differ by rounding. GAS and an int8 cache draw on the device,
-so their numbers differ from the CPU's. An operation without a deterministic kernel is named. Convolutions are computed
-without TF32, whose rounding would hide mistakes. Prints a table. Ends with exit code 1 if bits or arrivals differ, if a
-run fails, or if a model differs by more than TOLERANCE or DRAWS. NAME: only runs whose name contains it. Data are made
-up, so nothing is needed besides the package.
+so their numbers differ from the CPU's. An operation without a deterministic kernel is named. Prints a table. Ends with
+exit code 1 if bits or arrivals differ, if a run fails, or if a model differs by more than TOLERANCE or DRAWS. NAME:
+only runs whose name contains it. Data are made up, so nothing is needed besides the package.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-
-os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
 
 import numpy as np
 import pandas as pd

@@ -61,6 +61,7 @@ def test_every_full_sweep_of_the_papers_is_run_and_one_that_fails_stops_no_other
     assert "sweep=fedecho/table2_synthetic scale=full device=cuda" in again and again.endswith("/ddpm_cifar10.npy")
     fine_tuning = [line for line in asked if "sweep=fedecho/table4 " in line or "sweep=ace/table_a2_" in line]
     assert len(fine_tuning) == 3 and all(line.endswith(" model.download=true") for line in fine_tuning)
+    assert sum(line.endswith(" precision=tf32") for line in asked) == 1
     assert "ace-participation: no time left" in box("-10", "ace/participation")[0]
 
 

@@ -41,6 +41,7 @@ _WORDS = {
     ("delay.clients", "equal"): "clients alike",
     ("tick_rounding", "down"): "rounded down",
     ("tick_rounding", "up"): "rounded up",
+    ("precision", "tf32"): "TF32",
     ("delay", "fedecho_large"): "large delay",
     ("delay", "fedecho_mild"): "mild delay",
     ("heterogeneity", "class_shards"): "shards",

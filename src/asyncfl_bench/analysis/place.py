@@ -35,6 +35,7 @@ OWN = (
 )
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
+PRECISION = "precision"
 _COPY = "copy"  # the reason of what an archive holds of a directory
 SEPARATOR = ", "  # between the names, and the values, of settings that are tuned together
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
@@ -80,20 +81,21 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
            algorithm has those of which the sweep gives it several values.
     Raises BenchError when runs of one series and cell differ in more than seed and tuned value.
     """
+    cells = _split_precisions(runs[runs["experiment"].isin(grid.jobs["experiment"])], cells)
     experiments = set(grid.jobs["experiment"].dropna())
     for key in tuned:
         experiments |= _experiments_beyond(grid, runs, experiments, key)
     known = runs["experiment"].isin(experiments)
     reasons = _exclusion_reasons(runs)
     reasons[~known & ~reasons.isin(("unreadable", "inconsistent"))] = "not in this sweep"
-    labels = _label_runs(runs, list(cells), _variant_keys(grid, cells, tuned))
+    labels = _label_runs(runs, cells, _variant_keys(grid, cells, tuned))
     labels["tuned_by"] = _tuned_by(grid, runs["algorithm"], tuned) if len(tuned) > 1 else "".join(tuned) or None
     labels["tuned"] = None
     for names in labels["tuned_by"].dropna().unique():
         own = labels["tuned_by"] == names
         labels.loc[own, "tuned"] = _tuned_values(runs.loc[own], names.split(SEPARATOR))
     labels["listed"] = runs["identity"].isin(grid.jobs["identity"])
-    placed = _build_matched_runs(runs, labels, reasons, list(cells), tuple(tuned))
+    placed = _build_matched_runs(runs, labels, reasons, cells, tuple(tuned))
     there = known & ~reasons.isin(("another results version", "inconsistent"))
     missing = grid.jobs[~grid.jobs["identity"].isin(runs["identity"][there])].reset_index(drop=True)
     placed.missing, placed.expected, placed.planned = missing, len(grid.jobs), grid.planned
@@ -121,6 +123,7 @@ def group_runs(
         runs = runs[_rows_with_value(runs[key], value)]
     reasons = _exclusion_reasons(runs)
     used = runs[reasons == ""]
+    panels = _split_precisions(used, panels)
     added = distinguishing_keys(used, [*compared, *panels])
     cells = [*panels, *(key for key in added if not _is_series_key(key))]
     own = [key for key in added if _is_series_key(key)]
@@ -154,8 +157,15 @@ def runs_for_page(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     return runs[taken]
 
 
-def encoder_words(runs: pd.DataFrame, *choices: str) -> list[str]:
-    """Return overrides that choose the encoders of the runs made for a sweep; none where no run has one but MiniLM.
+def _split_precisions(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
+    """Return the keys of cells, with the precision if a run has another one than fp32: no comparison mixes two."""
+    is_split = PRECISION in runs and PRECISION not in cells and (runs[PRECISION] == "tf32").any()
+    return [*cells, *([PRECISION] if is_split else [])]
+
+
+def page_overrides(runs: pd.DataFrame, *choices: str) -> list[str]:
+    """Return overrides that choose the encoders and the precisions of the runs made for a sweep; none for MiniLM and
+    fp32 alone.
 
     A folder is chosen by the digest of its files, which identifies a run in place of the path.
     choices  sweep, profile, scale and length
@@ -166,7 +176,9 @@ def encoder_words(runs: pd.DataFrame, *choices: str) -> list[str]:
         made.get(key, pd.Series(None, made.index, object)) for key in ("summary.digests.model", "model.path")
     )
     names = sorted(set(digests.where(digests.notna(), paths).dropna()))
-    return [f"model.path={','.join(names)}"] if set(names) - {MINILM} else []
+    precisions = sorted({value if isinstance(value, str) else "fp32" for value in made.get(PRECISION, ())})
+    chosen = {"model.path": set(names) - {MINILM} and names, PRECISION: set(precisions) - {"fp32"} and precisions}
+    return [f"{key}={','.join(values)}" for key, values in chosen.items() if values]
 
 
 def are_made_for(grid: Grid, runs: pd.DataFrame) -> pd.Series:

@@ -11,6 +11,7 @@ from .settings import (
     PARTS,
     RESULTS_VERSION,
     Settings,
+    fill_in_precision,
     identity_of_tree,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "Settings",
     "check_settings",
     "compose",
+    "fill_in_precision",
     "identity_in",
     "identity_of_tree",
     "options",

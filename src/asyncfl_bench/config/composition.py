@@ -9,18 +9,19 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ..errors import MOST_LISTED, PACKAGE, ConfigError, did_you_mean, list_some
-from ..files import read_yaml
+from ..files import read_json, read_yaml
 from ..simulation.budget import TARGET
 from .check import check_settings, listed_sections
 from .choices import choice_file, choices_with, composition, groups
 from .overrides import Override, parse_override
 from .places import ALLOW_VARIABLE, allowed_packages, class_names
-from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, Settings, identity_of_tree
+from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, Settings, fill_in_precision, identity_of_tree
 from .suggestions import suggest_setting
 from .variants import papers_with
 
@@ -239,6 +240,8 @@ def saved_config(path: Path, key: str = "resume") -> tuple[dict, dict]:
         raise ConfigError(key, path, said) from None
     if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
         raise ConfigError(key, path, "must be a run directory: its config.yaml is another kind of file")
+    with suppress(OSError, ValueError, AttributeError):  # an unfinished run has no summary
+        tree = fill_in_precision(tree, read_json(path / "summary.json"))
     if lacking := [name for name in PARTS if name not in tree]:
         raise ConfigError(key, path, f"was made by another version: it has no {lacking[0]}; {_START}")
     packages = allowed_packages()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import check, is_built_in
 from ..files import cache_folder
-from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
+from ..ranges import CheckedSettings, absent, at_least, greater_than, one_of, within
 from ..types import Facts
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class RootConfig(CheckedSettings):
     tick_rounding: Annotated[str, one_of("down", "up")] = "down"
     server_seconds_per_sample: Annotated[float, at_least(0)] = 0.0
     device: str = "auto"
+    precision: Annotated[str, one_of("fp32", "tf32"), absent("fp32")] = "fp32"
     threads: Annotated[int | None, at_least(1)] = None
     executor: Annotated[str, one_of("auto", "sequential", "threads", "batched", "native", "graph", "ray")] = "auto"
     trace: bool = False
@@ -249,6 +250,15 @@ def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({
     for name in digests.keys() & kept.keys():
         kept[name]["folder" if "folder" in kept[name] else "path"] = digests[name]
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def fill_in_precision(tree: dict[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a run with the precision that it had.
+
+    A config without this setting is of an earlier version, whose finished runs on a GPU computed convolutions in TF32.
+    """
+    finished = summary.get("exit_status") in ("ok", "diverged") and "precision" not in tree
+    return {**tree, "precision": "tf32"} if finished and str(summary.get("device")).startswith("cuda") else tree
 
 
 def _without_keys(tree: dict, keys: set[str], prefix: str = "") -> dict:

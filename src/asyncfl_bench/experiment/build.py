@@ -64,8 +64,8 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     """
     root = settings.root
     device = machine.select_device(root.device)
-    machine.refuse_without_gpu(root, device)
-    machine.make_deterministic(device)
+    machine.refuse_unsupported(root, device)
+    machine.make_deterministic(device, root.precision)
     streams = Streams(root.seed)
     task = _build_task(settings, streams, device, clients)
     flat, cores = task.flat, machine.available_cores(root.threads)

@@ -8,17 +8,18 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import Settings, identity_in
+from ..config import Settings, fill_in_precision, identity_in
 from ..errors import (
     BenchError,
     ConfigError,
+    InputError,
     RunInUse,
     describe_error,
     describe_lack_of_memory,
     lacks_memory,
     locating_user_errors,
 )
-from ..files import is_locked, read_json
+from ..files import is_locked, read_json, read_yaml
 from . import machine
 from .preflight import Preflight
 from .result import RunResult, finished_result
@@ -163,11 +164,43 @@ def _changed_files(summary: Path, digests: Mapping[str, str]) -> str:
     return ", ".join(name for name, digest in digests.items() if before.get(name, digest) != digest)
 
 
+def _refuse_run_without_precision(directory: Path) -> None:
+    """Raise InputError for a run of an earlier version, without the setting, if it was or may have been on a GPU.
+
+    Its convolutions were in TF32, so fp32 must neither resume nor replace it. The summary, if any, names the device.
+    """
+    from ..tracking.rundir import CHECKPOINT_NAME, CONFIG_NAME, SUMMARY_NAME
+    from .checkpoint import has_checkpoint
+
+    summary: dict = {}
+    try:
+        tree = read_yaml(directory / CONFIG_NAME)
+        if "precision" in tree:
+            return
+        with suppress(OSError, ValueError):
+            summary = read_json(directory / SUMMARY_NAME)
+        device = str(summary.get("device") or tree.get("device"))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return  # another message says what is wrong with the files
+    if not (device.startswith("cuda") or (device == "auto" and machine.has_gpu())):
+        return
+    replaces = "rerun=true replaces it"
+    if fill_in_precision(tree, summary) is not tree:
+        why = f"a run of an earlier version on a GPU, which counts as one with precision=tf32; {replaces}"
+        raise InputError(f"{directory}: holds {why}, and output_dir=DIR names another folder")
+    if has_checkpoint(directory / CHECKPOINT_NAME):
+        where = ", and a machine without a GPU resumes it" if device == "auto" else ""
+        why = f"was interrupted in an earlier version, perhaps on a GPU in TF32; {replaces}{where}"
+        raise InputError(f"{directory}: {why}")
+
+
 def _refuse_another_run(settings: Settings) -> None:
     """What another run, or somebody, has left in a directory is not lost by mistake."""
     from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
 
     directory, root = settings.directory, settings.root
+    if not root.rerun:
+        _refuse_run_without_precision(settings.earlier.directory if settings.earlier else directory)
     there = [name for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME) if (directory / name).exists()]
     held = identity_in(directory)
     changed = _changed_files(directory / SUMMARY_NAME, settings.digests)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ..config.settings import RootConfig
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
-NEEDS_GPU = {"executor": ("graph", "auto")}  # setting: a value that needs a GPU, and one that works on a CPU
+# setting: a value that needs a GPU, and one that works on a CPU
+NEEDS_GPU = {"executor": ("graph", "auto"), "precision": ("tf32", "fp32")}
+TF32_FROM = 8  # generation of GPUs, major number of the compute capability
 SMALL_MODEL = 1_000_000  # parameters; below, splitting one operation over threads costs more than it gives
 
 
@@ -40,6 +42,11 @@ def select_device(choice: str) -> str:
     return choice
 
 
+def has_gpu() -> bool:
+    """Return True if PyTorch can use a GPU."""
+    return known_device("auto") is None and select_device("auto") != "cpu"
+
+
 def known_device(choice: str) -> str | None:
     """Return the device as ``select_device`` does, where that is known without torch; else None."""
     drivers = ("nvidiactl", "kfd", "dxg")  # CUDA, ROCm, a subsystem of Windows
@@ -47,11 +54,16 @@ def known_device(choice: str) -> str | None:
     return "cpu" if sure else None
 
 
-def refuse_without_gpu(root: RootConfig, device: str | None) -> None:
-    """Raise ConfigError for a setting that needs a GPU, if the device is a CPU."""
+def refuse_unsupported(root: RootConfig, device: str | None) -> None:
+    """Raise ConfigError for a setting that the device does not have. device: None: unknown"""
     for name, (value, instead) in NEEDS_GPU.items():
         if device == "cpu" and getattr(root, name) == value:
             raise ConfigError(name, value, f"needs a GPU, and the run is on a CPU; {name}={instead} works there")
+    if root.precision == "tf32" and device not in (None, "cpu"):
+        import torch
+
+        if torch.cuda.get_device_capability(device)[0] < TF32_FROM:
+            raise ConfigError("precision", "tf32", f"is not computed by {device_name(device)}; use precision=fp32")
 
 
 def device_name(name: str) -> str:
@@ -71,9 +83,10 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def make_deterministic(device_name: str) -> None:
+def make_deterministic(device_name: str, precision: str = "fp32") -> None:
     """On a GPU, choose deterministic kernels: the same settings give the same bits. To be called before CUDA starts.
 
+    precision  of convolutions and recurrent layers, ``fp32`` or ``tf32``; other products are in fp32
     PyTorch warns once of each operation that has no deterministic kernel.
     """
     import torch
@@ -82,6 +95,7 @@ def make_deterministic(device_name: str) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may sum in another order
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = precision == "tf32", False
         warnings.filterwarnings("once", ".* does not have a deterministic implementation", UserWarning, append=True)
         torch.set_deterministic_debug_mode("warn")
     elif torch.is_deterministic_algorithms_warn_only_enabled():  # left by a run on a GPU in this process

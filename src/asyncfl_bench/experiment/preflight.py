@@ -74,7 +74,7 @@ class Preflight:
         """
         self.checked += 1
         root, parts = settings.root, settings.parts
-        machine.refuse_without_gpu(root, machine.known_device(root.device))
+        machine.refuse_unsupported(root, machine.known_device(root.device))
         with locating_user_errors():
             self._look_once(settings.directory.parent, lambda: _check_folder(settings))
             model, rule = parts["model"].build(), parts["algorithm"].config

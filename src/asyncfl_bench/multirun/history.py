@@ -216,15 +216,18 @@ def runs_by_algorithm(past: Iterable[FinishedRun]) -> dict[tuple, list[FinishedR
 def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)) -> list[FinishedRun]:
     """Every run at or below ``places`` that ended with one of ``statuses``; what cannot be read is none."""
     from ..tracking.archive import archived_summaries  # brings NumPy
-    from ..tracking.records import find_runs
+    from ..tracking.records import find_runs, read_directory
 
     directories, archives, _ = find_runs([place for place in map(Path, places) if place.is_dir()])
     found = []
     for directory in directories:
         try:
-            found.append(FinishedRun(directory, read_json(directory / "summary.json")))
+            summary = read_json(directory / "summary.json")
         except (OSError, ValueError):
             continue
+        if isinstance(summary, dict) and str(summary.get("device")).startswith("cuda"):
+            summary = read_directory(directory).summary  # of an earlier version: under the names of its precision
+        found.append(FinishedRun(directory, summary))
     for archive in archives:
         try:
             found += [

@@ -15,7 +15,7 @@ from ..analysis.grids import Grid, grid_of, planned_frame
 from ..analysis.judgements import Judgement, claims_of_sweep, evaluate_claims, experiments_of_claims
 from ..analysis.measured import RunMeasures
 from ..analysis.measures import limiting_axis, shared_axis
-from ..analysis.place import MatchedRuns, encoder_words, match_runs
+from ..analysis.place import MatchedRuns, match_runs, page_overrides
 from ..config.overrides import parse_override
 from ..errors import BenchError, ConfigError
 from ..papers import paper_pages
@@ -94,7 +94,7 @@ class ClaimsQuestion:
         self._asked, self._spec = command, paper_pages()[choices["sweep"]]
         frame = planned_frame(command.settings)
         named = (choices["sweep"], choices["profile"], choices["scale"], choices.get("length") or "standard")
-        self._grid = replace(grid_of(*named, encoder_words(frame, *named)), planned=frame)  # cells of this command
+        self._grid = replace(grid_of(*named, page_overrides(frame, *named)), planned=frame)  # cells of this command
         self._seen = seen_seeds(self._grid.sweep, self._grid.scale)
         self._claims = {claim.key: claim for claim in claims_of_sweep(self._grid.sweep)}
         asked = set(command.request.claims) or {*self._claims}

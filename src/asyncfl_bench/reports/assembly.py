@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..analysis import judgements, measures
 from ..analysis.grids import Grid, grid_of
-from ..analysis.place import are_made_for, encoder_words, match_runs, runs_for_page
+from ..analysis.place import are_made_for, match_runs, page_overrides, runs_for_page
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
@@ -45,7 +45,7 @@ def build_page(
     Raises NoRuns when there is none, BenchError when no run can be shown, ConfigError when none has the metric.
     """
     choices = (spec.sweep, profile, scale, length)
-    grid = grid_of(*choices, encoder_words(runs, *choices))
+    grid = grid_of(*choices, page_overrides(runs, *choices))
     page = measured_page(spec, grid, runs, metric, max_series)
     if page.is_judged:
         page.judged = judgements.evaluate_claims(spec.sweep, page.measured, scale, spec.readings)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..analysis import names
 from ..analysis.grids import grid_of
-from ..analysis.place import encoder_words
+from ..analysis.place import page_overrides
 from ..errors import BenchError
 from ..files import show
 from .assembly import measured_page
@@ -34,7 +34,7 @@ def write_beside(specs: Sequence[PageSpec], runs: pd.DataFrame, out: Path, given
     scale, length = given.scale or "full", given.length or "standard"
     for spec in specs:
         choices = [(spec.sweep, profile, scale, length) for profile in given.beside]
-        grids = [grid_of(*chosen, encoder_words(runs, *chosen)) for chosen in choices]
+        grids = [grid_of(*chosen, page_overrides(runs, *chosen)) for chosen in choices]
         pages = [measured_page(spec, grid, runs, given.metric, given.series) for grid in grids]
         parts = [*given.beside, scale, *([length] if length != "standard" else [])]
         picture = picture_beside(pages, "-".join(parts))

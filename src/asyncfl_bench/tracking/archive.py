@@ -182,7 +182,7 @@ def _read_measured_run(path: Path, stamp: tuple[int, int], identity: str) -> Rec
     if identity not in places:
         return None
     record = check_record(_unpack_records(table.slice(places[identity], 1))[0])
-    return record if record.status in MEASURED else None
+    return record if record.status in MEASURED and record.identity == identity else None
 
 
 @functools.lru_cache(maxsize=8)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import NOT_IDENTITY, PARTS, identity_of_tree
+from ..config import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree
 from ..errors import BenchError, first_line
 from ..files import read_json, read_parquet, read_yaml, sha256_of
 from .metrics import iter_metrics
@@ -142,6 +142,24 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
     return check_record(Record(name, status, note, config, summary, points, clients))
 
 
+def name_precision(record: Record) -> Record:
+    """Return a finished run of an earlier version with the precision that it had, and names that follow from it."""
+    config = fill_in_precision(record.config, record.summary)
+    if config is record.config:
+        return record
+    old: Any = record.summary.get("identity")
+    digests = record.summary.get("digests") or {}
+    trees = record.config, config, {**config, "seed": None}
+    try:
+        before, new, experiment = (identity_of_tree(tree, digests) for tree in trees)
+    except (KeyError, AttributeError, TypeError):
+        before = None
+    if before != old:  # the record contradicts itself
+        return record
+    names = {"name": record.summary["name"].replace(old, new), "identity": new, "experiment": experiment}
+    return replace(record, name=record.name.replace(old, new), config=config, summary=record.summary | names)
+
+
 def check_record(record: Record) -> Record:
     """Return the record with its checked status.
 
@@ -151,6 +169,7 @@ def check_record(record: Record) -> Record:
     readable = record.status != "unreadable"
     if problem := _describe_malformed(record):
         return Record(record.name, "unreadable", problem if readable else record.note)
+    record = name_precision(record)
     problem = _describe_contradiction(record) if readable else ""
     return replace(record, status="inconsistent", note=problem, points={}, clients={}) if problem else record
 
