@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import signal
 import sys
 import threading
 import time
 import tomllib
+import tracemalloc
+import zipfile
 from itertools import count
 
 import numpy as np
@@ -209,7 +212,8 @@ FAULTS = {
     "empty": (lambda f, a: pack({"sequence": f["work"]["sequence"], "identity": "mine"}), "has no upload"),
     "raises": (lambda f, a: pack({"problem": "ValueError: no data"}), "ValueError: no data"),
     "crashes": (lambda f, a: NodeReply(problem="ClientApp crashed"), "ClientApp crashed"),
-    "no message": (lambda f, a: b"noise", "not a message (ValueError)"),
+    "no message": (lambda f, a: b"noise", "not a message (BadZipFile)"),
+    "number": (lambda f, a: upload(f, a, sequence=10**20), "answered as number -1"),
     "long": (lambda f, a: 2001 * b"x", "a reply of more than 2000 bytes"),
     "repeats": (lambda f, a: upload(f, a, sequence=0), "answered as number 0"),
     "unknown": (lambda f, a: upload(f, a, sequence=99), "answered as number 99"),
@@ -253,6 +257,8 @@ def test_a_client_stays_on_its_node_while_that_lives(serve):
         ({"clients": "0"}, "node 7: has clients 0, not numbers below 2"),
         ({"versions": {"asyncfl_bench": "0.0.1"}}, "node 7: has asyncfl_bench 0.0.1, not "),
         ({"problem": "DataError: no digits"}, "node 7: DataError: no digits"),
+        ({"problem": "\x1b[2Jgone\n"}, r"node 7: \\x1b\[2Jgone\\n\)"),
+        ({"problem": 3000 * "!"}, "node 7: a reply of more than 2000 bytes"),
     ],
 )
 def test_a_node_that_cannot_be_used_is_named(serve, hello, said):
@@ -274,6 +280,40 @@ def test_a_run_that_flower_ends_is_stopped_with_all_that_arrived(serve):
         while server.next() is None or True:
             pass
     assert server.stop == [signal.SIGTERM] and "Flower ended the run (RuntimeError)" in server.said
+
+
+def deflated(vector_d: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez_compressed(file, facts="{}", vector=vector_d)
+    return file.getvalue()
+
+
+def overlapping(vector_d: np.ndarray) -> bytes:
+    """A message whose directory names one file a hundred times."""
+    plain = pack({}, vector=vector_d)
+    with zipfile.ZipFile(io.BytesIO(plain)) as archive:
+        start, entries = archive.start_dir, archive.infolist()
+    file = io.BytesIO(plain[:start])
+    file.seek(start)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.filelist[:] = [*entries, *[entries[-1]] * 100]
+        archive._didModify = True
+        archive.start_dir = start
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("make", [deflated, overlapping])
+def test_a_message_that_is_larger_unpacked_is_refused_before_it_is_unpacked(make):
+    content = make(np.zeros(2**22, np.float32))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="not a message"):
+            unpack(content)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    facts, arrays = unpack(pack({"loss": 0.5}, vector=ONES_D))
+    assert facts == {"loss": 0.5} and arrays["vector"].tolist() == [1.0] * D
 
 
 def test_a_worker_builds_a_run_once_and_says_what_is_wrong_with_it():

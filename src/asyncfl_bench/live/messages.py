@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from importlib import metadata
 from typing import Any
 
@@ -25,8 +26,14 @@ def pack(facts: dict[str, Any], **arrays: np.ndarray | None) -> bytes:
 
 
 def unpack(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return (facts, arrays). Raises ValueError for anything that ``pack`` did not write."""
+    """Return (facts, arrays), which together have no more bytes than the content. Raises ValueError for anything that
+    ``pack`` did not write."""
     try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:  # compressed or overlapping files would be larger
+            members = archive.infolist()
+        plain = all(one.compress_type == zipfile.ZIP_STORED for one in members)
+        if not plain or sum(one.file_size for one in members) > len(content):
+            raise ValueError
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         facts = json.loads(str(arrays.pop("facts")))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import BenchError, Stopped
+from ..files import clean_text
 from ..types import Work
 
 LONGEST_TEXT = 300  # characters of what a client says
@@ -42,12 +43,12 @@ class Reply:
     left: bool = False
 
     def __post_init__(self) -> None:
-        self.identity, self.problem = _clean(self.identity), _clean(self.problem)
+        self.identity, self.problem = foreign_text(self.identity), foreign_text(self.problem)
 
 
-def _clean(text: str) -> str:
-    """Return the text as one line that a terminal and a .csv file can hold."""
-    return "".join(one if one.isprintable() else "?" for one in text[:LONGEST_TEXT])
+def foreign_text(text: object) -> str:
+    """Return what a client says as one line that a terminal and a .csv file can hold."""
+    return clean_text(str(text)[:LONGEST_TEXT], one_line=True)
 
 
 class Transport(Protocol):
@@ -216,7 +217,7 @@ class Inbox:
             if array is None:
                 return f"has no {name}"
             if array.dtype != np.float32 or array.shape != shape:
-                return f"{name} of shape {array.shape} {array.dtype}, not {shape} float32"
+                return f"{name} of shape {array.shape} {str(array.dtype):.40}, not {shape} float32"
             if not np.isfinite(array).all():
                 return f"{name} with numbers that are not finite"
         return "" if abs(reply.loss) <= float(np.finfo(np.float32).max) else f"loss {reply.loss}"

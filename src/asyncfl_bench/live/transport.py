@@ -86,7 +86,7 @@ def read_reply(content: bytes, clients: Sequence[int], sequence: int) -> Reply:
         number, loss = facts.get("sequence", sequence), facts.get("loss", math.nan)
         return Reply(
             clients,
-            number if isinstance(number, int) else -1,
+            number if isinstance(number, int) and abs(number) < 2**63 else -1,
             str(facts.get("identity", "")),
             arrays.get("vector"),
             loss if isinstance(loss, float) else math.nan,

@@ -19,7 +19,7 @@ from ...errors import ConfigError
 from ...types import Work
 from ..choice import RealConfig
 from ..messages import VECTORS, pack, unpack, versions
-from ..replies import Vectors
+from ..replies import Vectors, foreign_text
 from ..transport import ThreadedTransport, read_reply
 
 LOOK, POLL, PAUSE = 1.0, 0.5, 10.0  # s between looks at all nodes, between pulls, and before a node is asked again
@@ -205,8 +205,6 @@ class FlowerTransport(ThreadedTransport):
             if client.in_hand is not work:
                 return
             problem = answer.problem
-            if len(answer.content) > self.largest:
-                problem = f"a reply of more than {self.largest} bytes"
             if not problem:
                 assert client.node is not None
                 reply = read_reply(answer.content, [one.number for one in client.node.clients], work.sequence)
@@ -259,7 +257,7 @@ class _Node:
         except _Gone as gone:
             self.problem = str(gone)
         except Exception as error:  # each part of Flower has its own; if the node still lives, it is asked again
-            self.problem = f"node {self.number}: {error or type(error).__name__}"
+            self.problem = f"node {self.number}: {foreign_text(error) or type(error).__name__}"
             transport.report(self.problem)
             time.sleep(PAUSE)
         transport.remove(self)
@@ -277,7 +275,7 @@ class _Node:
         if "problem" in facts or not isinstance(numbers, list) or not known.keys() >= {*map(str, numbers)}:
             raise ValueError(str(facts.get("problem", f"has clients {numbers}, not numbers below {len(known)}")))
         for name, here in versions().items():
-            there = str(dict(facts.get("versions", {})).get(name))
+            there = foreign_text(dict(facts.get("versions", {})).get(name))
             if there != here and name == "asyncfl_bench":
                 raise ValueError(f"has asyncfl_bench {there}, not {here}")
             if there != here:
@@ -301,7 +299,9 @@ class _Node:
             if (answer := grid.pull(message)) is None:
                 time.sleep(POLL)
             elif answer.gone:
-                raise _Gone(f"its node is gone ({answer.problem})")
+                raise _Gone(f"its node is gone ({foreign_text(answer.problem)})")
+            elif len(answer.content) > (largest := self._transport.largest):
+                return NodeReply(problem=f"a reply of more than {largest} bytes")
             else:
                 return answer
         return None
