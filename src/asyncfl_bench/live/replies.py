@@ -217,7 +217,7 @@ class Inbox:
             if array is None:
                 return f"has no {name}"
             if array.dtype != np.float32 or array.shape != shape:
-                return f"{name} of shape {array.shape} {str(array.dtype):.40}, not {shape} float32"
+                return f"{name} of shape {array.shape} {array.dtype!s:.40}, not {shape} float32"
             if not np.isfinite(array).all():
                 return f"{name} with numbers that are not finite"
         return "" if abs(reply.loss) <= float(np.finfo(np.float32).max) else f"loss {reply.loss}"
