@@ -2,7 +2,8 @@
 
 from .check import check_settings
 from .choices import options
-from .composition import compose, identity_in
+from .composition import compose
+from .saved import identity_in
 from .settings import (
     ABSENT,
     NOT_IDENTITY,

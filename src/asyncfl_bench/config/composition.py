@@ -9,19 +9,18 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from ..errors import MOST_LISTED, PACKAGE, ConfigError, did_you_mean, list_some
-from ..files import read_json, read_yaml
 from ..simulation.budget import TARGET
-from .check import check_settings, listed_sections
+from .check import check_settings
 from .choices import choice_file, choices_with, composition, groups
 from .overrides import Override, parse_override
-from .places import ALLOW_VARIABLE, allowed_packages, class_names
-from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, Settings, fill_in_precision, identity_of_tree
+from .places import class_names
+from .saved import START_AGAIN, saved_config
+from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, Settings, identity_of_tree
 from .suggestions import suggest_setting
 from .variants import papers_with
 
@@ -190,9 +189,6 @@ def _set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]
     parent[last] = copy.deepcopy(one.value)
 
 
-_START = "start the run again with the words of its command"
-
-
 def _with_own_targets(tree: dict, checked: dict) -> dict:
     """The tree with each class under the path of its module, as ``checked`` has it: one class may have several."""
     targets = {
@@ -210,7 +206,7 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
     tree, choices = saved_config(path)
     was = check_settings(copy.deepcopy(tree), choices)
     if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:
-        raise ConfigError("resume", path, f"was made by another version, which had other settings; {_START}")
+        raise ConfigError("resume", path, f"was made by another version, which had other settings; {START_AGAIN}")
     changeable = [key for key in (*NOT_IDENTITY, "budget") if key not in (*PARTS, "resume")]
     for one in words:
         if not {one.key, one.key.partition(".")[0]} & {*changeable}:
@@ -225,41 +221,3 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
         named = path if path.name not in ("", "..") else path.resolve()
         settings.place, settings.earlier = named.parent / settings.name, EarlierRun(path, was.identity)
     return settings
-
-
-def saved_config(path: Path, key: str = "resume") -> tuple[dict, dict]:
-    """(config, choices) of a run directory. Raises ConfigError for ``key`` when there is none that can be read."""
-    try:
-        tree = read_yaml(path / "config.yaml")
-        choices = tree["choices"]
-    except FileNotFoundError:
-        raise ConfigError(key, path, "must be a run directory: there is no config.yaml in it") from None
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        reason = f" ({error})" if isinstance(error, ValueError) and "\n" not in str(error) else ""
-        said = f"must be a run directory: its config.yaml cannot be read{reason}"
-        raise ConfigError(key, path, said) from None
-    if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
-        raise ConfigError(key, path, "must be a run directory: its config.yaml is another kind of file")
-    with suppress(OSError, ValueError, AttributeError):  # an unfinished run has no summary
-        tree = fill_in_precision(tree, read_json(path / "summary.json"))
-    if lacking := [name for name in PARTS if name not in tree]:
-        raise ConfigError(key, path, f"was made by another version: it has no {lacking[0]}; {_START}")
-    packages = allowed_packages()
-    for name, section in ({group: tree[group] for group in PARTS} | listed_sections(tree, *LISTED)).items():
-        target = section.get("_target_") if isinstance(section, dict) else None
-        if str(target).partition(".")[0] not in packages:
-            raise ConfigError(
-                f"{name}._target_",
-                target,
-                f"is in {path}, which may import from {', '.join(sorted(packages))} only; "
-                f"{ALLOW_VARIABLE} names further packages that you trust",
-            )
-    return tree, choices
-
-
-def identity_in(directory: Path) -> str | None:
-    """The identity of the run that the directory's config.yaml describes; None when that cannot be read."""
-    try:
-        return check_settings(*saved_config(directory)).identity
-    except ConfigError:
-        return None

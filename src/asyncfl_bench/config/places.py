@@ -23,7 +23,6 @@ from ..files import say
 
 ENTRY_POINTS = "asyncfl_bench.parts"  # group of entry points whose values name packages with a folder conf/
 BY_HAND = "--config-dir"
-ALLOW_VARIABLE = "ASYNCFL_BENCH_ALLOW"  # packages that a run directory may have imported, with commas between
 
 
 @dataclass(frozen=True)
@@ -109,21 +108,10 @@ def using_folders(folders: Iterable[str | Path]) -> Iterator[None]:
         _by_hand[:] = before
 
 
-def allowed_packages() -> frozenset[str]:
-    """Top-level names of the modules that what others wrote (a run directory's config.yaml) may have imported: this
-    package, the installed ones that offer parts, those that the yaml files of folders named by hand name, and those
-    of $ASYNCFL_BENCH_ALLOW."""
-    names = {PACKAGE, *(package.partition(".")[0] for package in _offering_packages(tuple(sys.path)))}
-    names |= {*filter(None, os.environ.get(ALLOW_VARIABLE, "").split(","))}
-    for place in _by_hand:
-        for path in place.conf.rglob("*.yaml"):
-            names |= {target.partition(".")[0] for target in class_names(path)}
-    return frozenset(names)
-
-
 def class_names(path: Path) -> list[str]:
     """Return the names of the classes that a yaml file has as ``_target_``."""
-    return re.findall(r"^\s*_target_:\s*(\S+)", path.read_text(encoding="utf-8", errors="replace"), re.M)
+    text = re.sub(r"(^|\s)#.*", "", path.read_text(encoding="utf-8", errors="replace"))
+    return re.findall(r"\b_target_[\"']?:\s*[\"']?([^\s\"',}]+)", text)
 
 
 def paper_folders() -> dict[str, Path]:

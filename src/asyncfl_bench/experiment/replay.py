@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..config.check import check_settings
-from ..config.composition import saved_config
 from ..config.places import PACKAGE
+from ..config.saved import saved_config
 from ..config.settings import Settings
 from ..errors import ConfigError
 from ..files import read_json, read_parquet

@@ -1,0 +1,136 @@
+"""Settings that a run directory has. Other people may have written them, so they name no code but known parts."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..errors import PACKAGE, ConfigError, check
+from ..files import read_json, read_yaml
+from .check import check_settings
+from .places import BY_HAND, Place, allow_local_modules, class_names, module_folders, named_folders, places
+from .settings import PARTS, fill_in_precision
+
+ALLOW_VARIABLE = "ASYNCFL_BENCH_ALLOW"  # packages whose parts a run directory may name, with commas between
+START_AGAIN = "start the run again with the words of its command"
+_TARGET = "_target_"
+# classes that no yaml names: of objects of a Python program, and of a live run's measured times
+_WRITTEN = {
+    "dataset": f"{PACKAGE}.data.given.GivenData",
+    "model": f"{PACKAGE}.models.given.GivenModel",
+    "delay": f"{PACKAGE}.live.choice.MeasuredDelay",
+    "availability": f"{PACKAGE}.live.choice.MeasuredAvailability",
+}
+
+
+def saved_config(path: Path, key: str = "resume") -> tuple[dict, dict]:
+    """Return (config, choices) of a run directory. Raises ConfigError for ``key`` as ``check_saved``, and if there is
+    none that can be read."""
+    try:
+        tree = read_yaml(path / "config.yaml")
+    except FileNotFoundError:
+        raise ConfigError(key, path, "must be a run directory: there is no config.yaml in it") from None
+    except (OSError, ValueError) as error:
+        reason = f" ({error})" if isinstance(error, ValueError) and "\n" not in str(error) else ""
+        said = f"must be a run directory: its config.yaml cannot be read{reason}"
+        raise ConfigError(key, path, said) from None
+    tree, choices = check_saved(tree, path, key)
+    with suppress(OSError, ValueError, AttributeError):  # an unfinished run has no summary
+        tree = fill_in_precision(tree, read_json(path / "summary.json"))
+    return tree, choices
+
+
+def identity_in(directory: Path) -> str | None:
+    """The identity of the run that the directory's config.yaml describes; None when that cannot be read."""
+    try:
+        return check_settings(*saved_config(directory)).identity
+    except ConfigError:
+        return None
+
+
+def check_saved(tree: Any, place: object, key: str) -> tuple[dict, dict]:
+    """Return (config, choices) of a resolved config that somebody else may have written.
+
+    place  where it is, for messages
+    Raises ConfigError for ``key`` for anything else than a config, and for a class that it may not name: no part of
+    this program, no part of a folder named by hand, and no class or function of an allowed package.
+    """
+    choices = tree.get("choices") if isinstance(tree, dict) else None
+    if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
+        raise ConfigError(key, place, "must be a run directory: its config.yaml is another kind of file")
+    if lacking := [name for name in PARTS if name not in tree]:
+        raise ConfigError(key, place, f"was made by another version: it has no {lacking[0]}; {START_AGAIN}")
+    for group, choice in choices.items():  # becomes a part of the run's name, which is a folder
+        plain = isinstance(choice, str) and choice.isprintable()
+        ok = plain and ".." not in (path := Path(choice)).parts and not path.is_absolute()
+        check(ok, f"choices.{group}", choice, f"the name of a choice, in {place}")
+    for dotted, name in _named_classes(tree):
+        if not _is_allowed(dotted.partition(".")[0], str(name)):
+            allowed = f"is in {place}, and neither a part of {PACKAGE} nor of a folder that {BY_HAND} names"
+            raise ConfigError(dotted, name, f"{allowed}; {ALLOW_VARIABLE}=PACKAGE names a package that you trust")
+    return tree, choices
+
+
+def _named_classes(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of every ``_target_``, whatever it is nested in."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in items:
+        dotted = f"{key}.{name}" if key else str(name)
+        yield from [(dotted, value)] if name == _TARGET else _named_classes(value, dotted)
+
+
+def _is_allowed(group: str, name: str) -> bool:
+    """Return True if a saved config may name this class, or function that makes a network, for a group."""
+    own, *others = places()
+    if name == _WRITTEN.get(group) or name in _classes_of_group(own, group):
+        return True
+    known = {one for place in others for path in place.conf.rglob("*.yaml") for one in class_names(path)}
+    if name in known:
+        return True
+    last = name.rpartition(".")[2]
+    if any(_defined_name(one) == name for one in known if one.rpartition(".")[2] == last):  # a yaml may name an alias
+        return True
+    # only where it is defined: a module that is allowed has imported others
+    return _is_allowed_package(name.partition(".")[0], known) and _defined_name(name) in (name, None)
+
+
+@functools.cache
+def _classes_of_group(place: Place, group: str) -> frozenset[str]:
+    """Return the classes that the yaml files of a group name."""
+    return frozenset(name for path in place.folder(group).rglob("*.yaml") for name in class_names(path))
+
+
+def _defined_name(name: str) -> str | None:
+    """Import a class or function that is allowed and return its name where it is defined; None without one."""
+    allow_local_modules()
+    module, _, last = name.rpartition(".")
+    try:
+        target = getattr(importlib.import_module(module), last)
+    except Exception:  # a user's module raises anything; ``part_class`` says what
+        return None
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', '')}"
+
+
+def _is_allowed_package(top: str, known: set[str]) -> bool:
+    """Return True for a package of $ASYNCFL_BENCH_ALLOW and for a module in, or named in, a folder named by hand.
+
+    known  classes that yaml files of such folders name; those of installed modules allow nothing else there
+    """
+    if top == PACKAGE:
+        return False
+    if top in {one.strip() for one in os.environ.get(ALLOW_VARIABLE, "").split(",")}:
+        return True
+    allow_local_modules()
+    with suppress(ImportError, ValueError):
+        if (spec := importlib.util.find_spec(top)) is not None:
+            files = [*(spec.submodule_search_locations or []), *([spec.origin] if spec.origin else [])]
+            folder = Path(files[0]).parent if files else None
+            named = top in {one.partition(".")[0] for one in known}
+            return folder in named_folders() or (named and folder in module_folders())
+    return False
