@@ -7,8 +7,9 @@ import json
 import math
 import os
 import sys
+import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +17,9 @@ from typing import Any, BinaryIO
 _DEPTH = 20  # of nested lists and mappings
 _DEEP = f"nested more than {_DEPTH} deep"
 _LONG = 2**16  # characters of YAML that cannot nest too deeply for its parser
+_RECENT = 2 * 10**9  # nanoseconds in which a file may change twice at one time of its clock
+_REMEMBERED = 4096  # texts that are kept for later processes
+_texts: dict[str, str] = {}  # that ``recall`` knows, by key
 
 
 @contextmanager
@@ -57,6 +61,34 @@ def sha256_of(path: str | Path) -> str:
     """Return the SHA-256 of a file as hex digits. Raises OSError."""
     with open(Path(path).expanduser(), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, computed once for each size and time of change. Raises OSError."""
+    facts = path.stat()
+    if time.time_ns() - facts.st_ctime_ns < _RECENT:
+        return sha256_of(path)
+    return recall(f"{path.resolve()} {facts.st_size} {facts.st_ctime_ns}", lambda: sha256_of(path))
+
+
+def recall(key: str, make: Callable[[], str]) -> str:
+    """Return what ``make`` returned for this key in this process, or in an earlier one of the user; else call it."""
+    path, key = cache_folder() / "digests.json", hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def read() -> dict[str, str]:
+        with suppress(OSError, ValueError, TypeError):
+            return {str(one): str(text) for one, text in dict(read_json(path)).items()}
+        return {}
+
+    if key not in _texts:
+        _texts.update(read())
+    if key not in _texts:
+        _texts[key] = make()
+        with suppress(OSError):  # then the next process computes it again
+            path.parent.mkdir(parents=True, exist_ok=True)
+            known = [*{**read(), key: _texts[key]}.items()]
+            write_text(path, json.dumps(dict(known[-_REMEMBERED:])))
+    return _texts[key]
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,13 @@ class DataSet:
 
     def __init__(self, config):
         self.config = config
+
+    def file(self, data_dir: Path) -> Path | None:
+        """Return the file in the data directory with the samples; it is made or downloaded if need be.
+
+        None: there is none, or its content identifies the run. Raises MissingData if it is missing.
+        """
+        return None
 
 
 class Scale(NamedTuple):

@@ -34,7 +34,7 @@ class Femnist(DataSet):
     loads_once = True
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        pool = read_pool(_file(Path(data_dir), self.config.download), (SIDE, SIDE), values=256, classes=CLASSES)
+        pool = read_pool(self.file(Path(data_dir)), (SIDE, SIDE), values=256, classes=CLASSES)
         train, test, natural = split_pool(pool, self.config, streams, n_clients, shuffled=True)
         return Data(
             channels_first(pool.x[train]),
@@ -47,22 +47,23 @@ class Femnist(DataSet):
             source=pool.source,
         )
 
+    def file(self, data_dir: Path) -> Path:
+        """Return ``femnist.npz``, made if need be. Raises DataError."""
+        path, folder = data_dir / "femnist.npz", data_dir / "femnist"
+        if path.exists():
+            return path
+        looked = f"{path} (arrays x, y, client) and {folder}/**/*.json (LEAF's own)"
+        ways_out = f"Looked for {looked}. `dataset.download=true` downloads it. {DATA_DIRECTORY}"
 
-def _file(data_dir: Path, download: bool) -> Path:
-    path, folder = data_dir / "femnist.npz", data_dir / "femnist"
-    if path.exists():
-        return path
-    looked = f"{path} (arrays x, y, client) and {folder}/**/*.json (LEAF's own)"
-    ways_out = f"Looked for {looked}. `dataset.download=true` downloads it. {DATA_DIRECTORY}"
+        def make() -> dict[str, np.ndarray]:
+            from . import sources  # here only: with the file there is no need of them
 
-    def make() -> dict[str, np.ndarray]:
-        from . import sources  # here only: with the file there is no need of them
+            if files := sources.leaf_files(folder):
+                return join_parts(sources.leaf_parts(files, _from_leaf), "json files of LEAF's", folder)
+            parts = sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out, self.config.download)
+            return join_parts(parts, REPOSITORY)
 
-        if files := sources.leaf_files(folder):
-            return join_parts(sources.leaf_parts(files, _from_leaf), "json files of LEAF's", folder)
-        return join_parts(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out, download), REPOSITORY)
-
-    return build_cached(path, make, ways_out)
+        return build_cached(path, make, ways_out)
 
 
 def _from_leaf(x: list, y: list) -> tuple[np.ndarray, np.ndarray]:

@@ -52,7 +52,7 @@ class Shakespeare(DataSet):
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         symbols = len(ALPHABET)
-        pool = read_pool(_file(Path(data_dir), self.config.download), (CONTEXT,), values=symbols, classes=symbols)
+        pool = read_pool(self.file(Path(data_dir)), (CONTEXT,), values=symbols, classes=symbols)
         train, test, natural = split_pool(pool, self.config, streams, n_clients, shuffled=False)
         return Data(
             pool.x[train],
@@ -64,6 +64,27 @@ class Shakespeare(DataSet):
             symbols=symbols,
             source=pool.source,
         )
+
+    def file(self, data_dir: Path) -> Path:
+        """Return ``shakespeare.npz``, made if need be. Raises DataError."""
+        path, folder, speeches = data_dir / "shakespeare.npz", data_dir / "shakespeare", data_dir / SPEECHES
+        if path.exists():
+            return path
+        looked = f"{path} (arrays x, y, client), {folder}/**/*.json (LEAF's own) and {speeches}"
+        ways_out = f"Looked for {looked}. `dataset.download=true` downloads it. {DATA_DIRECTORY}"
+
+        def make() -> dict[str, np.ndarray]:
+            from . import sources  # here only: with the file there is no need of them
+
+            if files := sources.leaf_files(folder):
+                return join_parts(sources.leaf_parts(files, _from_strings), "json files of LEAF's", folder)
+            if speeches.exists():
+                told = f"{speeches} (a role needs more than {CONTEXT} characters)"
+                return join_parts(speech_parts(speeches), SPEECHES, told)
+            parts = sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out, self.config.download)
+            return join_parts(parts, REPOSITORY)
+
+        return build_cached(path, make, ways_out)
 
 
 def encode_text(text: str) -> np.ndarray:
@@ -112,26 +133,6 @@ def speech_parts(path: Path) -> Iterator[Part]:
         if len(token) > CONTEXT:
             target = token[CONTEXT:]
             yield [role] * len(target), np.lib.stride_tricks.sliding_window_view(token, CONTEXT)[:-1], target
-
-
-def _file(data_dir: Path, download: bool) -> Path:
-    path, folder, speeches = data_dir / "shakespeare.npz", data_dir / "shakespeare", data_dir / SPEECHES
-    if path.exists():
-        return path
-    looked = f"{path} (arrays x, y, client), {folder}/**/*.json (LEAF's own) and {speeches}"
-    ways_out = f"Looked for {looked}. `dataset.download=true` downloads it. {DATA_DIRECTORY}"
-
-    def make() -> dict[str, np.ndarray]:
-        from . import sources  # here only: with the file there is no need of them
-
-        if files := sources.leaf_files(folder):
-            return join_parts(sources.leaf_parts(files, _from_strings), "json files of LEAF's", folder)
-        if speeches.exists():
-            told = f"{speeches} (a role needs more than {CONTEXT} characters)"
-            return join_parts(speech_parts(speeches), SPEECHES, told)
-        return join_parts(sources.hub_parts(REPOSITORY, _from_hub, data_dir, ways_out, download), REPOSITORY)
-
-    return build_cached(path, make, ways_out)
 
 
 def _from_strings(x: list, y: list) -> tuple[np.ndarray, np.ndarray]:

@@ -21,7 +21,7 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, absent, at_least, one_of
 from ..types import Facts
 from .archive import file_version, load_cached, read_npz
-from .base import Data, DataError, MissingData, describe_unreadable_text
+from .base import Data, DataError, DataSet, MissingData, describe_unreadable_text
 from .datasets import build_data
 
 PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # ids of no word: behind a short text, of words not known, between two texts
@@ -114,7 +114,7 @@ class OneId:
         return [[0]] * len(samples)
 
 
-class Texts:
+class Texts(DataSet):
     """20 Newsgroups, SST-2 or MRPC as (N, L) int32 ids of words, with id 0 behind texts shorter than L.
 
     Files   ``<data_dir>/<name>.jsonl``, a line ``{"split": "train", "label": 3, "text": "…"}`` for each text; of MRPC
@@ -143,17 +143,11 @@ class Texts:
         return Texts(self.config, reader)
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        if self.config.features is not None:
-            return self._features(Path(data_dir) / f"{self.config.name}-{self.config.features}.npz")
         path = self.file(Path(data_dir))
+        if self.config.features is not None:
+            return load_cached(file_version(path), lambda: build_data(path, read_npz(path), path.name))
         key = self._reader and self._reader.key
         return load_cached((file_version(path), self.config, key), lambda: self._read(path))
-
-    def _features(self, path: Path) -> Data:
-        if not path.exists():
-            made = f"`python scripts/embed_text.py {self.config.name} --data-dir {path.parent}` of the repository makes"
-            raise MissingData(f"{path} is missing: {made} features of MiniLM-L6; dataset.features=null reads the texts")
-        return load_cached(file_version(path), lambda: build_data(path, read_npz(path), path.name))
 
     def samples(self, path: Path) -> tuple[dict[str, list[list[str]]], dict[str, list[int]], str]:
         """Return the texts and labels of each split, and what they came from.
@@ -216,7 +210,13 @@ class Texts:
         return x, reader.symbols, reader.padding
 
     def file(self, data_dir: Path) -> Path:
-        """Where the texts are. Raises DataError when they are not and nothing downloads them."""
+        """Return where the texts or their features are. Raises DataError if they are missing and not downloaded."""
+        if self.config.features is not None:
+            path = data_dir / f"{self.config.name}-{self.config.features}.npz"
+            if path.exists():
+                return path
+            made = f"`python scripts/embed_text.py {self.config.name} --data-dir {data_dir}` of the repository makes"
+            raise MissingData(f"{path} is missing: {made} features of MiniLM-L6; dataset.features=null reads the texts")
         paths = [data_dir / file for file in KNOWN[self.config.name].files]
         for path in paths:
             if path.exists():

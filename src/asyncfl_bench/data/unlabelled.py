@@ -65,6 +65,10 @@ class Unlabelled:
     def __init__(self, config):
         self.config = config
 
+    def file(self, data_dir: Path) -> Path | None:
+        """Return the file in the data directory with the samples, as ``DataSet.file`` does."""
+        return None
+
 
 class Nothing(Unlabelled):
     """The server has none."""
@@ -134,11 +138,23 @@ class Images(Unlabelled):
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         check_images(data)
         name = str(self.config.name)
-        if name == "stl10":
-            images = open_stl10(data_dir)
-        else:
-            images = TorchvisionImages(TorchvisionImagesConfig(name)).read(data_dir).x_train
+        images = open_stl10(data_dir) if name == "stl10" else self._other_set().read(data_dir).x_train
         return data, _choose_samples(images, self.config.samples, generator, name)
+
+    def file(self, data_dir: Path) -> Path:
+        return find_stl10(data_dir) if self.config.name == "stl10" else self._other_set().file(data_dir)
+
+    def _other_set(self) -> TorchvisionImages:
+        return TorchvisionImages(TorchvisionImagesConfig(str(self.config.name)))
+
+
+def find_stl10(data_dir: Path) -> Path:
+    """Return STL-10's file of images without labels. Raises MissingData."""
+    paths = [Path(data_dir) / name for name in ("stl10_binary/unlabeled_X.bin", "unlabeled_X.bin")]
+    if (path := next((path for path in paths if path.is_file()), None)) is not None:
+        return path
+    looked = f"Looked for {' and '.join(map(str, paths))}, which is in {STL10}"
+    raise MissingData(f"the images of STL-10 are missing. {looked}. {DATA_DIRECTORY}")
 
 
 def open_stl10(data_dir: Path) -> np.ndarray:
@@ -147,11 +163,7 @@ def open_stl10(data_dir: Path) -> np.ndarray:
     The file has three planes of 96x96 bytes for each image, red first, each plane column by column. Raises DataError if
     the file is missing or its size is not that of whole images.
     """
-    paths = [Path(data_dir) / name for name in ("stl10_binary/unlabeled_X.bin", "unlabeled_X.bin")]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        looked = f"Looked for {' and '.join(map(str, paths))}, which is in {STL10}"
-        raise MissingData(f"the images of STL-10 are missing. {looked}. {DATA_DIRECTORY}")
+    path = find_stl10(data_dir)
     size = path.stat().st_size
     if not size or size % STL10_IMAGE:
         wanted = f"{STL10_IMAGE} bytes an image, 2764800000 in all; unpack {STL10} again"

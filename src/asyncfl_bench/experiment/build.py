@@ -48,6 +48,7 @@ from .components import Components
 from .dry_run import NullComputer, NullServer, NullVariates, peak_vectors
 from .preflight import refuse_empty_clients
 from .probe import add_probe
+from .same_data import data_files
 from .stopping import Stop
 
 if TYPE_CHECKING:
@@ -163,7 +164,20 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     observers = {name: part.build() for name, part in settings.observers.items()}
     simulation.observers += observers.values()
     return Components(
-        device, cores, task, model_d, rule, executor, kind, needs, simulation, diagnostics, stop, observers, live
+        device,
+        cores,
+        task,
+        model_d,
+        rule,
+        executor,
+        kind,
+        needs,
+        simulation,
+        diagnostics,
+        stop,
+        observers,
+        data_files(settings),
+        live,
     )
 
 

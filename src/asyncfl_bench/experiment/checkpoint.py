@@ -17,6 +17,7 @@ from ..storage import bytes_of
 from ..tracking.records import read_directory
 from ..tracking.rundir import RunDirectory
 from .result import say_changed_code
+from .same_data import FILES
 
 if TYPE_CHECKING:
     from .components import Components
@@ -90,6 +91,7 @@ class Checkpoints:
         self._saved_iteration = parts.simulation.counters.iteration
         state = {
             "data": parts.task.digest,
+            **({FILES: parts.files} if parts.files else {}),
             **({"code": self._settings.code} if self._settings.code else {}),
             **parts.state_dict(),
             "diagnostics": {"settings": self._diagnostics, "state": parts.diagnostics.state_dict()},
@@ -157,7 +159,9 @@ class Checkpoints:
             used = counters.used_of(key)
             if self._settings.earlier is not None and limit < used:
                 raise ConfigError(f"budget.{key}", limit, f"must be at least {used:g}, what that run has used")
-        if state["data"] != task.digest:
+        files = self._components.files
+        has_other_floats = not task.has_whole_samples and state.get(FILES, files) != files
+        if state["data"] != task.digest or has_other_floats:
             source = task.source or self._settings.choices.get("dataset")
             raise DamagedState(
                 f"{directory}: began with other samples than are there now ({source}); data_dir= names their "

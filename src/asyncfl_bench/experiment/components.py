@@ -33,6 +33,7 @@ class Components:
     needs     estimated bytes of the model vectors
     stop      what asks the run to stop; local work looks at it between mini-batches
     observers  of the group ``observers``, by the name of the choice
+    files     SHA-256 of the files of the data directory that were read, by group
     live      what serves real clients; None in a simulation
     """
 
@@ -48,6 +49,7 @@ class Components:
     diagnostics: Diagnostics
     stop: Stop
     observers: dict[str, Observer]
+    files: dict[str, str]
     live: LiveServer | None = None
 
     def state_dict(self) -> dict:

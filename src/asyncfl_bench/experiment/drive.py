@@ -14,6 +14,7 @@ from ..tracking.trackers import RunFacts
 from . import machine
 from .checkpoint import Checkpoints
 from .evaluate import Evaluations, Stopwatch
+from .same_data import FILES
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory
@@ -145,6 +146,7 @@ class Run:
             "task": parts.task.describe(),
             "data_source": parts.task.source,
             "data_digest": parts.task.digest,
+            **({FILES: parts.files} if parts.files else {}),
             **({"digests": settings.digests} if settings.digests else {}),
             **({"code": settings.code} if settings.code else {}),
             "final": self.evaluations.last,

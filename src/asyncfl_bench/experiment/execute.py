@@ -23,6 +23,7 @@ from ..files import is_locked, read_json, read_yaml
 from . import machine
 from .preflight import Preflight
 from .result import RunResult, finished_result
+from .same_data import refuse_other_data
 from .stopping import recording_signals
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def _execute(
     if settings.root.device.startswith("cuda"):
         machine.select_device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
     if (result := finished_result(settings)) is not None:
+        refuse_other_data([(settings, result)])
         return result
     from ..tracking.rundir import ERROR_NAME, LOCK_NAME, RunDirectory
     from ..tracking.trackers import Trackers

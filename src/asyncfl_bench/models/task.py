@@ -83,6 +83,11 @@ class Task:
         if x_server is not None:
             self.server = ServerSamples(self.as_float(self.from_numpy(x_server)), self.flat, self.classes)
 
+    @property
+    def has_whole_samples(self) -> bool:
+        """Return True if the digest covers every number of the samples; of floats it covers the shape."""
+        return not self._x_train.is_floating_point()
+
     @cached_property
     def footprint(self) -> Footprint:
         """What the model costs the clients."""

@@ -136,7 +136,8 @@ class Looks(AskedRuns):
             self.asked |= {one.identity: job for one, job in zip(settings_of(jobs), jobs, strict=True)}
         places = pending.places_of(jobs)
         left = [job for job in jobs if job.settings and job.settings.identity not in self._launched]
-        return [job for job in left if job.finished_result(places) is None]
+        found = pending.find_finished(left, places)
+        return [job for job, result in zip(left, found, strict=True) if result is None]
 
     def _wanted_runs(self, subjects: Sequence[Subject], look: int, projected: bool = False) -> set[tuple[str, int]]:
         """Return (experiment, seed) of the runs that a look needs. A subject with a failed run waits, since a

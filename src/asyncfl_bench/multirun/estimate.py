@@ -18,6 +18,7 @@ from ..storage import describe_size
 from ..tracking.progress import clock_text
 from .history import GROUPS, Estimate, count_points, finished_in, runs_by_algorithm, similar_runs
 from .jobs import Job, describe_ignored_overrides
+from .pending import find_finished
 from .progress import count_runs, varied_keys
 
 START, START_RUN = 4.0, 0.3  # seconds before the first run of a process, most of them to import torch; before each run
@@ -41,9 +42,9 @@ def describe_plan(
     from ..tracking.archive import describe_archive_folders  # brings NumPy
 
     known = [(job, job.settings) for job in jobs if job.settings is not None]
-    found = [(settings, job.finished_result(kept)) for job, settings in known]
-    done = [result for _, result in found if result is not None]
-    pending = [settings for settings, result in found if result is None]
+    found = find_finished([job for job, _ in known], kept)
+    done = [result for result in found if result is not None]
+    pending = [settings for (_, settings), result in zip(known, found, strict=True) if result is None]
     packed = sum(result.directory.is_file() for result in done)
     lines = [f"{count_runs(len(jobs))}, {len(done)} of them finished ({packed} in archives), {len(pending)} pending"]
     names = sorted({settings.root.archive_dir for _, settings in known})

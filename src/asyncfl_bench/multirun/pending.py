@@ -56,15 +56,20 @@ class SweepState:
 state = SweepState()
 
 
-def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> SweepResult:
+def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> SweepResult | None:
     """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
     this works alike in this process, in others and on other machines that share the disk.
 
     workers number of parallel runs, as far as it is known
+    Returns None, and starts nothing, if the data are others than those of finished runs; ``state`` has the problem.
     """
     jobs = state.planned
     places = places_of(jobs)
-    ended = [job.finished_result(places) for job in jobs]
+    try:
+        ended = find_finished(jobs, places)
+    except BenchError as problem:  # Hydra would show a stack trace
+        state.problem = problem
+        return None
     pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
     first = f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already"
     say(f"{first}{_describe_archives(jobs, ended)}{_describe_steps_and_trackers(pending)}")
@@ -128,6 +133,20 @@ def _page_arguments(settings: Settings, archive: Path) -> str | None:
     flags = [f"--{key} {value}" for key, value in words.items() if value not in (None, "standard")]
     sweep = str(settings.choices.get("sweep"))
     return " ".join([sweep, *flags]) if sweep.partition("/")[0] == archive.parent.name else None
+
+
+def find_finished(jobs: Sequence[Job], places: Mapping[str, Path], again: bool = False) -> list[RunResult | None]:
+    """Return the result of each job that does not have to run, None for the others.
+
+    places  see ``places_of``;  again  also those of finished runs that are to be repeated
+    Raises ConfigError or DataError if a result is of other data than those that are there.
+    """
+    from ..experiment import refuse_other_data
+
+    found = [job.finished_result(places, again) for job in jobs]
+    known = [(job.settings, one) for job, one in zip(jobs, found, strict=True) if job.settings and one]
+    refuse_other_data([(settings, one) for settings, one in known if not settings.root.rerun])
+    return found
 
 
 def places_of(jobs: list[Job]) -> dict[str, Path]:

@@ -126,6 +126,7 @@ def run_hydra(arguments: list[str]) -> int:
             raise KeyboardInterrupt  # the person who stopped one job, even in its last moments, wants the rest stopped
         return {"code": code, "line": line, "postponed": postponed} if ours else value
 
+    pending.state.problem = None
     before, sys.argv = sys.argv, ["afl-run", *arguments]
     try:
         hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(run_job)()
