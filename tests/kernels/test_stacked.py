@@ -9,6 +9,8 @@ import pytest
 import torch
 from fake_graph import FakeGraphs
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from asyncfl_bench.kernels.perceptron import Layer
 from asyncfl_bench.kernels.stacked import StackedNetwork
@@ -191,3 +193,29 @@ def test_only_linear_layers_with_relus_between_them_are_a_perceptron():
     }
     for perceptron, modules in known.items():
         assert [StackedNetwork.try_from_module(module).perceptron for module in modules] == [perceptron] * 2
+
+
+class Products(TorchDispatchMode):
+    """Notes in which precision batched products would be computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.tf32 = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in (torch.ops.aten.bmm, torch.ops.aten.baddbmm):
+            self.tf32.append(torch.backends.cuda.matmul.allow_tf32)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_on_a_gpu_products_of_convolutions_alone_have_their_precision(tf32):
+    net = StackedNetwork.try_from_module(flat_model("lenet5 on 3 channels")[0].module)
+    with FakeTensorMode(), torch.backends.cudnn.flags(allow_tf32=tf32):
+        w_pd, x_pb = torch.empty(2, 62_006, device="cuda"), torch.empty(2, 3, 3, 32, 32, device="cuda")
+        y_pb, weight_pb = torch.empty(2, 3, dtype=torch.int64, device="cuda"), torch.empty(2, 3, device="cuda")
+        with Products() as products:
+            net.gradient(w_pd, x_pb, y_pb, weight_pb, torch.empty_like(w_pd))
+    # forwards two convolutions and three linear layers; backwards two products each, of the samples none
+    assert products.tf32 == [tf32] * 2 + [False] * 3 + [False] * 6 + [tf32] * 3
+    assert not torch.backends.cuda.matmul.allow_tf32

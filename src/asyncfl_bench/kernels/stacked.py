@@ -10,6 +10,8 @@ Activations of images are (p, B, channels, height, width) with any strides.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,20 @@ from .perceptron import Layer, Perceptron
 from .plain import plain_layers
 
 aten = torch.ops.aten
+
+
+@contextmanager
+def _precision_of_convolutions(w_pd: Tensor) -> Iterator[None]:
+    """Compute products on a GPU in the precision that cuDNN has for convolutions."""
+    if not w_pd.is_cuda:  # whose threads share the flag
+        yield
+        return
+    products = torch.backends.cuda.matmul
+    before, products.allow_tf32 = products.allow_tf32, torch.backends.cudnn.allow_tf32
+    try:
+        yield
+    finally:
+        products.allow_tf32 = before
 
 
 class _Linear(Layer):
@@ -51,14 +67,16 @@ class _Convolution(_Linear):
         strides = (*outer[:2], rows * self.stride, columns * self.stride, outer[2], rows, columns)
         windows = a.as_strided((p, b, height, width, channels, self.kernel, self.kernel), strides)
         windows_pnk = windows.reshape(p, b * height * width, self.inputs)
-        out, _ = super().forward(w_pd, windows_pnk)
+        with _precision_of_convolutions(w_pd):
+            out, _ = super().forward(w_pd, windows_pnk)
         return out.view(p, b, height, width, self.outputs).permute(0, 1, 4, 2, 3), (windows_pnk, sides)
 
     def backward(self, w_pd: Tensor, error: Tensor, entered: Any, out_pd: Tensor, first: bool) -> Tensor | None:
         windows_pnk, sides = entered
         p, b = error.shape[:2]
         error = error.permute(0, 1, 3, 4, 2).reshape(p, -1, self.outputs)
-        error_pnk = super().backward(w_pd, error, windows_pnk, out_pd, first)
+        with _precision_of_convolutions(w_pd):
+            error_pnk = super().backward(w_pd, error, windows_pnk, out_pd, first)
         if error_pnk is None:
             return None
         columns = error_pnk.view(p * b, -1, self.inputs).transpose(1, 2)
