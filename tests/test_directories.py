@@ -18,6 +18,7 @@ from asyncfl_bench.config.places import using_folders
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.experiment import result
 from asyncfl_bench.multirun.jobs import plan
+from asyncfl_bench.tracking.rundir import RunDirectory
 
 QUICK = ["scale=smoke", "model=softmax", "progress=false", "algorithm=asgd"]
 TRACED = [*QUICK, "trace=true"]
@@ -108,7 +109,7 @@ def test_changed_code_of_a_rule_is_said_of_a_finished_and_of_a_resumed_run(parts
     resumed, count = call()
     assert resumed.ok and count == 1 and resumed.summary["code"] == first.summary["code"], "it began with that code"
     for damage in (None, [1], {"rule_of_mine": 1}):
-        summary.write_text(json.dumps(json.loads(summary.read_text()) | {"code": damage}))
+        RunDirectory(summary.parent).write_summary(json.loads(summary.read_text()) | {"code": damage})
         again, count = call()
         assert again.summary["already_complete"] and count == (damage == {"rule_of_mine": 1})
 
@@ -147,6 +148,19 @@ def test_a_traced_run_is_complete_with_its_whole_trace_only(broken):
         (directory / "model_final.pt").unlink()
     again = run(TRACED)
     assert "already_complete" not in again.summary and rows(directory) == again.summary["used"]["uploads"]
+
+
+@pytest.mark.parametrize(("name", "old"), [("metrics.jsonl", '"test/loss": 2.'), ("summary.json", '"seed": 0')])
+def test_a_changed_file_of_a_run_is_said_and_no_run_resumes_from_it(name, old, capfd):
+    directory = run(QUICK).directory
+    whole = (directory / name).read_text()
+    (directory / name).write_text(whole.replace(old, old[:-1] + "4"))
+    said = f"{directory}: {name} is not the file that the run wrote"
+    with pytest.raises(BenchError, match=f"^{said}$"):
+        run([f"resume={directory}"])
+    again = run(QUICK)
+    assert "already_complete" not in again.summary and f"{said}; starting from the beginning" in capfd.readouterr().err
+    assert old in (directory / name).read_text() and run(QUICK).summary["already_complete"]
 
 
 # -- somebody else's files --------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def test_a_full_disk_is_named_by_checkpoints_and_models(monkeypatch, tmp_path):
     with pytest.raises(BenchError, match="the checkpoint could not be written: No space left on device"):
         write_checkpoint(tmp_path / "checkpoint.pt", "aaaa0000", {"model_d": torch.zeros(10_000)})
     with pytest.raises(OSError, match=r"No space left on device: '.*/model_final.pt'"):
-        RunDirectory(tmp_path).write_model("model_final", {"weight": torch.zeros(10_000)})
+        RunDirectory(tmp_path).write_model("model_final.pt", {"weight": torch.zeros(10_000)})
     assert not list(tmp_path.iterdir())
 
 

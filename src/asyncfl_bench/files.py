@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import unicodedata
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -187,7 +188,10 @@ def read_parquet(path: Path) -> Any:
     from pyarrow.parquet import ParquetFile
 
     try:
-        with ParquetFile(path) as file:  # read_table would bring pandas along, a second that a plan does not have
+        # pages have sums, except in files of others and of earlier versions
+        with ParquetFile(
+            path, page_checksum_verification=True
+        ) as file:  # read_table would bring pandas along, a second that a plan does not have
             table = file.read()
         table.validate(full=True)  # else text that is not UTF-8 is only met where it is read
     except ArrowException as error:
@@ -218,6 +222,25 @@ def spreadsheet_cell(value: object) -> object:
     except ValueError:
         return f"'{value}"
     return value
+
+
+def read_tensors(path: Path, mapped: bool = False) -> Any:
+    """What torch saved in a file: plain containers and tensors, on the CPU.
+
+    mapped  tensors stay in the file until they are used, as they may be larger than memory
+    Raises OSError, and ValueError for a damaged file, of which torch looks at no sum.
+    """
+    import torch
+
+    try:
+        with zipfile.ZipFile(path) as content:  # has a sum over each part
+            if (damaged := content.testzip()) is not None:
+                raise ValueError(f"damaged in {damaged}")
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except OSError:
+        raise
+    except Exception as error:  # truncated, foreign and damaged files raise many kinds
+        raise ValueError(str(error)) from None
 
 
 def say(message: str) -> None:

@@ -142,25 +142,36 @@ def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatc
         noted = json.loads(summary.read_text())
         same = {"same_bits": True, "arrivals": 120, "points": 7, "difference": "", "remark": ""}
         same |= {"uploads": "computed"}
-        assert noted == bare | {"replayed": same | {"identity": noted["replayed"]["identity"]}}
+        assert noted == bare | {"replayed": same | {"identity": noted["replayed"]["identity"]}, "files": noted["files"]}
     record = live.directory / "arrivals.csv"
     *rows, last = record.read_text().splitlines()
     record.write_text("\n".join([*rows, last.replace(",0.", ",1.", 1)]))  # a second longer
+    other = afl_run("--replay", str(live.directory))
+    assert other.returncode == 2 and "its arrivals.csv is not the file that the run wrote" in other.stderr
+    remove_digests(summary)
     other = afl_run("--replay", str(live.directory))
     assert other.returncode == 1 and re.match("first difference: arrival 120, time: ", other.stdout.splitlines()[-1])
     found = json.loads(summary.read_text())["replayed"]
     assert not found["same_bits"] and found["difference"].startswith("arrival 120, time: ")
     assert found["identity"] != noted["replayed"]["identity"]  # the record is a part of it
     record.write_text("\n".join(rows[:60]))
+    remove_digests(summary)
     short = afl_run("--replay", str(live.directory))
     assert short.returncode == 1 and "first difference: the replay failed: the record ends here" in short.stdout
     assert json.loads(summary.read_text())["replayed"]["difference"].startswith("the replay failed: the record ends")
     record.write_text("\n".join([*rows[:3], rows[2]]))
+    remove_digests(summary)
     broken = afl_run("--replay", str(live.directory))
     assert (broken.returncode, "line 4: is not an arrival of a run of 8 clients" in broken.stderr) == (2, True)
     simulated = next(path for path in live.directory.parent.iterdir() if path != live.directory)
     for words in ([str(simulated)], ["nowhere"], [], ["a", "b"]):
         assert afl_run("--replay", *words).returncode == 2
+
+
+def remove_digests(summary):
+    """Make the summary one of an earlier version."""
+    content = json.loads(summary.read_text())
+    summary.write_text(json.dumps({key: value for key, value in content.items() if key != "files"}))
 
 
 def write_live_run(path, digest="d1", loss=1.0):

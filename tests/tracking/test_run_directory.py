@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -115,10 +116,10 @@ def test_a_summary_that_cannot_be_written_leaves_the_old_one_and_no_debris(tmp_p
     with pytest.raises(TypeError, match="object cannot be written as JSON"):
         run.write_summary({"exit_status": object()})
     assert (run.path / "summary.json").read_text() == before
-    assert json.loads(before) == {"exit_status": "ok", "final": {"test/loss": None}}
+    assert json.loads(before) == {"exit_status": "ok", "final": {"test/loss": None}, "files": mock.ANY}
     assert before.startswith('{\n  "exit_status"')
     with pytest.raises(AttributeError):
-        run.write_model("model_final", {"w": "no tensor"})
+        run.write_model("model_final.pt", {"w": "no tensor"})
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
     run.reopen()
     assert list(tmp_path.iterdir()) == []
@@ -200,7 +201,7 @@ def test_the_partition_comes_back_client_by_client(tmp_path):
 def test_a_saved_model_holds_its_own_numbers_and_not_the_buffer_it_is_a_view_of(tmp_path):
     flat_d = torch.arange(1_000_000, dtype=torch.float32)
     run = RunDirectory(tmp_path)
-    run.write_model("model_final", {"layer.weight": flat_d[2:6].view(2, 2), "layer.bias": flat_d[:2]})
+    run.write_model("model_final.pt", {"layer.weight": flat_d[2:6].view(2, 2), "layer.bias": flat_d[:2]})
     saved = torch.load(tmp_path / "model_final.pt", weights_only=True)
     assert saved["layer.weight"].tolist() == [[2.0, 3.0], [4.0, 5.0]] and saved["layer.bias"].tolist() == [0.0, 1.0]
     assert (tmp_path / "model_final.pt").stat().st_size < 20_000

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..diagnostics.base import has_diagnostics
 from ..errors import BenchError, ConfigError, first_line, typed_line
-from ..files import atomic_write, remove_leftovers, say
+from ..files import atomic_write, read_tensors, remove_leftovers, say
 from ..simulation.counters import Counters
 from ..storage import bytes_of
 from ..tracking.records import read_directory
@@ -128,14 +127,14 @@ class Checkpoints:
         place, identity = self._directory, self._settings.identity
         if root.rerun:
             return None
-        if not has_checkpoint(place.checkpoint_path):
-            if earlier is None:
-                return None
+        if earlier is not None and not has_checkpoint(place.checkpoint_path):
             place, identity = RunDirectory(earlier.directory), earlier.identity
         path = place.checkpoint_path
         try:
             if (record := read_directory(place.path)).status == "inconsistent":
                 raise BenchError(f"{place.path}: {record.note}")
+            if earlier is None and not has_checkpoint(path):
+                return None
             state, remarks = read_checkpoint(path, identity, place.metrics.count_whole_lines())
             self._check(state)
             self._load(state, path)
@@ -236,14 +235,9 @@ def read_checkpoint(path: Path, identity: str, lines: float = math.inf) -> tuple
 
 
 def _read_one(path: Path, identity: str, lines: float) -> dict:
-    import torch
-
     try:
-        with zipfile.ZipFile(path) as content:  # a sum over each part is in it, which torch does not look at
-            if (damaged := content.testzip()) is not None:
-                raise ValueError(f"damaged in {damaged}")
-        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # a cache may be larger than memory
-    except Exception as error:  # torch raises many kinds for truncated, foreign and unreadable files
+        saved = read_tensors(path, mapped=True)
+    except (OSError, ValueError) as error:
         raise BenchError(f"{path}: not a readable checkpoint ({first_line(error)[:100]})") from None
     known = saved.get("format") if isinstance(saved, dict) else None
     if known != FORMAT and str(known).startswith(FORMAT.rstrip("0123456789")):

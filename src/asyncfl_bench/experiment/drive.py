@@ -10,6 +10,7 @@ from ..config import OBSERVERS, RESULTS_VERSION, Settings
 from ..data.base import PrivateConfig
 from ..errors import BenchError, Stopped
 from ..files import say, to_yaml
+from ..tracking.rundir import INITIAL_NAME, MODEL_NAME
 from ..tracking.trackers import RunFacts
 from . import machine
 from .checkpoint import Checkpoints
@@ -48,7 +49,7 @@ class Run:
             directory.clear()
             if settings.root.trace:
                 directory.write_partition(task.partition)
-                directory.write_model("model_initial", task.flat.named_tensors(self.components.model_d))
+                directory.write_model(INITIAL_NAME, task.flat.named_tensors(self.components.model_d))
             private = isinstance(settings.parts["dataset"].config, PrivateConfig)
             if private and settings.parts["live"].config.keep_uploads and task.clients.labels_nc is not None:
                 directory.write_counts(task.clients.labels_nc)  # a replay with these uploads needs no client's file
@@ -114,7 +115,7 @@ class Run:
         if self.settings.evaluation.clients:
             self.evaluations.write_clients(self.directory)
         if self.settings.root.trace or self.tracker.wants_model:
-            self.directory.write_model("model_final", parts.task.flat.named_tensors(parts.model_d))
+            self.directory.write_model(MODEL_NAME, parts.task.flat.named_tensors(parts.model_d))
 
     def _save_at_end(self) -> None:
         parts = self.components

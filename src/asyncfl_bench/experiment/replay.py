@@ -17,10 +17,19 @@ from ..config.places import PACKAGE
 from ..config.saved import saved_config
 from ..config.settings import Settings
 from ..errors import ConfigError
-from ..files import read_json, read_parquet
+from ..files import read_json, read_parquet, read_tensors
 from ..simulation.recorded import NAME, RecordedAvailability, RecordedDelay
+from ..tracking.digests import describe_changed_file
 from ..tracking.metrics import read_metrics
-from ..tracking.rundir import METRICS_NAME, SUMMARY_NAME, TRACE_NAME, UPLOADS_NAME, RunDirectory
+from ..tracking.rundir import (
+    DIGESTED,
+    METRICS_NAME,
+    MODEL_NAME,
+    SUMMARY_NAME,
+    TRACE_NAME,
+    UPLOADS_NAME,
+    RunDirectory,
+)
 from . import machine
 from .result import RunResult
 
@@ -56,9 +65,11 @@ def replay_settings(directory: str | Path) -> Settings:
             raise ConfigError("--replay", path, f"must have its {UPLOADS_NAME} of {kept} bytes; found {found} bytes")
         tree["live"] = {"_target_": f"{PACKAGE}.live.uploads.Recorded", "path": str(uploads)}
         choices["live"] = "recorded"
+    if changed := describe_changed_file(summary, path, DIGESTED):
+        raise ConfigError("--replay", path, f"its {changed}; restore the directory")
     tree["output_dir"], tree["rerun"] = str(path.parent), True  # data may have changed since an earlier replay
     settings = check_settings(tree, choices)
-    if keeps and summary["live"].get("kept_digest") not in (None, settings.digests["live"]):
+    if keeps and summary["live"].get("kept_digest") not in (None, settings.digests["live"]):  # of earlier versions
         raise ConfigError("--replay", path, f"its {UPLOADS_NAME} is not the file that the run wrote")
     return settings
 
@@ -74,14 +85,12 @@ def _reading(path: Path, name: str) -> Iterator[Path]:
 
 def _read_results(path: Path) -> tuple[list[dict], list[dict], dict[str, np.ndarray]]:
     """Return the arrivals, the points and the final model of a run. Raises ConfigError for a damaged file."""
-    import torch
-
     with _reading(path, TRACE_NAME) as file:
         arrivals = read_parquet(file).to_pylist()
     with _reading(path, METRICS_NAME) as file:
         points = read_metrics(file)
-    with _reading(path, "model_final.pt") as file:
-        model = {name: tensor.numpy() for name, tensor in torch.load(file, weights_only=True).items()}
+    with _reading(path, MODEL_NAME) as file:
+        model = {name: tensor.numpy() for name, tensor in read_tensors(file).items()}
     return arrivals, points, model
 
 

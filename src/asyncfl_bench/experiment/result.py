@@ -17,7 +17,7 @@ from ..errors import EXIT_INTERRUPTED
 from ..files import say
 from ..tracking.archive import measured_run, read_run_points
 from ..tracking.records import MEASURED, read_directory
-from ..tracking.rundir import CLIENTS_NAME, TRACE_NAME
+from ..tracking.rundir import CLIENTS_NAME, MODEL_NAME, TRACE_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,7 +162,7 @@ def _has_whole_trace(directory: Path, summary: dict) -> bool:
         there = [pyarrow.parquet.read_metadata(directory / name).num_rows == rows for name, rows in lengths.items()]
     except (OSError, pyarrow.ArrowException):
         return False
-    return all(there) and (directory / "model_final.pt").exists()
+    return all(there) and (directory / MODEL_NAME).exists()
 
 
 def _is_complete(summary: dict, settings: Settings, or_diverged: bool) -> bool:

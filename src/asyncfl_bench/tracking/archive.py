@@ -64,7 +64,7 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
         kept: dict[str, Record] = {}
         for records, limit in ((added, only), (held, None), (map(read_directory, directories), only)):
             for record in records:
-                if record.status == "unreadable":
+                if record.status in ("unreadable", "inconsistent"):
                     say(f"left out, {record.name}: {record.note}")
                 identity, wanted = record.identity, limit is None or record.experiment in limit
                 if record.status in MEASURED and identity is not None and wanted:

@@ -16,8 +16,9 @@ import numpy as np
 from ..config import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree
 from ..errors import BenchError, first_line
 from ..files import read_json, read_parquet, read_yaml, sha256_of
+from .digests import FILES, describe_changed_file
 from .metrics import iter_metrics
-from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
+from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, REPORTED, SUMMARY_NAME
 
 MEASURED = ("ok", "diverged")  # statuses of runs that ended by themselves
 
@@ -124,8 +125,13 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
         if not isinstance(summary, dict) or not isinstance(summary.get("exit_status"), str):
             summary = {}
             raise ValueError("no exit_status")
+        changed = describe_changed_file(summary, path, REPORTED)
+        summary.pop(FILES, None)
+        if changed:
+            return check_record(Record(path.name, "inconsistent", changed, config, summary))
     except (OSError, ValueError) as error:
-        return check_record(Record(path.name, "unreadable", _describe(error, path / part), config, summary))
+        where = Path(getattr(error, "filename", None) or path / part)
+        return check_record(Record(path.name, "unreadable", _describe(error, where), config, summary))
     name, status = str(summary.get("name") or path.name), summary["exit_status"]
     note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
     points: dict[str, np.ndarray] = {}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BenchError
-from ..files import atomic_write, to_json_types
+from ..files import atomic_write
+from .digests import SUMMARY_NAME, sealed_summary
 from .metrics import MetricsFile
 from .trace import TRACE_TYPES, Trace
 
@@ -22,17 +23,19 @@ if TYPE_CHECKING:
 LOCK_NAME = ".lock"  # held while a process works on the run; a killed one leaves the file (see ``is_locked``)
 CONFIG_NAME = "config.yaml"
 METRICS_NAME = "metrics.jsonl"
-SUMMARY_NAME = "summary.json"
 CHECKPOINT_NAME = "checkpoint.pt"
 TRACE_NAME = "trace.parquet"
 RECORD_NAME, UPLOADS_NAME, COUNTS_NAME = "arrivals.csv", "uploads.bin", "counts.npy"  # of a live run
 PARTITION_NAME = "partition.npz"
 CLIENTS_NAME = "clients.parquet"
+INITIAL_NAME, MODEL_NAME = "model_initial.pt", "model_final.pt"
 ERROR_NAME = "error.txt"
 # what only the end of a run writes, and what its beginning does
 _TABLES = (TRACE_NAME, "exchanges.parquet", "cancelled.parquet", CLIENTS_NAME, "rule.parquet", "mse_arrivals.parquet")
-AT_END = (SUMMARY_NAME, *_TABLES, "model_final.pt", ERROR_NAME)
-AT_START = (PARTITION_NAME, "model_initial.pt", RECORD_NAME, UPLOADS_NAME, COUNTS_NAME)
+AT_END = (SUMMARY_NAME, *_TABLES, MODEL_NAME, ERROR_NAME)
+AT_START = (PARTITION_NAME, INITIAL_NAME, RECORD_NAME, UPLOADS_NAME, COUNTS_NAME)
+REPORTED = (CONFIG_NAME, METRICS_NAME, RECORD_NAME, *_TABLES)  # what reports read besides the summary
+DIGESTED = tuple(dict.fromkeys((*REPORTED, *AT_START, *AT_END[1:])))  # checkpoints have a sum over each of their parts
 
 
 class RunDirectory:
@@ -61,8 +64,12 @@ class RunDirectory:
             file.write(text.encode())
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
-        """summary.json. Its presence says the run ended, so it is written last. NaN and infinities become null."""
-        text = json.dumps(to_json_types(dict(summary)), indent=2, allow_nan=False) + "\n"
+        """summary.json. Its presence says the run ended, so it is written last. NaN and infinities become null.
+
+        It has digests of the other files as they are now, or those that ``summary`` has.
+        """
+        content = sealed_summary(summary, self.path, DIGESTED)
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         with atomic_write(self.path / SUMMARY_NAME) as file:
             file.write(text.encode())
 
@@ -124,12 +131,12 @@ class RunDirectory:
             np.save(file, counts_nc)
 
     def write_model(self, name: str, named_tensors: Mapping[str, torch.Tensor]) -> None:
-        """``<name>.pt``: a plain dict of CPU tensors, for ``torch.load(..., weights_only=True)``."""
+        """A file with a plain dict of CPU tensors, for ``torch.load(..., weights_only=True)``."""
         import torch
 
         # Clones: parameters are views of one flat buffer, and a saved view brings its whole buffer along.
         tensors = {key: tensor.detach().cpu().clone() for key, tensor in named_tensors.items()}
-        with atomic_write(self.path / f"{name}.pt") as file:
+        with atomic_write(self.path / name) as file:
             torch.save(tensors, file)
 
     def close(self) -> None:

@@ -71,4 +71,4 @@ class Trace(Stateful):
         import pandas as pd
 
         with atomic_write(self.path) as file:
-            pd.DataFrame(self.columns()).to_parquet(file, engine="pyarrow", index=False)
+            pd.DataFrame(self.columns()).to_parquet(file, engine="pyarrow", index=False, write_page_checksum=True)

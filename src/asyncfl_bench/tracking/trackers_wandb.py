@@ -17,12 +17,11 @@ from ..errors import BenchError, check, check_choice, first_line
 from ..files import say
 from ..ranges import CheckedSettings, greater_than
 from .metrics import COUNTERS
-from .rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
+from .rundir import CONFIG_NAME, METRICS_NAME, MODEL_NAME, SUMMARY_NAME
 from .trackers import RunFacts, Tracker
 from .wandb_account import configured_mode
 
 MODES = ("online", "offline", "disabled")
-MODEL_NAME = "model_final.pt"
 OWNER_NAME = "run_directory.txt"  # beside a run of W&B's in another folder: the run directory, whose lock --sync asks
 _BEST = {"accuracy": "max", "loss": "min"}
 _JUDGED = [f"{samples}/{measure}" for samples in ("test", "validation") for measure in _BEST]
